@@ -1,0 +1,46 @@
+# make demo    from a fresh clone to a trained translator, on the embedded corpus
+# make test    the tests
+# make check   lint, types and tests
+
+PYTHON ?= python3
+VENV   ?= .venv
+NMT     = $(VENV)/bin/nmt
+PACKAGES = $(VENV)/.packages
+
+.PHONY: demo test lint types check wheel clean
+
+$(PACKAGES): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "nmt needs Python 3.11 to 3.13; this is %s. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+TEXT = data/demo/text
+
+demo: $(PACKAGES)
+	$(NMT) preprocess demo
+	$(NMT) train demo
+	$(NMT) average runs/demo
+	$(NMT) translate --model runs/demo/averaged < $(TEXT)/test.en > runs/demo/test.de
+	$(NMT) score runs/demo/test.de --ref $(TEXT)/test.de
+	@paste -d '\t' runs/demo/test.de $(TEXT)/test.de | awk -F '\t' '$$1 == $$2 { n++ } END { printf "exact sentences: %.1f %% of %d unseen ones\n", 100 * n / NR, NR }'
+	@echo; echo "Some of them (English / nmt / reference):"; echo
+	@paste -d '\n' $(TEXT)/test.en runs/demo/test.de $(TEXT)/test.de | awk 'NR > 18 { exit } { print "  " $$0 } NR % 3 == 0 { print "" }'
+	@echo "Now yours:  echo 'Anna reads a book.' | $(NMT) translate --model runs/demo"
+
+test: $(PACKAGES)
+	$(VENV)/bin/python -m pytest -q
+
+lint: $(PACKAGES)
+	$(VENV)/bin/ruff check nmt_cli tests benchmarks
+
+types: $(PACKAGES)
+	$(VENV)/bin/mypy
+
+check: lint types test
+
+wheel: $(PACKAGES)
+	$(VENV)/bin/python -m build
+
+clean:
+	rm -rf build dist $(VENV)

@@ -1,0 +1,34 @@
+"""`nmt average`: checkpoints in, one model folder out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def average(
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]", help="A run folder, or several checkpoints or model folders.  [default: runs/latest]")] = None,
+    last: Annotated[int, typer.Option(metavar="N", min=0, help="The last N checkpoints.  [default: the recipe's train.average]")] = 0,
+    best: Annotated[int, typer.Option(metavar="N", min=0, help="The N checkpoints with the best validation score.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Model folder to write.  [default: RUN/averaged]")] = None,
+) -> None:
+    """Average the weights of a run's last or best checkpoints into a model folder."""
+    from ..console import say
+    from ..errors import UsageError
+
+    folders = runs or [Path("runs/latest")]
+    if len(folders) > 1 and (last or best):
+        raise UsageError("--last and --best choose among the checkpoints of one run: name one run folder.")
+    if len(folders) > 1 and out is None:
+        raise UsageError("several folders are averaged: say with --out where the model goes.")
+
+    from ..training.averaging import average as average_folders
+    from ..training.averaging import choose
+
+    chosen = choose(folders[0], last, best) if len(folders) == 1 else folders
+    target = out or folders[0] / "averaged"
+    made_of = average_folders(chosen, target)
+    say(f"averaged {len(chosen)} checkpoints ({', '.join(made_of['averaged'])}) into {target}")
+    say(f"next: nmt translate --model {target} < input")

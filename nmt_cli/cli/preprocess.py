@@ -1,0 +1,58 @@
+"""`nmt preprocess`: text in, vocabulary and shards out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ..data.prepare import Summary
+
+
+def preprocess(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name, or the path of a .toml file.")] = "demo",
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="The folder that the recipe's files lie in.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where the shards go. [default: data/RECIPE]", show_default=False)] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the shards that the folder holds; other files stay.")] = False,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, metavar="N", help="Processes that encode. [default: one a core]", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
+) -> None:
+    """Learn the subword vocabulary and write the shards that training reads.
+
+    Inputs are plain text, .gz, .xz or .bz2, a sentence a line, source and target line by line parallel. Run again with
+    the same text and recipe, it does nothing.
+    """
+    import json
+    import shlex
+
+    from .. import console
+    from ..data.prepare import prepare
+    from ..recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides or [])
+    default = Path("data") / loaded.name
+    summary = prepare(loaded, data_dir, out or default, force, workers)
+    console.say(_described(summary))
+    data = ["--data", str(out)] if out is not None and out != default else []
+    changes = [word for override in overrides or [] for word in ("--set", override)]
+    console.say("next: " + shlex.join(["nmt", "train", recipe, *data, *changes]))
+    if as_json:
+        print(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False))
+
+
+def _described(summary: Summary) -> str:
+    """What was done, for people."""
+    index, train = summary.index, summary.index.splits["train"]
+    sizes = f"{index.source_size:,} pieces, joint" if index.joint else f"{index.source_size:,} source and {index.target_size:,} target pieces"
+    if not summary.fresh:
+        return f"nothing to do: {summary.folder} already holds these shards ({train.pairs:,} training pairs, {sizes}); --force makes them anew"
+    reasons = {"empty": "empty", "too_long": f"longer than {index.data['max_length']} tokens", "ratio": f"of lengths more than {index.data['max_ratio']:g} to 1"}
+    lines = [f"{summary.folder}: written in {summary.seconds:.1f} s", f"  vocabulary  {sizes}"]
+    for name, split in (("training", train), ("validation", index.splits["valid"])):
+        dropped = ", ".join(f"{count:,} {reasons[reason]}" for reason, count in split.dropped.items() if count) or "none"
+        tokens = f"{split.source_tokens / max(split.pairs, 1):.1f} and {split.target_tokens / max(split.pairs, 1):.1f} tokens a line"
+        lines.append(f"  {name:<10}  " + (f"{split.pairs:,} of {split.read:,} pairs; dropped: {dropped}; {tokens}" if split.read else "none"))
+    return "\n".join(lines)

@@ -1,0 +1,158 @@
+"""`nmt score`: translations against references, in BLEU, chrF and TER.
+
+Scores go to stdout, remarks to stderr. The numbers and signatures are sacrebleu's own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..evaluation.metrics import Score
+    from ..evaluation.significance import Row
+
+STDIN = Path("-")
+SIGNIFICANT = 0.05
+LOOKS_TOKENISED = 100
+"""Lines that end in " ." before it is remarked on: sacrebleu's own threshold."""
+
+
+def score(
+    hypotheses: Annotated[list[Path], typer.Argument(metavar="HYP", help="Translations, one a line; - is stdin. Plain, .gz, .xz or .bz2.", show_default=False)],
+    ref: Annotated[list[Path], typer.Option("--ref", metavar="REF", help="Reference, line by line parallel to HYP. Repeat it for several references.", show_default=False)],
+    metric: Annotated[list[str] | None, typer.Option("--metric", metavar="METRIC", help="bleu, chrf or ter. Repeat it for several; default: all.", show_default=False)] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF (TER always does).")] = False,
+    tokenize: Annotated[str | None, typer.Option("--tokenize", metavar="T", help="BLEU's tokenizer: 13a (default), intl, char, zh, ja-mecab, …; none for text that is tokenised already.", show_default=False)] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    width: Annotated[int, typer.Option("--width", metavar="N", min=1, max=12, help="Decimals in the text output.")] = 2,
+) -> None:
+    """Score translations against references: BLEU, chrF and TER, each with its signature.
+
+    Give detokenised, true-case text. One HYP prints one line a metric: NAME SCORE SIGNATURE, then what else the metric says. Several HYP print one table a metric: score, mean and 95 % confidence interval over 1,000 resampled test sets, and the p-value against the first HYP (paired bootstrap, fixed seed; * marks p < 0.05).
+
+    --json prints an object for one HYP, a list of them for several: hypothesis, references, lines, scores. scores maps each metric to an object: metric, name, score (unrounded), signature, details, higher_is_better; with several HYP also mean, ci95 and p_value (null for the first), and details is empty.
+    """
+    from ..evaluation.metrics import DEFAULT_TOKENIZER, METRICS, build, compute
+    from ..evaluation.significance import compare
+
+    metrics = list(dict.fromkeys(name.lower() for name in metric)) if metric else list(METRICS)
+    options: dict[str, Any] = {"lowercase": lowercase, "tokenize": tokenize or DEFAULT_TOKENIZER}
+    for name in metrics:  # a wrong name is told before any file is read
+        build(name, **options)
+    systems, references = _read_parallel(hypotheses, ref)
+    _remark(systems, hypotheses, ref, metrics, tokenize)
+
+    if len(systems) == 1:
+        scores = [compute(name, systems[0][1], references, **options) for name in metrics]
+        head = _head(systems[0], ref)
+        _print(_json({**head, "scores": {s.metric: s.as_dict() for s in scores}}) if json else _lines(scores, width))
+        return
+    tables = compare(systems, references, metrics, **options)
+    if json:
+        _print(_json([
+            {**_head(system, ref), "scores": {name: rows[number].as_dict() for name, rows in tables.items()}}
+            for number, system in enumerate(systems)
+        ]))
+    else:
+        _print("\n\n".join(_table(rows, width) for rows in tables.values()))
+
+
+def _read_parallel(hypotheses: list[Path], ref: list[Path]) -> tuple[list[tuple[str, list[str]]], list[list[str]]]:
+    """All files as lines, with every unequal pair of counts told at once."""
+    from ..errors import DataError, UsageError
+
+    if [*hypotheses, *ref].count(STDIN) > 1:
+        raise UsageError("'-' (standard input) was given more than once: it can be read only once.")
+    references = [_read(path) for path in ref]
+    systems = [(str(path), _read(path)) for path in hypotheses]
+    faults = [
+        f"{name!r} has {len(lines):,} lines, the reference {str(path)!r} has {len(reference):,}"
+        for name, lines in systems
+        for path, reference in zip(ref, references, strict=True)
+        if len(lines) != len(reference)
+    ]
+    if faults:
+        raise DataError(
+            "; ".join(faults) + ". They must be parallel, line by line. A line ends at \\n only: U+2028, \\r and the like are characters of a line."
+        )
+    return systems, references
+
+
+def _read(path: Path) -> list[str]:
+    import sys
+
+    from ..console import warn
+    from ..data.lines import decode_line, iter_lines, open_binary
+    from ..errors import DataError
+
+    if path == STDIN:
+        decoded = [decode_line(raw) for raw in iter_lines(sys.stdin.buffer)]
+    else:
+        with open_binary(path) as stream:
+            decoded = [decode_line(raw) for raw in iter_lines(stream)]
+    if not decoded:
+        raise DataError(f"{_shown(path)} is empty: expected one translation a line.")
+    damaged = sum(replaced for _, replaced in decoded)
+    if damaged:
+        warn(f"{_shown(path)}: {damaged:,} of {len(decoded):,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+    return [text for text, _ in decoded]
+
+
+def _remark(systems: list[tuple[str, list[str]]], hypotheses: list[Path], ref: list[Path], metrics: list[str], tokenize: str | None) -> None:
+    """Say what is allowed but seldom meant."""
+    from ..console import warn
+
+    for hypothesis in hypotheses:
+        for reference in ref:
+            if hypothesis.exists() and reference.exists() and hypothesis.samefile(reference):
+                warn(f"{str(hypothesis)!r} is scored against itself: {str(reference)!r} is the same file.")
+    if tokenize and "bleu" not in metrics:
+        warn(f"--tokenize {tokenize} has no effect: it acts on BLEU, which was not asked for.")
+    for name, lines in systems if "bleu" in metrics and tokenize != "none" else ():
+        count = sum(line.endswith(" .") for line in lines)
+        if count >= LOOKS_TOKENISED:
+            warn(f"{_shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; or, if the references are tokenised alike, use --tokenize none.")
+
+
+def _shown(path: Path) -> str:
+    return "standard input" if path == STDIN else repr(str(path))
+
+
+def _lines(scores: Sequence[Score], width: int) -> str:
+    return "\n".join(f"{s.name:<5}  {s.value:>{width + 4}.{width}f}  {s.signature}  {s.details}".rstrip() for s in scores)
+
+
+def _table(rows: Sequence[Row], width: int) -> str:
+    """The metric and its signature, then `score mean ci95 p system`; the system comes last as it may hold spaces."""
+    first = rows[0].score
+    better = "higher" if first.higher_is_better else "lower"
+    column = max(width + 4, 5)
+    lines = [
+        f"{first.name}  {first.signature}  ({better} is better)",
+        f"{'score':>{column}}  {'mean':>{column}}  {'ci95':>{column}}  {'p':<7}  system",
+    ]
+    for row in rows:
+        p = "-" if row.p_value is None else f"{row.p_value:.4f}" + "*" * (row.p_value < SIGNIFICANT)
+        numbers = "  ".join(f"{number:>{column}.{width}f}" for number in (row.score.value, row.mean, row.ci))
+        lines.append(f"{numbers}  {p:<7}  {row.system}")
+    return "\n".join(lines)
+
+
+def _head(system: tuple[str, list[str]], ref: list[Path]) -> dict[str, Any]:
+    return {"hypothesis": system[0], "references": [str(path) for path in ref], "lines": len(system[1])}
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _print(text: str) -> None:
+    # Bytes: UTF-8 whatever the locale, and file names that are not UTF-8 do not stop the output.
+    typer.echo(text.encode("utf-8", "backslashreplace"))

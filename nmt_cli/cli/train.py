@@ -1,0 +1,55 @@
+"""`nmt train`: recipe and shards in, run folder out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", help="Name of a recipe, or path of a .toml file.")] = "demo",
+    run: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder.  [default: runs/RECIPE]")] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Shards made by `nmt preprocess`.  [default: data/RECIPE]")] = None,
+    devices: Annotated[int, typer.Option(metavar="N", min=1, help="Processes on this machine, one a GPU, under torchrun.")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32; overrides the recipe's.")] = "",
+    threads: Annotated[int, typer.Option(metavar="N", min=0, help="CPU threads of a process; 0: its share of the cores.")] = 0,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard records (needs the extra).")] = False,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
+) -> None:
+    """Train a model; run again, it goes on where it stopped.
+
+    Ctrl-C or SIGTERM saves first. On several machines: `torchrun … -m nmt_cli train RECIPE`.
+    """
+    from ..errors import UsageError
+    from ..recipe import load_recipe
+
+    if precision not in ("", "auto", "bf16", "fp32"):
+        raise UsageError(f"--precision {precision!r}: expected auto, bf16 or fp32.")
+    forced = [f"train.precision={precision}"] if precision else []
+    loaded = load_recipe(recipe, [*(overrides or []), *forced])
+    shards = data or Path("data") / loaded.name
+    folder = run or Path("runs") / loaded.name
+
+    from ..data.shards import check_matches, open_index
+
+    check_matches(open_index(shards), loaded, shards)  # before torch: a wrong path is told at once
+
+    import torch
+
+    from ..hardware import Hardware, cores, keep_freed_memory
+    from ..training.ranks import joined, launch, started_by_torchrun
+    from ..training.trainer import Trainer
+
+    if devices > 1 and not started_by_torchrun():
+        options = [f"--run={folder}", f"--data={shards}", f"--device={device}", f"--threads={threads}"]
+        options += [f"--precision={precision}"] if precision else []
+        options += ["--tensorboard"] if tensorboard else []
+        launch(devices, ["train", recipe, *options, *(f"--set={override}" for override in overrides or [])])
+    with joined() as ranks:
+        keep_freed_memory()
+        torch.set_num_threads(threads or max(1, cores() // ranks.world_here))
+        hardware = Hardware.find(device, loaded.train.precision, ranks.local_rank)
+        Trainer(loaded, shards, folder, hardware, ranks, tensorboard).train()

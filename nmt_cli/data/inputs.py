@@ -1,0 +1,124 @@
+"""The files that shards are made from: found, named when missing, and known by their contents.
+
+    recipe [data] + --data-dir ──▶ find_inputs ──▶ Inputs: paths by role, the pairs of a split, a hash of every file
+
+The teaching corpus is written to a temporary folder first and is from then on read like any other text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError, write_failed
+from ..recipe import DataSection
+from .lines import read_parallel
+from .shards import FileEntry, Split, file_entry
+
+TEXT = "text"
+ROLES = ("train_source", "train_target", "valid_source", "valid_target")
+SPLITS: tuple[Split, ...] = ("train", "valid")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The files that the shards are made from, found and readable."""
+
+    files: dict[str, list[Path]]
+    """For each of ROLES."""
+    names: dict[str, list[str]]
+    """The same as the recipe names them."""
+    tokenizer: Path | None = None
+    generated: Path | None = None
+    """The folder of the text that the package made itself; it is kept beside the shards."""
+
+    def pairs(self, split: Split, replaced: Counter[str] | None = None) -> Iterator[tuple[str, str]]:
+        return read_parallel(self.files[f"{split}_source"], self.files[f"{split}_target"], replaced)
+
+    def entries(self) -> dict[str, list[FileEntry]]:
+        found = {role: [file_entry(path, name) for path, name in zip(self.files[role], self.names[role], strict=True)] for role in ROLES}
+        if self.tokenizer is not None:
+            models = sorted(self.tokenizer.glob("tokenizer*.model")) if self.tokenizer.is_dir() else [self.tokenizer]
+            found["tokenizer"] = [file_entry(path) for path in models]
+        return found
+
+
+@contextmanager
+def find_inputs(data: DataSection, data_dir: Path | None) -> Iterator[Inputs]:
+    tokenizer = _find_tokenizer(data, data_dir)
+    if not data.generator:
+        names: dict[str, list[str]] = {role: getattr(data, role) for role in ROLES}
+        yield Inputs({role: _find(names[role], data_dir) for role in ROLES}, names, tokenizer)
+        return
+    from .teaching import write_corpus
+
+    with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
+        try:
+            write_corpus(Path(folder))
+        except OSError as error:
+            raise write_failed(error, Path(folder), "the teaching corpus") from None
+        sides = {"source": data.source_language, "target": data.target_language}
+        files = {f"{split}_{side}": [f"{split}.{language}"] for split in SPLITS for side, language in sides.items()}
+        missing = sorted({side for side in sides.values() if not (Path(folder) / f"train.{side}").is_file()})
+        if missing:
+            made = sorted(path.suffix[1:] for path in Path(folder).glob("train.*"))
+            raise DataError(f"the teaching corpus is made in {' and '.join(made)}, not in {' and '.join(map(repr, missing))}: mend data.source_language and data.target_language.")
+        yield Inputs(
+            {role: [Path(folder) / name for name in names] for role, names in files.items()},
+            {role: [f"{TEXT}/{name}" for name in names] for role, names in files.items()},
+            tokenizer,
+            Path(folder),
+        )
+
+
+def _find(names: Sequence[str], data_dir: Path | None) -> list[Path]:
+    """The paths of a recipe's files; everything that is missing is named at once, with its nearest neighbours."""
+    if data_dir is None and any(not Path(name).is_absolute() for name in names):
+        raise DataError(f"the recipe's files ({named(names)}) need a folder: give --data-dir DIR, the folder that they lie in.")
+    paths = [(data_dir or Path()) / name for name in names]
+    faults = [_missing(path) for path in paths if not os.path.isfile(path)]
+    if faults:
+        raise DataError("\n".join(faults))
+    return paths
+
+
+def _missing(path: Path) -> str:
+    if os.path.exists(path):
+        return f"{str(path)!r} is not a plain file; it is read more than once, so a folder or a pipe will not do."
+    try:
+        there = sorted(os.listdir(path.parent))
+    except (FileNotFoundError, NotADirectoryError):
+        return f"there is no file {str(path)!r}: the folder {str(path.parent)!r} does not exist. Check --data-dir."
+    except OSError as error:
+        return f"cannot look for {str(path)!r}: {error.strerror}."
+    near = difflib.get_close_matches(path.name, there, n=3, cutoff=0.5)
+    return f"there is no file {str(path)!r}." + (f" Similar names in its folder: {', '.join(near)}." if near else f" Its folder holds: {named(there)}.")
+
+
+def _find_tokenizer(data: DataSection, data_dir: Path | None) -> Path | None:
+    if not data.tokenizer:
+        return None
+    places = ([data_dir / data.tokenizer] if data_dir else []) + [Path(data.tokenizer)]
+    for place in places:
+        if place.exists():
+            return place
+    raise DataError(f"data.tokenizer = {data.tokenizer!r}: there is no such file; looked for {' and '.join(repr(str(p)) for p in places)}.")
+
+
+def named(things: Sequence[Any], most: int = 6) -> str:
+    return ", ".join(str(thing) for thing in things[:most]) + (", …" if len(things) > most else "") if things else "nothing"
+
+
+def fingerprint_of(data: DataSection, entries: dict[str, list[FileEntry]]) -> str:
+    """What the shards depend on: contents, not places; how they are cut up is left out."""
+    contents = {role: [entry.sha256 for entry in files] for role, files in entries.items()}
+    return hashlib.sha256(json.dumps([data.model_dump(exclude={"shard_pairs"}), contents], sort_keys=True).encode()).hexdigest()

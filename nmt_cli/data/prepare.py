@@ -1,0 +1,312 @@
+"""From text to shards: read, learn the vocabulary, encode, filter, write.
+
+    inputs ── fingerprint ──▶ the same as before? done
+       └──▶ count ──▶ learn BPE ──▶ encode in chunks, a process per core, in order ──▶ filter ──▶ shards ──▶ install
+
+The result depends on the text and the recipe's [data] section alone, not on the number of workers. Memory holds a few
+chunks and one shard. Everything is built in a hidden folder aside (`.NAME.partial`, locked, so that a second command
+does not meddle and what a killed one left behind is cleaned up) and put in place at the end: whatever goes wrong, the
+earlier shards stay as they were. Files that are not ours are never touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import console
+from ..errors import DataError, write_failed
+from ..files import flush_to_disk
+from ..hardware import cores
+from ..recipe import DataSection, Recipe
+from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
+from .lines import write_aside
+from .shards import (
+    INDEX_FILE,
+    VALID_TEXT,
+    Block,
+    FileEntry,
+    ShardIndex,
+    ShardWriter,
+    Split,
+    SplitEntry,
+    differences,
+    file_entry,
+    id_type,
+    open_index,
+    write_index,
+)
+from .tokenizer import Tokenizer, Vocabulary
+from .workers import pool
+
+CHUNK = 4000
+"""Pairs that a worker takes at once."""
+OURS = re.compile(r"index\.json|(train|valid)-\d{5,}\.safetensors|valid\.(source|target)\.txt|tokenizer(\.source|\.target)?\.model")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `prepare` did. `fresh` False: the shards were there already and nothing was done."""
+
+    folder: Path
+    index: ShardIndex
+    fresh: bool
+    seconds: float
+    replaced: dict[str, int] = field(default_factory=dict)
+    """Lines with invalid UTF-8, a count for each file."""
+
+    def to_dict(self) -> dict[str, Any]:
+        skipped = {"data", "inputs", "files"}
+        return {"folder": str(self.folder), "fresh": self.fresh, "seconds": round(self.seconds, 3), "replaced": self.replaced, **self.index.model_dump(exclude=skipped)}
+
+
+def prepare(recipe: Recipe, data_dir: Path | None, out: Path, force: bool = False, workers: int | None = None) -> Summary:
+    """Make the shards of a recipe in the folder `out`, or find that they are there already.
+
+    `workers`: processes that encode; None: one a core. Raises `DataError` for inputs that are missing, damaged, not
+    parallel or all filtered out, for a folder that holds something else, and where nothing can be written.
+    """
+    started = time.monotonic()
+    with find_inputs(recipe.data, data_dir) as inputs:
+        entries = inputs.entries()
+        fingerprint = fingerprint_of(recipe.data, entries)
+        earlier = None if force else _earlier(recipe, out, fingerprint, entries)
+        if earlier is not None:
+            return Summary(out, earlier, False, time.monotonic() - started)
+        replaced: Counter[str] = Counter()
+        with _aside(out) as partial:
+            index = _build(recipe, inputs, partial, workers or cores(), replaced, entries, fingerprint)
+            write_index(partial, index)
+            _install(partial, out)
+    return Summary(out, index, True, time.monotonic() - started, dict(replaced))
+
+
+def _build(recipe: Recipe, inputs: Inputs, folder: Path, workers: int, replaced: Counter[str], entries: dict[str, list[FileEntry]], fingerprint: str) -> ShardIndex:
+    counts = {split: _count(inputs, split, replaced) for split in SPLITS}
+    for file, lines in replaced.items():
+        console.warn(f"{file}: {lines:,} line(s) hold invalid UTF-8; what is invalid was replaced by U+FFFD")
+    if not counts["train"]:
+        raise DataError(f"the training text is empty: {named(inputs.files['train_source'])} holds no lines.")
+    vocabulary = _vocabulary(recipe.data, inputs, counts["train"], workers)
+    splits = {split: _encode(recipe.data, inputs, split, counts[split], vocabulary, folder, workers) for split in SPLITS}
+    vocabulary.save(folder)
+    if inputs.generated is not None:
+        (folder / TEXT).mkdir()
+        for made in sorted(inputs.generated.iterdir()):
+            write_aside(folder / TEXT / made.name, made.read_bytes(), "the teaching corpus")
+    return ShardIndex(
+        recipe=recipe.name,
+        data=recipe.data.model_dump(),
+        joint=vocabulary.joint,
+        source_size=vocabulary.source_size,
+        target_size=vocabulary.target_size,
+        tokenizer_sha256=vocabulary.sha256,
+        splits=splits,
+        files=[file_entry(folder / name) for name in (*vocabulary.files, *VALID_TEXT)],
+        inputs=entries,
+        fingerprint=fingerprint,
+    )
+
+
+# --- text to shards -------------------------------------------------------------------------------------------------
+
+
+def _count(inputs: Inputs, split: Split, replaced: Counter[str]) -> int:
+    """Pairs of a split. Reading all once shows every fault of the files before hours of work."""
+    pairs = 0
+    with console.progress(None, f"reading {split}", " pairs") as bar:
+        for pairs, _ in enumerate(inputs.pairs(split, replaced), 1):
+            if pairs % CHUNK == 0:
+                bar.update(CHUNK)
+    return pairs
+
+
+@dataclass(frozen=True)
+class _Learner:
+    """Learns the vocabulary; a job for a process of its own, where Ctrl-C can end it at once."""
+
+    data: DataSection
+    inputs: Inputs
+    pairs: int
+
+    def __call__(self, _: None) -> Vocabulary:
+        return Vocabulary.learn(self._read, self.data, self.pairs)
+
+    def _read(self) -> Iterator[tuple[str, str]]:
+        with console.progress(self.pairs, f"learning {self.data.vocab_size:,} pieces", " pairs") as bar:
+            for number, pair in enumerate(self.inputs.pairs("train"), 1):
+                yield pair
+                if number % CHUNK == 0:
+                    bar.update(CHUNK)
+
+
+def _vocabulary(data: DataSection, inputs: Inputs, pairs: int, workers: int) -> Vocabulary:
+    if inputs.tokenizer is None:
+        with pool(_Learner(data, inputs, pairs), workers) as run:
+            return next(iter(run([None])))[1]
+    if inputs.tokenizer.is_dir():
+        vocabulary = Vocabulary.load(inputs.tokenizer)
+    else:
+        both = Tokenizer.load(inputs.tokenizer)
+        vocabulary = Vocabulary(both, both)
+    if vocabulary.joint != data.joint_vocab:
+        has = "one joint vocabulary" if vocabulary.joint else "two vocabularies"
+        raise DataError(f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.joint_vocab = {str(data.joint_vocab).lower()}: change one of them.")
+    return vocabulary
+
+
+@dataclass
+class _Encoded:
+    block: Block
+    kept: list[int]
+    dropped: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Encoder:
+    """Encodes and filters a chunk of pairs: the workers' job."""
+
+    vocabulary: Vocabulary
+    data: DataSection
+    split: Split
+
+    def __call__(self, chunk: list[tuple[str, str]]) -> _Encoded:
+        sources = self.vocabulary.source.encode([source for source, _ in chunk])
+        targets = self.vocabulary.target.encode([target for _, target in chunk])
+        kept, dropped = [], dict.fromkeys(("empty", "too_long", "ratio"), 0)
+        for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            reason = self.reason(len(source), len(target))
+            if reason:
+                dropped[reason] += 1
+            else:
+                kept.append(i)
+        dtype = id_type(self.vocabulary.source_size, self.vocabulary.target_size)
+        return _Encoded(Block.of(((sources[i], targets[i]) for i in kept), dtype), kept, dropped)
+
+    def reason(self, source: int, target: int) -> str:
+        """Why a pair of so many tokens is dropped; empty: it is kept. Of validation, only what cannot be scored goes."""
+        shorter, longer = sorted((source, target))
+        if self.split == "valid":
+            return "" if shorter else "empty"
+        if shorter < self.data.min_length:
+            return "empty"
+        if longer > self.data.max_length:
+            return "too_long"
+        return "ratio" if (longer + 1) / (shorter + 1) > self.data.max_ratio else ""
+
+
+def _encode(data: DataSection, inputs: Inputs, split: Split, pairs: int, vocabulary: Vocabulary, folder: Path, workers: int) -> SplitEntry:
+    writer = ShardWriter(folder, split, data.shard_pairs, id_type(vocabulary.source_size, vocabulary.target_size))
+    dropped: Counter[str] = Counter()
+    text: list[tuple[str, str]] = []
+    lines = inputs.pairs(split)
+    chunks = iter(lambda: list(itertools.islice(lines, CHUNK)), [])
+    workers = min(workers, -(-pairs // CHUNK))
+    with console.progress(pairs, f"encoding {split}", " pairs") as bar, pool(_Encoder(vocabulary, data, split), workers) as run:
+        for chunk, encoded in run(chunks):
+            writer.write(encoded.block)
+            dropped.update(encoded.dropped)
+            if split == "valid":
+                text += (chunk[i] for i in encoded.kept)
+            bar.update(len(chunk))
+    if split == "valid":
+        for name, side in zip(VALID_TEXT, zip(*text, strict=True) if text else [(), ()], strict=True):
+            write_aside(folder / name, "".join(f"{line}\n" for line in side).encode(), "the validation text")
+    writer.read, writer.dropped = pairs, dict(dropped)
+    entry = writer.close()
+    if pairs and not entry.pairs:
+        why = ", ".join(f"{reason} {count:,}" for reason, count in dropped.items())
+        raise DataError(
+            f"all {pairs:,} {split} pairs were dropped ({why}). Check that the files are what they should be, "
+            f"and data.min_length = {data.min_length}, max_length = {data.max_length}, max_ratio = {data.max_ratio:g}."
+        )
+    return entry
+
+# --- the folder -----------------------------------------------------------------------------------------------------
+
+
+def _earlier(recipe: Recipe, out: Path, fingerprint: str, entries: dict[str, list[FileEntry]]) -> ShardIndex | None:
+    """The index of shards that are just these; None: the folder is free; otherwise a refusal."""
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
+    try:
+        there = sorted(name for name in os.listdir(out) if not name.startswith(".")) if out.exists() else []
+    except OSError as error:
+        raise write_failed(error, out, "the shards") from None
+    if not there:
+        return None
+    way_out = "Give --force to replace the shards there (other files stay), or another --out."
+    if INDEX_FILE not in there:
+        raise DataError(f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(there)}. {way_out}")
+    index = open_index(out)
+    if index.fingerprint == fingerprint:
+        return index
+    changes = [f"data.{key}: was {was!r}, is {now!r}" for key, (was, now) in differences(index, recipe).items()]
+    for role in sorted({*index.inputs, *entries}):
+        was, now = ({entry.sha256: entry.file for entry in side.get(role, [])} for side in (index.inputs, entries))
+        changes += [f"{role}: the contents of {now[key]!r} have changed" for key in now if key not in was]
+    raise DataError(f"the folder {str(out)!r} holds other shards (recipe {index.recipe!r}):\n" + "".join(f"  - {change}\n" for change in changes) + way_out)
+
+
+@contextmanager
+def _aside(out: Path) -> Iterator[Path]:
+    """A locked, empty folder to build in, on the same disk as `out`; gone at the end, whatever happens."""
+    place = Path(os.path.realpath(out))
+    partial = (place if place.is_dir() else place.parent) / f".{place.name}.partial"
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+        handle = os.open(partial, os.O_RDONLY)
+    except OSError as error:
+        raise write_failed(error, out, "the shards") from None
+    try:
+        _lock(handle, out)
+        for leftover in partial.iterdir():
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        try:
+            yield partial
+        finally:
+            if partial.exists() and os.path.samestat(os.stat(partial), os.fstat(handle)):
+                shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise write_failed(error, out, "the shards") from None
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, out: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DataError(f"another nmt preprocess is writing to {str(out)!r} just now: let it finish, or choose another --out.") from None
+    except OSError:
+        pass  # a file system without locks
+
+
+def _install(partial: Path, out: Path) -> None:
+    """Put the finished folder in place: by one rename where `out` is new, else file by file and the index last."""
+    flush_to_disk(partial)
+    if not out.exists():
+        place = Path(os.path.realpath(out))
+        os.rename(partial, place)
+        flush_to_disk(place.parent)
+        return
+    with suppress(FileNotFoundError):
+        (out / INDEX_FILE).unlink()
+    for old in [path for path in out.iterdir() if OURS.fullmatch(path.name)]:
+        old.unlink()
+    new = sorted((path for path in partial.rglob("*") if path.is_file()), key=lambda path: path.name == INDEX_FILE)
+    for path in new:
+        place = out / path.relative_to(partial)
+        place.parent.mkdir(exist_ok=True)
+        os.replace(path, place)
+    flush_to_disk(out)

@@ -1,0 +1,88 @@
+"""One job on a stream of items, by a process a core.
+
+The processes are spawned, not forked: they hold nothing of this one. Few items are under way at a time, so memory
+does not grow with the stream. Ctrl-C is this process's affair: it is blocked in the workers, which are ended when
+this one fails; workers whose parent has died end themselves.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from typing import Any, TypeVar
+
+from ..errors import DataError
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+@contextmanager
+def pool(job: Callable[[ItemT], ResultT], workers: int) -> Iterator[Callable[[Iterable[ItemT]], Iterator[tuple[ItemT, ResultT]]]]:
+    """A function that runs `job` over items and gives (item, result) in their order. `job` is pickled once a worker."""
+    if workers <= 1:
+        yield lambda items: ((item, job(item)) for item in items)
+        return
+    others = set(multiprocessing.active_children())
+    executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (job,))
+    try:
+        yield lambda items: _ordered(executor, items, 3 * workers)
+    except BrokenProcessPool:
+        raise DataError("a worker process has died, perhaps for want of memory: try fewer with --workers N.") from None
+    except BaseException:
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+        raise
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _ordered(executor: ProcessPoolExecutor, items: Iterable[ItemT], ahead: int) -> Iterator[tuple[ItemT, Any]]:
+    pending: deque[tuple[ItemT, Future[Any]]] = deque()
+    for item in items:
+        pending.append((item, _submit(executor, item)))
+        if len(pending) >= ahead:
+            first, future = pending.popleft()
+            yield first, future.result()
+    for first, future in pending:
+        yield first, future.result()
+
+
+def _submit(executor: ProcessPoolExecutor, item: Any) -> Future[Any]:
+    """Submit with SIGINT blocked: the workers, started here on demand, inherit that; this process gets it right after."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return executor.submit(_work, item)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_job: Callable[[Any], Any]
+
+
+def _start(job: Callable[[Any], Any]) -> None:
+    from tqdm import tqdm
+
+    global _job
+    _job = job
+    tqdm.set_lock(threading.RLock())  # its own lock is a semaphore, which an ended worker would leave behind
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _work(item: Any) -> Any:
+    return _job(item)

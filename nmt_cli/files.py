@@ -1,0 +1,89 @@
+"""Files and folders that are complete or not there: written aside, flushed to the disk, then renamed.
+
+    with new_folder(path) as aside: write into `aside`      # at the end it becomes `path`
+    write_atomic(path, data)                                # a single file likewise
+    link_atomic(path, target)                               # a symbolic link likewise
+
+A fault midway leaves what stood at `path` as it was, and nothing beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def flush_to_disk(path: Path) -> None:
+    """fsync a file or folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _aside(path: Path) -> Path:
+    return path.parent / f".{path.name}.partial-{os.getpid()}"
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write `data` so that `path` holds either all of it or what it held before. Raises OSError."""
+    aside = _aside(path)
+    try:
+        aside.write_bytes(data)
+        flush_to_disk(aside)
+        aside.replace(path)
+        flush_to_disk(path.parent)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def link_atomic(path: Path, target: str) -> None:
+    """Let the symbolic link `path` point to `target`, replacing a link that stands there. Raises OSError."""
+    aside = _aside(path)
+    aside.unlink(missing_ok=True)
+    try:
+        aside.symlink_to(target)
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to write into, which becomes `path` when the block ends well; an earlier `path` is replaced.
+
+    Raises OSError. After a fault or an interrupt nothing of the new folder is left.
+    """
+    aside, old = _aside(path), path.parent / f".{path.name}.old-{os.getpid()}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        yield aside
+        for item in aside.rglob("*"):
+            flush_to_disk(item)
+        flush_to_disk(aside)
+        if path.exists():
+            path.rename(old)
+        aside.rename(path)
+        flush_to_disk(path.parent)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        if old.exists() and not path.exists():
+            old.rename(path)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)

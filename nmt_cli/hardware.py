@@ -1,0 +1,114 @@
+"""What the machine has: a device, the precision its matrix products are fast in, memory and cores.
+
+The recipe never says; `Hardware.find` looks, and what is found can be overruled on the command line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+@dataclass(frozen=True)
+class Hardware:
+    """One rank's device: its torch name, the precision of its matrix products, its free memory in bytes."""
+
+    device: str
+    precision: str
+    memory: int
+
+    @staticmethod
+    def find(device: str = "auto", precision: str = "auto", local_rank: int = 0) -> Hardware:
+        """The best device there is (CUDA, then CPU) unless one is named. Raises UsageError for one that is not there."""
+        import torch
+
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device == "cuda":
+            device = f"cuda:{local_rank}"
+        if device.startswith("cuda"):
+            if not torch.cuda.is_available():
+                raise UsageError(f"--device {device!r}: torch {torch.__version__} sees no CUDA device here. Use --device cpu.")
+            memory = torch.cuda.mem_get_info(device)[0]
+        elif device == "cpu":
+            memory = free_memory()
+        else:
+            raise UsageError(f"--device {device!r}: expected auto, cpu, cuda or cuda:N.")
+        if precision == "auto":
+            precision = "bf16" if has_fast_bf16(device) else "fp32"
+        return Hardware(device, precision, memory)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of matrix products; sums, norms and weights stay in fp32."""
+        import torch
+
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+
+def has_fast_bf16(device: str) -> bool:
+    """Whether matrix products in bf16 run in hardware."""
+    import torch
+
+    if device.startswith("cuda"):
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    flags = cpu_flags()
+    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def cpu_flags() -> set[str]:
+    """Instruction sets that the kernel names for this CPU; empty where it names none."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    for line in text.splitlines():
+        if line.startswith(("flags", "Features")):
+            return set(line.partition(":")[2].split())
+    return set()
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep large blocks that are freed for the next ones, instead of asking the kernel each time.
+
+    Training frees and takes the same megabytes thousands of times a second; the kernel clears each page it hands out,
+    which costs a tenth of the time and more. Does nothing where the C library is not glibc.
+    """
+    mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of malloc.h
+    try:
+        library = ctypes.CDLL("libc.so.6")
+        library.mallopt(mmap_threshold, 2**30)
+        library.mallopt(trim_threshold, 2**31 - 1)
+    except (OSError, AttributeError):
+        return
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_memory() -> int:
+    """Bytes of memory that can be had: the system's available memory, or what the control group still allows."""
+    available = 4 * 2**30
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+        if limit != "max":
+            available = min(available, int(limit) - used)
+    except (OSError, ValueError):
+        pass
+    return max(available, 2**28)

@@ -1,0 +1,348 @@
+"""The typed, strict recipe: one experiment, machine left out.
+
+    TOML text ──▶ load_recipe ──▶ Recipe(data, model, train, decode) ──▶ every command
+                  --set section.key=value is laid over it before checking
+
+A recipe is data. It is checked whole before any work starts: unknown keys, wrong types and contradictions are
+reported together, each with the nearest right name. It is stored inside shards, runs and model folders
+(`Recipe.to_dict`) and read back from there (`Recipe.from_dict`) by every later command. The model's width and the
+vocabulary's size stand here; what depends on the machine (devices, micro-batches, precision) is derived elsewhere.
+
+Sources of the defaults: "Attention Is All You Need", sections 3 and 5, table 3 (base).
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from .errors import RecipeError
+
+SectionT = TypeVar("SectionT", bound="Section")
+
+
+class Section(BaseModel):
+    """A frozen part of a recipe that refuses keys it does not know and values of a wrong type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def _checked(section: SectionT, faults: list[str]) -> SectionT:
+    if faults:
+        raise ValueError("\n".join(faults))
+    return section
+
+
+class DataSection(Section):
+    """[data]: which text, which subword vocabulary, which pairs are kept."""
+
+    source_language: str = "en"
+    target_language: str = "de"
+    generator: Literal["", "teaching"] = ""
+    """`teaching`: the corpus is made by the package itself and needs no --data-dir."""
+    train_source: list[str] = []
+    """Files below --data-dir; plain, .gz, .xz or .bz2; with `train_target` line by line parallel."""
+    train_target: list[str] = []
+    valid_source: list[str] = []
+    valid_target: list[str] = []
+    tokenizer: str = ""
+    """An existing SentencePiece model to use instead of learning one (a path, or one below --data-dir)."""
+    vocab_size: int = Field(default=37_000, ge=8)
+    joint_vocab: bool = True
+    """One BPE and one embedding matrix for both languages (section 5.1); false: one for each language."""
+    normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "nmt_nfkc"
+    """SentencePiece's rule, stored in its model: applied alike in training and in translation."""
+    character_coverage: float = Field(default=1.0, gt=0.9, le=1.0)
+    byte_fallback: bool = True
+    """Characters unseen in training become bytes instead of <unk>, so that they can be copied."""
+    min_length: int = Field(default=1, ge=1)
+    """Tokens a side, end symbol not counted; shorter pairs are dropped as empty."""
+    max_length: int = Field(default=256, ge=1)
+    """Tokens a side, end symbol not counted; longer pairs are dropped and counted."""
+    max_ratio: float = Field(default=9.0, gt=1.0)
+    """Longer side over shorter side, in tokens (both counted one longer, to be lenient on short lines)."""
+    shard_pairs: int = Field(default=1_000_000, ge=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DataSection:
+        faults = []
+        for split in ("train", "valid"):
+            source, target = getattr(self, f"{split}_source"), getattr(self, f"{split}_target")
+            if len(source) != len(target):
+                faults.append(f"{split}_source names {len(source)} file(s), {split}_target {len(target)}: they are read in pairs")
+        if self.generator and (self.train_source or self.valid_source):
+            faults.append(f"generator = {self.generator!r} makes its own text: leave train_source and valid_source out")
+        if not self.generator and not self.train_source:
+            faults.append("train_source and train_target are needed (files below --data-dir)")
+        if self.min_length > self.max_length:
+            faults.append(f"min_length = {self.min_length} exceeds max_length = {self.max_length}")
+        return _checked(self, faults)
+
+
+class ModelSection(Section):
+    """[model]: table 3's columns and the two choices that others make differently."""
+
+    encoder_layers: int = Field(default=6, ge=1)
+    decoder_layers: int = Field(default=6, ge=1)
+    d_model: int = Field(default=512, ge=2)
+    d_ff: int = Field(default=2048, ge=1)
+    num_heads: int = Field(default=8, ge=1)
+    d_k: int = Field(default=0, ge=0)
+    """Size of a head's queries and keys; 0: d_model / num_heads."""
+    d_v: int = Field(default=0, ge=0)
+    """Size of a head's values; 0: d_model / num_heads."""
+    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """On each sub-layer's output and on embedding + position sums (section 5.4), nowhere else."""
+    norm: Literal["post", "pre"] = "post"
+    """`post`: LayerNorm(x + Sublayer(x)), the paper's; `pre`: x + Sublayer(LayerNorm(x)) and one last LayerNorm."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    max_positions: int = Field(default=1024, ge=2)
+    """The longest sequence: learned positions have so many rows; longer lines are split before translation."""
+    tie_embeddings: bool = True
+    """One matrix for both embeddings and the output projection (section 3.4)."""
+
+    @property
+    def key_size(self) -> int:
+        return self.d_k or self.d_model // self.num_heads
+
+    @property
+    def value_size(self) -> int:
+        return self.d_v or self.d_model // self.num_heads
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ModelSection:
+        faults = []
+        if not (self.d_k and self.d_v) and self.d_model % self.num_heads:
+            faults.append(f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            faults.append(f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine")
+        return _checked(self, faults)
+
+
+class TrainSection(Section):
+    """[train]: sections 5.1 to 5.4, and how the run is watched."""
+
+    batch_tokens: int = Field(default=25_000, ge=1)
+    """Tokens of one update, source and target each, over all ranks and micro-batches."""
+    micro_batch_tokens: int = Field(default=0, ge=0)
+    """Tokens that one rank takes through the model at once; 0: chosen from the hardware's memory."""
+    updates: int = Field(default=100_000, ge=1)
+    warmup: int = Field(default=4000, ge=1)
+    lr_factor: float = Field(default=1.0, gt=0.0)
+    """Multiplies the paper's schedule (equation 3)."""
+    adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
+    adam_epsilon: float = Field(default=1e-9, gt=0.0)
+    label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
+    clip_norm: float = Field(default=0.0, ge=0.0)
+    """Largest gradient norm; 0: no clipping (the paper has none)."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    seed: int = Field(default=1, ge=0)
+    log_every: int = Field(default=50, ge=1)
+    valid_every: int = Field(default=1000, ge=1)
+    valid_bleu_sentences: int = Field(default=500, ge=0)
+    """The first so many validation sentences are translated for BLEU; 0: none."""
+    valid_beam: int = Field(default=1, ge=1)
+    """Beam of these translations; 1 is greedy and quick."""
+    valid_samples: int = Field(default=3, ge=0)
+    patience: int = Field(default=0, ge=0)
+    """Stop after so many validations without a better one; 0: never."""
+    best_metric: Literal["bleu", "nll"] = "nll"
+    checkpoint_every: int = Field(default=1000, ge=0)
+    """Updates between checkpoints; 0: by minutes alone."""
+    checkpoint_minutes: float = Field(default=10.0, ge=0.0)
+    """Minutes between checkpoints; 0: by updates alone."""
+    keep: int = Field(default=5, ge=1)
+    """Latest checkpoints kept."""
+    keep_best: int = Field(default=1, ge=1)
+    """Best checkpoints kept besides."""
+    average: int = Field(default=5, ge=1)
+    """How many `nmt average` takes unless told."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainSection:
+        faults = []
+        if self.micro_batch_tokens > self.batch_tokens:
+            faults.append(f"micro_batch_tokens = {self.micro_batch_tokens} exceeds batch_tokens = {self.batch_tokens}")
+        if not self.checkpoint_every and not self.checkpoint_minutes:
+            faults.append("checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved")
+        if self.average > self.keep:
+            faults.append(f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints")
+        if self.best_metric == "bleu" and not self.valid_bleu_sentences:
+            faults.append('best_metric = "bleu" needs valid_bleu_sentences > 0')
+        return _checked(self, faults)
+
+
+class DecodeSection(Section):
+    """[decode]: section 6.1."""
+
+    beam: int = Field(default=4, ge=1)
+    alpha: float = Field(default=0.6, ge=0.0)
+    """GNMT length penalty ((5 + |Y|) / 6) ** alpha."""
+    max_extra: int = Field(default=50, ge=1)
+    """The longest output: each sentence's own input length plus this, in tokens."""
+    batch_tokens: int = Field(default=4096, ge=1)
+    """Source tokens translated together."""
+
+
+class Recipe(Section):
+    """The whole experiment."""
+
+    name: str = Field(default="", exclude=True)
+    """The file's stem; not a key of the file."""
+    data: DataSection
+    model: ModelSection = ModelSection()
+    train: TrainSection = TrainSection()
+    decode: DecodeSection = DecodeSection()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Recipe:
+        faults = []
+        if self.model.tie_embeddings and not self.data.joint_vocab:
+            faults.append("model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix")
+        if self.data.max_length >= self.model.max_positions:
+            faults.append(
+                f"data.max_length = {self.data.max_length} must be below model.max_positions = {self.model.max_positions}: "
+                "a sentence and its end symbol would not fit"
+            )
+        if self.data.max_length >= self.train.batch_tokens:
+            faults.append(f"data.max_length = {self.data.max_length} must be below train.batch_tokens = {self.train.batch_tokens}")
+        return _checked(self, faults)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionary for JSON; `from_dict` reads it back."""
+        return {"name": self.name, **self.model_dump()}
+
+    @staticmethod
+    def from_dict(values: dict[str, Any], where: str) -> Recipe:
+        """Check a plain dictionary; `where` names its place in error messages."""
+        try:
+            return Recipe.model_validate(values)
+        except ValidationError as error:
+            lines = _faults(error)
+            lines += [line for line in _contradictions_besides(values, error) if line not in lines]
+        raise RecipeError(_headed(lines, where))
+
+
+RECIPE_SUFFIX = ".toml"
+
+
+def recipe_folder() -> Any:
+    """The folder of the recipes that ship with the package (in a checkout: `recipes/` at its top)."""
+    packaged = resources.files("nmt_cli") / "recipes"
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parent.parent / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that ship with the package."""
+    return sorted(item.name.removesuffix(RECIPE_SUFFIX) for item in recipe_folder().iterdir() if item.name.endswith(RECIPE_SUFFIX))
+
+
+def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe by name (`demo`) or path (`my/own.toml`) and lay `section.key=value` overrides over it.
+
+    Raises `RecipeError` for an unknown name, TOML that does not parse, and every fault of its keys and values at once.
+    """
+    text, name, where = _find(name_or_path)
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"{where} is not valid TOML: {error}") from None
+    for override in overrides:
+        _lay_over(values, override)
+    return Recipe.from_dict({"name": name, **{k: v for k, v in values.items() if k != "name"}}, where)
+
+
+def _find(name_or_path: str) -> tuple[str, str, str]:
+    """Text, name and place of a recipe."""
+    looks_like_path = name_or_path.endswith(RECIPE_SUFFIX) or "/" in name_or_path
+    if not looks_like_path:
+        item = recipe_folder() / f"{name_or_path}{RECIPE_SUFFIX}"
+        if item.is_file():
+            return item.read_text(encoding="utf-8"), name_or_path, f"recipe {name_or_path!r}"
+        names = recipe_names()
+        raise RecipeError(f"no recipe is called {name_or_path!r}.{_nearest(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file.")
+    path = Path(name_or_path)
+    try:
+        return path.read_text(encoding="utf-8"), path.stem, f"recipe {str(path)!r}"
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"recipe {str(path)!r} is not UTF-8 text: {error}") from None
+    except OSError as error:
+        raise RecipeError(f"cannot read recipe {str(path)!r}: {error.strerror}. Give the path of a .toml file, or a name: {', '.join(recipe_names())}.") from None
+
+
+def _lay_over(values: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (separator and dot and section and name):
+        raise RecipeError(f"--set {override!r}: expected section.key=value, for example --set train.updates=1000")
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string
+    table = values.setdefault(section, {})
+    if not isinstance(table, dict):
+        raise RecipeError(f"--set {override!r}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
+    table[name] = value
+
+
+SECTIONS: dict[str, type[Section]] = {"data": DataSection, "model": ModelSection, "train": TrainSection, "decode": DecodeSection}
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    found = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def _faults(error: ValidationError) -> list[str]:
+    """Every fault of a recipe, a line each, with the nearest right name."""
+    lines = []
+    for fault in error.errors():
+        place = ".".join(str(part) for part in fault["loc"])
+        section, _, key = place.partition(".")
+        if fault["type"] == "extra_forbidden":
+            inside = list(SECTIONS[section].model_fields) if key and section in SECTIONS else list(SECTIONS)
+            lines.append(f"{place}: unknown {'key' if key else 'section'}.{_elsewhere(key, section) or _nearest(key or section, inside)}")
+        elif fault["type"] == "value_error":
+            lines += [f"{place + ': ' if place else ''}{line}" for line in str(fault["ctx"]["error"]).splitlines()]
+        elif fault["type"] == "missing":
+            lines.append(f"{place}: this section is missing")
+        else:
+            lines.append(f"{place or 'the recipe'} = {fault['input']!r}: {fault['msg'][:1].lower()}{fault['msg'][1:]}")
+    return lines
+
+
+def _elsewhere(key: str, section: str) -> str:
+    homes = [name for name, model in SECTIONS.items() if key in model.model_fields and name != section]
+    return f" It belongs in [{homes[0]}]." if homes else ""
+
+
+def _contradictions_besides(values: dict[str, Any], error: ValidationError) -> list[str]:
+    """Contradictions that show once the faulty keys are left out; those that speak of a left-out key are not named."""
+    left_out, sound = set(), copy.deepcopy(values)
+    for fault in error.errors():
+        if fault["type"] == "value_error" or not fault["loc"]:
+            continue
+        *path, key = [part for part in fault["loc"] if isinstance(part, str)]
+        table = sound
+        for part in path:
+            table = table.get(part, {})
+        left_out.add(key)
+        table.pop(key, None)
+    try:
+        Recipe.model_validate(sound)
+    except ValidationError as more:
+        return [line for line in _faults(more) if not any(key in line for key in left_out)]
+    return []
+
+
+def _headed(lines: Sequence[str], where: str) -> str:
+    noun = "fault" if len(lines) == 1 else "faults"
+    return f"{where} has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in lines)

@@ -1,0 +1,86 @@
+"""The mean of several checkpoints' weights (section 6.1: the last 5, for big the last 20).
+
+    run or model folders ──▶ choose ──▶ check that they are different checkpoints of one architecture ──▶ model folder
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from ..errors import ModelError, UsageError, write_failed
+from ..files import new_folder
+from ..model.folder import CONFIG, WEIGHTS, check_files, read_config, write_model
+from ..recipe import Recipe
+from .run import RunFolder, best_of
+
+
+def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
+    """The run's last or best checkpoints, as many as asked for; by default the last `train.average` of its recipe.
+
+    Raises ModelError when there are fewer, UsageError when both are asked for.
+    """
+    if last and best:
+        raise UsageError(f"--last {last} and --best {best}: choose one of them.")
+    there = RunFolder(run).checkpoints()
+    if not there:
+        raise ModelError(f"run {str(run)!r} has no checkpoints to average. Train it first, or name another run folder.")
+    recipe = Recipe.from_dict(read_config(there[-1].folder)["recipe"], str(there[-1].folder))
+    ranked = best_of(there, recipe.train.best_metric) if best else there[::-1]
+    wanted = best or last or min(recipe.train.average, len(ranked))
+    if len(ranked) < wanted:
+        kind = "validated checkpoints" if best else "checkpoints"
+        raise ModelError(f"run {str(run)!r} has {len(ranked)} {kind}, {wanted} were asked for. Ask for fewer, or keep more (train.keep, train.keep_best).")
+    return sorted(checkpoint.folder for checkpoint in ranked[:wanted])
+
+
+def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
+    """Write the mean of the model folders' weights to the model folder `out`; returns what went in.
+
+    Raises ModelError for a damaged folder, the same checkpoint twice, and architectures or vocabularies that differ.
+    """
+    configs = [read_config(folder) for folder in folders]
+    for folder, config in zip(folders, configs, strict=True):
+        check_files(folder, config)
+    _check_same_architecture(folders, configs)
+    _check_different(folders, configs)
+    first = configs[0]
+    total = {name: tensor.double() for name, tensor in load_file(folders[0] / WEIGHTS).items()}
+    for folder in folders[1:]:
+        for name, tensor in load_file(folder / WEIGHTS).items():
+            total[name] += tensor
+    mean = {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
+    tokenizers = {name: (folders[0] / name).read_bytes() for name in first["sha256"] if name != WEIGHTS}
+    recipe = Recipe.from_dict(first["recipe"], str(folders[0] / CONFIG))
+    made_of = {"averaged": [folder.resolve().name for folder in folders]}
+    try:
+        with new_folder(out) as aside:
+            write_model(aside, mean, recipe, (first["source_vocab"], first["target_vocab"]), tokenizers, made_of)
+    except OSError as error:
+        raise write_failed(error, out, "the averaged model", ModelError) from None
+    return made_of
+
+
+def _check_same_architecture(folders: Sequence[Path], configs: Sequence[dict[str, Any]]) -> None:
+    def architecture(config: dict[str, Any]) -> dict[str, Any]:
+        tokenizers = {name: digest for name, digest in config["sha256"].items() if name != WEIGHTS}
+        return {**config["recipe"]["model"], "tokenizer": tokenizers}
+
+    first = architecture(configs[0])
+    for folder, config in zip(folders[1:], configs[1:], strict=True):
+        differing = [key for key, value in architecture(config).items() if first.get(key) != value]
+        if differing:
+            raise ModelError(f"{str(folders[0])!r} and {str(folder)!r} are different models ({', '.join(differing)} differ): only checkpoints of one architecture and vocabulary can be averaged.")
+
+
+def _check_different(folders: Sequence[Path], configs: Sequence[dict[str, Any]]) -> None:
+    seen: dict[str, Path] = {}
+    for folder, config in zip(folders, configs, strict=True):
+        digest = config["sha256"][WEIGHTS]
+        if digest in seen:
+            raise ModelError(f"{str(seen[digest])!r} and {str(folder)!r} hold the same weights: a checkpoint counts once in an average. Leave one of them out.")
+        seen[digest] = folder

@@ -1,0 +1,81 @@
+"""Label-smoothed cross-entropy over the vocabulary (section 5.4), formed together with its gradient.
+
+    N target tokens   D d_model   V vocabulary   R rows taken at once
+
+The target distribution puts 1 - e on the gold token and e / (V - 1) on each other entry. With scores z = h W^T,
+normaliser Z = logsumexp(z) and c = e / (V - 1), a token's smoothed loss is
+
+    Z - c * sum(z) - (1 - e - c) * z[gold]              and its gradient in z      softmax(z) - c - (1 - e - c) [gold]
+
+`smoothed_loss` goes over R rows at a time, so that (N, V) never exists whole, and while a row's softmax is at hand it
+also forms the gradients of h and W. The constant c is never subtracted from (R, V): sum(z) is h times the column sums of W, and
+its share of the gradients is an outer product. `smoothed_loss_plain` is the slow twin: the definition, by torch's
+autograd. Both return sums; the training loop divides once an update, by the tokens of all ranks (section 5.1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+CELLS = 2_500_000
+"""Scores held at once, rows times vocabulary: few enough for a CPU's outer cache, enough for full-speed products."""
+
+
+class _SmoothedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, gold: Tensor, smoothing: float, dtype: torch.dtype) -> Any:
+        share = smoothing / (weight.size(0) - 1)  # c
+        peak = 1.0 - smoothing - share
+        h, w = hidden.to(dtype), weight.to(dtype)
+        column_sums = weight.sum(0, dtype=torch.float32)  # (D,)
+        with_gradient = any(ctx.needs_input_grad)
+        grad_h = torch.empty_like(hidden) if with_gradient else None
+        grad_w = torch.zeros_like(weight, dtype=torch.float32) if with_gradient else None
+        smoothed = nll = hidden.new_zeros((), dtype=torch.float32)
+        rows = max(1, CELLS // weight.size(0))
+        for first in range(0, gold.size(0), rows):
+            part = slice(first, first + rows)
+            gold_r = gold[part, None]
+            scores = (h[part] @ w.T).float()  # (R, V)
+            softmax = scores.softmax(-1)
+            normaliser = scores.amax(-1, keepdim=True) - softmax.amax(-1, keepdim=True).log()  # Z, (R, 1)
+            of_gold = scores.gather(1, gold_r)
+            nll = nll + (normaliser - of_gold).sum()
+            smoothed = smoothed + (normaliser - peak * of_gold).sum() - share * (h[part].float() @ column_sums).sum()
+            if grad_h is not None and grad_w is not None:
+                softmax.scatter_add_(1, gold_r, softmax.new_full((1, 1), -peak).expand_as(gold_r))
+                softmax = softmax.to(dtype)
+                grad_h[part] = softmax @ w
+                grad_w += softmax.T @ h[part]
+        if grad_h is not None and grad_w is not None:
+            grad_h -= (share * column_sums).to(grad_h.dtype)
+            grad_w -= share * h.sum(0, dtype=torch.float32)
+            ctx.save_for_backward(grad_h, grad_w.to(weight.dtype))
+        return smoothed, nll
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        grad_h, grad_w = ctx.saved_tensors
+        return grad_h * grads[0], grad_w * grads[0], None, None, None
+
+
+def smoothed_loss(hidden: Tensor, weight: Tensor, gold: Tensor, smoothing: float, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Sums over tokens of the smoothed loss, which carries the gradient, and of the plain NLL, which does not.
+
+    hidden (N, D), weight (V, D), gold (N,) ids; matrix products run in `dtype`, sums in fp32. In nats.
+    """
+    smoothed, nll = _SmoothedLoss.apply(hidden, weight, gold, smoothing, dtype)  # type: ignore[no-untyped-call]
+    return smoothed, nll.detach()
+
+
+def smoothed_loss_plain(hidden: Tensor, weight: Tensor, gold: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The slow twin of `smoothed_loss`: the whole (N, V), the distribution written out, torch's autograd."""
+    log_probs = F.linear(hidden, weight).log_softmax(-1)  # (N, V)
+    target = torch.full_like(log_probs, smoothing / (weight.size(0) - 1))
+    target.scatter_(1, gold[:, None], 1.0 - smoothing)
+    nll = F.nll_loss(log_probs, gold, reduction="sum")
+    return -(target * log_probs).sum(), nll.detach()

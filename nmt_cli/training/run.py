@@ -1,0 +1,173 @@
+"""The run folder: checkpoints that are complete or not there, the links `best` and `last`, metrics and log.
+
+    runs/NAME/
+      checkpoints/step-00001000/   model folder + state.safetensors (Adam's moments) + state.json (`Progress`)
+      best, last                   links to checkpoints
+      averaged/                    what `nmt average` wrote
+      metrics.jsonl  train.log
+
+Random numbers need no saved state: every update's are drawn from (seed, update, rank).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..errors import ModelError, NmtError, TrainingError, write_failed
+from ..files import link_atomic, new_folder, sha256
+from ..model.folder import METRICS, check_files, read_config, write_model
+from ..recipe import Recipe
+
+MOMENTS, STATE = "state.safetensors", "state.json"
+MAY_CHANGE = {
+    "train": {
+        "micro_batch_tokens", "updates", "precision", "log_every", "valid_bleu_sentences", "valid_samples", "valid_beam",
+        "patience", "checkpoint_every", "checkpoint_minutes", "keep", "keep_best", "average",
+    },
+    "data": {"shard_pairs"},
+    "decode": {"beam", "alpha", "max_extra", "batch_tokens"},
+}  # fmt: skip
+"""Keys that a resumed run may change; any other would make it another experiment."""
+
+
+@dataclass
+class Progress:
+    """Where training stands after `update` updates; all that resuming needs besides weights and moments."""
+
+    update: int = 0
+    epoch: int = 0
+    """Epochs done."""
+    position: int = 0
+    """Updates done of the current epoch."""
+    seconds: float = 0.0
+    """Training time, over all resumptions."""
+    best: float | None = None
+    """Best validation score so far, by train.best_metric."""
+    since_best: int = 0
+    """Validations since then."""
+    metrics_bytes: int = 0
+    """Length of metrics.jsonl; what was written after it belongs to updates that are done again."""
+    validation: dict[str, Any] = field(default_factory=dict)
+    """The latest validation's record."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One folder below checkpoints/."""
+
+    folder: Path
+    update: int
+
+    def validation(self) -> dict[str, Any]:
+        """What it scored, if it was validated."""
+        scores: dict[str, Any] = json.loads((self.folder / METRICS).read_text(encoding="utf-8"))
+        return scores
+
+
+class RunFolder:
+    """Reads and writes one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metrics = path / "metrics.jsonl"
+        self.log = path / "train.log"
+
+    def create(self) -> None:
+        """Make the folder. Raises TrainingError when that is not permitted."""
+        try:
+            (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            probe = self.path / ".writable"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise write_failed(error, self.path, "the run", TrainingError) from None
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those that are there, oldest first."""
+        found = []
+        for folder in (self.path / "checkpoints").glob("step-*"):
+            if match := re.fullmatch(r"step-(\d+)", folder.name):
+                found.append(Checkpoint(folder, int(match[1])))
+        return sorted(found, key=lambda checkpoint: checkpoint.update)
+
+    def save(self, weights: Mapping[str, Tensor], moments: Mapping[str, Tensor], progress: Progress, recipe: Recipe,
+             vocabularies: tuple[int, int], tokenizers: Mapping[str, bytes], scores: Mapping[str, Any]) -> Checkpoint:  # fmt: skip
+        """Write a checkpoint and let `last` point to it. Raises TrainingError; what stood there before is safe."""
+        folder = self.path / "checkpoints" / f"step-{progress.update:08d}"
+        try:
+            with new_folder(folder) as aside:
+                save_file(dict(moments), aside / MOMENTS)
+                state = {**asdict(progress), "sha256": {MOMENTS: sha256(aside / MOMENTS)}}
+                (aside / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+                write_model(aside, weights, recipe, vocabularies, tokenizers, scores)
+            self.point("last", folder)
+        except (OSError, SafetensorError) as error:
+            reason = error if isinstance(error, OSError) else OSError(str(error))
+            raise write_failed(reason, folder, "a checkpoint", TrainingError) from None
+        return Checkpoint(folder, progress.update)
+
+    def point(self, link: str, folder: Path) -> None:
+        """Let the link `best` or `last` point to a checkpoint."""
+        link_atomic(self.path / link, str(folder.relative_to(self.path)))
+
+    def prune(self, keep: int, keep_best: int, metric: str) -> None:
+        """Delete all but the latest `keep` and the best `keep_best` checkpoints."""
+        there = self.checkpoints()
+        kept = {c.folder for c in there[-keep:]} | {c.folder for c in best_of(there, metric)[:keep_best]}
+        kept.add((self.path / "best").resolve())
+        for checkpoint in there:
+            if checkpoint.folder not in kept and checkpoint.folder.resolve() not in kept:
+                shutil.rmtree(checkpoint.folder, ignore_errors=True)
+
+    def load_last(self, recipe: Recipe) -> tuple[Checkpoint, Progress, dict[str, Tensor], dict[str, Tensor]] | None:
+        """The newest checkpoint: its progress, weights and moments; None when there is none yet.
+
+        Raises ModelError when it is damaged, naming the one before it, and when the recipe became another experiment.
+        """
+        there = self.checkpoints()
+        if not there:
+            return None
+        checkpoint = there[-1]
+        try:
+            config = read_config(checkpoint.folder)
+            state = json.loads((checkpoint.folder / STATE).read_text(encoding="utf-8"))
+            check_files(checkpoint.folder, {"sha256": {**config["sha256"], **state.pop("sha256")}})
+            progress = Progress(**state)
+            weights, moments = load_file(checkpoint.folder / "model.safetensors"), load_file(checkpoint.folder / MOMENTS)
+        except (NmtError, OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+            before = f" The one before it is {there[-2].folder.name}: to go on from there, remove {str(checkpoint.folder)!r}." if len(there) > 1 else ""
+            raise ModelError(f"the newest checkpoint, {str(checkpoint.folder)!r}, is damaged: {error}{before}") from None
+        check_same_experiment(Recipe.from_dict(config["recipe"], str(checkpoint.folder)), recipe, self.path)
+        return checkpoint, progress, weights, moments
+
+
+def best_of(checkpoints: list[Checkpoint], metric: str) -> list[Checkpoint]:
+    """Those that were validated, the best first; ties go to the earlier."""
+    scored = [(c.validation().get(metric), c) for c in checkpoints]
+    sign = -1.0 if metric == "bleu" else 1.0
+    return [c for _, c in sorted(((sign * s, c) for s, c in scored if s is not None), key=lambda pair: (pair[0], pair[1].update))]
+
+
+def check_same_experiment(old: Recipe, new: Recipe, run: Path) -> None:
+    """Raise ModelError naming each key whose change would make the run another experiment."""
+    before, after = old.to_dict(), new.to_dict()
+    changed = [
+        f"  - {section}.{key}: the run has {value!r}, the recipe {after[section][key]!r}"
+        for section in ("data", "model", "train", "decode")
+        for key, value in before[section].items()
+        if after[section][key] != value and key not in MAY_CHANGE.get(section, set())
+    ]
+    if changed:
+        raise ModelError(
+            f"run {str(run)!r} cannot go on with another recipe:\n" + "\n".join(changed) + "\nSet them back, or start another run with --run DIR."
+        )

@@ -1,0 +1,78 @@
+"""How good the model is on the validation split: NLL a token, and BLEU of its own translations.
+
+The NLL is the plain one, without smoothing or dropout. The first sentences of the raw text are translated by the same
+search as `nmt translate` and scored by sacrebleu against the raw references, signature kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..data.batches import EpochPlan, collate, micro_batches
+from ..data.shards import Corpus, valid_text
+from ..data.tokenizer import Vocabulary
+from ..decoding.translator import Translator
+from ..evaluation.metrics import compute
+from ..hardware import Hardware
+from ..model.transformer import Transformer
+from ..recipe import Recipe
+from .update import LossModel
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A validation sentence, its reference and its translation."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+class Validator:
+    """Built once a run; called after every `valid_every` updates."""
+
+    def __init__(self, shards: Path, vocabulary: Vocabulary, recipe: Recipe, hardware: Hardware, tokens: int) -> None:
+        self.corpus = Corpus.open(shards, "valid")
+        self.vocabulary, self.recipe, self.hardware, self.tokens = vocabulary, recipe, hardware, tokens
+        plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, tokens, seed=0)
+        self.parts = [part for update in plan.updates(0) for part in micro_batches(plan, update, tokens)[0]]
+        source, target = valid_text(shards)
+        self.source = source[: recipe.train.valid_bleu_sentences]
+        self.target = target[: recipe.train.valid_bleu_sentences]
+
+    @torch.no_grad()
+    def nll(self, model: Transformer) -> float:
+        """Mean NLL of a target token, end symbols counted, in nats."""
+        loss_model = LossModel(model, 0.0, self.hardware.dtype).eval()
+        total = tokens = 0.0
+        for part in self.parts:
+            batch = collate([self.corpus.pair(int(i)) for i in part])
+            _, nll = loss_model(batch.to(self.hardware.device))
+            total, tokens = total + float(nll), tokens + float(batch.tgt_lengths.sum())
+        return total / tokens
+
+    def translate(self, model: Transformer) -> list[str]:
+        """The model's translations of the first validation sentences."""
+        options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
+        translator = Translator(model, self.vocabulary.source, self.vocabulary.target, options, longest=self.recipe.data.max_length, precision=self.hardware.precision)
+        return [result.text for result in translator.translate(self.source)]
+
+    def __call__(self, model: Transformer) -> tuple[dict[str, Any], list[Sample]]:
+        """The scores, and some samples. The model is left in training mode."""
+        model.eval()
+        try:
+            scores: dict[str, Any] = {"nll": self.nll(model), "bleu": None, "bleu_signature": None}
+            samples: list[Sample] = []
+            if self.source:
+                translations = self.translate(model)
+                bleu = compute("bleu", translations, [self.target])
+                scores |= {"bleu": bleu.value, "bleu_signature": bleu.signature, "bleu_sentences": len(self.source)}
+                triples = zip(self.source, self.target, translations, strict=True)
+                samples = [Sample(*triple) for triple, _ in zip(triples, range(self.recipe.train.valid_samples), strict=False)]
+            return scores, samples
+        finally:
+            model.train()

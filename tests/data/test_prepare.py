@@ -1,0 +1,425 @@
+"""Preparing a corpus: what comes out, that it does not depend on the workers, and that nothing is ever lost or overwritten."""
+
+import errno
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from nmt_cli.cli.preprocess import preprocess
+from nmt_cli.data import prepare as module
+from nmt_cli.data import workers
+from nmt_cli.data import shards
+from nmt_cli.data.prepare import prepare
+from nmt_cli.data.shards import Corpus, open_index, valid_text, verify
+from nmt_cli.data.tokenizer import Tokenizer, Vocabulary
+from nmt_cli.errors import DataError, NmtError
+from nmt_cli.recipe import Recipe
+
+NAMES = {"train_source": ["train.en"], "train_target": ["train.de"], "valid_source": ["valid.en"], "valid_target": ["valid.de"]}
+ODD = "a small\u2028dog\u0085and\x0ba large\rcat"
+
+
+def recipe(**data: Any) -> Recipe:
+    model = {"tie_embeddings": data.get("joint_vocab", True)}
+    return Recipe.from_dict({"name": "tiny", "data": {**NAMES, "vocab_size": 330, **data}, "model": model}, "test")
+
+
+def sentences(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    rng = random.Random(seed)
+    words = [("dog", "Hund"), ("cat", "Katze"), ("house", "Haus"), ("sees", "sieht"), ("small", "klein"), ("green", "grün")]
+    chosen = [rng.choices(words, k=rng.randint(1, 9)) for _ in range(count)]
+    return [(" ".join(en for en, _ in row), " ".join(de for _, de in row)) for row in chosen]
+
+
+def write(folder: Path, name: str, pairs: list[tuple[str, str]]) -> None:
+    for side, language in enumerate(("en", "de")):
+        (folder / f"{name}.{language}").write_bytes("".join(pair[side] + "\n" for pair in pairs).encode())
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    folder = tmp_path / "text"
+    folder.mkdir()
+    write(folder, "train", sentences(400))
+    write(folder, "valid", sentences(20, seed=1))
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def decoded(folder: Path, split: Any) -> list[tuple[str, str]]:
+    vocabulary, corpus = Vocabulary.load(folder), Corpus.open(folder, split)
+    sides = zip(*map(corpus.pair, range(len(corpus))), strict=True)
+    return list(zip(*(tokenizer.decode(side) for tokenizer, side in zip((vocabulary.source, vocabulary.target), sides, strict=True)), strict=True))
+
+
+def test_text_becomes_shards_and_can_be_read_back(text: Path, out: Path) -> None:
+    summary = prepare(recipe(shard_pairs=150), text, out, workers=1)
+    assert sorted(contents(out)) == [
+        "index.json", "tokenizer.model", "train-00000.safetensors", "train-00001.safetensors", "train-00002.safetensors",
+        "valid-00000.safetensors", "valid.source.txt", "valid.target.txt",
+    ]  # fmt: skip
+    assert decoded(out, "train") == sentences(400)
+    assert decoded(out, "valid") == sentences(20, seed=1)
+    assert valid_text(out) == tuple(map(list, zip(*sentences(20, seed=1), strict=True)))
+    assert verify(out) == summary.index
+    assert summary.fresh
+    assert [shard.pairs for shard in summary.index.splits["train"].shards] == [150, 150, 100]
+    assert not list(out.parent.glob(".*"))
+
+
+def test_two_workers_write_what_one_writes(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 64)
+    prepare(recipe(shard_pairs=150), text, out, workers=1)
+    prepare(recipe(shard_pairs=150), text, tmp_path / "two", workers=2)
+    assert contents(out) == contents(tmp_path / "two")
+
+
+def test_a_second_run_does_nothing(text: Path, out: Path) -> None:
+    prepare(recipe(), text, out, workers=1)
+    before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    assert not prepare(recipe(), text, out, workers=1).fresh
+    assert not prepare(recipe(shard_pairs=7), text, out, workers=1).fresh
+    moved = text.rename(text.with_name("moved"))
+    assert not prepare(recipe(), moved, out, workers=1).fresh
+    assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+def test_other_shards_are_not_overwritten(text: Path, out: Path) -> None:
+    prepare(recipe(), text, out, workers=1)
+    before = contents(out)
+    write(text, "train", sentences(300))
+    with pytest.raises(DataError) as caught:
+        prepare(recipe(vocab_size=310), text, out, workers=1)
+    for part in ("data.vocab_size: was 330, is 310", "train_source: the contents of 'train.en' have changed", "--force", "another --out"):
+        assert part in str(caught.value)
+    assert "valid_source" not in str(caught.value)
+    assert contents(out) == before
+
+
+def test_force_replaces_what_is_ours_and_nothing_else(text: Path, out: Path) -> None:
+    prepare(recipe(shard_pairs=100), text, out, workers=1)
+    (out / "notes.txt").write_text("mine")
+    (out / "mine").mkdir()
+    (out / "mine" / "train-00000.safetensors").write_text("mine too")
+    write(text, "train", sentences(300))
+    assert prepare(recipe(joint_vocab=False, vocab_size=300), text, out, force=True, workers=1).fresh
+    assert sorted(contents(out)) == [
+        "index.json", "mine/train-00000.safetensors", "notes.txt", "tokenizer.source.model", "tokenizer.target.model", "train-00000.safetensors",
+        "valid-00000.safetensors", "valid.source.txt", "valid.target.txt",
+    ]  # fmt: skip
+    assert (out / "notes.txt").read_text() == "mine"
+    assert (out / "mine" / "train-00000.safetensors").read_text() == "mine too"
+    assert decoded(out, "train") == sentences(300)
+    assert not [name for name in os.listdir(out) if name.startswith(".")]
+
+
+def test_a_folder_with_other_files_is_not_littered(text: Path, out: Path) -> None:
+    with pytest.raises(DataError, match=r"is not empty and holds no index.json but train.de, train.en, valid.de, valid.en. Give --force"):
+        prepare(recipe(), text, text, workers=1)
+    out.mkdir()
+    assert prepare(recipe(), text, out, workers=1).fresh  # an empty folder is free
+    assert prepare(recipe(), text, text, force=True, workers=1).fresh
+    assert (text / "train.en").exists()
+
+
+def test_damaged_shards_are_named_and_made_anew_by_force(text: Path, out: Path) -> None:
+    prepare(recipe(), text, out, workers=1)
+    (out / "train-00000.safetensors").unlink()
+    with pytest.raises(DataError, match=r"train-00000.safetensors' is missing.*--force"):
+        prepare(recipe(), text, out, workers=1)
+    prepare(recipe(), text, out, force=True, workers=1)
+    verify(out)
+
+
+def test_pairs_are_dropped_for_a_reason_and_counted(text: Path, out: Path) -> None:
+    odd = [("", "Hund"), ("dog", " \t"), ("dog " * 60, "Hund " * 60), ("dog", "Hund " * 20), ("dog " * 20, "Hund"), ("dog", "Hund")]
+    write(text, "train", sentences(400) + odd)
+    write(text, "valid", odd)
+    index = prepare(recipe(max_length=50, max_ratio=5.0), text, out, workers=1).index
+    train, valid = index.splits["train"], index.splits["valid"]
+    assert (train.read, train.pairs, train.dropped) == (406, 401, {"empty": 2, "too_long": 1, "ratio": 2})
+    assert (valid.read, valid.pairs, valid.dropped) == (6, 4, {"empty": 2, "too_long": 0, "ratio": 0})
+    assert decoded(out, "train") == [*sentences(400), ("dog", "Hund")]
+    assert valid_text(out) == tuple([pair[side] for pair in odd[2:]] for side in (0, 1))
+
+
+@pytest.mark.parametrize(("source", "target", "kept"), [(1, 8, True), (1, 9, False), (9, 1, False), (0, 1, False), (50, 50, True), (51, 50, False)])
+def test_the_limits_themselves(source: int, target: int, kept: bool) -> None:
+    encoder = module._Encoder(None, recipe(max_length=50, max_ratio=4.5).data, "train")  # type: ignore[arg-type]
+    assert (encoder.reason(source, target) == "") is kept
+
+
+def test_min_length(text: Path, out: Path) -> None:
+    index = prepare(recipe(min_length=3), text, out, workers=1).index
+    corpus = Corpus.open(out, "train")
+    assert index.splits["train"].dropped["empty"] > 0
+    assert min(corpus.source_lengths.min(), corpus.target_lengths.min()) >= 3
+
+
+def test_lines_are_those_of_the_line_contract(text: Path, out: Path) -> None:
+    (text / "valid.en").write_bytes(ODD.encode() + b"\r\ngr\xfcn dog\nlast")
+    (text / "valid.de").write_bytes(b"\xef\xbb\xbfeins\nzwei\ndrei\n")
+    summary = prepare(recipe(), text, out, workers=1)
+    assert valid_text(out) == ([ODD, "gr\ufffdn dog", "last"], ["eins", "zwei", "drei"])
+    assert summary.replaced == {str(text / "valid.en"): 1}
+
+
+def test_invalid_utf8_is_told(text: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (text / "valid.en").write_bytes(b"\xff\n" * 20)
+    with pytest.raises(DataError, match=r"all 20 valid pairs were dropped \(empty 20"):  # U+FFFD normalises to nothing
+        prepare(recipe(), text, out, workers=1)
+    assert "valid.en: 20 line(s) hold invalid UTF-8" in capsys.readouterr().err
+
+
+def test_several_and_compressed_files(text: Path, out: Path) -> None:
+    write(text, "more", sentences(50, seed=2))
+    for language in ("en", "de"):
+        (text / f"more.{language}.gz").write_bytes(gzip.compress((text / f"more.{language}").read_bytes()))
+    prepare(recipe(train_source=["more.en.gz", "train.en"], train_target=["more.de.gz", "train.de"]), text, out, workers=1)
+    assert decoded(out, "train") == sentences(50, seed=2) + sentences(400)
+
+
+def test_separate_vocabularies(text: Path, out: Path) -> None:
+    index = prepare(recipe(joint_vocab=False, vocab_size=300), text, out, workers=1).index
+    assert not index.joint
+    assert index.tokenizer_sha256 == Vocabulary.load(out).sha256
+    assert decoded(out, "train") == sentences(400)
+
+
+def test_an_existing_tokenizer_is_used(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(recipe(), text, out, workers=1)
+    (text / "own.model").write_bytes((out / "tokenizer.model").read_bytes())
+    monkeypatch.setattr(Vocabulary, "learn", None)
+    for number, place in enumerate(("own.model", str(text / "own.model"), str(out))):
+        index = prepare(recipe(tokenizer=place), text, tmp_path / f"again{number}", workers=1).index
+        assert index.tokenizer_sha256 == Tokenizer.load(out / "tokenizer.model").sha256
+        assert [entry.file for entry in index.inputs["tokenizer"]] == ["tokenizer.model" if number == 2 else "own.model"]
+    (text / "own.model").write_bytes(b"damaged")
+    with pytest.raises(DataError, match="is not a SentencePiece model"):
+        prepare(recipe(tokenizer="own.model"), text, tmp_path / "more", workers=1)
+    with pytest.raises(DataError, match=r"data.tokenizer = 'absent': there is no such file; looked for '.*text/absent' and 'absent'"):
+        prepare(recipe(tokenizer="absent"), text, tmp_path / "more", workers=1)
+    with pytest.raises(DataError, match=r"holds one joint vocabulary, but data.joint_vocab = false"):
+        prepare(recipe(tokenizer=str(out), joint_vocab=False), text, tmp_path / "more", workers=1)
+
+
+def test_no_validation_files(text: Path, out: Path) -> None:
+    index = prepare(recipe(valid_source=[], valid_target=[]), text, out, workers=1).index
+    assert index.splits["valid"].pairs == 0
+    assert len(Corpus.open(out, "valid")) == 0
+    assert Corpus.open(out, "valid").source_lengths.shape == (0,)
+    assert valid_text(out) == ([], [])
+
+
+def test_empty_and_useless_text(text: Path, out: Path) -> None:
+    write(text, "train", [])
+    with pytest.raises(DataError, match=r"the training text is empty: .*train.en holds no lines"):
+        prepare(recipe(), text, out, workers=1)
+    write(text, "train", [("", "Hund")] * 9 + [("dog", "")] * 3)
+    with pytest.raises(DataError, match=r"all 12 train pairs were dropped \(empty 12, too_long 0, ratio 0\). Check .* data.min_length = 1"):
+        prepare(recipe(vocab_size=267), text, out, workers=1)
+    assert not out.exists()
+
+
+def test_a_vocabulary_larger_than_the_text_supports(text: Path, out: Path) -> None:
+    for workers in (1, 2):
+        with pytest.raises(DataError, match=r"data.vocab_size = 9000 is more than this text supports.*--set data.vocab_size="):
+            prepare(recipe(vocab_size=9000), text, out, workers=workers)
+    assert list(out.parent.iterdir()) == [text]
+
+
+def test_unequal_sides(text: Path, out: Path) -> None:
+    write(text, "short", sentences(19, seed=1))
+    with pytest.raises(DataError, match=r"valid.en' has 20 lines, '.*short.de' 19 lines"):
+        prepare(recipe(valid_target=["short.de"]), text, out, workers=1)
+
+
+def test_missing_inputs_are_named_with_their_neighbours(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"the recipe's files \(train.en\) need a folder: give --data-dir DIR"):
+        prepare(recipe(), None, out)
+    with pytest.raises(DataError, match=r"no file '.*train.en.gz'. Similar names in its folder: train.en"):
+        prepare(recipe(train_source=["train.en.gz"]), text, out)
+    with pytest.raises(DataError, match=r"no file '.*zzz'. Its folder holds: train.de, train.en, valid.de, valid.en"):
+        prepare(recipe(train_source=["zzz"]), text, out)
+    with pytest.raises(DataError, match=r"the folder '.*nowhere' does not exist. Check --data-dir"):
+        prepare(recipe(), text / "nowhere", out)
+    monkeypatch.setattr(os, "listdir", failing(PermissionError(errno.EACCES, "Permission denied")))
+    with pytest.raises(DataError, match=r"cannot look for '.*zzz': Permission denied"):
+        prepare(recipe(train_source=["zzz"]), text, out)
+    out.mkdir()
+    with pytest.raises(DataError, match=r"cannot write the shards at '.*out': no write permission"):
+        prepare(recipe(), text, out)
+    monkeypatch.undo()
+    (text / "folder").mkdir()
+    with pytest.raises(DataError, match=r"folder' is not a plain file"):
+        prepare(recipe(train_source=["folder"]), text, out)
+
+
+def test_absolute_paths_need_no_data_dir(text: Path, out: Path) -> None:
+    absolute = {role: [str(text / name) for name in names] for role, names in NAMES.items()}
+    assert prepare(recipe(**absolute), None, out, workers=1).fresh
+
+
+def teaching(folder: Path) -> None:
+    for name, count in (("train", 400), ("valid", 20), ("test", 30)):
+        write(folder, name, sentences(count))
+
+
+def test_the_teaching_corpus_is_kept_as_text(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt_cli.data.teaching.write_corpus", teaching)
+    demo = Recipe.from_dict({"name": "demo", "data": {"generator": "teaching", "vocab_size": 330}}, "test")
+    assert prepare(demo, None, out, workers=1).fresh
+    assert decoded(out, "train") == sentences(400)
+    assert sorted(os.listdir(out / "text")) == ["test.de", "test.en", "train.de", "train.en", "valid.de", "valid.en"]
+    assert (out / "text").stat().st_mode == out.stat().st_mode
+    assert open_index(out).inputs["train_source"][0].file == "text/train.en"
+    assert not prepare(demo, None, out, workers=1).fresh
+    turned = Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": 330, "source_language": "de", "target_language": "en"}}, "test")
+    prepare(turned, None, out, force=True, workers=1)
+    assert decoded(out, "train") == [(target, source) for source, target in sentences(400)]
+    french = Recipe.from_dict({"data": {"generator": "teaching", "target_language": "fr"}}, "test")
+    with pytest.raises(DataError, match=r"made in de and en, not in 'fr': mend data.source_language"):
+        prepare(french, None, out, workers=1)
+
+
+def failing(error: BaseException) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space"), NmtError, "the disk is full"),
+        (OSError(errno.EACCES, "Denied"), NmtError, "no write permission"),
+        (KeyboardInterrupt(), KeyboardInterrupt, None),
+    ],
+)
+@pytest.mark.parametrize("at", ["write_atomic", "_install"])
+def test_a_fault_midway_leaves_the_earlier_shards(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, kind: type[BaseException], message: str | None, at: str) -> None:
+    prepare(recipe(), text, out, workers=1)
+    before = contents(out)
+    target = "nmt_cli.data.lines.write_atomic" if at == "write_atomic" else "nmt_cli.data.prepare._install"
+    monkeypatch.setattr(target, failing(error))
+    with pytest.raises(kind, match=message):
+        prepare(recipe(vocab_size=310), text, out, force=True, workers=1)
+    assert contents(out) == before
+    assert sorted(os.listdir(out.parent)) == sorted([text.name, out.name])
+    with pytest.raises(kind, match=message):
+        prepare(recipe(), text, out.with_name("new"), workers=1)
+    assert sorted(os.listdir(out.parent)) == sorted([text.name, out.name])
+
+
+def test_places_that_cannot_be_written(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DataError, match=r"file' is a file, expected a folder"):
+        prepare(recipe(), text, tmp_path / "file", workers=1)
+    with pytest.raises(DataError, match=r"cannot write the shards at '.*file/out'"):
+        prepare(recipe(), text, tmp_path / "file" / "out", workers=1)
+
+
+def test_what_a_killed_run_left_is_cleaned_and_two_runs_do_not_meddle(text: Path, out: Path) -> None:
+    stale = out.parent / ".out.partial"
+    (stale / "text").mkdir(parents=True)
+    (stale / "train-00099.safetensors").write_bytes(b"half")
+    with module._aside(out), pytest.raises(DataError, match="another nmt preprocess is writing to"):
+        prepare(recipe(), text, out, workers=1)
+    assert not stale.exists()
+    (stale / "text").mkdir(parents=True)
+    (stale / "train-00099.safetensors").write_bytes(b"half")
+    prepare(recipe(), text, out, workers=1)
+    assert "train-00099.safetensors" not in contents(out)
+    assert not stale.exists()
+
+
+def test_a_linked_folder_stays_a_link(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    prepare(recipe(), text, tmp_path / "link", workers=1)
+    assert (tmp_path / "link").is_symlink()
+    assert "index.json" in contents(tmp_path / "real")
+
+
+def test_a_dead_worker_is_an_error_not_a_hang() -> None:
+    with pytest.raises(DataError, match=r"a worker process has died.*--workers N"), workers.pool(os._exit, 2) as run:
+        list(run([1, 2, 3]))
+
+
+def test_ctrl_c_leaves_nothing_behind(text: Path, out: Path, tmp_path: Path) -> None:
+    write(text, "train", sentences(400) * 200)
+    file = tmp_path / "tiny.toml"
+    file.write_text("[data]\nvocab_size = 330\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items()))
+    script = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from pathlib import Path; from nmt_cli.data.prepare import prepare; from nmt_cli.recipe import load_recipe\n"
+        "if __name__ == '__main__': prepare(load_recipe(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), workers=2)\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    root = str(Path(shards.__file__).parents[2])
+    command = [sys.executable, str(tmp_path / "script.py"), str(file), str(text), str(out)]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root})
+    waited = time.monotonic() + 20
+    while not (out.parent / ".out.partial").exists() and time.monotonic() < waited:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode != 0
+    assert errors.count(b"Traceback") == 1  # ours; the workers end quietly
+    assert sorted(os.listdir(tmp_path)) == ["script.py", "text", "tiny.toml"]
+
+
+def run(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command()(preprocess)
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+
+def test_the_command(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(text, "train", [*sentences(400), ("dog", "")])
+    Path("tiny.toml").write_text("[data]\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items()))
+    arguments = ("tiny.toml", "--data-dir", "text", "--set", "data.vocab_size=330", "--workers", "1")
+    result = run(*arguments)
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    for part in ("vocabulary  330 pieces, joint", "training    400 of 401 pairs; dropped: 1 empty;", "validation  20 of 20 pairs; dropped: none"):
+        assert part in result.stderr
+    assert result.stderr.endswith("next: nmt train tiny.toml --set data.vocab_size=330\n")
+    assert open_index("data/tiny").recipe == "tiny"
+    again = run(*arguments, "--json")
+    assert "nothing to do: data/tiny already holds these shards" in again.stderr
+    summary = json.loads(again.stdout)
+    assert summary["fresh"] is False
+    assert summary["splits"]["train"]["dropped"]["empty"] == 1
+    elsewhere = run(*arguments, "--out", "my shards")
+    assert elsewhere.stderr.endswith("next: nmt train tiny.toml --data 'my shards' --set data.vocab_size=330\n")
+
+
+def test_preprocess_needs_no_torch() -> None:
+    code = "import sys, nmt_cli.data.prepare, nmt_cli.data.shards, nmt_cli.cli.preprocess; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(shards.__file__).parents[2], check=False).returncode == 0
+    code = "import sys, nmt_cli.cli.preprocess; sys.exit(bool({'numpy', 'pydantic', 'sentencepiece', 'multiprocessing'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(shards.__file__).parents[2], check=False).returncode == 0

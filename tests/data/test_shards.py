@@ -1,0 +1,250 @@
+"""The shards' format: what is written is read back, without being loaded, and every kind of damage is named."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from nmt_cli.data.shards import (
+    FORMAT_VERSION,
+    INDEX_FILE,
+    VALID_TEXT,
+    Block,
+    Corpus,
+    ShardIndex,
+    ShardWriter,
+    check_matches,
+    differences,
+    file_entry,
+    id_type,
+    open_index,
+    valid_text,
+    verify,
+    write_index,
+)
+from nmt_cli.errors import DataError
+from nmt_cli.recipe import Recipe
+
+Pairs = list[tuple[list[int], list[int]]]
+
+
+def recipe(**data: Any) -> Recipe:
+    return Recipe.from_dict({"name": "tiny", "data": {"train_source": ["s"], "train_target": ["t"], **data}}, "test")
+
+
+def some_pairs(count: int, highest: int = 300) -> Pairs:
+    random = np.random.default_rng(count)
+    return [tuple(random.integers(4, highest, random.integers(0, 9)).tolist() for _ in range(2)) for _ in range(count)]  # type: ignore[misc]
+
+
+def make(folder: Path, train: Pairs, valid: Pairs, shard_pairs: int = 7, block: int = 5, dtype: Any = np.uint16) -> ShardIndex:
+    splits = {}
+    for split, pairs in (("train", train), ("valid", valid)):
+        writer = ShardWriter(folder, split, shard_pairs, dtype)  # type: ignore[arg-type]
+        for i in range(0, len(pairs), block):
+            writer.write(Block.of(pairs[i : i + block], dtype))
+        splits[split] = writer.close()
+    for name in VALID_TEXT:
+        (folder / name).write_text("".join(f"{name} {i}\u2028\n" for i in range(len(valid))), encoding="utf-8", newline="\n")
+    index = ShardIndex(
+        recipe="tiny", data=recipe().data.model_dump(), joint=True, source_size=300, target_size=300, tokenizer_sha256="0" * 64,
+        splits=splits, files=[file_entry(folder / name) for name in VALID_TEXT], inputs={}, fingerprint="f",
+    )  # fmt: skip
+    write_index(folder, index)
+    return index
+
+
+@pytest.mark.parametrize("count", [0, 1, 6, 7, 8, 14, 33])
+@pytest.mark.parametrize("block", [1, 5, 40])
+def test_what_is_written_is_read_back(tmp_path: Path, count: int, block: int) -> None:
+    pairs = some_pairs(count)
+    make(tmp_path, pairs, [], block=block)
+    corpus = Corpus.open(tmp_path, "train")
+    assert len(corpus) == count
+    assert len(list(tmp_path.glob("train-*.safetensors"))) == -(-count // 7)
+    assert [(s.tolist(), t.tolist()) for s, t in map(corpus.pair, range(count))] == pairs
+    for lengths, side in ((corpus.source_lengths, 0), (corpus.target_lengths, 1)):
+        assert lengths.dtype == np.int32
+        assert lengths.tolist() == [len(pair[side]) for pair in pairs]
+    for i in (-1, count):
+        with pytest.raises(IndexError, match=f"pair {i} of {count}"):
+            corpus.pair(i)
+
+
+def test_shards_do_not_depend_on_the_blocks_they_came_in(tmp_path: Path) -> None:
+    for block in (1, 40):
+        (tmp_path / str(block)).mkdir()
+        make(tmp_path / str(block), some_pairs(33), [], block=block)
+    first, second = ([path.read_bytes() for path in sorted((tmp_path / name).iterdir())] for name in ("1", "40"))
+    assert first == second
+
+
+def test_the_format_is_plain_safetensors(tmp_path: Path) -> None:
+    make(tmp_path, [([5, 6], [7]), ([], [8, 9, 10])], [])
+    tensors = load_file(tmp_path / "train-00000.safetensors")
+    assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
+        "source": [5, 6], "target": [7, 8, 9, 10], "source_offsets": [0, 2, 2], "target_offsets": [0, 1, 4],
+    }  # fmt: skip
+    assert {name: str(tensor.dtype) for name, tensor in tensors.items()} == {
+        "source": "uint16", "target": "uint16", "source_offsets": "int64", "target_offsets": "int64",
+    }  # fmt: skip
+
+
+def test_ids_above_65535_take_four_bytes(tmp_path: Path) -> None:
+    assert id_type(65_535, 8) is np.uint16
+    assert id_type(8, 65_536) is np.uint32
+    pairs = [([70_000, 4], [65_535])]
+    make(tmp_path, pairs, [], dtype=id_type(80_000))
+    source, target = Corpus.open(tmp_path, "train").pair(0)
+    assert source.dtype == np.uint32
+    assert (source.tolist(), target.tolist()) == pairs[0]
+
+
+def test_counts(tmp_path: Path) -> None:
+    index = make(tmp_path, [([5, 6], [7]), ([5], [8, 9, 10])], [([4], [4])])
+    train = index.splits["train"]
+    assert (train.pairs, train.source_tokens, train.target_tokens, train.longest_source, train.longest_target) == (2, 3, 4, 2, 3)
+    assert open_index(tmp_path) == index == verify(tmp_path)
+
+
+def resident() -> int:
+    """Kilobytes of this process in memory."""
+    return int(next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_opening_reads_no_ids(tmp_path: Path) -> None:
+    long = np.full(1000, 9, np.uint16)
+    writer = ShardWriter(tmp_path, "train", 20_000)
+    lengths = np.full(20_000, 1000, np.int32)
+    writer.write(Block(np.tile(long, 20_000), np.tile(long, 20_000), lengths, lengths))  # 80 MB
+    entry = writer.close()
+    make(tmp_path, [], [])
+    index = open_index(tmp_path)
+    write_index(tmp_path, index.model_copy(update={"splits": {"train": entry}}))
+    before = resident()
+    corpus = Corpus.open(tmp_path, "train")
+    assert corpus.source_lengths.sum() == 20_000_000
+    assert corpus.pair(19_999)[0].tolist() == long.tolist()
+    assert resident() - before < 8_000
+
+
+def test_a_corpus_travels_as_its_place(tmp_path: Path) -> None:
+    pairs = some_pairs(500)
+    make(tmp_path, pairs, [], shard_pairs=1000)
+    corpus = Corpus.open(tmp_path, "train")
+    assert corpus.source_lengths.sum()
+    packed = pickle.dumps(corpus)
+    assert len(packed) < 3000
+    assert pickle.loads(packed).pair(3)[1].tolist() == pairs[3][1]
+
+
+def test_views_cannot_be_written(tmp_path: Path) -> None:
+    make(tmp_path, [([5, 6], [7])], [])
+    with pytest.raises(ValueError, match="read-only"):
+        Corpus.open(tmp_path, "train").pair(0)[0][0] = 1
+
+
+def test_the_raw_validation_text(tmp_path: Path) -> None:
+    make(tmp_path, some_pairs(3), some_pairs(2))
+    assert valid_text(tmp_path) == tuple([f"{name} {i}\u2028" for i in range(2)] for name in VALID_TEXT)
+
+
+def test_an_unknown_split(tmp_path: Path) -> None:
+    make(tmp_path, some_pairs(3), [])
+    with pytest.raises(DataError, match=r"has no split 'test'; it has train, valid"):
+        Corpus.open(tmp_path, "test")  # type: ignore[arg-type]
+
+
+def test_no_folder_and_no_index(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(DataError, match=r"holds no prepared corpus \(no index.json\): run nmt preprocess RECIPE --out"):
+            open_index(folder)
+    (tmp_path / INDEX_FILE).mkdir()
+    with pytest.raises(DataError, match=r"cannot read .*index.json"):
+        open_index(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"is not JSON: .* It is damaged: write the folder anew with nmt preprocess … --force"),
+        ("\udcff", r"is not JSON"),
+        ("[1]", r"is no index of shards"),
+        ("{}", r"is no index of shards \(recipe: Field required\)"),
+        (json.dumps({"format_version": FORMAT_VERSION + 1}), rf"has format version {FORMAT_VERSION + 1}, this nmt \(.*\) reads up to {FORMAT_VERSION}: update nmt"),
+    ],
+)
+def test_an_index_that_is_none(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / INDEX_FILE).write_bytes(text.encode("utf-8", errors="surrogateescape"))
+    with pytest.raises(DataError, match=message):
+        open_index(tmp_path)
+
+
+def test_missing_and_cut_shards_are_named(tmp_path: Path) -> None:
+    make(tmp_path, some_pairs(9), [])
+    shard = tmp_path / "train-00001.safetensors"
+    data = shard.read_bytes()
+    shard.write_bytes(data[:-1])
+    with pytest.raises(DataError, match=rf"train-00001.safetensors' has {len(data) - 1} bytes, expected {len(data)}"):
+        open_index(tmp_path)
+    shard.unlink()
+    with pytest.raises(DataError, match=r"train-00001.safetensors' is missing"):
+        Corpus.open(tmp_path, "train")
+
+
+def test_changed_bytes_are_found_by_verify(tmp_path: Path) -> None:
+    make(tmp_path, some_pairs(9), some_pairs(2))
+    for name in ("train-00001.safetensors", "valid.target.txt"):
+        data = bytearray((tmp_path / name).read_bytes())
+        data[-1] ^= 1
+        (tmp_path / name).write_bytes(data)
+    open_index(tmp_path)
+    with pytest.raises(DataError, match=r"contents have changed .*: valid.target.txt, train-00001.safetensors"):
+        verify(tmp_path)
+
+
+@pytest.mark.parametrize("at", [0, 20, 300])
+def test_damage_of_header_or_offsets_is_found_at_opening(tmp_path: Path, at: int) -> None:
+    make(tmp_path, some_pairs(3), [])
+    shard = tmp_path / "train-00000.safetensors"
+    data = bytearray(shard.read_bytes())
+    start = 8 + int.from_bytes(data[:8], "little")
+    if at == 300:
+        data[start] ^= 7  # the first offset
+    else:
+        data[at : at + 8] = b"\xff" * 8
+    shard.write_bytes(data)
+    with pytest.raises(DataError, match=r"the shard .*train-00000.safetensors"):
+        Corpus.open(tmp_path, "train")
+
+
+def test_shards_of_another_recipe_are_refused_key_by_key(tmp_path: Path) -> None:
+    index = make(tmp_path, some_pairs(3), [])
+    check_matches(index, recipe(), tmp_path)
+    check_matches(index, recipe(shard_pairs=5), tmp_path)
+    with pytest.raises(DataError) as caught:
+        check_matches(index, recipe(vocab_size=8000, max_length=99), tmp_path)
+    text = str(caught.value)
+    assert "data.vocab_size: the shards have 37000, the recipe 8000" in text
+    assert "data.max_length: the shards have 256, the recipe 99" in text
+    assert f"nmt preprocess tiny --out {tmp_path} --force" in text
+    assert "--data DIR" in text
+
+
+def test_a_key_that_is_newer_than_the_shards_counts_as_its_default(tmp_path: Path) -> None:
+    index = make(tmp_path, some_pairs(3), [])
+    older = index.model_copy(update={"data": {k: v for k, v in index.data.items() if k != "max_ratio"}})
+    assert differences(older, recipe()) == {}
+    assert differences(older, recipe(max_ratio=3.0)) == {"max_ratio": (9.0, 3.0)}
+
+
+def test_a_failing_disk_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    writer = ShardWriter(tmp_path / "file", "train", 1)
+    with pytest.raises(DataError, match=r"cannot write a shard at"):
+        writer.write(Block.of([([5], [6])]))

@@ -1,0 +1,176 @@
+"""Tokenizers: our ids, exact round trips, the same bytes from the same text, and errors in the recipe's terms."""
+
+import io
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from nmt_cli.data.tokenizer import (
+    BOS,
+    EOS,
+    JOINT_FILE,
+    PAD,
+    SOURCE_FILE,
+    TARGET_FILE,
+    UNK,
+    Tokenizer,
+    Vocabulary,
+    learn_bpe,
+)
+from nmt_cli.errors import DataError
+from nmt_cli.recipe import DataSection
+
+SENTENCES = [f"the {a} {b} sees {c} houses" for a in ("small", "large", "old") for b in ("dog", "cat", "bird") for c in ("two", "no", "many")]
+GERMAN = [f"der {a} {b} sieht {c} Häuser" for a in ("kleine", "große", "alte") for b in ("Hund", "Kater", "Vogel") for c in ("zwei", "keine", "viele")]
+
+
+def section(**changes: object) -> DataSection:
+    return DataSection.model_validate({"train_source": ["s"], "train_target": ["t"], "vocab_size": 300, **changes})
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return learn_bpe(SENTENCES + GERMAN, section(vocab_size=330))
+
+
+def test_the_special_ids_are_ours(tokenizer: Tokenizer) -> None:
+    assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
+    assert tokenizer.vocab_size == 330
+    ids = tokenizer.encode(["the small dog", "<s> x </s> <pad> <unk>"])
+    assert not {PAD, UNK, BOS, EOS} & {i for row in ids for i in row}
+
+
+@pytest.mark.parametrize(
+    ("text", "back"),
+    [
+        ("the small dog", "the small dog"),
+        ("  the   small\tdog  ", "the small dog"),
+        ("unseen: Ж 日本 🙂 €", "unseen: Ж 日本 🙂 €"),
+        ("ﬁne ² Ａ…", "fine 2 A..."),
+        ("a\u2028b", "a b"),
+        ("", ""),
+        (" ", ""),
+        ("<s> </s> <0x41> ▁", "<s> </s> <0x41>"),
+    ],
+)
+def test_round_trip_after_normalisation(tokenizer: Tokenizer, text: str, back: str) -> None:
+    assert tokenizer.decode(tokenizer.encode([text])) == [back]
+
+
+def test_round_trip_without_normalisation() -> None:
+    plain = learn_bpe(SENTENCES, section(normalization="identity"))
+    text = "ﬁne ² Ａ… a\u2028b\x0bc\rd\u0085e\x00"
+    assert plain.decode(plain.encode([text])) == [text]
+
+
+def test_decoding_passes_over_specials_and_keeps_to_one_line(tokenizer: Tokenizer) -> None:
+    [ids] = tokenizer.encode(["the small dog"])
+    assert tokenizer.decode([[BOS, *ids, EOS, PAD, PAD], [], [PAD, EOS]]) == ["the small dog", "", ""]
+    newline = next(i for i in range(tokenizer.vocab_size) if tokenizer._processor.id_to_piece(i) == "<0x0A>")
+    assert "\n" not in tokenizer.decode([[*ids, newline, *ids]])[0]
+    assert "⁇" in tokenizer.decode([[UNK]])[0]
+    assert tokenizer.encode([]) == []
+    assert tokenizer.decode([]) == []
+
+
+def test_pieces(tokenizer: Tokenizer) -> None:
+    assert "".join(tokenizer.pieces("the small dog")).replace("▁", " ").strip() == "the small dog"
+
+
+def test_saving_loading_and_pickling_keep_every_byte(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path / "t.model")
+    for again in (Tokenizer.load(tmp_path / "t.model"), pickle.loads(pickle.dumps(tokenizer))):
+        assert again.sha256 == tokenizer.sha256
+        assert again.encode(["the old cat"]) == tokenizer.encode(["the old cat"])
+
+
+def test_the_same_text_gives_the_same_bytes(tokenizer: Tokenizer) -> None:
+    again = Tokenizer.learn(iter(SENTENCES + GERMAN), section(vocab_size=330))
+    assert again.model == tokenizer.model
+
+
+def test_of_a_large_corpus_a_sample_is_read_the_same_each_time() -> None:
+    many = SENTENCES * 20
+    first, second = (learn_bpe(iter(many), section(vocab_size=290), count=len(many), sample=100) for _ in range(2))
+    assert first.model == second.model
+    assert first.vocab_size == 290
+
+
+def test_a_vocabulary_larger_than_the_text_supports() -> None:
+    with pytest.raises(DataError, match=r"data.vocab_size = 5000 is more than this text supports: the largest possible is (\d+). Give --set data.vocab_size=\1") as caught:
+        learn_bpe(SENTENCES, section(vocab_size=5000))
+    largest = int(str(caught.value).split("largest possible is ")[1].split(".")[0])
+    assert learn_bpe(SENTENCES, section(vocab_size=largest)).vocab_size == largest
+
+
+def test_a_vocabulary_smaller_than_the_characters() -> None:
+    with pytest.raises(DataError, match=r"data.vocab_size = 100 is too small: .* need (\d+). Give --set data.vocab_size=\1 or more"):
+        learn_bpe(SENTENCES, section(vocab_size=100))
+
+
+@pytest.mark.parametrize("sentences", [[], ["", " "]])
+def test_no_text(sentences: list[str]) -> None:
+    with pytest.raises(DataError, match="the training text is empty"):
+        learn_bpe(sentences, section())
+
+
+@pytest.mark.parametrize("error", [DataError("line 7 is odd"), KeyboardInterrupt()])
+def test_what_the_sentences_raise_comes_through(error: BaseException) -> None:
+    def broken() -> Iterator[str]:
+        yield "a"
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        learn_bpe(broken(), section())
+    assert caught.value is error
+
+
+def test_missing_and_damaged_models_are_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(DataError, match=r"there is no tokenizer at '.*absent'"):
+        Tokenizer.load(tmp_path / "absent")
+    with pytest.raises(DataError, match=r"cannot read the tokenizer"):
+        Tokenizer.load(tmp_path)
+    for damaged in (b"", b"words, no model" * 9, tokenizer.model[: len(tokenizer.model) // 2]):
+        (tmp_path / "bad.model").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"bad.model' is not a SentencePiece model, or a damaged one"):
+            Tokenizer.load(tmp_path / "bad.model")
+
+
+def test_a_tokenizer_with_other_ids_is_refused_with_the_reason(tmp_path: Path) -> None:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=60, model_type="bpe", minloglevel=2)
+    (tmp_path / "other.model").write_bytes(model.getvalue())
+    with pytest.raises(DataError, match=r"pad = -1, unk = 0, bos = 1, eos = 2; expected pad = 0, unk = 1, bos = 2, eos = 3.*--pad_id=0"):
+        Tokenizer.load(tmp_path / "other.model")
+
+
+def test_a_joint_vocabulary_is_one_tokenizer(tmp_path: Path) -> None:
+    joint = Vocabulary.learn(lambda: zip(SENTENCES, GERMAN, strict=True), section(), len(GERMAN))
+    joint.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [JOINT_FILE]
+    for vocabulary in (joint, Vocabulary.load(tmp_path), pickle.loads(pickle.dumps(joint))):
+        assert vocabulary.joint
+        assert vocabulary.source is vocabulary.target
+        assert vocabulary.sha256 == joint.source.sha256
+        assert vocabulary.source_size == vocabulary.target_size == 300
+
+
+def test_separate_vocabularies_are_two(tmp_path: Path) -> None:
+    two = Vocabulary.learn(lambda: zip(SENTENCES, GERMAN, strict=True), section(joint_vocab=False), len(GERMAN))
+    two.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [SOURCE_FILE, TARGET_FILE]
+    again = Vocabulary.load(tmp_path)
+    assert not again.joint
+    assert again.sha256 == two.sha256 != two.source.sha256
+    assert again.target.decode(again.target.encode(["der Hund"])) == ["der Hund"]
+    (tmp_path / TARGET_FILE).unlink()
+    with pytest.raises(DataError, match=r"no tokenizer at .*target"):
+        Vocabulary.load(tmp_path)
+
+
+def test_a_folder_without_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"holds no tokenizer; expected tokenizer.model, or"):
+        Vocabulary.load(tmp_path)

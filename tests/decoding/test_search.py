@@ -1,0 +1,199 @@
+"""Beam search against brute force, greedy and itself, over a toy model whose logits depend on the whole history."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from nmt_cli.decoding.search import Hypothesis, SearchOptions, beam_search, length_penalty, top_continuations
+from nmt_cli.errors import ModelError
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+NEVER = (PAD, UNK, BOS)
+
+
+def toy_logits(sentence: int, history: tuple[int, ...], size: int, spread: float) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(hash((sentence, *history)) % 2**31)
+    return torch.randn(size, generator=generator) * spread
+
+
+class Toy:
+    """A model whose next logits are drawn from (sentence, history); keeps histories as tuples."""
+
+    def __init__(self, sentences: list[int], beam: int, size: int, spread: float = 1.0) -> None:
+        self.sentences, self.size, self.spread, self.steps = sentences, size, spread, 0
+        self.histories: list[list[tuple[int, ...]]] = [[()] * beam for _ in sentences]
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        self.histories = [[(*h, t) for h, t in zip(row, new, strict=True)] for row, new in zip(self.histories, tokens.tolist(), strict=True)]
+        rows = zip(self.sentences, self.histories, strict=True)
+        return torch.stack([torch.stack([toy_logits(s, h, self.size, self.spread) for h in row]) for s, row in rows])
+
+    def reorder(self, parents: torch.Tensor) -> None:
+        self.histories = [[row[p] for p in ps] for row, ps in zip(self.histories, parents.tolist(), strict=True)]
+
+    def keep(self, sentences: torch.Tensor) -> None:
+        self.sentences = [self.sentences[i] for i in sentences.tolist()]
+        self.histories = [self.histories[i] for i in sentences.tolist()]
+
+
+def options(beam: int, alpha: float = 0.6, nbest: int = 1, stop_early: bool = True) -> SearchOptions:
+    return SearchOptions(beam=beam, alpha=alpha, nbest=nbest, stop_early=stop_early, bos=BOS, eos=EOS, never=NEVER)
+
+
+def search(sentences: list[int], limits: list[int], size: int = 7, spread: float = 1.0, **kwargs: object) -> list[list[Hypothesis]]:
+    opts = options(**kwargs)  # type: ignore[arg-type]
+    return beam_search(Toy(sentences, opts.beam, size, spread), torch.tensor(limits), opts)
+
+
+def log_prob(sentence: int, tokens: tuple[int, ...], size: int, spread: float = 1.0) -> float:
+    history, total = (BOS,), 0.0
+    for token in (*tokens, EOS):
+        total += toy_logits(sentence, history, size, spread).log_softmax(-1)[token].item()
+        history += (token,)
+    return total
+
+
+def brute_force(sentence: int, limit: int, size: int, alpha: float, spread: float = 1.0) -> list[tuple[float, list[int]]]:
+    """Every output there can be, scored: best first."""
+    words = range(EOS + 1, size)
+    every = (tokens for n in range(limit + 1) for tokens in itertools.product(words, repeat=n))
+    scored = [(log_prob(sentence, tokens, size, spread) / length_penalty(len(tokens) + 1, alpha), list(tokens)) for tokens in every]
+    return sorted(scored, key=lambda pair: -pair[0])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("limit", [0, 1, 4])
+def test_a_wide_beam_is_brute_force(alpha: float, limit: int) -> None:
+    for sentence in range(6):
+        expected = brute_force(sentence, limit, 7, alpha)[:5]
+        found = search([sentence], [limit], beam=3**4, alpha=alpha, nbest=min(5, len(expected)))[0]
+        assert [h.tokens for h in found] == [tokens for _, tokens in expected]
+        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+
+
+def greedy(sentence: int, limit: int, size: int, spread: float) -> list[int]:
+    """The plain loop: the most probable token until it is the end symbol."""
+    history: tuple[int, ...] = (BOS,)
+    while len(history) <= limit:
+        logits = toy_logits(sentence, history, size, spread)
+        logits[list(NEVER)] = -math.inf
+        token = int(logits.argmax())
+        if token == EOS:
+            break
+        history += (token,)
+    return list(history[1:])
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 5.0])
+def test_beam_of_one_is_greedy(spread: float) -> None:
+    sentences, limits = list(range(40)), [i % 13 for i in range(40)]
+    found = search(sentences, limits, size=11, spread=spread, beam=1)
+    assert [h[0].tokens for h in found] == [greedy(s, n, 11, spread) for s, n in zip(sentences, limits, strict=True)]
+    for sentence, [best] in zip(sentences, found, strict=True):
+        assert best.log_prob == pytest.approx(log_prob(sentence, tuple(best.tokens), 11, spread), abs=1e-4)
+
+
+@pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (2, 1), (4, 4), (5, 2)])
+def test_batched_is_single(beam: int, nbest: int) -> None:
+    sentences, limits = list(range(30)), [1 + i * 7 % 12 for i in range(30)]
+    together = search(sentences, limits, beam=beam, nbest=nbest, size=9)
+    alone = [search([s], [n], beam=beam, nbest=nbest, size=9)[0] for s, n in zip(sentences, limits, strict=True)]
+    assert together == alone
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+@pytest.mark.parametrize("nbest", [1, 3])
+def test_stopping_early_loses_nothing(alpha: float, nbest: int) -> None:
+    sentences, limits = list(range(40)), [3 + i % 9 for i in range(40)]
+    early = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0)
+    late = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0, stop_early=False)
+    assert early == late
+
+
+def test_stopping_early_saves_steps() -> None:
+    steps = []
+    for stop_early in (True, False):
+        opts = options(beam=4, stop_early=stop_early)
+        toy = Toy(list(range(20)), 4, 7, 6.0)
+        beam_search(toy, torch.full((20,), 30), opts)
+        steps.append(toy.steps)
+    assert steps[1] == 31
+    assert steps[0] < 31
+
+
+def test_reported_numbers_belong_to_the_tokens() -> None:
+    for sentence, found in enumerate(search(list(range(25)), [8] * 25, beam=4, nbest=4)):
+        assert len({tuple(h.tokens) for h in found}) == len(found) == 4
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+        for h in found:
+            assert h.log_prob == pytest.approx(log_prob(sentence, tuple(h.tokens), 7), abs=1e-4)
+            assert h.score == pytest.approx(h.log_prob / ((5 + len(h.tokens) + 1) / 6) ** 0.6, rel=1e-6)
+            assert not {PAD, UNK, BOS, EOS} & set(h.tokens)
+            assert len(h.tokens) <= 8
+
+
+def test_an_end_symbol_that_never_wins_is_forced_at_the_limit() -> None:
+    class Endless(Toy):
+        def step(self, tokens: torch.Tensor) -> torch.Tensor:
+            logits = super().step(tokens)
+            logits[..., EOS] = -50.0
+            return logits
+
+    for beam in (1, 4):
+        found = beam_search(Endless([0, 1, 2], beam, 7), torch.tensor([2, 9, 5]), options(beam))
+        assert [len(h[0].tokens) for h in found] == [2, 9, 5]
+        assert all(h[0].log_prob < -50 for h in found)
+
+
+def test_certain_endings_do_not_starve_the_beam() -> None:
+    """When every hypothesis ends at the first step, the open ones must still be W others."""
+
+    class Ending(Toy):
+        def step(self, tokens: torch.Tensor) -> torch.Tensor:
+            logits = super().step(tokens)
+            if self.steps == 1:
+                logits[..., EOS] += 3.0
+            return logits
+
+    found = beam_search(Ending([0], 3, 12), torch.tensor([4]), options(3, alpha=3.0, nbest=3, stop_early=False))[0]
+    assert len(found) == 3
+    assert max(len(h.tokens) for h in found) > 0
+
+
+def test_equals_are_ranked_by_hypothesis_and_token() -> None:
+    class Flat(Toy):
+        def step(self, tokens: torch.Tensor) -> torch.Tensor:
+            return torch.zeros_like(super().step(tokens))
+
+    found = beam_search(Flat([0, 1], 3, 200), torch.tensor([2, 2]), options(3, alpha=9.0, nbest=3, stop_early=False))
+    assert [[h.tokens for h in row] for row in found] == [[[4, 4], [4, 5], [4, 6]]] * 2
+
+
+@pytest.mark.parametrize(("width", "size", "count"), [(1, 5, 1), (4, 7, 8), (4, 64, 8), (3, 65, 6), (4, 1000, 8), (2, 4, 20)])
+def test_top_continuations_is_a_plain_topk(width: int, size: int, count: int) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(6, width, size).mul(4).round()  # many equals
+    so_far = -torch.rand(6, width, 1)
+    so_far[:, 1:] = torch.where(torch.rand(6, width - 1, 1) < 0.3, -math.inf, so_far[:, 1:])
+    total = logits.logsumexp(-1, keepdim=True)
+    values, flat = top_continuations(logits, total, so_far, count)
+    plain, order = (so_far + (logits - total)).flatten(1).sort(dim=1, descending=True, stable=True)
+    finite = ~torch.isneginf(plain[:, :count])
+    there = min(count, width * size)
+    assert torch.equal(values[:, :there], plain[:, :there])
+    assert torch.isneginf(values[:, there:]).all()
+    assert torch.equal(flat[:, :there][finite], order[:, :there][finite])
+
+
+def test_a_model_that_says_nan_is_named() -> None:
+    class Broken(Toy):
+        def step(self, tokens: torch.Tensor) -> torch.Tensor:
+            return super().step(tokens) * math.nan
+
+    with pytest.raises(ModelError, match="not a number"):
+        beam_search(Broken([0, 1], 2, 7), torch.tensor([3, 3]), options(2))

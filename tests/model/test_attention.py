@@ -1,0 +1,179 @@
+"""Attention against equation (1) written as loops, torch's fused kernel and torch's nn.MultiheadAttention."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt_cli.model import attention
+from nmt_cli.model.attention import CrossAttention, SelfAttention, attend, attend_plain
+from nmt_cli.model.transformer import attention_mask
+from nmt_cli.recipe import ModelSection
+
+B, H, T, S, K, W = 3, 2, 5, 7, 4, 6
+LENGTHS = torch.tensor([7, 1, 4])
+
+
+def inputs(targets: int = T, sources: int = S, key_size: int = K, value_size: int = W) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(3)
+    return torch.randn(B, H, targets, key_size), torch.randn(B, H, sources, key_size), torch.randn(B, H, sources, value_size)
+
+
+def looped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Equation (1), one number at a time, in Python's floats."""
+    out = torch.zeros(*query.shape[:3], value.size(3))
+    for b in range(query.size(0)):
+        for h in range(query.size(1)):
+            for t in range(query.size(2)):
+                seen = [s for s in range(key.size(2)) if (mask is None or bool(mask[b, 0, 0, s])) and not (causal and s > t)]
+                scores = [math.fsum((query[b, h, t] * key[b, h, s]).tolist()) / math.sqrt(query.size(3)) for s in seen]
+                shares = [math.exp(score - max(scores)) for score in scores]
+                for s, share in zip(seen, shares, strict=True):
+                    out[b, h, t] += share / sum(shares) * value[b, h, s]
+    return out
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("targets", "sources"), [(T, S), (S, S), (1, S)])
+def test_both_ways_of_attending_follow_equation_1(targets: int, sources: int, masked: bool, causal: bool) -> None:
+    query, key, value = inputs(targets, sources)
+    mask = attention_mask(LENGTHS, sources) if masked else None
+    expected = looped(query, key, value, mask, causal)
+    torch.testing.assert_close(attend_plain(query, key, value, mask, causal), expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(attend(query, key, value, mask, causal), expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("long", [False, True])
+def test_gradients_of_both_ways_are_equal(masked: bool, causal: bool, long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if long:  # beyond SHORT training takes the fused kernel on a CPU too
+        monkeypatch.setattr(attention, "SHORT", 1)
+    query, key, value = inputs(S, S)
+    mask = attention_mask(LENGTHS, S) if masked else None
+    wanted = torch.randn(B, H, S, W)
+    gradients = []
+    for function in (attend, attend_plain):
+        parts = [x.clone().requires_grad_() for x in (query, key, value)]
+        gradients.append(torch.autograd.grad((function(*parts, mask, causal) * wanted).sum(), parts))
+    for fast, plain in zip(*gradients, strict=True):
+        torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
+
+
+def test_the_fused_kernel_serves_without_gradients_and_the_plain_twin_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    fused, plain = F.scaled_dot_product_attention, attend_plain
+
+    def fused_spy(*args: object, **kwargs: object) -> Tensor:
+        calls.append("fused")
+        return fused(*args, **kwargs)  # type: ignore[arg-type]
+
+    def plain_spy(*args: object) -> Tensor:
+        calls.append("plain")
+        return plain(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", fused_spy)
+    monkeypatch.setattr(attention, "attend_plain", plain_spy)
+    query, key, value = inputs()
+    attend(query, key, value)
+    attend(query.requires_grad_(), key, value)
+    assert calls == ["fused", "plain"]
+
+
+def test_attend_plain_equals_torchs_kernel() -> None:
+    query, key, value = inputs()
+    mask = attention_mask(LENGTHS, S)
+    torch.testing.assert_close(attend_plain(query, key, value, mask), F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+    query, key, value = inputs(S, S)
+    torch.testing.assert_close(attend_plain(query, key, value, causal=True), F.scaled_dot_product_attention(query, key, value, is_causal=True))
+
+
+def test_what_a_masked_position_holds_changes_nothing() -> None:
+    query, key, value = inputs()
+    mask = attention_mask(LENGTHS, S)
+    other_key, other_value = key.clone(), value.clone()
+    for row, length in enumerate(LENGTHS.tolist()):
+        other_key[row, :, length:] = 1e4
+        other_value[row, :, length:] = -1e4
+    for function in (attend, attend_plain):
+        assert torch.equal(function(query, key, value, mask), function(query, other_key, other_value, mask))
+
+
+def reference(module: nn.Module, d_model: int, num_heads: int) -> nn.MultiheadAttention:
+    """torch's own layer with the weights of ours."""
+    theirs = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
+    joined = [module.query_key_value] if isinstance(module, SelfAttention) else [module.query, module.key_value]
+    for part in [*joined, module.output]:
+        nn.init.normal_(part.bias)  # type: ignore[union-attr, arg-type]
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in joined]))  # type: ignore[union-attr, misc]
+        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in joined]))  # type: ignore[union-attr, misc]
+        theirs.out_proj.load_state_dict(module.output.state_dict())  # type: ignore[union-attr]
+    return theirs
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("num_heads", [1, 4])
+def test_self_attention_equals_torchs_multi_head_attention(num_heads: int, gradients: bool) -> None:
+    torch.manual_seed(4)
+    ours = SelfAttention(ModelSection(d_model=16, num_heads=num_heads))
+    theirs = reference(ours, 16, num_heads)
+    x, mask = torch.randn(B, S, 16), attention_mask(LENGTHS, S)
+    future = torch.ones(S, S, dtype=torch.bool).triu(1)
+    with torch.set_grad_enabled(gradients):
+        padding = ~mask[:, 0, 0]  # type: ignore[index]
+        torch.testing.assert_close(ours(x, mask), theirs(x, x, x, key_padding_mask=padding, need_weights=False)[0], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(ours(x, None, causal=True), theirs(x, x, x, attn_mask=future, need_weights=False)[0], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_cross_attention_equals_torchs_multi_head_attention(gradients: bool) -> None:
+    torch.manual_seed(5)
+    ours = CrossAttention(ModelSection(d_model=16, num_heads=4))
+    theirs = reference(ours, 16, 4)
+    x, memory, mask = torch.randn(B, T, 16), torch.randn(B, S, 16), attention_mask(LENGTHS, S)
+    with torch.set_grad_enabled(gradients):
+        expected = theirs(x, memory, memory, key_padding_mask=~mask[:, 0, 0], need_weights=False)[0]  # type: ignore[index]
+        torch.testing.assert_close(ours(x, ours.project(memory), mask), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_heads_take_their_own_sizes() -> None:
+    """Two heads of d_k 3 and d_v 5 in a model of width 8, by hand: split, attend, join, project."""
+    torch.manual_seed(6)
+    module = SelfAttention(ModelSection(d_model=8, num_heads=2, d_k=3, d_v=5))
+    x = torch.randn(1, 4, 8)
+    all_three = module.query_key_value(x)[0]
+    queries, keys, values = all_three[:, :6], all_three[:, 6:12], all_three[:, 12:22]
+    heads = []
+    for head in range(2):
+        q, k, v = queries[:, 3 * head : 3 * head + 3], keys[:, 3 * head : 3 * head + 3], values[:, 5 * head : 5 * head + 5]
+        heads.append(torch.softmax(q @ k.T / math.sqrt(3), -1) @ v)
+    torch.testing.assert_close(module(x, None)[0], module.output(torch.cat(heads, -1)))
+    assert module.output.weight.shape == (8, 10)
+
+
+def test_each_projection_is_drawn_as_a_matrix_of_its_own() -> None:
+    """Glorot's bound for (64, 64) is sqrt(6 / 128); for the joined (192, 64) it would be sqrt(6 / 256)."""
+    torch.manual_seed(7)
+    weight = SelfAttention(ModelSection(d_model=64, num_heads=4)).query_key_value.weight
+    bound = math.sqrt(6 / 128)
+    for part in weight.split(64):
+        assert 0.99 * bound < part.abs().max().item() <= bound
+
+
+def test_a_mask_of_unequal_lengths_marks_the_tokens() -> None:
+    mask = attention_mask(torch.tensor([3, 1, 2]), 3)
+    assert mask is not None
+    assert mask.shape == (3, 1, 1, 3)
+    assert mask.dtype == torch.bool
+    assert mask[:, 0, 0].tolist() == [[True, True, True], [True, False, False], [True, True, False]]
+
+
+def test_a_batch_without_padding_needs_no_mask() -> None:
+    assert attention_mask(torch.tensor([4, 4]), 4) is None
+    assert attention_mask(torch.tensor([4, 4]), 5) is not None

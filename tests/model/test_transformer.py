@@ -1,0 +1,386 @@
+"""The Transformer against torch's own stacks, the paper's printed numbers, and what must hold for any input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt_cli.model.positions import Learned, sinusoids
+from nmt_cli.model.transformer import Transformer, attention_mask, count_parameters
+from nmt_cli.recipe import ModelSection
+
+D, FF, H, LAYERS, V = 32, 48, 4, 2, 50
+LENGTHS = torch.tensor([9, 3, 6, 1])
+TARGET_LENGTHS = [7, 8, 2, 5]
+S, T = 9, 8
+
+
+def section(**changes: Any) -> ModelSection:
+    values: dict[str, Any] = {"encoder_layers": LAYERS, "decoder_layers": LAYERS, "d_model": D, "d_ff": FF, "num_heads": H, "dropout": 0.0}
+    return ModelSection(**{**values, **changes})
+
+
+def make(source_vocab: int = V, target_vocab: int = V, seed: int = 0, **changes: Any) -> Transformer:
+    """A model whose biases and norms are random too, so that none of them can be lost unnoticed."""
+    torch.manual_seed(seed)
+    model = Transformer(section(**changes), source_vocab, target_vocab)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def batch(seed: int = 1) -> tuple[Tensor, Tensor | None, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    src = torch.randint(4, V, (4, S), generator=generator)
+    tgt_in = torch.randint(4, V, (4, T), generator=generator)
+    for row, (s, t) in enumerate(zip(LENGTHS.tolist(), TARGET_LENGTHS, strict=True)):
+        src[row, s:] = 0
+        tgt_in[row, t:] = 0
+    return src, attention_mask(LENGTHS, S), tgt_in
+
+
+def real_positions() -> Tensor:
+    return torch.arange(T) < torch.tensor(TARGET_LENGTHS)[:, None]
+
+
+class Torch(nn.Module):
+    """The same model made of nn.TransformerEncoder and nn.TransformerDecoder."""
+
+    def __init__(self, ours: Transformer) -> None:
+        super().__init__()
+        config = ours.config
+        options = {"dropout": 0.0, "batch_first": True, "norm_first": config.norm == "pre"}
+        if config.norm == "pre":
+            both = nn.Transformer(D, H, LAYERS, LAYERS, FF, **options)  # type: ignore[arg-type]
+            self.encoder, self.decoder = both.encoder, both.decoder
+        else:
+            self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(D, H, FF, **options), LAYERS, enable_nested_tensor=False)  # type: ignore[arg-type]
+            self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, H, FF, **options), LAYERS)  # type: ignore[arg-type]
+        self.embedding = nn.Parameter(torch.empty(V, D))
+        with torch.no_grad():
+            for theirs, parts in counterparts(self, ours):
+                theirs.copy_(torch.cat(parts))
+
+    def forward(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
+        padding = None if src_mask is None else ~src_mask[:, 0, 0]
+        memory = self.encoder(self.embed(src), src_key_padding_mask=padding)
+        future = torch.ones(tgt_in.size(1), tgt_in.size(1), dtype=torch.bool).triu(1)
+        return self.decoder(self.embed(tgt_in), memory, tgt_mask=future, memory_key_padding_mask=padding)  # type: ignore[no-any-return]
+
+    def embed(self, ids: Tensor) -> Tensor:
+        table = [[wave(position, column) for column in range(D)] for position in range(ids.size(1))]
+        return F.embedding(ids, self.embedding) * math.sqrt(D) + torch.tensor(table)
+
+
+def wave(position: int, column: int) -> float:
+    """Section 3.5, as printed."""
+    angle = position / 10_000 ** ((column - column % 2) / D)
+    return math.cos(angle) if column % 2 else math.sin(angle)
+
+
+def counterparts(theirs: Torch, ours: Any) -> list[tuple[Tensor, list[Tensor]]]:
+    """Each of torch's parameters with the parts of ours that make it up."""
+    pairs: list[tuple[Tensor, list[Tensor]]] = [(theirs.embedding, [ours.output_weight])]
+
+    def same(a: Any, *b: Any) -> None:
+        pairs.extend([(a.weight, [part.weight for part in b]), (a.bias, [part.bias for part in b])])
+
+    def attention(a: Any, b: Any, *joined: Any) -> None:
+        pairs.extend([(a.in_proj_weight, [part.weight for part in joined]), (a.in_proj_bias, [part.bias for part in joined])])
+        same(a.out_proj, b.output)
+
+    for a, b in zip([*theirs.encoder.layers, *theirs.decoder.layers], [*ours.encoder, *ours.decoder], strict=True):
+        norms = [b.around_self_attention.norm, b.around_feed_forward.norm]
+        attention(a.self_attn, b.self_attention, b.self_attention.query_key_value)
+        if hasattr(b, "cross_attention"):
+            attention(a.multihead_attn, b.cross_attention, b.cross_attention.query, b.cross_attention.key_value)
+            norms.insert(1, b.around_cross_attention.norm)
+        for number, norm in enumerate(norms, start=1):
+            same(getattr(a, f"norm{number}"), norm)
+        same(a.linear1, b.feed_forward.inner)
+        same(a.linear2, b.feed_forward.outer)
+    if ours.config.norm == "pre":
+        same(theirs.encoder.norm, ours.encoder_norm)
+        same(theirs.decoder.norm, ours.decoder_norm)
+    return pairs
+
+
+# The paper's stacks
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_outputs_and_gradients_equal_torchs_stacks(norm: str) -> None:
+    ours = make(norm=norm)
+    theirs = Torch(ours).train()  # dropout is 0; training mode keeps torch off its inference path
+    assert sum(p.numel() for p in theirs.parameters()) == count_parameters(ours)["total"]
+    real, wanted = real_positions(), torch.randn(4, T, D)
+    hidden, expected = ours(*batch()), theirs(*batch())
+    assert (hidden - expected)[real].abs().max() <= 1e-5
+    (hidden * wanted)[real].sum().backward()
+    (expected * wanted)[real].sum().backward()
+    for parameter, parts in counterparts(theirs, ours):
+        gradient = torch.cat([part.grad for part in parts])  # type: ignore[misc]
+        assert parameter.grad is not None
+        # fp32, sums over the batch's positions: relative to the largest entry
+        assert (gradient - parameter.grad).abs().max() <= 1e-5 * max(1.0, parameter.grad.abs().max().item())
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_outputs_without_gradients_equal_torchs_stacks(norm: str) -> None:
+    ours = make(norm=norm)
+    theirs = Torch(ours).train()
+    with torch.no_grad():
+        assert (ours(*batch()) - theirs(*batch()))[real_positions()].abs().max() <= 1e-5
+
+
+def test_the_two_norm_placements_differ_and_only_pre_norm_ends_in_a_norm() -> None:
+    post, pre = make(norm="post"), make(norm="pre")
+    assert isinstance(post.decoder_norm, nn.Identity)
+    assert isinstance(pre.decoder_norm, nn.LayerNorm)
+    assert isinstance(pre.encoder_norm, nn.LayerNorm)
+    assert count_parameters(pre)["total"] == count_parameters(post)["total"] + 2 * 2 * D
+
+
+# What holds for any input
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"positions": "learned"}])
+def test_the_future_never_leaks(changes: dict[str, Any], gradients: bool) -> None:
+    model = make(**changes)
+    src, mask, tgt_in = batch()
+    with torch.set_grad_enabled(gradients):
+        hidden = model(src, mask, tgt_in)
+        for t in range(T - 1):
+            other = tgt_in.clone()
+            other[:, t + 1 :] = (other[:, t + 1 :] + 7) % V
+            changed = model(src, mask, other)
+            assert torch.equal(changed[:, : t + 1], hidden[:, : t + 1])
+            assert not torch.isclose(changed[:, t + 1 :], hidden[:, t + 1 :]).all(-1).any()
+
+
+def test_every_target_position_sees_the_past_and_the_source() -> None:
+    model = make()
+    src, mask, tgt_in = batch()
+    with torch.no_grad():
+        hidden = model(src, mask, tgt_in)
+        for position in range(T):
+            other = tgt_in.clone()
+            other[:, position] = (other[:, position] + 1) % V
+            assert not torch.isclose(model(src, mask, other)[:, position:], hidden[:, position:]).all(-1).any()
+        for row, length in enumerate(LENGTHS.tolist()):
+            other = src.clone()
+            other[row, length - 1] = (other[row, length - 1] + 1) % V
+            assert not torch.isclose(model(other, mask, tgt_in)[row], hidden[row]).all(-1).any()
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"positions": "learned", "d_k": 5, "d_v": 3}])
+def test_padding_changes_nothing(changes: dict[str, Any], gradients: bool) -> None:
+    model = make(**changes)
+    src, mask, tgt_in = batch()
+    with torch.set_grad_enabled(gradients):
+        together = model(src, mask, tgt_in)
+        for row, (s, t) in enumerate(zip(LENGTHS.tolist(), TARGET_LENGTHS, strict=True)):
+            alone = model(src[row : row + 1, :s], None, tgt_in[row : row + 1, :t])
+            assert (together[row, :t] - alone[0]).abs().max() <= 1e-5
+
+
+def test_what_stands_in_the_padding_changes_nothing() -> None:
+    model = make()
+    src, mask, tgt_in = batch()
+    other = torch.where(torch.arange(S) < LENGTHS[:, None], src, 33)
+    assert torch.equal(model(other, mask, tgt_in), model(src, mask, tgt_in))
+
+
+@dataclass
+class Grown:
+    """Keys and values joined one after the other."""
+
+    keys: Tensor | None = None
+    values: Tensor | None = None
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        self.keys = keys if self.keys is None else torch.cat([self.keys, keys], 2)
+        self.values = values if self.values is None else torch.cat([self.values, values], 2)
+        return self.keys, self.values
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"positions": "learned", "d_k": 5, "d_v": 3}])
+def test_decoding_one_position_at_a_time_equals_decoding_all(changes: dict[str, Any], gradients: bool) -> None:
+    model = make(**changes)
+    src, mask, tgt_in = batch()
+    with torch.set_grad_enabled(gradients):
+        memory = model.project_memory(model.encode(src, mask))
+        caches = [Grown() for _ in model.decoder]
+        steps = [model.decode(tgt_in[:, t : t + 1], memory, mask, caches, t) for t in range(T)]
+        assert (torch.cat(steps, 1) - model(src, mask, tgt_in)).abs().max() <= 1e-5
+
+
+# Positions and embeddings
+
+
+def test_sinusoids_have_the_values_of_the_formula() -> None:
+    table = sinusoids(60, D)
+    assert table[0].tolist() == [0.0, 1.0] * (D // 2)
+    assert table[1, 0].item() == pytest.approx(math.sin(1))
+    assert table[1, 1].item() == pytest.approx(math.cos(1))
+    for i in range(D // 2):
+        assert table[3, 2 * i].item() == pytest.approx(math.sin(3 / 10_000 ** (2 * i / D)), abs=1e-7)
+        assert table[57, 2 * i + 1].item() == pytest.approx(math.cos(57 / 10_000 ** (2 * i / D)), abs=1e-7)
+
+
+def test_sinusoids_are_precise_at_far_positions() -> None:
+    """In fp32 the angle itself would be off by 1e-4 here."""
+    assert sinusoids(5001, 512)[5000, 2].item() == pytest.approx(math.sin(5000 / 10_000 ** (2 / 512)), abs=1e-7)
+
+
+def test_embeddings_are_scaled_by_the_root_of_d_model_and_positions_are_added() -> None:
+    model = make()
+    model.encoder = nn.ModuleList()
+    model.decoder = nn.ModuleList()
+    ids = torch.tensor([[7, 7, 12]])
+    waves = torch.tensor([[wave(position, column) for column in range(D)] for position in range(3)])
+    expected = model.output_weight[ids] * math.sqrt(32) + waves
+    torch.testing.assert_close(model.encode(ids, None), expected)
+    torch.testing.assert_close(model.decode(ids, [], None), expected)
+    later = model.decode(ids[:, :1], [], None, start=2)[0, 0]
+    torch.testing.assert_close(later, model.output_weight[7] * math.sqrt(32) + waves[2])
+
+
+def test_embeddings_are_drawn_with_variance_one_over_d_model() -> None:
+    torch.manual_seed(11)
+    weight = Transformer(section(d_model=64), 2000, 2000).output_weight
+    assert weight.std().item() == pytest.approx(64**-0.5, rel=0.01)
+    assert abs(weight.mean().item()) < 4.5 * 64**-0.5 / math.sqrt(weight.numel())
+
+
+def test_learned_positions_are_trained_rows_of_their_own_for_source_and_target() -> None:
+    model = make(positions="learned", max_positions=40)
+    assert isinstance(model.source_positions, Learned)
+    assert count_parameters(model)["positions"] == 2 * 40 * D
+    model.encoder, model.decoder = nn.ModuleList(), nn.ModuleList()
+    ids = torch.tensor([[7, 8]])
+    scaled = model.output_weight[ids] * math.sqrt(D)
+    torch.testing.assert_close(model.encode(ids, None), scaled + model.source_positions.weight[:2])
+    torch.testing.assert_close(model.decode(ids, [], None, start=5), scaled + model.target_positions.weight[5:7])  # type: ignore[index]
+    model(*batch()).sum().backward()
+    assert model.source_positions.weight.grad is not None
+    assert model.source_positions.weight.grad[:S].abs().sum(-1).all()
+    assert not model.source_positions.weight.grad[S:].any()
+
+
+def test_tied_embeddings_are_one_parameter() -> None:
+    model = make()
+    assert [name for name, _ in model.named_parameters() if name.startswith("embeddings")] == ["embeddings.shared"]
+    assert count_parameters(model)["embeddings"] == V * D
+    hidden = torch.randn(2, D)
+    torch.testing.assert_close(model.logits(hidden), hidden @ model.embeddings["shared"].T)
+
+
+def test_untied_embeddings_are_three_parameters_of_their_vocabularies() -> None:
+    model = make(source_vocab=30, target_vocab=V, tie_embeddings=False)
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if name.startswith("embeddings")}
+    assert shapes == {"embeddings.source": (30, D), "embeddings.target": (V, D), "embeddings.output": (V, D)}
+    assert count_parameters(model)["embeddings"] == (30 + 2 * V) * D
+    assert model.target_vocab == V
+    src, mask, tgt_in = batch()
+    model.logits(model(src % 30, mask, tgt_in)).logsumexp(-1).sum().backward()
+    assert all(model.embeddings[use].grad.any() for use in ("source", "target", "output"))
+
+
+# The paper's sizes
+
+
+def parameters_of(vocabulary: int, **changes: Any) -> int:
+    with torch.device("meta"):
+        return count_parameters(Transformer(ModelSection(**changes), vocabulary, vocabulary))["total"]
+
+
+BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16}
+
+
+def by_formula(vocabulary: int, layers: int, d_model: int, d_ff: int) -> int:
+    """Section 3, counted on paper: projections with biases, norms of two vectors, one embedding matrix."""
+    attention = 4 * (d_model * d_model + d_model)
+    feed_forward = 2 * d_model * d_ff + d_ff + d_model
+    norm = 2 * d_model
+    return vocabulary * d_model + layers * (attention + feed_forward + 2 * norm) + layers * (2 * attention + feed_forward + 3 * norm)
+
+
+def test_base_has_63_million_parameters_and_big_214() -> None:
+    assert parameters_of(37_000) == 63_082_496 == by_formula(37_000, 6, 512, 2048)
+    assert parameters_of(37_000, **BIG) == 214_245_376 == by_formula(37_000, 6, 1024, 4096)
+
+
+@pytest.mark.parametrize(
+    ("changes", "millions"),
+    [
+        ({}, 65),
+        ({"num_heads": 1}, 65),
+        ({"num_heads": 4}, 65),
+        ({"num_heads": 16}, 65),
+        ({"num_heads": 32}, 65),
+        ({"d_k": 16}, 58),
+        ({"d_k": 32}, 60),
+        ({"encoder_layers": 2, "decoder_layers": 2}, 36),
+        ({"encoder_layers": 4, "decoder_layers": 4}, 50),
+        ({"encoder_layers": 8, "decoder_layers": 8}, 80),
+        ({"d_model": 256, "d_k": 32, "d_v": 32}, 28),
+        ({"d_model": 1024, "d_k": 128, "d_v": 128}, 168),
+        ({"d_ff": 1024}, 53),
+        ({"d_ff": 4096}, 90),
+    ],
+)
+def test_sizes_of_table_3_round_to_the_printed_millions(changes: dict[str, int], millions: int) -> None:
+    """With 41,000 entries, that is: the vocabulary which the printed sizes of rows base and A to C share (text: "about 37000")."""
+    assert round(parameters_of(41_000, **changes) / 1e6) == millions
+    assert parameters_of(37_000, **changes) / 1e6 == pytest.approx(millions, rel=0.07)
+
+
+def test_the_size_of_big_is_the_printed_one() -> None:
+    assert parameters_of(37_000, **BIG) / 1e6 == pytest.approx(213, rel=0.01)
+
+
+@pytest.mark.parametrize("changes", [{"num_heads": 1}, {"num_heads": 16}, {"d_k": 2}, {"d_k": 16, "d_v": 3}, {"num_heads": 3, "d_k": 5, "d_v": 7}])
+@pytest.mark.parametrize("use", ["attend_plain", "fused"])
+def test_heads_and_their_sizes_are_free_of_d_model(changes: dict[str, int], use: str) -> None:
+    model = make(**changes)
+    with torch.set_grad_enabled(use == "attend_plain"):
+        hidden = model(*batch())
+    assert hidden.shape == (4, T, D)
+    assert hidden.isfinite().all()
+    heads, config = model.config.num_heads, model.config
+    for layer in (*model.encoder, *model.decoder):
+        assert layer.self_attention.query_key_value.weight.shape == (heads * (2 * config.key_size + config.value_size), D)  # type: ignore[union-attr]
+        assert layer.self_attention.output.weight.shape == (D, heads * config.value_size)  # type: ignore[union-attr]
+
+
+def test_an_output_row_is_made_by_the_definition_of_the_layer_norm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Post-norm ends in a LayerNorm: undo its weight and bias, and mean 0, variance 1 are left (section 3.1)."""
+    model = make()
+    norm: Any = model.decoder[-1].around_feed_forward.norm  # type: ignore[union-attr]
+    plain = (model(*batch()) - norm.bias) / norm.weight
+    torch.testing.assert_close(plain.mean(-1), torch.zeros(4, T), atol=1e-4, rtol=0)
+    torch.testing.assert_close(plain.var(-1, unbiased=False), torch.ones(4, T), atol=1e-3, rtol=0)
+
+
+def test_a_model_runs_in_double_precision_too() -> None:
+    """The same model in fp64 is nearer to the truth; fp32 stays within 1e-5 of it."""
+    model = make()
+    with torch.no_grad():
+        single = model(*batch())
+        double: Callable[..., Tensor] = model.double()
+        assert (single - double(*batch())).abs().max() <= 1e-5
