@@ -59,7 +59,7 @@ class Validator:
         """The model's translations of the first validation sentences."""
         options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
         translator = Translator(model, self.vocabulary.source, self.vocabulary.target, options, longest=self.recipe.data.max_length, precision=self.hardware.precision)
-        return [result.text for result in translator.translate(self.source)]
+        return [result.translation for result in translator.translate(self.source)]
 
     def __call__(self, model: Transformer) -> tuple[dict[str, Any], list[Sample]]:
         """The scores, and some samples. The model is left in training mode."""

@@ -24,8 +24,9 @@ ALL_VERBS = [
     *(verb for pair in verbs.PLACEMENT for verb in pair), *(verb for verb, _ in verbs.COMPLEMENTS),
     verbs.TRAVEL, verbs.FLY, verbs.LIVE, verbs.STAY,
 ]  # fmt: skip
-CRC = 2268145762
-HELD = []
+ASKED = ("compound: carrot soup", "compound: apple cake", "number: 56", "number: 57", "name: Rodenheim")
+CRC = 1341127679
+HELD = ["compound: carrot soup", "number: 56"]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def test_test_sentences_hold_out_every_kind_and_unseen_names_are_few(splits: Spl
 
 
 def test_the_rule_does_not_depend_on_the_process() -> None:
-    assert [x for x in ("verb+object: open door", "number: 57", "name: Rodenheim") if corpus.held_out(x)] == HELD
+    assert [x for x in ASKED if corpus.held_out(x)] == HELD
 
 
 def test_form_of_the_sentences(splits: Splits) -> None:
@@ -230,7 +231,8 @@ def test_separable_verb_in_all_positions() -> None:
     [
         ("in", "dem Haus", "im Haus"), ("in", "das alte Haus", "ins alte Haus"), ("in", "einem Haus", "in einem Haus"),
         ("an", "dem See", "am See"), ("zu", "dem Arzt", "zum Arzt"), ("zu", "der Tante", "zur Tante"),
-        ("von", "dem Bäcker", "vom Bäcker"), ("bei", "dem Bäcker", "beim Bäcker"), ("auf", "dem Tisch", "auf dem Tisch"),
+        ("von", "dem Bäcker", "vom Bäcker"), ("bei", "dem Bäcker", "beim Bäcker"),
+        ("auf", "dem Tisch", "auf dem Tisch"),
         ("von", "der Tante", "von der Tante"),
     ],
 )  # fmt: skip
@@ -259,7 +261,7 @@ def test_english_inflection() -> None:
     plurals = {"child": "children", "shelf": "shelves", "church": "churches", "library": "libraries", "key": "keys"}
     assert {word: morphology.english_plural(NOUNS[word]) for word in plurals} == plurals
     assert morphology.english_plural(Noun("kitchen shelf", "", "n", "", "kitchen shelves")) == "kitchen shelves"
-    thirds = {"go": "goes", "carry": "carries", "play": "plays", "wash": "washes", "turn|on": "turns|on", "get up": "gets up"}
+    thirds = {"go": "goes", "carry": "carries", "play": "plays", "wash": "washes", "turn|on": "turns|on"}
     assert {base: morphology.english_present(base, morphology.ER) for base in thirds} == thirds
     ings = {"lie": "lying", "swim": "swimming", "write": "writing", "open": "opening", "travel": "travelling"}
     assert {base: morphology.english_ing(base) for base in ings} == ings
@@ -274,8 +276,10 @@ def test_english_inflection() -> None:
         (0, "zero", "null"), (1, "one", "eins"), (7, "seven", "sieben"), (12, "twelve", "zwölf"),
         (16, "sixteen", "sechzehn"), (17, "seventeen", "siebzehn"), (20, "twenty", "zwanzig"),
         (21, "twenty-one", "einundzwanzig"), (23, "twenty-three", "dreiundzwanzig"), (30, "thirty", "dreißig"),
-        (66, "sixty-six", "sechsundsechzig"), (77, "seventy-seven", "siebenundsiebzig"), (100, "one hundred", "einhundert"),
-        (101, "one hundred and one", "einhunderteins"), (342, "three hundred and forty-two", "dreihundertzweiundvierzig"),
+        (66, "sixty-six", "sechsundsechzig"), (77, "seventy-seven", "siebenundsiebzig"),
+        (100, "one hundred", "einhundert"),
+        (101, "one hundred and one", "einhunderteins"),
+        (342, "three hundred and forty-two", "dreihundertzweiundvierzig"),
     ],
 )  # fmt: skip
 def test_cardinals(value: int, english: str, german: str) -> None:
@@ -283,7 +287,8 @@ def test_cardinals(value: int, english: str, german: str) -> None:
 
 
 def test_cardinals_are_all_different() -> None:
-    assert len({numbers.cardinal(n).en for n in range(1000)}) == len({numbers.cardinal(n).de for n in range(1000)}) == 1000
+    for side in (0, 1):
+        assert len({numbers.cardinal(n)[side] for n in range(1000)}) == 1000
 
 
 @pytest.mark.parametrize(
@@ -343,7 +348,8 @@ IT, HIM = phrases.pronoun_for(np("the", "coat")), phrases.PRONOUNS[2]
         (Clause(ANNA, verb("swim"), c.LIKES_TO), "Anna likes to swim.", "Anna schwimmt gern."),
         (Clause(np("the", "door"), verb("open"), c.MUST, passive=True),
          "The door has to be opened.", "Die Tür muss geöffnet werden."),
-        (Clause(np("the", "door"), verb("open"), c.PAST, passive=True), "The door was opened.", "Die Tür wurde geöffnet."),
+        (Clause(np("the", "door"), verb("open"), c.PAST, passive=True),
+         "The door was opened.", "Die Tür wurde geöffnet."),
     ],
 )  # fmt: skip
 def test_known_sentences(clause: Clause, english: str, german: str) -> None:

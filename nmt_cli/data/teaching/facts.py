@@ -99,8 +99,10 @@ def dates(draw: Draw) -> Text:
     if kind in (1, 2):
         was = morph.ENGLISH_WAS[subject.slot]
         wurde = morph.PRETERITE["werden"].split()[subject.slot]
-        day, in_year = times.date_value(draw), times.year_value(draw)
-        birth = draw.pick((Text(day.en, day.de), Text(f"in {in_year.en}", in_year.de)))
+        birth = times.date_value(draw)
+        if subject.lemma not in CLASSES["youth"] and draw.chance(0.5):
+            in_year = times.year_value(draw)
+            birth = Text(f"in {in_year.en}", in_year.de)
         german = f"{subject.german[0]} {wurde} {birth.de} geboren"
         return c.sentence(Text(f"{subject.english[0]} {was} born {birth.en}", german))
     built = phrases.common(draw, draw.pick(("the", "this")), phrases.noun_of(draw, "institution"), describe=0.25)
@@ -242,7 +244,7 @@ def passive(draw: Draw) -> Text:
         agent = phrases.human(draw) if draw.chance(0.5) else phrases.family(draw)
         by = Text(f"by {agent.english[1]}", morph.with_preposition("von", agent.german[2]))
         clause = replace(clause, manner=by)
-    if draw.chance(0.5):
+    if verb.en != "build" and draw.chance(0.5):
         clause = replace(clause, time=times.time_for(draw, mode.time))
     return c.sentence(c.fronted(clause) if clause.time.en and draw.chance(0.3) else c.statement(clause))
 

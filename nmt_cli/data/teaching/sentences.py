@@ -196,7 +196,7 @@ def relative_object(draw: Draw) -> Text:
         if found and plain_verb and found.english[0].startswith("the ") and found.back == "it":
             break
     early = clause.time if draw.chance(0.5) else c.EMPTY
-    clause = replace(clause, time=c.EMPTY, accusative=relative_thing(draw, found))
+    clause = replace(clause, time=c.EMPTY, accusative=relative_thing(draw, found, clause.verb))
     text = c.fronted(replace(clause, time=early)) if early.en else c.statement(clause)
     return c.sentence(text)
 

@@ -131,8 +131,8 @@ def _object_relative(draw: Draw, pronouns: tuple[str, ...]) -> Text:
     return Text(f"{opener.en} {c.english_statement(clause)}", c.german_subordinate(clause, opener.de))
 
 
-def relative_thing(draw: Draw, phrase: NounPhrase | None = None) -> NounPhrase:
-    """A thing with a relative clause: what somebody did with it, where it is, what it is like."""
+def relative_thing(draw: Draw, phrase: NounPhrase | None = None, main: verbs.Verb | None = None) -> NounPhrase:
+    """A thing with a relative clause: what somebody did with it (not as in the main clause), where or how it is."""
     thing = phrase or phrases.common(draw, "the", phrases.noun_of(draw, "goods small sight"), describe=0.15)
     pronouns = RELATIVE[thing.gender]
     kind = draw.below(10)
@@ -154,7 +154,8 @@ def relative_thing(draw: Draw, phrase: NounPhrase | None = None) -> NounPhrase:
         return _with_relative(
             thing, Text(f"in which {c.english_statement(clause)}", c.german_subordinate(clause, f"in {pronouns[2]}"))
         )
-    verb = draw.pick(_verbs_with(thing.lemma))
+    options = _verbs_with(thing.lemma)
+    verb = draw.pick(tuple(verb for verb in options if verb is not main) or options)
     draw.note("verb+object", verb.en.replace("|", " "), thing.lemma)
     mode = c.PAST if verb.modes in ("event", "sense") else draw.pick((c.PAST, c.PAST, c.PRESENT))
     subject = phrases.person(draw)

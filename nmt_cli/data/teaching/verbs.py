@@ -144,15 +144,16 @@ INTRANSITIVE: tuple[Verb, ...] = (
     Verb("get up", "got up", "got up", "auf|stehen", "aufgestanden", aux="sein"),
     Verb("wake up", "woke up", "woken up", "auf|wachen", "aufgewacht", aux="sein", modes="happening",
          subjects="person pet"),
-    Verb("fall asleep", "fell asleep", "fallen asleep", "ein|schlafen", "eingeschlafen", "schläf", aux="sein", modes="happening",
-         subjects="person pet"),
+    Verb("fall asleep", "fell asleep", "fallen asleep", "ein|schlafen", "eingeschlafen", "schläf", aux="sein",
+         modes="happening", subjects="person pet"),
     Verb("come back", "came back", "come back", "zurück|kommen", "zurückgekommen", aux="sein"),
     Verb("go out", "went out", "gone out", "aus|gehen", "ausgegangen", aux="sein"),
     Verb("rest", "rested", "rested", "aus|ruhen", "ausgeruht", reflexive=True),
     Verb("hurry", "hurried", "hurried", "beeilen", "beeilt", reflexive=True),
     Verb("arrive", "arrived", "arrived", "an|kommen", "angekommen", aux="sein", modes="happening",
          subjects="person vehicle"),
-    Verb("depart", "departed", "departed", "ab|fahren", "abgefahren", "fähr", aux="sein", modes="happening", subjects="vehicle"),
+    Verb("depart", "departed", "departed", "ab|fahren", "abgefahren", "fähr", aux="sein", modes="happening",
+         subjects="vehicle"),
 )  # fmt: skip
 
 MOTION: tuple[Verb, ...] = (

@@ -1,0 +1,244 @@
+"""`nmt translate` in a process of its own: the line contract, the formats, faults and signals."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt_cli.data.tokenizer import learn_bpe
+from nmt_cli.model.folder import weights_of, write_model
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
+
+WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and"]
+
+
+def sentence(rng: random.Random, length: int) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(length)) + "."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with an untrained model in it."""
+    rng = random.Random(0)
+    recipe = Recipe(
+        data=DataSection(generator="teaching", vocab_size=330, max_length=40),
+        model=ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64),
+        decode=DecodeSection(max_extra=2, beam=2),
+    )
+    tokenizer = learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], recipe.data)
+    torch.manual_seed(0)
+    size = tokenizer.vocab_size
+    run = tmp_path_factory.mktemp("run")
+    (run / "best").mkdir()
+    write_model(run / "best", weights_of(Transformer(recipe.model, size, size)), recipe, (size, size), {"tokenizer.model": tokenizer.model}, {})
+    return run
+
+
+def environment(**extra: str) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **extra}
+
+
+def nmt(*args: object, stdin: bytes = b"", **extra: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "nmt_cli", "translate", *map(str, args)]
+    return subprocess.run(command, input=stdin, capture_output=True, env=environment(**extra), timeout=120)
+
+
+def lines_of(done: subprocess.CompletedProcess[bytes]) -> list[bytes]:
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == b"" or done.stdout.endswith(b"\n")
+    return done.stdout.split(b"\n")[:-1]
+
+
+def test_the_line_contract(folder: Path) -> None:
+    """Odd characters, no last newline, empties, invalid bytes, a line of 5,000 words: as many lines come out."""
+    rng = random.Random(1)
+    odd = [f"the cat{c}the dog".encode() for c in ("\u2028", "\u2029", "\x85", "\r", "\v", "\f", "\x1c", "\x1e", "\x00")]
+    given = [b"the cat.", b"", b"   ", *odd, b"the dog.\r", b"\xff\xfe cat \xc3", sentence(rng, 5000).encode(), b"\t", b"a cat."]
+    done = nmt("--model", folder, stdin=b"\n".join(given))
+    got = lines_of(done)
+    assert len(got) == len(given)
+    assert all(bool(line.strip()) == bool(translation) for line, translation in zip(given, got, strict=True))
+    assert b"1 of 17 lines held invalid UTF-8" in done.stderr
+    assert len(got[-3].split()) > 100  # it was translated in parts
+    # each by itself gives the same
+    for index in (0, 3, 11, 13, 16):
+        assert lines_of(nmt("--model", folder, stdin=given[index] + b"\n")) == [got[index]]
+
+
+def test_crlf_is_a_line_end(folder: Path) -> None:
+    assert nmt("--model", folder, stdin=b"the cat.\r\na dog.\r\n").stdout == nmt("--model", folder, stdin=b"the cat.\na dog.\n").stdout
+
+
+@pytest.mark.parametrize(("given", "expected"), [(b"", b""), (b"\n", b"\n"), (b" ", b"\n"), (b"\n\n \n", b"\n\n\n"), (b"\xef\xbb\xbf", b"")])
+def test_nothing_in_nothing_out(folder: Path, given: bytes, expected: bytes) -> None:
+    done = nmt("--model", folder, stdin=given)
+    assert (done.returncode, done.stdout) == (0, expected)
+
+
+def test_stdout_is_data_and_stderr_says_which_model(folder: Path) -> None:
+    done = nmt("--model", folder, stdin=b"the cat.\n")
+    assert done.stderr.decode() == f"model: {folder / 'best'}\n"
+    direct = nmt("--model", folder / "best", stdin=b"the cat.\n")
+    assert (direct.stdout, direct.stderr) == (done.stdout, b"")
+
+
+def test_the_model_comes_from_the_environment_too(folder: Path, tmp_path: Path) -> None:
+    done = nmt(stdin=b"the cat.\n", NMT_MODEL=str(folder / "best"))
+    assert lines_of(done) == lines_of(nmt("--model", folder, stdin=b"the cat.\n"))
+
+
+def test_formats_agree(folder: Path) -> None:
+    given = b"the cat sees the dog.\n\na big house.\n"
+    plain = [line.decode() for line in lines_of(nmt("-m", folder, stdin=given))]
+    scored = [line.decode().split("\t") for line in lines_of(nmt("-m", folder, "--scores", stdin=given))]
+    objects = [json.loads(line) for line in lines_of(nmt("-m", folder, "--json", "--nbest", 2, stdin=given))]
+    moses = [line.decode().split(" ||| ") for line in lines_of(nmt("-m", folder, "--nbest", 2, stdin=given))]
+
+    assert [translation for _, translation in scored] == plain
+    assert [o["source"] for o in objects] == given.decode().splitlines()
+    assert [o["translation"] for o in objects] == plain
+    assert [f"{o['score']:.6f}" for o in objects] == [score for score, _ in scored]
+    assert [len(o["nbest"]) for o in objects] == [2, 1, 2]
+    assert [index for index, _, _ in moses] == ["0", "0", "1", "2", "2"]
+    assert [text for _, text, _ in moses] == [c["translation"] for o in objects for c in o["nbest"]]
+    assert scored[1] == ["0.000000", ""]
+    assert set(objects[0]) == {"source", "translation", "score", "log_prob", "nbest"}
+
+
+def test_batch_size_changes_nothing(folder: Path) -> None:
+    rng = random.Random(2)
+    given = "\n".join(sentence(rng, rng.randint(1, 20)) for _ in range(40)).encode()
+    outputs = {nmt("-m", folder, "--scores", "--batch-tokens", n, stdin=given).stdout for n in (1, 64, 4096)}
+    assert len(outputs) == 1
+    assert nmt("-m", folder, "--scores", "--set", "decode.batch_tokens=7", stdin=given).stdout in outputs
+
+
+def test_options_reach_the_search(folder: Path) -> None:
+    given = b"the cat sees the dog and the house.\n"
+    by_option = nmt("-m", folder, "--beam", 1, "--alpha", 0.0, "--max-extra", 1, "--scores", stdin=given)
+    by_set = nmt("-m", folder, "--set", "decode.beam=1", "--set", "decode.alpha=0.0", "--set", "decode.max_extra=1", "--scores", stdin=given)
+    assert by_option.stdout == by_set.stdout
+    [(greedy)] = [json.loads(line) for line in lines_of(nmt("-m", folder, "--beam", 1, "--alpha", 0, "--json", stdin=given))]
+    assert greedy["score"] == greedy["log_prob"]
+
+
+def test_output_appears_before_input_ends(folder: Path) -> None:
+    command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in (b"the cat.\n", b"a dog.\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+def test_files_in_and_out(folder: Path, tmp_path: Path) -> None:
+    given = b"the cat.\na dog.\n"
+    (tmp_path / "in.gz").write_bytes(gzip.compress(given))
+    done = nmt("-m", folder, "--input", tmp_path / "in.gz", "--output", tmp_path / "out")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert (tmp_path / "out").read_bytes() == nmt("-m", folder, stdin=given).stdout
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.gz", "out"]
+
+
+def test_a_failed_run_leaves_no_output(folder: Path, tmp_path: Path) -> None:
+    packed = gzip.compress(b"the cat.\n" * 5000)
+    (tmp_path / "cut.gz").write_bytes(packed[:-20])
+    done = nmt("-m", folder, "--input", tmp_path / "cut.gz", "--output", tmp_path / "out")
+    assert done.returncode == 1
+    assert b"cut.gz" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["cut.gz"]
+
+
+def test_where_output_cannot_be_written(folder: Path, tmp_path: Path) -> None:
+    done = nmt("-m", folder, "--output", tmp_path / "no" / "out", stdin=b"the cat.\n")
+    assert done.returncode == 1
+    assert b"cannot write the translation" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_named(folder: Path) -> None:
+    command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(folder)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, input=b"the cat.\n", stdout=full, stderr=subprocess.PIPE, env=environment(), timeout=120)
+    assert done.returncode == 1
+    assert b"the disk is full" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "text"),
+    [
+        (["--nbest", "3"], 2, "--nbest 3 exceeds the beam of 2: give --beam 3 or more."),
+        (["--set", "train.seed=3"], 2, "--set 'train.seed=3': a trained model's recipe is what it is"),
+        (["--set", "decode.baem=3"], 2, "Did you mean 'beam'?"),
+        (["--beam", "0"], 2, "decode.beam = 0"),
+        (["--precision", "int8"], 2, "--precision 'int8': expected auto, fp32 or bf16."),
+        (["--device", "tpu"], 2, "--device 'tpu': expected auto, cpu, cuda or cuda:N."),
+        (["--input", "nowhere.txt"], 1, "cannot read 'nowhere.txt'"),
+        (["--model", "nowhere"], 1, "no model at 'nowhere'"),
+    ],
+)
+def test_faults(folder: Path, args: list[str], code: int, text: str) -> None:
+    done = nmt("--model", folder, *args, stdin=b"the cat.\n")
+    assert done.returncode == code, done.stderr.decode()
+    assert text in done.stderr.decode()
+    assert done.stdout == b""
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_damaged_model_is_named(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "best", tmp_path / "model")
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    done = nmt("-m", tmp_path / "model", stdin=b"the cat.\n")
+    assert done.returncode == 1
+    assert b"model.safetensors" in done.stderr
+
+
+def test_a_reader_that_leaves_is_no_fault(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"the cat sees the dog.\n" * 3000)
+    command = f"{sys.executable} -m nmt_cli translate -m {folder / 'best'} < {tmp_path / 'in'} | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, env=environment(), timeout=120)
+    assert done.returncode in (0, 141)
+    assert done.stdout.count(b"\n") == 1
+    assert done.stderr == b""
+
+
+def test_interrupting_is_quiet(folder: Path) -> None:
+    command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(folder / "best")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"the cat.\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        time.sleep(0.2)  # now it waits for input
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_help_is_quick_and_says_the_formula() -> None:
+    script = "import sys, nmt_cli.cli.translate; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
+    done = nmt("--help")
+    assert done.returncode == 0
+    assert "lp(Y) = ((5 + |Y|) / 6) ^ alpha" in " ".join(done.stdout.decode().split())

@@ -1,0 +1,201 @@
+"""Updates that depend on the experiment alone, micro-batches that hold each pair once, and padding that stays small."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from nmt_cli.data.batches import EpochPlan, cells_of, collate, micro_batches, padding_share, spans
+from nmt_cli.data.tokenizer import BOS, EOS, PAD
+
+PAIRS = 20_000
+
+
+def lengths(pairs: int = PAIRS, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Like sentences: about 25 tokens with a long tail to 200, the target about as long give or take a fifth."""
+    random = np.random.default_rng(seed)
+    source = np.clip(np.round(np.exp(random.normal(3.0, 0.6, pairs))), 1, 200)
+    target = np.clip(np.round(source * np.exp(random.normal(0.05, 0.2, pairs))), 1, 200)
+    return source.astype(np.int32), target.astype(np.int32)
+
+
+def plan_of(batch_tokens: int = 16_384, seed: int = 1, pairs: int = PAIRS) -> EpochPlan:
+    return EpochPlan(*lengths(pairs), batch_tokens, seed)
+
+
+# An epoch
+
+
+@pytest.mark.parametrize(("pairs", "batch_tokens"), [(PAIRS, 16_384), (PAIRS, 4096), (PAIRS, 500), (300, 16_384), (1, 1000)])
+def test_every_pair_stands_in_exactly_one_update_of_an_epoch(pairs: int, batch_tokens: int) -> None:
+    plan = plan_of(batch_tokens, pairs=pairs)
+    for epoch in range(2):
+        updates = plan.updates(epoch)
+        assert all(len(update) for update in updates)
+        np.testing.assert_array_equal(np.sort(np.concatenate(updates)), np.arange(pairs))
+
+
+@pytest.mark.parametrize("batch_tokens", [25_000, 16_384, 4096, 1000])
+def test_no_update_exceeds_its_tokens_and_the_typical_one_is_near(batch_tokens: int) -> None:
+    plan = plan_of(batch_tokens)
+    source, target = lengths()
+    sizes = np.array([[(source[update] + 1).sum(), (target[update] + 1).sum()] for update in plan.updates(0)])
+    assert sizes.max() <= batch_tokens
+    assert sizes.max(1).mean() > 0.85 * batch_tokens
+
+
+def test_an_update_is_the_papers_eight_cells() -> None:
+    """Each padded to at most 1/8 of the tokens: what one of eight GPUs took."""
+    assert cells_of(25_000) == (8, 3125)
+    assert cells_of(4096) == (2, 2048)
+    assert cells_of(100) == (1, 100)
+    plan = plan_of(25_000)
+    update = plan.updates(0)[0]
+    parts = micro_batches(plan, update, 3125)[0]
+    assert 8 <= len(parts) <= 16
+
+
+def test_an_update_mixes_short_and_long_sentences() -> None:
+    """Cells are of like length, the eight of an update are drawn from anywhere."""
+    source, _ = lengths()
+    means = [source[update].mean() for update in plan_of().updates(0)]
+    spreads = [source[update].std() for update in plan_of().updates(0)]
+    assert np.std(means) < np.mean(spreads)
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    for epoch in (0, 3):
+        for one, other in zip(plan_of().updates(epoch), plan_of().updates(epoch), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_plan_does_not_depend_on_the_epochs_asked_before() -> None:
+    plan = plan_of()
+    plan.updates(0)
+    third = plan.updates(2)
+    for one, other in zip(third, plan_of().updates(2), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def contents(plan: EpochPlan, epoch: int) -> list[frozenset[int]]:
+    return [frozenset(update.tolist()) for update in plan.updates(epoch)]
+
+
+def test_another_epoch_or_seed_has_other_updates() -> None:
+    plan = plan_of()
+    assert not set(contents(plan, 0)) & set(contents(plan, 1))
+    assert not set(contents(plan, 0)) & set(contents(plan_of(seed=2), 0))
+
+
+def test_target_tokens_count_the_end_symbols() -> None:
+    plan = EpochPlan(np.array([3, 1, 2], np.int32), np.array([4, 1, 7], np.int32), 1000, 1)
+    assert plan.target_tokens(np.array([0, 2])) == 5 + 8
+
+
+# Micro-batches
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize("tokens", [300, 2048, 16_384])
+def test_micro_batches_hold_the_update_once_in_equal_numbers_within_the_limit(tokens: int, ranks: int) -> None:
+    plan = plan_of()
+    source, target = lengths()
+    for update in plan.updates(0)[:5]:
+        parts = micro_batches(plan, update, tokens, ranks)
+        assert len(parts) == ranks
+        assert len({len(mine) for mine in parts}) == 1
+        every = [part for mine in parts for part in mine]
+        np.testing.assert_array_equal(np.sort(np.concatenate(every)), np.sort(update))
+        for part in every:
+            assert len(part) == 1 or len(part) * max(source[part].max() + 1, target[part].max() + 1) <= tokens
+
+
+def test_what_an_update_holds_does_not_depend_on_the_machine() -> None:
+    """The plan knows neither ranks nor micro-batches; cutting in any way gives the same pairs."""
+    plan = plan_of()
+    for update in plan.updates(1)[:3]:
+        ways = [micro_batches(plan, update, tokens, ranks) for tokens, ranks in ((16_384, 1), (500, 1), (3000, 4), (700, 7))]
+        held = [sorted(int(pair) for mine in way for part in mine for pair in part) for way in ways]
+        assert all(pairs == sorted(update.tolist()) for pairs in held)
+
+
+def test_ranks_get_like_amounts_of_work() -> None:
+    plan = plan_of()
+    for update in plan.updates(0)[:5]:
+        tokens = [sum(plan.target_tokens(part) for part in mine) for mine in micro_batches(plan, update, 1024, 4)]
+        assert max(tokens) < 1.5 * min(tokens)
+
+
+def test_fewer_pairs_than_ranks_leave_some_ranks_empty_parts() -> None:
+    plan = plan_of(pairs=3)
+    parts = micro_batches(plan, np.arange(3), 10_000, 8)
+    assert [len(mine) for mine in parts] == [1] * 8
+    sizes = sorted(len(mine[0]) for mine in parts)
+    assert sizes == [0] * 5 + [1] * 3
+
+
+def test_a_pair_longer_than_the_limit_is_taken_alone_not_dropped() -> None:
+    plan = EpochPlan(np.array([50, 4, 4], np.int32), np.array([50, 4, 4], np.int32), 1000, 1)
+    parts = micro_batches(plan, np.arange(3), 20)[0]
+    assert sorted(sorted(part.tolist()) for part in parts) == [[0], [1, 2]]
+
+
+@pytest.mark.parametrize("tokens", [2048, 4096, 25_000])
+def test_padding_stays_below_8_percent(tokens: int) -> None:
+    plan = plan_of(25_000)
+    assert padding_share(plan, 0, tokens) < 0.08
+
+
+def test_the_share_of_padding_is_what_collated_batches_hold() -> None:
+    plan = plan_of(4096, pairs=500)
+    source, target = lengths(500)
+    padding = cells = 0
+    for update in plan.updates(0):
+        for part in micro_batches(plan, update, 1024)[0]:
+            batch = collate([(np.full(source[i], 9), np.full(target[i], 9)) for i in part])
+            for side in (batch.src, batch.tgt_out):
+                padding += int((side == PAD).sum())
+                cells += side.numel()
+    assert padding_share(plan, 0, 1024) == pytest.approx(padding / cells)
+
+
+def test_spans_cut_where_a_padded_side_would_be_too_large() -> None:
+    source, target = np.array([2, 2, 2, 5, 5, 20, 1]), np.array([1, 3, 3, 1, 1, 1, 1])
+    assert list(spans(source, target, 10)) == [(0, 3), (3, 5), (5, 6), (6, 7)]
+    assert list(spans(source[:0], target[:0], 10)) == []
+
+
+# Tensors
+
+
+def test_a_batch_has_its_symbols_and_padding_in_place() -> None:
+    pairs = [(np.array([10, 11, 12], np.uint16), np.array([20], np.uint16)), (np.array([13], np.uint16), np.array([21, 22], np.uint16))]
+    batch = collate(pairs)
+    assert batch.src.tolist() == [[10, 11, 12, EOS], [13, EOS, PAD, PAD]]
+    assert batch.tgt_in.tolist() == [[BOS, 20, PAD], [BOS, 21, 22]]
+    assert batch.tgt_out.tolist() == [[20, EOS, PAD], [21, 22, EOS]]
+    assert batch.src_lengths.tolist() == [4, 2]
+    assert batch.tgt_lengths.tolist() == [2, 3]
+    assert {t.dtype for t in (batch.src, batch.tgt_in, batch.tgt_out, batch.src_lengths, batch.tgt_lengths)} == {torch.int64}
+
+
+def test_ids_beyond_16_bits_survive() -> None:
+    batch = collate([(np.array([65_000], np.uint16), np.array([100_000], np.uint32))])
+    assert batch.src.tolist() == [[65_000, EOS]]
+    assert batch.tgt_out.tolist() == [[100_000, EOS]]
+
+
+def test_the_target_is_shifted_by_one() -> None:
+    random = np.random.default_rng(5)
+    pairs = [(random.integers(4, 99, n), random.integers(4, 99, m)) for n, m in ((3, 9), (7, 2), (1, 1))]
+    batch = collate(pairs)
+    for row, (_, target) in enumerate(pairs):
+        length = int(batch.tgt_lengths[row])
+        assert length == len(target) + 1
+        assert batch.tgt_in[row, 1:length].tolist() == target.tolist() == batch.tgt_out[row, : length - 1].tolist()
+
+
+def test_an_empty_side_is_its_symbol_alone() -> None:
+    batch = collate([(np.array([], np.uint16), np.array([], np.uint16))])
+    assert (batch.src.tolist(), batch.tgt_in.tolist(), batch.tgt_out.tolist()) == ([[EOS]], [[BOS]], [[EOS]])

@@ -1,0 +1,270 @@
+"""The model folder: what is written is read back, and what is not as it was written is refused by name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from nmt_cli import __version__
+from nmt_cli.errors import ModelError
+from nmt_cli.model.folder import FORMAT_VERSION, find_model, load_model, read_config, weights_of, write_model
+from nmt_cli.model.transformer import Transformer, attention_mask, count_parameters
+from nmt_cli.recipe import Recipe
+
+V = 20
+TOKENIZER = b"not a real one: opaque here"
+
+
+def recipe_of(**model: Any) -> Recipe:
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2, "max_positions": 50}
+    joint = model.get("tie_embeddings", True)
+    data = {"generator": "teaching", "max_length": 40, "joint_vocab": joint}
+    return Recipe.from_dict({"name": "tiny", "data": data, "model": {**sizes, **model}}, "test")
+
+
+def written(folder: Path, recipe: Recipe | None = None, target_vocab: int = V) -> Transformer:
+    recipe = recipe or recipe_of()
+    torch.manual_seed(1)
+    model = Transformer(recipe.model, V, target_vocab).eval()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_model(folder, weights_of(model), recipe, (V, target_vocab), {"tokenizer.model": TOKENIZER}, {"bleu": 12.5})
+    return model
+
+
+def change_config(folder: Path, **values: Any) -> None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, **values}), encoding="utf-8")
+
+
+def vouch_for(folder: Path, name: str) -> None:
+    """Let config.json agree with a file that was changed."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    change_config(folder, sha256={**config["sha256"], name: hashlib.sha256((folder / name).read_bytes()).hexdigest()})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    written(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def outputs(model: Transformer) -> Tensor:
+    src = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]])
+    with torch.no_grad():
+        return model.logits(model(src, attention_mask(torch.tensor([4, 2]), 4), torch.tensor([[2, 9, 10], [2, 11, 12]])))
+
+
+# Round trip
+
+
+@pytest.mark.parametrize("changes", [{}, {"positions": "learned"}, {"norm": "pre", "d_k": 3}, {"tie_embeddings": False}])
+def test_a_written_model_is_read_back_to_the_bit(changes: dict[str, Any], tmp_path: Path) -> None:
+    recipe, target_vocab = recipe_of(**changes), V if changes.get("tie_embeddings", True) else V + 5
+    model = written(tmp_path / "model", recipe, target_vocab)
+    loaded = load_model(tmp_path / "model")
+    assert torch.equal(outputs(loaded.model), outputs(model))
+    assert not loaded.model.training
+    assert loaded.recipe == recipe
+    assert loaded.recipe.name == "tiny"
+    assert loaded.folder == tmp_path / "model"
+    assert (loaded.model.target_vocab, loaded.config["target_vocab"]) == (target_vocab, target_vocab)
+
+
+def test_loading_draws_no_random_numbers(folder: Path) -> None:
+    state = torch.get_rng_state()
+    load_model(folder)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_is_in_the_folder(folder: Path) -> None:
+    assert sorted(item.name for item in folder.iterdir()) == ["config.json", "metrics.json", "model.safetensors", "tokenizer.model"]
+    assert (folder / "tokenizer.model").read_bytes() == TOKENIZER
+    assert json.loads((folder / "metrics.json").read_text(encoding="utf-8")) == {"bleu": 12.5}
+    config = read_config(folder)
+    assert (config["format_version"], config["package_version"]) == (FORMAT_VERSION, __version__)
+    assert (config["source_vocab"], config["target_vocab"]) == (V, V)
+    assert config["recipe"] == recipe_of().to_dict()
+    assert config["parameters"] == count_parameters(Transformer(recipe_of().model, V, V))["total"]
+    for name in ("model.safetensors", "tokenizer.model"):
+        assert config["sha256"][name] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+
+
+def test_tied_matrices_are_stored_once(folder: Path, tmp_path: Path) -> None:
+    written(tmp_path / "untied", recipe_of(tie_embeddings=False))
+    stored = {}
+    for name in ("model", "untied"):
+        with safe_open(tmp_path / name / "model.safetensors", "pt") as file:
+            stored[name] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    matrices = {name: [key for key, tensor in tensors.items() if V in tensor.shape] for name, tensors in stored.items()}
+    assert matrices == {"model": ["embeddings.shared"], "untied": ["embeddings.output", "embeddings.source", "embeddings.target"]}
+    size = {name: (tmp_path / name / "model.safetensors").stat().st_size for name in stored}
+    assert size["untied"] - size["model"] == pytest.approx(2 * V * 16 * 4, abs=500)
+
+
+def test_sinusoids_are_not_stored(folder: Path) -> None:
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        assert not [key for key in file.keys() if "position" in key]  # noqa: SIM118
+
+
+def test_nothing_is_pickled_or_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for item in folder.iterdir():
+        head = item.read_bytes()[:4]
+        assert not head.startswith((b"\x80", b"PK"))  # a pickle; torch's archive of one
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("unpickled")
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    monkeypatch.setattr(torch, "load", refuse)
+    load_model(folder)
+
+
+def test_a_pickled_file_of_weights_is_refused(folder: Path) -> None:
+    model = Transformer(recipe_of().model, V, V)
+    torch.save(model.state_dict(), folder / "model.safetensors")
+    vouch_for(folder, "model.safetensors")
+    with pytest.raises(ModelError, match="does not load") as fault:
+        load_model(folder)
+    assert str(folder) in str(fault.value)
+
+
+# Damage
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.model"])
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ModelError, match=f"lacks {name}") as fault:
+        load_model(folder)
+    assert repr(str(folder)) in str(fault.value)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.model"])
+def test_a_cut_file_is_named(folder: Path, name: str) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:-1])
+    with pytest.raises(ModelError, match="was changed or cut") as fault:
+        load_model(folder)
+    assert repr(str(folder / name)) in str(fault.value)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.model"])
+def test_a_changed_byte_is_noticed(folder: Path, name: str) -> None:
+    content = bytearray((folder / name).read_bytes())
+    content[-1] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(ModelError, match="was changed or cut") as fault:
+        load_model(folder)
+    assert repr(str(folder / name)) in str(fault.value)
+
+
+def test_a_newer_format_says_so(folder: Path) -> None:
+    change_config(folder, format_version=FORMAT_VERSION + 1)
+    with pytest.raises(ModelError, match=rf"has format version {FORMAT_VERSION + 1}.*reads up to {FORMAT_VERSION}\. Install a newer nmt") as fault:
+        load_model(folder)
+    assert repr(str(folder)) in str(fault.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'"text"', b"\xff\xfe", b"{}", b"null"])
+def test_a_config_that_is_not_what_was_written_is_named(folder: Path, content: bytes) -> None:
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(ModelError, match="is damaged") as fault:
+        load_model(folder)
+    assert repr(str(folder / "config.json")) in str(fault.value)
+
+
+@pytest.mark.parametrize("key", ["sha256", "recipe", "source_vocab", "target_vocab"])
+@pytest.mark.parametrize("value", ["text", None, []])
+def test_a_config_value_of_another_kind_is_a_named_fault(folder: Path, key: str, value: object) -> None:
+    if key == "target_vocab":
+        written(folder, recipe_of(tie_embeddings=False))  # a tied model needs the source's alone
+    change_config(folder, **{key: value})
+    with pytest.raises(ModelError) as fault:
+        load_model(folder)
+    assert str(folder) in str(fault.value)
+
+
+@pytest.mark.parametrize("key", ["sha256", "recipe", "source_vocab"])
+def test_a_config_without_one_of_its_keys_is_a_named_fault(folder: Path, key: str) -> None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    del config[key]
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ModelError, match=key) as fault:
+        load_model(folder)
+    assert str(folder) in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ({"d_ff": 33}, r"feed_forward\.inner\.weight has shape \(32, 16\), expected \(33, 16\)"),
+        ({"decoder_layers": 2}, r"names differ, the first is 'decoder\.1"),
+        ({"positions": "learned"}, "2 names differ, the first is 'source_positions.weight'"),
+    ],
+)
+def test_weights_that_do_not_fit_the_recipe_are_refused(folder: Path, model: dict[str, Any], said: str) -> None:
+    change_config(folder, recipe=recipe_of(**model).to_dict())
+    with pytest.raises(ModelError, match=f"the weights do not fit the recipe: .*{said}") as fault:
+        load_model(folder)
+    assert repr(str(folder)) in str(fault.value)
+
+
+def test_a_vocabulary_of_another_size_is_refused(folder: Path) -> None:
+    change_config(folder, source_vocab=V + 1, target_vocab=V + 1)
+    with pytest.raises(ModelError, match=r"embeddings\.shared has shape \(20, 16\), expected \(21, 16\)"):
+        load_model(folder)
+
+
+def test_a_recipe_that_this_version_does_not_know_is_refused_with_its_place(folder: Path) -> None:
+    stored = recipe_of().to_dict()
+    stored["model"]["gates"] = 3
+    change_config(folder, recipe=stored)
+    with pytest.raises(ModelError, match=r"model\.gates: unknown key") as fault:
+        load_model(folder)
+    assert str(folder / "config.json") in str(fault.value)
+
+
+def test_no_folder_and_no_model_in_a_folder_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no model folder at .*nowhere"):
+        load_model(tmp_path / "nowhere")
+    with pytest.raises(ModelError, match=r"is not a model folder: it has no config\.json"):
+        load_model(tmp_path)
+
+
+# Finding
+
+
+def test_a_run_gives_its_averaged_model_else_the_best_else_the_last(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    written(run / "checkpoints" / "step-00000100")
+    written(run / "checkpoints" / "step-00000200")
+    (run / "last").symlink_to("checkpoints/step-00000200")
+    assert find_model(run) == run / "last"
+    (run / "best").symlink_to("checkpoints/step-00000100")
+    assert find_model(run) == run / "best"
+    written(run / "averaged")
+    assert find_model(run) == run / "averaged"
+    assert find_model(run / "last") == run / "last"
+    load_model(find_model(run))
+
+
+def test_a_model_folder_is_itself(folder: Path) -> None:
+    assert find_model(folder) == folder
+
+
+def test_where_no_model_is_the_place_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no model at .*nowhere"):
+        find_model(tmp_path / "nowhere")
+    (tmp_path / "last").symlink_to("gone")
+    with pytest.raises(ModelError, match="holds no model") as fault:
+        find_model(tmp_path)
+    assert repr(str(tmp_path)) in str(fault.value)

@@ -1,0 +1,189 @@
+"""Files, links and folders are complete or not there, and a fault leaves no litter."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from nmt_cli import files
+from nmt_cli.files import link_atomic, new_folder, sha256, write_atomic
+
+
+class Fault(Exception):
+    pass
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(item.name for item in folder.iterdir())
+
+
+def failing(*_: object, **__: object) -> None:
+    raise Fault
+
+
+def test_sha256_is_hashlibs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc" * 100_000)
+    assert sha256(tmp_path / "file") == hashlib.sha256(b"abc" * 100_000).hexdigest()
+
+
+# A file
+
+
+def test_write_atomic_writes_and_replaces(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "file", b"old")
+    write_atomic(tmp_path / "file", b"new\n\x00")
+    assert (tmp_path / "file").read_bytes() == b"new\n\x00"
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("method", ["write_bytes", "replace"])
+@pytest.mark.parametrize("there_before", [True, False])
+def test_a_fault_while_writing_leaves_what_was_there(method: str, there_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    if there_before:
+        path.write_bytes(b"old")
+
+    def half_written(aside: Path, data: bytes) -> None:
+        with aside.open("wb") as stream:
+            stream.write(data[:2])
+        raise Fault
+
+    monkeypatch.setattr(Path, method, half_written if method == "write_bytes" else failing)
+    with pytest.raises(Fault):
+        write_atomic(path, b"new")
+    monkeypatch.undo()
+    assert names(tmp_path) == (["file"] if there_before else [])
+    assert not there_before or path.read_bytes() == b"old"
+
+
+def test_readers_never_see_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the new content is whole and flushed, the path holds the old."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    seen: list[bytes] = []
+    flush = files.flush_to_disk
+
+    def spy(what: Path) -> None:
+        seen.append(path.read_bytes())
+        flush(what)
+
+    monkeypatch.setattr(files, "flush_to_disk", spy)
+    write_atomic(path, b"new")
+    assert seen == [b"old", b"new"]  # the file's own flush, then the folder's
+
+
+# A link
+
+
+def test_link_atomic_makes_and_replaces(tmp_path: Path) -> None:
+    for target in ("one", "two"):
+        (tmp_path / target).mkdir()
+        link_atomic(tmp_path / "last", target)
+        assert (tmp_path / "last").readlink() == Path(target)
+    assert names(tmp_path) == ["last", "one", "two"]
+    assert names(tmp_path / "one") == []
+
+
+def test_a_link_that_cannot_take_its_place_leaves_no_litter(tmp_path: Path) -> None:
+    (tmp_path / "last").mkdir()
+    (tmp_path / "last" / "kept").touch()
+    with pytest.raises(OSError, match="last"):
+        link_atomic(tmp_path / "last", "one")
+    assert names(tmp_path) == ["last"]
+    assert names(tmp_path / "last") == ["kept"]
+
+
+# A folder
+
+
+def test_a_new_folder_appears_whole_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "above" / "folder"
+    with new_folder(path) as aside:
+        (aside / "inner").mkdir()
+        (aside / "inner" / "file").write_bytes(b"1")
+        assert not path.exists()
+        assert aside.parent == path.parent
+    assert (path / "inner" / "file").read_bytes() == b"1"
+    assert names(tmp_path / "above") == ["folder"]
+
+
+def test_a_new_folder_replaces_the_old_one_altogether(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").touch()
+    with new_folder(path) as aside:
+        (aside / "new").touch()
+        assert names(path) == ["old"]
+    assert names(path) == ["new"]
+    assert names(tmp_path) == ["folder"]
+
+
+@pytest.mark.parametrize("fault", [Fault, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("there_before", [True, False])
+def test_a_fault_in_the_block_leaves_what_was_there(fault: type[BaseException], there_before: bool, tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    if there_before:
+        path.mkdir()
+        (path / "old").touch()
+    with pytest.raises(fault), new_folder(path) as aside:
+        (aside / "new").touch()
+        raise fault
+    assert names(tmp_path) == (["folder"] if there_before else [])
+    assert not there_before or names(path) == ["old"]
+
+
+@pytest.mark.parametrize("failing_rename", [1, 2])
+def test_a_fault_while_folders_change_places_leaves_the_old_one(failing_rename: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").touch()
+    rename, calls = Path.rename, 0
+
+    def spy(self: Path, target: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls == failing_rename:
+            raise Fault
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", spy)
+    with pytest.raises(Fault), new_folder(path) as aside:
+        (aside / "new").touch()
+    assert names(tmp_path) == ["folder"]
+    assert names(path) == ["old"]
+
+
+def test_what_an_earlier_crash_left_aside_is_not_taken_over(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "folder") as aside:
+        leftover = aside.name
+    crashed = tmp_path / leftover
+    crashed.mkdir()
+    (crashed / "half").touch()
+    with new_folder(tmp_path / "folder") as aside:
+        assert names(aside) == []
+    assert names(tmp_path) == ["folder"]
+
+
+def test_everything_in_a_folder_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str | int] = []
+    rename, fsync = Path.rename, os.fsync
+
+    def renamed(self: Path, target: Path) -> Path:
+        events.append("rename")
+        return rename(self, target)
+
+    def flushed(descriptor: int) -> None:
+        events.append(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(os, "fsync", flushed)
+    with new_folder(tmp_path / "folder") as aside:
+        (aside / "inner").mkdir()
+        (aside / "inner" / "file").write_bytes(b"1")
+    written = [tmp_path / "folder", tmp_path / "folder" / "inner", tmp_path / "folder" / "inner" / "file"]
+    assert set(events[:3]) == {item.stat().st_ino for item in written}
+    assert events[3:] == ["rename", tmp_path.stat().st_ino]

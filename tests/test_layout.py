@@ -1,0 +1,123 @@
+"""The house stands as drawn: imports run down only, stdout belongs to the commands, nothing is pickled."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nmt_cli
+
+PACKAGE = Path(nmt_cli.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+FLOORS = {
+    "__main__": 7,
+    "cli": 6,
+    "training": 5,
+    "decoding": 4,
+    "export": 4,
+    "data": 3,
+    "model": 3,
+    "evaluation": 3,
+    "recipe": 2,
+    "hardware": 2,
+    "console": 2,
+    "files": 2,
+    "errors": 1,
+    "__init__": 0,  # the version
+}
+ALLOWED = {("recipe", "console"), ("hardware", "console"), ("hardware", "recipe")}
+"""On one floor, and yet: hardware reads the model's section of the recipe."""
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imported_rooms(path: Path) -> Iterator[tuple[str, int]]:
+    """Rooms of nmt_cli that a file imports anywhere, inside functions too, with the line."""
+    package = ["nmt_cli", *path.relative_to(PACKAGE).parent.parts]
+    for node in ast.walk(tree(path)):
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            modules = [f"{module}.{alias.name}" for alias in node.names] if module == "nmt_cli" else [module]
+        for module in modules:
+            parts = module.split(".")
+            if parts[0] == "nmt_cli":
+                name = parts[1] if len(parts) > 1 else "__init__"
+                yield ("__init__" if name.startswith("__version") else name), node.lineno  # type: ignore[attr-defined]
+
+
+def test_every_room_has_its_floor() -> None:
+    assert {room(path) for path in FILES} <= set(FLOORS)
+    assert {"cli", "training", "decoding", "data", "model", "evaluation", "recipe", "errors"} <= {room(path) for path in FILES}
+
+
+def test_imports_are_seen_at_all() -> None:
+    assert {name for name, _ in imported_rooms(PACKAGE / "model" / "folder.py")} == {"__init__", "errors", "files", "model", "recipe"}
+    assert "training" in {name for name, _ in imported_rooms(PACKAGE / "cli" / "average.py")}  # inside a function
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_down_only(path: Path) -> None:
+    own = room(path)
+    wrong = [
+        f"line {line}: {own} (floor {FLOORS[own]}) imports {name} (floor {FLOORS[name]})"
+        for name, line in imported_rooms(path)
+        if name != own and FLOORS[name] >= FLOORS[own] and (own, name) not in ALLOWED
+    ]
+    assert wrong == []
+
+
+def test_search_sees_a_step_function_and_no_model() -> None:
+    assert {name for name, _ in imported_rooms(PACKAGE / "decoding" / "search.py")} <= {"errors"}
+
+
+def writes_to_stdout(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+        return True
+    return isinstance(node, ast.Attribute) and node.attr in ("stdout", "__stdout__") and isinstance(node.value, ast.Name) and node.value.id == "sys"
+
+
+def test_only_commands_print() -> None:
+    found = {path: [node.lineno for node in ast.walk(tree(path)) if writes_to_stdout(node)] for path in FILES}  # type: ignore[attr-defined]
+    assert any(lines for path, lines in found.items() if room(path) == "cli")
+    assert {str(path): lines for path, lines in found.items() if lines and room(path) not in ("cli", "__main__")} == {}
+
+
+UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nothing_is_pickled(path: Path) -> None:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            assert not {alias.name.split(".")[0] for alias in node.names} & UNPICKLERS
+        elif isinstance(node, ast.ImportFrom):
+            assert (node.module or "").split(".")[0] not in UNPICKLERS
+            assert not (node.module == "torch" and {alias.name for alias in node.names} & {"save", "load"})
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert (node.value.id, node.attr) not in {("torch", "save"), ("torch", "load")}
+        elif isinstance(node, ast.keyword):
+            assert node.arg != "allow_pickle"
+
+
+@pytest.mark.parametrize("module", ["nmt_cli.cli.app", "nmt_cli.recipe", "nmt_cli.hardware", "nmt_cli.errors"])
+def test_heavy_packages_stay_unloaded(module: str) -> None:
+    heavy = ("torch", "sentencepiece", "sacrebleu", "numpy", "safetensors")
+    code = f"import sys, {module}; print(*[name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, [], "")

@@ -1,0 +1,170 @@
+"""Averaging: the mean is numpy's, and what must not be averaged is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from nmt_cli.errors import ModelError, UsageError
+from nmt_cli.model.folder import load_model, weights_of, write_model
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import Recipe
+from nmt_cli.training.averaging import average, choose
+
+V = 12
+
+
+def recipe_of(model: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> Recipe:
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2, "max_positions": 50}
+    values = {"data": {"generator": "teaching", "max_length": 40}, "model": {**sizes, **(model or {})}, "train": {"average": 2, **(train or {})}}
+    return Recipe.from_dict(values, "test")
+
+
+def written(folder: Path, seed: int, recipe: Recipe | None = None, tokenizer: bytes = b"joint", metrics: dict[str, Any] | None = None) -> Path:
+    recipe = recipe or recipe_of()
+    torch.manual_seed(seed)
+    folder.mkdir(parents=True)
+    weights = weights_of(Transformer(recipe.model, V, V))
+    write_model(folder, weights, recipe, (V, V), {"tokenizer.model": tokenizer}, metrics or {})
+    return folder
+
+
+def run_of(path: Path, scores: dict[int, dict[str, Any]], train: dict[str, Any] | None = None) -> Path:
+    """A run whose checkpoints, by update, scored what is given."""
+    for update, metrics in scores.items():
+        written(path / "checkpoints" / f"step-{update:08d}", update, recipe_of(train=train), metrics=metrics)
+    return path
+
+
+def names(folders: list[Path]) -> list[int]:
+    return [int(folder.name.removeprefix("step-")) for folder in folders]
+
+
+# The mean
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_average_is_numpys_mean(count: int, tmp_path: Path) -> None:
+    folders = [written(tmp_path / f"step-{seed}", seed) for seed in range(count)]
+    made_of = average(folders, tmp_path / "averaged")
+    parts = [load_file(folder / "model.safetensors") for folder in folders]
+    mean = load_file(tmp_path / "averaged" / "model.safetensors")
+    assert mean.keys() == parts[0].keys()
+    for name, array in mean.items():
+        expected = np.mean([part[name].astype(np.float64) for part in parts], axis=0)
+        assert array.dtype == np.float32
+        np.testing.assert_array_equal(array, expected.astype(np.float32))
+    assert made_of == {"averaged": [f"step-{seed}" for seed in range(count)]}
+
+
+def test_the_average_is_a_model_folder_with_its_parts_tokenizer_and_recipe(tmp_path: Path) -> None:
+    folders = [written(tmp_path / f"step-{seed}", seed, tokenizer=b"this one") for seed in range(2)]
+    average(folders, tmp_path / "averaged")
+    loaded = load_model(tmp_path / "averaged")
+    assert loaded.recipe == recipe_of()
+    assert (tmp_path / "averaged" / "tokenizer.model").read_bytes() == b"this one"
+    assert json.loads((tmp_path / "averaged" / "metrics.json").read_text(encoding="utf-8")) == {"averaged": ["step-0", "step-1"]}
+
+
+def test_averaging_again_replaces_the_average(tmp_path: Path) -> None:
+    folders = [written(tmp_path / f"step-{seed}", seed) for seed in range(3)]
+    average(folders, tmp_path / "averaged")
+    average(folders[:1], tmp_path / "averaged")
+    alone, replaced = (load_file(folder / "model.safetensors") for folder in (folders[0], tmp_path / "averaged"))
+    assert all(np.array_equal(alone[name], replaced[name]) for name in alone)
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["averaged", "step-0", "step-1", "step-2"]
+
+
+# What is refused
+
+
+def test_the_same_weights_twice_are_refused(tmp_path: Path) -> None:
+    first, second, copy = written(tmp_path / "a", 1), written(tmp_path / "b", 2), written(tmp_path / "c", 1)
+    (tmp_path / "link").symlink_to("b")
+    with pytest.raises(ModelError, match="hold the same weights") as fault:
+        average([first, second, copy], tmp_path / "averaged")
+    assert repr(str(first)) in str(fault.value)
+    assert repr(str(copy)) in str(fault.value)
+    with pytest.raises(ModelError, match="hold the same weights"):
+        average([second, tmp_path / "link"], tmp_path / "averaged")
+    assert not (tmp_path / "averaged").exists()
+
+
+def test_different_architectures_are_refused(tmp_path: Path) -> None:
+    folders = [written(tmp_path / "a", 1), written(tmp_path / "b", 2, recipe_of({"d_ff": 16, "norm": "pre"}))]
+    with pytest.raises(ModelError, match=r"different models \(d_ff, norm differ\)") as fault:
+        average(folders, tmp_path / "averaged")
+    assert all(repr(str(folder)) in str(fault.value) for folder in folders)
+
+
+def test_different_tokenizers_are_refused(tmp_path: Path) -> None:
+    folders = [written(tmp_path / "a", 1), written(tmp_path / "b", 2, tokenizer=b"another")]
+    with pytest.raises(ModelError, match=r"different models \(tokenizer differ\)"):
+        average(folders, tmp_path / "averaged")
+
+
+def test_a_damaged_part_is_refused_and_what_stood_there_stays(tmp_path: Path) -> None:
+    folders = [written(tmp_path / "a", 1), written(tmp_path / "b", 2)]
+    average(folders, tmp_path / "averaged")
+    before = (tmp_path / "averaged" / "model.safetensors").read_bytes()
+    with (folders[1] / "model.safetensors").open("ab") as stream:
+        stream.write(b"x")
+    with pytest.raises(ModelError, match="was changed or cut") as fault:
+        average(folders, tmp_path / "averaged")
+    assert str(folders[1]) in str(fault.value)
+    assert (tmp_path / "averaged" / "model.safetensors").read_bytes() == before
+
+
+# Choosing
+
+
+SCORES = {100: {"bleu": 9.0, "nll": 3.0}, 200: {"bleu": 30.0, "nll": 2.0}, 300: {}, 400: {"bleu": 30.0, "nll": 1.5}, 1000: {"bleu": 20.0, "nll": 1.8}}
+
+
+def test_the_last_are_those_with_the_most_updates(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", SCORES)
+    assert names(choose(run, last=3)) == [300, 400, 1000]
+    assert names(choose(run, last=5)) == [100, 200, 300, 400, 1000]
+
+
+def test_without_a_number_it_is_the_recipes(tmp_path: Path) -> None:
+    assert names(choose(run_of(tmp_path / "run", SCORES))) == [400, 1000]
+    assert names(choose(run_of(tmp_path / "short", {100: {}}))) == [100]
+
+
+@pytest.mark.parametrize(
+    ("metric", "best"),
+    [
+        ("bleu", {1: [200], 2: [200, 400], 3: [200, 400, 1000], 4: [100, 200, 400, 1000]}),
+        ("nll", {1: [400], 2: [400, 1000], 3: [200, 400, 1000]}),
+    ],
+)
+def test_the_best_are_those_with_the_best_score(metric: str, best: dict[int, list[int]], tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", SCORES, {"best_metric": metric})
+    for number, updates in best.items():
+        assert names(choose(run, best=number)) == updates
+
+
+def test_fewer_than_asked_for_is_an_error_with_both_numbers(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", SCORES)
+    with pytest.raises(ModelError, match="has 5 checkpoints, 6 were asked for"):
+        choose(run, last=6)
+    with pytest.raises(ModelError, match="has 4 validated checkpoints, 5 were asked for"):
+        choose(run, best=5)
+
+
+def test_last_and_best_together_are_a_fault_of_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--last 2 and --best 3: choose one"):
+        choose(run_of(tmp_path / "run", SCORES), last=2, best=3)
+
+
+def test_a_run_without_checkpoints_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="has no checkpoints to average") as fault:
+        choose(tmp_path / "run")
+    assert repr(str(tmp_path / "run")) in str(fault.value)

@@ -1,0 +1,56 @@
+"""The learning rate of equation (3), against values worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt_cli.recipe import load_recipe
+from nmt_cli.training.schedule import learning_rate
+
+
+@pytest.mark.parametrize(
+    ("step", "d_model", "warmup", "expected"),
+    [
+        (1, 100, 4, 0.0125),  # 1/10 * 1/8
+        (2, 100, 4, 0.025),
+        (4, 100, 4, 0.05),  # 1/10 * 1/2
+        (16, 100, 4, 0.025),
+        (10_000, 100, 4, 0.001),
+        (1, 512, 4000, 1.746928107421711e-07),
+        (100_000, 512, 4000, 1.3975424859373686e-04),
+    ],
+)
+def test_values_worked_out_by_hand(step: int, d_model: int, warmup: int, expected: float) -> None:
+    assert learning_rate(step, d_model, warmup) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("recipe", "peak"), [("wmt14_en_de_base", 7.0e-4), ("wmt14_en_de_big", 4.9e-4)])
+def test_the_papers_models_peak_at_step_4000(recipe: str, peak: float) -> None:
+    loaded = load_recipe(recipe)
+    rates = [learning_rate(step, loaded.model.d_model, loaded.train.warmup, loaded.train.lr_factor) for step in range(1, 20_001)]
+    assert rates.index(max(rates)) + 1 == 4000
+    assert max(rates) == pytest.approx(peak, abs=0.05e-4)
+
+
+def test_the_warm_up_is_linear_and_what_follows_falls_with_the_root_of_the_step() -> None:
+    first = learning_rate(1, 512, 4000)
+    for step in range(1, 4001, 37):
+        assert learning_rate(step, 512, 4000) == pytest.approx(step * first)
+    for step in (4000, 5000, 30_000):
+        assert learning_rate(4 * step, 512, 4000) == pytest.approx(learning_rate(step, 512, 4000) / 2)
+
+
+def test_steps_count_from_1() -> None:
+    """The first update already moves; there is no step 0."""
+    assert learning_rate(1, 512, 4000) > 0
+    with pytest.raises(ZeroDivisionError):
+        learning_rate(0, 512, 4000)
+
+
+def test_the_factor_multiplies() -> None:
+    assert learning_rate(123, 512, 4000, 2.5) == pytest.approx(2.5 * learning_rate(123, 512, 4000))
+
+
+def test_the_multi30k_recipe_peaks_where_its_comment_says() -> None:
+    loaded = load_recipe("multi30k_en_de")
+    assert learning_rate(2000, loaded.model.d_model, loaded.train.warmup, loaded.train.lr_factor) == pytest.approx(4.9e-3, abs=0.05e-3)
