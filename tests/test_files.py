@@ -128,9 +128,14 @@ def test_a_fault_in_the_block_leaves_what_was_there(fault: type[BaseException], 
     if there_before:
         path.mkdir()
         (path / "old").touch()
-    with pytest.raises(fault), new_folder(path) as aside:
-        (aside / "new").touch()
-        raise fault
+
+    def write() -> None:
+        with new_folder(path) as aside:
+            (aside / "new").touch()
+            raise fault
+
+    with pytest.raises(fault):
+        write()
     assert names(tmp_path) == (["folder"] if there_before else [])
     assert not there_before or names(path) == ["old"]
 

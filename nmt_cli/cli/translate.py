@@ -178,8 +178,8 @@ def _writing(path: Path | None) -> Iterator[BinaryIO]:
         with aside.open("wb") as file:
             yield file
         aside.replace(path)
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError:  # whoever read stdout has left: nothing to say, and nothing to flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as fault:
         raise write_failed(fault, path or Path("stdout"), "the translation") from None
     finally:

@@ -25,7 +25,7 @@ ALL_VERBS = [
     verbs.TRAVEL, verbs.FLY, verbs.LIVE, verbs.STAY,
 ]  # fmt: skip
 ASKED = ("compound: carrot soup", "compound: apple cake", "number: 56", "number: 57", "name: Rodenheim")
-CRC = 1341127679
+CRC = 2656152422
 HELD = ["compound: carrot soup", "number: 56"]
 
 

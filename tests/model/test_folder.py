@@ -234,7 +234,7 @@ def test_a_recipe_that_this_version_does_not_know_is_refused_with_its_place(fold
 
 
 def test_no_folder_and_no_model_in_a_folder_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no model folder at .*nowhere"):
+    with pytest.raises(ModelError, match=r"no model folder at .*nowhere"):
         load_model(tmp_path / "nowhere")
     with pytest.raises(ModelError, match=r"is not a model folder: it has no config\.json"):
         load_model(tmp_path)
@@ -262,7 +262,7 @@ def test_a_model_folder_is_itself(folder: Path) -> None:
 
 
 def test_where_no_model_is_the_place_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no model at .*nowhere"):
+    with pytest.raises(ModelError, match=r"no model at .*nowhere"):
         find_model(tmp_path / "nowhere")
     (tmp_path / "last").symlink_to("gone")
     with pytest.raises(ModelError, match="holds no model") as fault:

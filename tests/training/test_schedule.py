@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from nmt_cli.recipe import load_recipe
+from nmt_cli.recipe import load_recipe, recipe_folder, recipe_names
 from nmt_cli.training.schedule import learning_rate
 
 
@@ -51,6 +53,9 @@ def test_the_factor_multiplies() -> None:
     assert learning_rate(123, 512, 4000, 2.5) == pytest.approx(2.5 * learning_rate(123, 512, 4000))
 
 
-def test_the_multi30k_recipe_peaks_where_its_comment_says() -> None:
-    loaded = load_recipe("multi30k_en_de")
-    assert learning_rate(2000, loaded.model.d_model, loaded.train.warmup, loaded.train.lr_factor) == pytest.approx(4.9e-3, abs=0.05e-3)
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_that_names_its_peak_in_a_comment_reaches_it(name: str) -> None:
+    loaded = load_recipe(name)
+    peak = learning_rate(loaded.train.warmup, loaded.model.d_model, loaded.train.warmup, loaded.train.lr_factor)
+    for named in re.findall(r"# peak (\S+)", (recipe_folder() / f"{name}.toml").read_text(encoding="utf-8")):
+        assert f"{peak:.1e}" == f"{float(named):.1e}"

@@ -98,7 +98,7 @@ def relative_person(draw: Draw) -> NounPhrase:
     if kind < 4:
         return _with_relative(person, _subject_relative(draw, person, pronouns))
     if kind < 8:
-        return _with_relative(person, _object_relative(draw, pronouns))
+        return _with_relative(person, _object_relative(draw, person, pronouns))
     relative = draw.pick(tuple(word for word in CLASSES["relative"] if word not in ("son", "daughter")))
     noun = NOUNS[relative]
     whose = NounPhrase((f"whose {relative}",) * 2, (f"{pronouns[3]} {noun.de}",) * 4, lemma=relative)
@@ -116,7 +116,7 @@ def _subject_relative(draw: Draw, person: NounPhrase, pronouns: tuple[str, ...])
     return Text(c.english_statement(clause), c.german_subordinate(clause, pronouns[0], subject=False))
 
 
-def _object_relative(draw: Draw, pronouns: tuple[str, ...]) -> Text:
+def _object_relative(draw: Draw, person: NounPhrase, pronouns: tuple[str, ...]) -> Text:
     kind = draw.below(3)
     if kind == 0:
         verb = draw.pick(tuple(v for v in verbs.ACCUSATIVE if "human" in v.objects))
@@ -127,7 +127,10 @@ def _object_relative(draw: Draw, pronouns: tuple[str, ...]) -> Text:
         verb = draw.pick(tuple(v for v in verbs.PREPOSITIONAL if "human" in v.objects))
         opener = Text(f"{verb.english_preposition} whom", f"{verb.preposition} {pronouns[verb.case]}")
     mode = draw.pick((c.PRESENT, c.PAST)) if verb.modes in ("action", "state") else c.PAST
-    clause = Clause(phrases.person(draw), verb, mode)
+    subject = phrases.person(draw)
+    while subject.lemma == person.lemma:
+        subject = phrases.person(draw)
+    clause = Clause(subject, verb, mode)
     return Text(f"{opener.en} {c.english_statement(clause)}", c.german_subordinate(clause, opener.de))
 
 

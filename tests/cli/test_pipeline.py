@@ -1,0 +1,316 @@
+"""The real command line, each command in a process of its own, from two text files to a score and through every fault."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
+
+RECIPE = """
+[data]
+train_source = ["train.en"]
+train_target = ["train.de"]
+valid_source = ["valid.en"]
+valid_target = ["valid.de"]
+vocab_size = 80
+max_length = 40
+
+[model]
+encoder_layers = 1
+decoder_layers = 2
+d_model = 64
+d_ff = 128
+num_heads = 4
+dropout = 0.1
+max_positions = 64
+
+[train]
+batch_tokens = 1024
+updates = 240
+warmup = 60
+precision = "fp32"
+log_every = 20
+valid_every = 80
+valid_bleu_sentences = 40
+best_metric = "bleu"
+checkpoint_every = 40
+keep = 3
+average = 3
+"""
+
+
+def nmt(*arguments: str | Path, folder: Path, text: bytes | None = None, code: int = 0, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Run `nmt` in `folder` and check its exit code."""
+    command = [sys.executable, "-m", "nmt_cli", *map(str, arguments)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **environment}
+    done = subprocess.run(command, cwd=folder, input=text, capture_output=True, env=env, check=False)
+    assert done.returncode == code, done.stderr.decode()
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done
+
+
+def write_pairs(folder: Path, split: str, count: int, seed: int) -> None:
+    """Number words, some in another order on the German side: tens after ones, as German has it."""
+    draw = random.Random(seed)
+    english, german = [], []
+    for _ in range(count):
+        digits = [draw.randrange(10) for _ in range(draw.randint(2, 7))]
+        english.append(" ".join(ENGLISH[d] for d in digits) + ".")
+        german.append(" ".join(GERMAN[d] for d in [*digits[1:2], digits[0], *digits[2:]]) + ".")
+    (folder / f"{split}.en").write_text("\n".join(english) + "\n", encoding="utf-8")
+    (folder / f"{split}.de").write_text("\n".join(german) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text, a recipe and the shards made of them."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    for split, count, seed in (("train", 3000, 1), ("valid", 60, 2), ("test", 60, 3)):
+        write_pairs(folder, split, count, seed)
+    (folder / "numbers.toml").write_text(RECIPE, encoding="utf-8")
+    nmt("preprocess", "numbers.toml", "--data-dir", ".", folder=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(place: Path) -> Path:
+    """The same folder after training and averaging."""
+    nmt("train", "numbers.toml", folder=place)
+    nmt("average", "runs/numbers", folder=place)
+    return place
+
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    a, b = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
+    return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
+
+
+def records(run: Path) -> list[dict[str, object]]:
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in ("seconds", "tokens_per_second")} for line in lines]
+
+
+def test_text_in_translations_and_a_score_out(trained: Path) -> None:
+    source = (trained / "test.en").read_bytes()
+    out = nmt("translate", folder=trained, text=source).stdout
+    assert out.count(b"\n") == 60
+    (trained / "hyp.de").write_bytes(out)
+    scores = json.loads(nmt("score", "hyp.de", "--ref", "test.de", "--json", folder=trained).stdout)["scores"]
+    assert scores["bleu"]["score"] > 90
+    assert "tok:13a" in scores["bleu"]["signature"]
+
+
+def test_run_folder_holds_checkpoints_links_metrics_and_log(trained: Path) -> None:
+    run = trained / "runs/numbers"
+    kept = sorted(folder.name for folder in (run / "checkpoints").iterdir())
+    assert kept[-3:] == ["step-00000160", "step-00000200", "step-00000240"]
+    assert len(kept) <= 4
+    assert (run / "last").resolve().name == "step-00000240"
+    assert (run / "best").resolve().parent == (run / "checkpoints").resolve()
+    assert (trained / "runs/latest").resolve() == run.resolve()
+    kinds = [record["type"] for record in records(run)]
+    assert kinds.count("train") == 12
+    assert kinds.count("valid") == 3
+    assert "tok/s" in (run / "train.log").read_text(encoding="utf-8")
+    valid = next(record for record in records(run) if record["type"] == "valid")
+    assert "tok:13a" in str(valid["bleu_signature"])
+    assert float(str(valid["ppl"])) > 1
+
+
+def test_nothing_in_a_run_is_pickled(trained: Path) -> None:
+    suffixes = {path.suffix for path in (trained / "runs/numbers").rglob("*") if path.is_file()}
+    assert suffixes == {".safetensors", ".json", ".jsonl", ".model", ".log"}
+
+
+def test_training_that_is_done_does_nothing_when_run_again(trained: Path) -> None:
+    before = (trained / "runs/numbers/metrics.jsonl").read_bytes()
+    done = nmt("train", "numbers.toml", folder=trained)
+    assert b"finished at update 240" in done.stderr
+    assert (trained / "runs/numbers/metrics.jsonl").read_bytes() == before
+
+
+def test_info_of_recipe_run_and_model(trained: Path) -> None:
+    for what in ("numbers.toml", "runs/numbers", "runs/numbers/averaged"):
+        values = json.loads(nmt("info", what, "--json", folder=trained).stdout)
+        assert values["parameters"] == 122_368
+        assert values["batch_tokens"] == 1024
+        assert values["updates"] == 240
+    assert b"122,368" in nmt("info", "runs/numbers", folder=trained).stdout
+
+
+def start_training(place: Path, run: str, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "nmt_cli", "train", "numbers.toml", "--run", run, *options]
+    return subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def wait_for_update(metrics: Path, update: int) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if metrics.exists() and any(f'"update": {n},' in metrics.read_text(encoding="utf-8") for n in range(update, update + 40)):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"update {update} was not reached")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_the_resumed_run_equals_the_uninterrupted_one(trained: Path, number: signal.Signals, code: int) -> None:
+    run = trained / f"runs/stopped-{code}"
+    process = start_training(trained, f"runs/stopped-{code}")
+    wait_for_update(run / "metrics.jsonl", 100)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == code, stderr.decode()
+    assert b"saved" in stderr
+    assert b"Traceback" not in stderr
+    nmt("train", "numbers.toml", "--run", run, folder=trained)
+    assert same_weights(run / "last", trained / "runs/numbers/last")
+    ours = [r for r in records(run) if r["type"] == "valid"]
+    assert ours == [r for r in records(trained / "runs/numbers") if r["type"] == "valid"]
+
+
+def test_a_killed_run_goes_on_after_its_last_checkpoint_with_equal_weights(trained: Path) -> None:
+    run = trained / "runs/killed"
+    process = start_training(trained, "runs/killed")
+    wait_for_update(run / "metrics.jsonl", 120)
+    process.kill()
+    process.communicate(timeout=60)
+    nmt("train", "numbers.toml", "--run", run, folder=trained)
+    assert same_weights(run / "last", trained / "runs/numbers/last")
+    assert records(run) == records(trained / "runs/numbers")
+
+
+def test_two_ranks_train_the_same_weights_as_one(place: Path) -> None:
+    quick = ["--set", "train.updates=12", "--set", "model.dropout=0.0", "--set", "train.valid_bleu_sentences=0", "--set", "train.best_metric=nll"]
+    nmt("train", "numbers.toml", "--run", "runs/one", *quick, folder=place)
+    nmt("train", "numbers.toml", "--run", "runs/two", "--devices", "2", *quick, folder=place)
+    one, two = load_file(place / "runs/one/last/model.safetensors"), load_file(place / "runs/two/last/model.safetensors")
+    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 2e-5
+    losses = [[r["loss"] for r in records(place / f"runs/{run}") if r["type"] == "train"] for run in ("one", "two")]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+
+
+def test_micro_batches_change_nothing_but_rounding(place: Path) -> None:
+    quick = ["--set", "train.updates=12", "--set", "model.dropout=0.0", "--set", "train.valid_bleu_sentences=0", "--set", "train.best_metric=nll"]
+    nmt("train", "numbers.toml", "--run", "runs/whole", *quick, folder=place)
+    nmt("train", "numbers.toml", "--run", "runs/cut", "--set", "train.micro_batch_tokens=128", *quick, folder=place)
+    whole, cut = load_file(place / "runs/whole/last/model.safetensors"), load_file(place / "runs/cut/last/model.safetensors")
+    assert max(float((whole[name] - cut[name]).abs().max()) for name in whole) < 2e-5
+
+
+def test_early_stopping_by_patience(place: Path) -> None:
+    options = ["--set", "train.lr_factor=1e-9", "--set", "train.valid_every=2", "--set", "train.patience=3", "--set", "train.best_metric=bleu", "--set", "train.valid_bleu_sentences=2"]
+    done = nmt("train", "numbers.toml", "--run", "runs/patient", *options, folder=place)
+    assert b"no better validation" in done.stderr
+    assert len([r for r in records(place / "runs/patient") if r["type"] == "valid"]) == 4
+
+
+def test_separate_vocabularies_and_the_other_architectures_train_and_translate(place: Path) -> None:
+    options = ["--set", "data.joint_vocab=false", "--set", "data.vocab_size=60", "--set", "model.tie_embeddings=false", "--set", "model.norm=pre", "--set", "model.positions=learned"]
+    nmt("preprocess", "numbers.toml", "--data-dir", ".", "--out", "data/separate", *options, folder=place)
+    nmt("train", "numbers.toml", "--data", "data/separate", "--run", "runs/separate", *options, "--set", "train.updates=20", folder=place)
+    out = nmt("translate", "--model", "runs/separate", folder=place, text=b"one two.\n\nthree\n").stdout
+    assert out.count(b"\n") == 3
+    assert out.split(b"\n")[1] == b""
+
+
+# --- faults: a clear error, the right exit code, no traceback ---
+
+
+def error_of(*arguments: str | Path, folder: Path, code: int = 1, text: bytes | None = None) -> str:
+    return " ".join(nmt(*arguments, folder=folder, code=code, text=text).stderr.decode().split())
+
+
+def test_missing_shards_are_told_with_the_command_that_makes_them(tmp_path: Path) -> None:
+    assert "nmt preprocess" in error_of("train", folder=tmp_path)
+
+
+def test_a_missing_recipe_file(tmp_path: Path) -> None:
+    assert "cannot read recipe 'none.toml'" in error_of("train", "none.toml", folder=tmp_path)
+
+
+def test_an_unknown_key_names_the_nearest(place: Path) -> None:
+    assert "Did you mean 'batch_tokens'?" in error_of("train", "numbers.toml", "--set", "train.batch_token=3", folder=place)
+
+
+def test_recipe_and_shards_that_do_not_match(place: Path) -> None:
+    message = error_of("train", "numbers.toml", "--run", "runs/other", "--set", "data.vocab_size=81", folder=place)
+    assert "vocab_size: the shards have 80, the recipe 81" in message
+
+
+def test_a_run_refuses_to_become_another_experiment(trained: Path) -> None:
+    message = error_of("train", "numbers.toml", "--set", "train.warmup=61", "--set", "model.d_ff=64", folder=trained)
+    assert "train.warmup: the run has 60, the recipe 61" in message
+    assert "model.d_ff: the run has 128, the recipe 64" in message
+
+
+def test_a_run_may_be_lengthened(trained: Path) -> None:
+    done = nmt("train", "numbers.toml", "--run", "runs/stopped-143", "--set", "train.updates=245", folder=trained)
+    assert b"going on after update 240" in done.stderr
+
+
+def test_no_write_permission_for_the_run(place: Path) -> None:
+    (place / "file").write_text("in the way", encoding="utf-8")
+    assert "cannot write the run at" in error_of("train", "numbers.toml", "--run", "file/run", folder=place)
+
+
+def test_a_loss_that_is_not_finite_stops_with_update_and_batch(place: Path) -> None:
+    options = ["--set", "train.lr_factor=1e30", "--set", "train.checkpoint_every=1"]
+    message = error_of("train", "numbers.toml", "--run", "runs/nan", *options, folder=place)
+    assert "the loss is not finite at update" in message
+    assert "pairs of up to" in message
+    assert "last good checkpoint" in message
+
+
+def test_a_cut_model_folder(trained: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(trained / "runs/numbers/averaged", tmp_path / "model")
+    path = tmp_path / "model/model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    message = error_of("translate", "--model", "model", folder=tmp_path, text=b"one\n")
+    assert "model.safetensors" in message
+    assert "changed or cut" in message
+
+
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_offered(trained: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(trained / "runs/numbers", tmp_path / "run", symlinks=True)
+    (tmp_path / "run/checkpoints/step-00000240/state.safetensors").write_bytes(b"cut")
+    message = error_of("train", "numbers.toml", "--run", tmp_path / "run", folder=trained)
+    assert "step-00000240" in message
+    assert "step-00000200" in message
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    assert "no model at 'runs/latest'" in error_of("translate", folder=tmp_path, text=b"one\n")
+
+
+def test_tensorboard_without_its_package(place: Path) -> None:
+    pytest.importorskip("torch")
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        assert "nmt-cli[tensorboard]" in error_of("train", "numbers.toml", "--run", "runs/board", "--tensorboard", folder=place, code=2)
+    else:
+        pytest.skip("tensorboard is installed")
+
+
+def test_help_answers_without_torch(tmp_path: Path) -> None:
+    for command in ([], ["preprocess"], ["train"], ["average"], ["translate"], ["score"], ["info"]):
+        code = f"import sys; sys.argv = ['nmt', *{command!r}, '--help']; from nmt_cli.cli.app import run; run(); sys.exit('torch' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+        assert done.returncode == 0, command
+        assert b"Usage" in done.stdout

@@ -1,0 +1,339 @@
+"""Recipes: those that ship hold the paper's numbers, and a faulty one is told all its faults at once, by name."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from nmt_cli.errors import RecipeError
+from nmt_cli.recipe import SECTIONS, DataSection, ModelSection, Recipe, load_recipe, recipe_names
+
+MINIMAL = {"data": {"generator": "teaching"}}
+
+
+def own(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "own.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def faults(text: str, tmp_path: Path, overrides: tuple[str, ...] = ()) -> list[str]:
+    """The lines of the error that a recipe of `text` gives; the first says where."""
+    with pytest.raises(RecipeError) as error:
+        load_recipe(own(tmp_path, text), overrides)
+    return str(error.value).splitlines()
+
+
+TEACHING = '[data]\ngenerator = "teaching"\n'
+
+
+# Those that ship
+
+
+def test_there_are_recipes_for_demo_and_the_papers_models() -> None:
+    assert {"demo", "wmt14_en_de_base", "wmt14_en_de_big"} <= set(recipe_names())
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_that_ships_loads(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert bool(recipe.data.generator) != bool(recipe.data.train_source)
+
+
+PAPER = {
+    "both": {
+        "data": {"vocab_size": 37_000, "joint_vocab": True},
+        "model": {"encoder_layers": 6, "decoder_layers": 6, "norm": "post", "positions": "sinusoidal", "tie_embeddings": True},
+        "train": {
+            "batch_tokens": 25_000, "warmup": 4000, "lr_factor": 1.0, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9,
+            "label_smoothing": 0.1, "clip_norm": 0.0, "checkpoint_minutes": 10.0, "checkpoint_every": 0,
+        },
+        "decode": {"beam": 4, "alpha": 0.6, "max_extra": 50},
+    },
+    "wmt14_en_de_base": {"model": {"d_model": 512, "d_ff": 2048, "num_heads": 8, "dropout": 0.1}, "train": {"updates": 100_000, "average": 5}},
+    "wmt14_en_de_big": {"model": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}, "train": {"updates": 300_000, "average": 20}},
+}  # fmt: skip
+"""Table 3 and sections 5.1 to 6.1."""
+
+
+@pytest.mark.parametrize("name", ["wmt14_en_de_base", "wmt14_en_de_big"])
+def test_the_papers_recipes_hold_the_papers_numbers(name: str) -> None:
+    recipe = load_recipe(name)
+    values = recipe.to_dict()
+    for expected in (PAPER["both"], PAPER[name]):
+        for section, keys in expected.items():
+            assert {key: values[section][key] for key in keys} == keys
+    assert (recipe.model.key_size, recipe.model.value_size) == (64, 64)
+
+
+def test_the_defaults_are_base() -> None:
+    assert ModelSection() == load_recipe("wmt14_en_de_base").model
+
+
+def test_head_sizes_follow_d_model_unless_given() -> None:
+    assert (ModelSection(d_k=16).key_size, ModelSection(d_k=16).value_size) == (16, 64)
+    assert (ModelSection(d_v=16).key_size, ModelSection(d_v=16).value_size) == (64, 16)
+    assert (ModelSection(num_heads=32).key_size, ModelSection(num_heads=1).value_size) == (16, 512)
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("[model]\nd_modell = 512", "model.d_modell: unknown key. Did you mean 'd_model'?"),
+        ("[train]\nupdate = 5", "train.update: unknown key. Did you mean 'updates'?"),
+        ("[decode]\nbeem = 5", "decode.beem: unknown key. Did you mean 'beam'?"),
+        ("[train]\nxyzzy = 5", "train.xyzzy: unknown key."),
+        ("[trian]\nupdates = 5", "trian: unknown section. Did you mean 'train'?"),
+        ("[model]\nlabel_smoothing = 0.1", "model.label_smoothing: unknown key. It belongs in [train]."),
+        ("[train]\ndropout = 0.1", "train.dropout: unknown key. It belongs in [model]."),
+        ("[decode]\nvocab_size = 10", "decode.vocab_size: unknown key. It belongs in [data]."),
+        ("[train]\nbeam = 5", "train.beam: unknown key. It belongs in [decode]."),
+    ],
+)
+def test_an_unknown_key_is_told_the_right_name_or_place(line: str, said: str, tmp_path: Path) -> None:
+    assert faults(TEACHING + line, tmp_path)[1:] == [f"  - {said}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('[train]\nupdates = "1000"', "train.updates = '1000': input should be a valid integer"),
+        ("[train]\nupdates = 1000.0", "train.updates = 1000.0: input should be a valid integer"),
+        ("[train]\nupdates = true", "train.updates = True: input should be a valid integer"),
+        ('[model]\ndropout = "0.1"', "model.dropout = '0.1': input should be a valid number"),
+        ("[model]\ntie_embeddings = 1", "model.tie_embeddings = 1: input should be a valid boolean"),
+        ('[model]\ntie_embeddings = "true"', "model.tie_embeddings = 'true': input should be a valid boolean"),
+        ("[model]\nnorm = 1", "model.norm = 1: input should be 'post' or 'pre'"),
+        ('[model]\nnorm = "Pre"', "model.norm = 'Pre': input should be 'post' or 'pre'"),
+        ("[decode]\nbeam = 0", "decode.beam = 0: input should be greater than or equal to 1"),
+        ("[model]\ndropout = 1.0", "model.dropout = 1.0: input should be less than 1"),
+        ("[train]\nlr_factor = inf", "train.lr_factor = inf: input should be a finite number"),
+        ("[decode]\nalpha = nan", "decode.alpha = nan: input should be a finite number"),
+        ("[model]\nnum_heads = []", "model.num_heads = []: input should be a valid integer"),
+    ],
+)
+def test_a_value_of_a_wrong_type_or_size_is_refused(line: str, said: str, tmp_path: Path) -> None:
+    assert faults(TEACHING + line, tmp_path)[1:] == [f"  - {said}"]
+
+
+def test_a_whole_number_serves_where_a_fraction_is_expected(tmp_path: Path) -> None:
+    assert load_recipe(own(tmp_path, TEACHING + "[decode]\nalpha = 1")).decode.alpha == 1.0
+
+
+def test_a_list_of_files_is_a_list_of_strings(tmp_path: Path) -> None:
+    lines = faults('[data]\ntrain_source = "a.en"\ntrain_target = ["a.de", 3]', tmp_path)
+    assert "  - data.train_source = 'a.en': input should be a valid list" in lines
+    assert "  - data.train_target.1 = 3: input should be a valid string" in lines
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[data]\ntrain_source = ["a", "b"]\ntrain_target = ["c"]', "data: train_source names 2 file(s), train_target 1: they are read in pairs"),
+        ('[data]\ntrain_source = ["a"]\ntrain_target = ["c"]\nvalid_source = ["v"]', "data: valid_source names 1 file(s), valid_target 0: they are read in pairs"),
+        ("[data]", "data: train_source and train_target are needed (files below --data-dir)"),
+        (TEACHING + 'train_source = ["a"]\ntrain_target = ["b"]', "data: generator = 'teaching' makes its own text: leave train_source and valid_source out"),
+        (TEACHING + "min_length = 9\nmax_length = 8", "data: min_length = 9 exceeds max_length = 8"),
+        (TEACHING + "[model]\nnum_heads = 7", "model: d_model = 512 is not a multiple of num_heads = 7: give d_k and d_v"),
+        (TEACHING + "[model]\nd_model = 33\nnum_heads = 1", "model: d_model = 33 is odd: sinusoids come in pairs of sine and cosine"),
+        (TEACHING + "[train]\nbatch_tokens = 1000\nmicro_batch_tokens = 2000", "train: micro_batch_tokens = 2000 exceeds batch_tokens = 1000"),
+        (TEACHING + "[train]\ncheckpoint_every = 0\ncheckpoint_minutes = 0.0", "train: checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved"),
+        (TEACHING + "[train]\naverage = 6", "train: average = 6 exceeds keep = 5: averaging would miss pruned checkpoints"),
+        (TEACHING + '[train]\nbest_metric = "bleu"\nvalid_bleu_sentences = 0', 'train: best_metric = "bleu" needs valid_bleu_sentences > 0'),
+        (TEACHING + "joint_vocab = false", "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"),
+        (
+            TEACHING + "[model]\nmax_positions = 256",
+            "data.max_length = 256 must be below model.max_positions = 256: a sentence and its end symbol would not fit",
+        ),
+        (TEACHING + "[train]\nbatch_tokens = 256", "data.max_length = 256 must be below train.batch_tokens = 256"),
+    ],
+)
+def test_a_contradiction_is_named_with_both_values(text: str, said: str, tmp_path: Path) -> None:
+    assert faults(text, tmp_path)[1:] == [f"  - {said}"]
+
+
+def test_what_lifts_a_contradiction_is_accepted(tmp_path: Path) -> None:
+    assert load_recipe(own(tmp_path, TEACHING + "[model]\nnum_heads = 7\nd_k = 64\nd_v = 64")).model.num_heads == 7
+    assert load_recipe(own(tmp_path, TEACHING + '[model]\nd_model = 33\nnum_heads = 1\npositions = "learned"')).model.d_model == 33
+    assert not load_recipe(own(tmp_path, TEACHING + "joint_vocab = false\n[model]\ntie_embeddings = false")).data.joint_vocab
+
+
+def test_all_faults_are_reported_in_one_error(tmp_path: Path) -> None:
+    """Unknown keys, wrong types and contradictions, in four sections, the place once."""
+    text = """
+        [data]
+        train_source = ["a", "b"]
+        train_target = ["c"]
+        vocab = 100
+        [model]
+        num_heads = 7
+        dropout = "0.1"
+        [train]
+        average = 9
+        beam = 4
+        [decode]
+        alpha = -1.0
+    """
+    lines = faults(text, tmp_path)
+    assert lines[0] == f"recipe {str(tmp_path / 'own.toml')!r} has 7 faults:"
+    assert sorted(line.split(" = ")[0].split(":")[0] for line in lines[1:]) == [
+        "  - data", "  - data.vocab", "  - decode.alpha", "  - model", "  - model.dropout", "  - train", "  - train.beam",
+    ]  # fmt: skip
+
+
+def test_a_contradiction_that_may_come_of_a_faulty_value_is_not_reported(tmp_path: Path) -> None:
+    """max_positions is mistyped: whether max_length fits it cannot be said."""
+    lines = faults(TEACHING + 'max_length = 2000\n[model]\nmax_positions = "3000"', tmp_path)
+    assert lines[1:] == ["  - model.max_positions = '3000': input should be a valid integer"]
+
+
+def test_a_recipe_needs_its_data_section(tmp_path: Path) -> None:
+    assert faults("[train]\nupdates = 5", tmp_path)[1:] == ["  - data: this section is missing"]
+
+
+@pytest.mark.parametrize("text", ["data = 3", 'data = "teaching"', "data = []"])
+def test_a_section_must_be_a_table(text: str, tmp_path: Path) -> None:
+    (line,) = faults(text, tmp_path)[1:]
+    assert line.startswith("  - data = ")
+    assert "dictionary" in line
+
+
+# Files
+
+
+def test_toml_that_does_not_parse_is_named_with_its_line(tmp_path: Path) -> None:
+    (line,) = faults("[data]\ngenerator = teaching", tmp_path)
+    assert line.startswith(f"recipe {str(tmp_path / 'own.toml')!r} is not valid TOML: ")
+    assert "line 2" in line
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="No such file") as error:
+        load_recipe(str(tmp_path / "gone.toml"))
+    assert repr(str(tmp_path / "gone.toml")) in str(error.value)
+
+
+def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"cannot read recipe .*: Is a directory"):
+        load_recipe(f"{tmp_path}/")
+
+
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_bytes(b"# K\xf6ln\n")
+    with pytest.raises(RecipeError, match=r"own\.toml' is not UTF-8 text"):
+        load_recipe(str(tmp_path / "own.toml"))
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("dmeo", "demo"), ("wmt14_en_de_bsae", "wmt14_en_de_base"), ("multi30k", "multi30k_en_de")])
+def test_an_unknown_name_is_told_the_nearest_and_all(name: str, nearest: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(f"no recipe is called '{name}'. Did you mean '{nearest}'?")) as error:
+        load_recipe(name)
+    assert all(known in str(error.value) for known in recipe_names())
+
+
+def test_a_name_far_from_any_is_told_all_without_a_guess() -> None:
+    with pytest.raises(RecipeError, match=r"no recipe is called 'xyzzy'\. Known: demo"):
+        load_recipe("xyzzy")
+
+
+def test_a_recipe_by_path_is_called_by_its_stem(tmp_path: Path) -> None:
+    assert load_recipe(own(tmp_path, TEACHING)).name == "own"
+
+
+# --set
+
+
+def test_overrides_are_laid_over_the_file() -> None:
+    recipe = load_recipe("demo", ["train.updates=7", "model.dropout = 0.25", 'data.source_language="fr"', "model.tie_embeddings=true"])
+    assert (recipe.train.updates, recipe.model.dropout, recipe.data.source_language, recipe.model.tie_embeddings) == (7, 0.25, "fr", True)
+    before, after = load_recipe("demo").to_dict(), recipe.to_dict()
+    changed = {(section, key) for section in SECTIONS for key in before[section] if before[section][key] != after[section][key]}
+    assert changed == {("train", "updates"), ("model", "dropout"), ("data", "source_language")}
+
+
+def test_the_later_override_counts() -> None:
+    assert load_recipe("demo", ["train.updates=7", "train.updates=8"]).train.updates == 8
+
+
+def test_a_bare_word_is_a_string_and_a_list_is_a_list() -> None:
+    recipe = load_recipe("demo", ["model.norm=pre", "data.target_language=pt-BR", "data.tokenizer=other/run/tokenizer.model"])
+    assert (recipe.model.norm, recipe.data.target_language, recipe.data.tokenizer) == ("pre", "pt-BR", "other/run/tokenizer.model")
+    files = load_recipe("multi30k_en_de", ['data.train_source=["x.gz"]']).data.train_source
+    assert files == ["x.gz"]
+
+
+def test_a_value_may_hold_an_equals_sign() -> None:
+    assert load_recipe("demo", ["data.tokenizer=a=b.model"]).data.tokenizer == "a=b.model"
+
+
+def test_an_override_may_open_a_section(tmp_path: Path) -> None:
+    assert load_recipe(own(tmp_path, TEACHING), ["decode.beam=9"]).decode.beam == 9
+
+
+@pytest.mark.parametrize("override", ["updates=7", "train.updates", "train.=7", ".updates=7", "", "="])
+def test_an_override_that_is_no_override_is_quoted(override: str) -> None:
+    with pytest.raises(RecipeError, match=r"expected section\.key=value, for example --set train\.updates=1000") as error:
+        load_recipe("demo", [override])
+    assert f"--set {override!r}" in str(error.value)
+
+
+def test_overrides_are_checked_like_the_file() -> None:
+    with pytest.raises(RecipeError, match="has 2 faults") as error:
+        load_recipe("demo", ["train.update=7", "model.dropout=high"])
+    assert "train.update: unknown key. Did you mean 'updates'?" in str(error.value)
+    assert "model.dropout = 'high': input should be a valid number" in str(error.value)
+
+
+def test_an_override_of_what_is_no_section_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="'data' is not a section; sections are data, model, train, decode"):
+        load_recipe(own(tmp_path, "data = 3"), ["data.generator=teaching"])
+
+
+# Stored and read back
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_stored_recipe_is_read_back_equal(name: str) -> None:
+    recipe = load_recipe(name)
+    stored = json.loads(json.dumps(recipe.to_dict(), allow_nan=False))
+    assert Recipe.from_dict(stored, "test") == recipe
+    assert stored["name"] == name
+
+
+def test_every_value_stands_in_a_stored_recipe_defaults_too() -> None:
+    stored = Recipe.from_dict(MINIMAL, "test").to_dict()
+    assert {section: set(keys) for section, keys in stored.items() if section != "name"} == {name: set(model.model_fields) for name, model in SECTIONS.items()}
+
+
+@pytest.mark.parametrize("values", [None, [], "text", 3])
+def test_what_is_no_recipe_at_all_is_a_named_fault(values: Any) -> None:
+    with pytest.raises(RecipeError, match=r"^here has 1 fault:\n  - the recipe = .*dictionary"):
+        Recipe.from_dict(values, "here")
+
+
+def test_a_recipe_cannot_be_changed_afterwards() -> None:
+    recipe = Recipe.from_dict(MINIMAL, "test")
+    with pytest.raises(ValidationError, match="frozen"):
+        recipe.train.updates = 3  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="frozen"):
+        recipe.data = DataSection(generator="teaching")  # type: ignore[misc]
+
+
+def test_every_number_of_a_recipe_has_bounds_that_refuse_minus_one_and_infinity() -> None:
+    """No key accepts what could only fail hours later."""
+    for name, model in SECTIONS.items():
+        for key, field in model.model_fields.items():
+            if field.annotation in (int, float):
+                for value in (-1 if field.annotation is int else -1.0, math.inf, math.nan):
+                    with pytest.raises(RecipeError, match=re.escape(f"{name}.{key} = ")):
+                        Recipe.from_dict({**MINIMAL, name: {**MINIMAL.get(name, {}), key: value}}, "test")
