@@ -33,6 +33,15 @@ def test_every_quarter_of_a_random_word_drops_at_the_rate(p: float) -> None:
         assert abs(dropped[:, position].mean().item() - rate) < 4.5 * deviation
 
 
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 2**-16, 1 - 2**-16])
+def test_of_all_16_bit_draws_exactly_the_share_p_drops(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = torch.arange(LEVELS, dtype=torch.int32).to(torch.int16).view(torch.int64)
+    monkeypatch.setattr(Tensor, "random_", lambda words, *_: words.copy_(every))
+    mask = keep_mask(torch.empty(LEVELS), p)
+    assert int((mask == 0).sum()) == round(p * LEVELS)
+    assert mask.double().mean().item() == pytest.approx(1, rel=1e-6)
+
+
 def test_quarters_of_a_random_word_drop_independently() -> None:
     torch.manual_seed(2)
     dropped = (keep_mask(torch.empty(DRAWS, 4), 0.3) == 0).double()
