@@ -98,7 +98,7 @@ class ModelSection(Section):
     """Size of a head's queries and keys; 0: d_model / num_heads."""
     d_v: int = Field(default=0, ge=0)
     """Size of a head's values; 0: d_model / num_heads."""
-    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    dropout: float = Field(default=0.1, ge=0.0, le=0.95)
     """On each sub-layer's output and on embedding + position sums (section 5.4), nowhere else."""
     norm: Literal["post", "pre"] = "post"
     """`post`: LayerNorm(x + Sublayer(x)), the paper's; `pre`: x + Sublayer(LayerNorm(x)) and one last LayerNorm."""
@@ -257,7 +257,9 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"{where} is not valid TOML: {error}") from None
     for override in overrides:
         _lay_over(values, override)
-    return Recipe.from_dict({"name": name, **{k: v for k, v in values.items() if k != "name"}}, where)
+    if "name" in values:
+        raise RecipeError(f"{where}: name is not a key; a recipe is called after its file. Remove it.")
+    return Recipe.from_dict({"name": name, **values}, where)
 
 
 def _find(name_or_path: str) -> tuple[str, str, str]:

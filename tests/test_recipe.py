@@ -116,7 +116,7 @@ def test_an_unknown_key_is_told_the_right_name_or_place(line: str, said: str, tm
         ("[model]\nnorm = 1", "model.norm = 1: input should be 'post' or 'pre'"),
         ('[model]\nnorm = "Pre"', "model.norm = 'Pre': input should be 'post' or 'pre'"),
         ("[decode]\nbeam = 0", "decode.beam = 0: input should be greater than or equal to 1"),
-        ("[model]\ndropout = 1.0", "model.dropout = 1.0: input should be less than 1"),
+        ("[model]\ndropout = 0.96", "model.dropout = 0.96: input should be less than or equal to 0.95"),
         ("[train]\nlr_factor = inf", "train.lr_factor = inf: input should be a finite number"),
         ("[decode]\nalpha = nan", "decode.alpha = nan: input should be a finite number"),
         ("[model]\nnum_heads = []", "model.num_heads = []: input should be a valid integer"),

@@ -54,9 +54,9 @@ class Batch:
         return Batch(*(t.to(device, non_blocking=True) for t in pinned))
 
 
-def cells_of(batch_tokens: int) -> tuple[int, int]:
-    """How many cells make an update of `batch_tokens`, and the tokens of one."""
-    count = max(1, min(CELLS, batch_tokens // SMALLEST_CELL))
+def cells_of(batch_tokens: int, longest: int = 0) -> tuple[int, int]:
+    """How many cells make an update of `batch_tokens`, and the tokens of one; a cell holds the `longest` sentence."""
+    count = max(1, min(CELLS, batch_tokens // max(SMALLEST_CELL, longest)))
     return count, batch_tokens // count
 
 
@@ -67,7 +67,7 @@ class EpochPlan:
         self.source = source_lengths.astype(np.int64) + 1  # EOS
         self.target = target_lengths.astype(np.int64) + 1
         self.seed = seed
-        self.cells_an_update, self.cell_tokens = cells_of(batch_tokens)
+        self.cells_an_update, self.cell_tokens = cells_of(batch_tokens, int(max(self.source.max(initial=0), self.target.max(initial=0))))
         self._cached: tuple[int, list[Indices]] | None = None
 
     def updates(self, epoch: int) -> list[Indices]:

@@ -11,6 +11,7 @@ Random numbers need no saved state: every update's are drawn from (seed, update,
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import shutil
@@ -69,9 +70,12 @@ class Checkpoint:
     update: int
 
     def validation(self) -> dict[str, Any]:
-        """What it scored, if it was validated."""
-        scores: dict[str, Any] = json.loads((self.folder / METRICS).read_text(encoding="utf-8"))
-        return scores
+        """What it scored, if it was validated; a metrics.json that is damaged or gone counts as no score."""
+        try:
+            scores = json.loads((self.folder / METRICS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return scores if isinstance(scores, dict) else {}
 
 
 class RunFolder:
@@ -83,12 +87,16 @@ class RunFolder:
         self.log = path / "train.log"
 
     def create(self) -> None:
-        """Make the folder. Raises TrainingError when that is not permitted."""
+        """Make the folder, and keep other trainings out of it for as long as this process lives.
+
+        Raises TrainingError when it cannot be written to, or when another process trains in it.
+        """
         try:
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
-            probe = self.path / ".writable"
-            probe.touch()
-            probe.unlink()
+            self._lock = (self.path / ".lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TrainingError(f"another nmt train works in {str(self.path)!r} just now. Let it finish, or start another run with --run DIR.") from None
         except OSError as error:
             raise write_failed(error, self.path, "the run", TrainingError) from None
 

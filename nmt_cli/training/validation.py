@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from .. import console
 from ..data.batches import EpochPlan, collate, micro_batches
 from ..data.shards import Corpus, valid_text
 from ..data.tokenizer import Vocabulary
@@ -39,7 +41,11 @@ class Validator:
         self.corpus = Corpus.open(shards, "valid")
         self.vocabulary, self.recipe, self.hardware, self.tokens = vocabulary, recipe, hardware, tokens
         plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, tokens, seed=0)
-        self.parts = [part for update in plan.updates(0) for part in micro_batches(plan, update, tokens)[0]]
+        fits = np.maximum(plan.source, plan.target) <= recipe.model.max_positions
+        if not fits.all():
+            console.warn(f"{int((~fits).sum())} validation pairs are longer than model.max_positions = {recipe.model.max_positions}: they do not count in the NLL")
+        parts = [part[fits[part]] for update in plan.updates(0) for part in micro_batches(plan, update, tokens)[0]]
+        self.parts = [part for part in parts if len(part)]
         source, target = valid_text(shards)
         self.source = source[: recipe.train.valid_bleu_sentences]
         self.target = target[: recipe.train.valid_bleu_sentences]

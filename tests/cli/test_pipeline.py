@@ -130,7 +130,7 @@ def test_run_folder_holds_checkpoints_links_metrics_and_log(trained: Path) -> No
 
 
 def test_nothing_in_a_run_is_pickled(trained: Path) -> None:
-    suffixes = {path.suffix for path in (trained / "runs/numbers").rglob("*") if path.is_file()}
+    suffixes = {path.suffix for path in (trained / "runs/numbers").rglob("*") if path.is_file() and path.name != ".lock"}
     assert suffixes == {".safetensors", ".json", ".jsonl", ".model", ".log"}
 
 
@@ -258,6 +258,23 @@ def test_a_run_refuses_to_become_another_experiment(trained: Path) -> None:
 def test_a_run_may_be_lengthened(trained: Path) -> None:
     done = nmt("train", "numbers.toml", "--run", "runs/stopped-143", "--set", "train.updates=245", folder=trained)
     assert b"going on after update 240" in done.stderr
+
+
+def test_two_trainings_do_not_meddle_in_one_run(place: Path) -> None:
+    process = start_training(place, "runs/busy")
+    try:
+        wait_for_update(place / "runs/busy/metrics.jsonl", 20)
+        assert "another nmt train works in 'runs/busy'" in error_of("train", "numbers.toml", "--run", "runs/busy", folder=place)
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def test_validation_pairs_beyond_the_longest_position_are_left_out_and_told(place: Path) -> None:
+    options = ["--set", "model.max_positions=9", "--set", "data.max_length=8", "--set", "train.updates=2", "--set", "train.valid_bleu_sentences=4"]
+    nmt("preprocess", "numbers.toml", "--data-dir", ".", "--out", "data/short", *options, folder=place)
+    done = nmt("train", "numbers.toml", "--data", "data/short", "--run", "runs/short", *options, folder=place)
+    assert b"longer than model.max_positions = 9" in done.stderr
 
 
 def test_no_write_permission_for_the_run(place: Path) -> None:

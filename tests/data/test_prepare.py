@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 
 from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.data import prepare as module
-from nmt_cli.data import workers
-from nmt_cli.data import shards
+from nmt_cli.data import shards, workers
 from nmt_cli.data.prepare import prepare
 from nmt_cli.data.shards import Corpus, open_index, valid_text, verify
 from nmt_cli.data.tokenizer import Tokenizer, Vocabulary
