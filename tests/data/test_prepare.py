@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.data import prepare as module
-from nmt_cli.data import shards, workers
+from nmt_cli.data import shards
+from nmt_cli.data import workers as processes
 from nmt_cli.data.prepare import prepare
 from nmt_cli.data.shards import Corpus, open_index, valid_text, verify
 from nmt_cli.data.tokenizer import Tokenizer, Vocabulary
@@ -362,7 +363,7 @@ def test_a_linked_folder_stays_a_link(text: Path, tmp_path: Path) -> None:
 
 
 def test_a_dead_worker_is_an_error_not_a_hang() -> None:
-    with pytest.raises(DataError, match=r"a worker process has died.*--workers N"), workers.pool(os._exit, 2) as run:
+    with pytest.raises(DataError, match=r"a worker process has died.*--workers N"), processes.pool(os._exit, 2) as run:
         list(run([1, 2, 3]))
 
 
