@@ -25,7 +25,7 @@ ALL_VERBS = [
     verbs.TRAVEL, verbs.FLY, verbs.LIVE, verbs.STAY,
 ]  # fmt: skip
 ASKED = ("compound: carrot soup", "compound: apple cake", "number: 56", "number: 57", "name: Rodenheim")
-CRC = 2656152422
+CRC = 3550345301
 HELD = ["compound: carrot soup", "number: 56"]
 
 

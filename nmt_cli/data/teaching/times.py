@@ -35,9 +35,13 @@ _UNITS: tuple[Text, ...] = (Text("days", "Tagen"), Text("weeks", "Wochen"), Text
 
 
 def clock_value(draw: Draw) -> Text:
-    """A time of the clock, noted."""
+    """A time of the clock; noted, so that it may be held out, unless it is a half hour.
+
+    "Half past four" is "halb fünf": each half hour has to be seen, it does not follow from the others' words.
+    """
     hour, minute = 1 + draw.below(12), draw.pick((0, 0, 15, 30, 30, 45, 5, 10, 20, 40, 50, 55))
-    draw.note("clock", f"{hour}:{minute:02}")
+    if minute != 30:
+        draw.note("clock", f"{hour}:{minute:02}")
     return numbers.clock(hour, minute)
 
 
