@@ -60,7 +60,7 @@ class Ranks:
 
 def launch(devices: int, command: Sequence[str]) -> NoReturn:
     """Replace this process by torchrun with `devices` processes of `python -m nmt_cli COMMAND`."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}", "-m", "nmt_cli"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}", "-m", "--", "nmt_cli"]  # --: its --run-… options
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *torchrun, *command])

@@ -24,6 +24,7 @@ train_target = ["train.de"]
 valid_source = ["valid.en"]
 valid_target = ["valid.de"]
 vocab_size = 80
+byte_fallback = false
 max_length = 40
 
 [model]
@@ -32,19 +33,21 @@ decoder_layers = 2
 d_model = 64
 d_ff = 128
 num_heads = 4
-dropout = 0.1
+dropout = 0.05
+norm = "pre"
 max_positions = 64
 
 [train]
 batch_tokens = 1024
-updates = 240
+updates = 480
 warmup = 60
+lr_factor = 0.4
 precision = "fp32"
 log_every = 20
-valid_every = 80
+valid_every = 160
 valid_bleu_sentences = 40
 best_metric = "bleu"
-checkpoint_every = 40
+checkpoint_every = 80
 keep = 3
 average = 3
 """
@@ -108,20 +111,20 @@ def test_text_in_translations_and_a_score_out(trained: Path) -> None:
     assert out.count(b"\n") == 60
     (trained / "hyp.de").write_bytes(out)
     scores = json.loads(nmt("score", "hyp.de", "--ref", "test.de", "--json", folder=trained).stdout)["scores"]
-    assert scores["bleu"]["score"] > 90
+    assert scores["bleu"]["score"] > 75
     assert "tok:13a" in scores["bleu"]["signature"]
 
 
 def test_run_folder_holds_checkpoints_links_metrics_and_log(trained: Path) -> None:
     run = trained / "runs/numbers"
     kept = sorted(folder.name for folder in (run / "checkpoints").iterdir())
-    assert kept[-3:] == ["step-00000160", "step-00000200", "step-00000240"]
+    assert kept[-3:] == ["step-00000320", "step-00000400", "step-00000480"]
     assert len(kept) <= 4
-    assert (run / "last").resolve().name == "step-00000240"
+    assert (run / "last").resolve().name == "step-00000480"
     assert (run / "best").resolve().parent == (run / "checkpoints").resolve()
     assert (trained / "runs/latest").resolve() == run.resolve()
     kinds = [record["type"] for record in records(run)]
-    assert kinds.count("train") == 12
+    assert kinds.count("train") == 24
     assert kinds.count("valid") == 3
     assert "tok/s" in (run / "train.log").read_text(encoding="utf-8")
     valid = next(record for record in records(run) if record["type"] == "valid")
@@ -137,17 +140,17 @@ def test_nothing_in_a_run_is_pickled(trained: Path) -> None:
 def test_training_that_is_done_does_nothing_when_run_again(trained: Path) -> None:
     before = (trained / "runs/numbers/metrics.jsonl").read_bytes()
     done = nmt("train", "numbers.toml", folder=trained)
-    assert b"finished at update 240" in done.stderr
+    assert b"finished at update 480" in done.stderr
     assert (trained / "runs/numbers/metrics.jsonl").read_bytes() == before
 
 
 def test_info_of_recipe_run_and_model(trained: Path) -> None:
     for what in ("numbers.toml", "runs/numbers", "runs/numbers/averaged"):
         values = json.loads(nmt("info", what, "--json", folder=trained).stdout)
-        assert values["parameters"] == 122_368
+        assert values["parameters"] == 139_328
         assert values["batch_tokens"] == 1024
-        assert values["updates"] == 240
-    assert b"122,368" in nmt("info", "runs/numbers", folder=trained).stdout
+        assert values["updates"] == 480
+    assert b"139,328" in nmt("info", "runs/numbers", folder=trained).stdout
 
 
 def start_training(place: Path, run: str, *options: str) -> subprocess.Popen[bytes]:
@@ -191,10 +194,17 @@ def test_a_killed_run_goes_on_after_its_last_checkpoint_with_equal_weights(train
     assert records(run) == records(trained / "runs/numbers")
 
 
+QUICK = [
+    word
+    for change in ("train.updates=12", "train.adam_epsilon=1e-4", "model.dropout=0.0", "train.valid_bleu_sentences=0", "train.best_metric=nll")
+    for word in ("--set", change)
+]
+"""Adam's epsilon of 1e-9 would make whole steps of rounding where the true gradient is zero, as for the keys' biases."""
+
+
 def test_two_ranks_train_the_same_weights_as_one(place: Path) -> None:
-    quick = ["--set", "train.updates=12", "--set", "model.dropout=0.0", "--set", "train.valid_bleu_sentences=0", "--set", "train.best_metric=nll"]
-    nmt("train", "numbers.toml", "--run", "runs/one", *quick, folder=place)
-    nmt("train", "numbers.toml", "--run", "runs/two", "--devices", "2", *quick, folder=place)
+    nmt("train", "numbers.toml", "--run", "runs/one", *QUICK, folder=place)
+    nmt("train", "numbers.toml", "--run", "runs/two", "--devices", "2", *QUICK, folder=place)
     one, two = load_file(place / "runs/one/last/model.safetensors"), load_file(place / "runs/two/last/model.safetensors")
     assert max(float((one[name] - two[name]).abs().max()) for name in one) < 2e-5
     losses = [[r["loss"] for r in records(place / f"runs/{run}") if r["type"] == "train"] for run in ("one", "two")]
@@ -202,9 +212,8 @@ def test_two_ranks_train_the_same_weights_as_one(place: Path) -> None:
 
 
 def test_micro_batches_change_nothing_but_rounding(place: Path) -> None:
-    quick = ["--set", "train.updates=12", "--set", "model.dropout=0.0", "--set", "train.valid_bleu_sentences=0", "--set", "train.best_metric=nll"]
-    nmt("train", "numbers.toml", "--run", "runs/whole", *quick, folder=place)
-    nmt("train", "numbers.toml", "--run", "runs/cut", "--set", "train.micro_batch_tokens=128", *quick, folder=place)
+    nmt("train", "numbers.toml", "--run", "runs/whole", *QUICK, folder=place)
+    nmt("train", "numbers.toml", "--run", "runs/cut", "--set", "train.micro_batch_tokens=128", *QUICK, folder=place)
     whole, cut = load_file(place / "runs/whole/last/model.safetensors"), load_file(place / "runs/cut/last/model.safetensors")
     assert max(float((whole[name] - cut[name]).abs().max()) for name in whole) < 2e-5
 
@@ -256,8 +265,8 @@ def test_a_run_refuses_to_become_another_experiment(trained: Path) -> None:
 
 
 def test_a_run_may_be_lengthened(trained: Path) -> None:
-    done = nmt("train", "numbers.toml", "--run", "runs/stopped-143", "--set", "train.updates=245", folder=trained)
-    assert b"going on after update 240" in done.stderr
+    done = nmt("train", "numbers.toml", "--run", "runs/stopped-143", "--set", "train.updates=485", folder=trained)
+    assert b"going on after update 480" in done.stderr
 
 
 def test_two_trainings_do_not_meddle_in_one_run(place: Path) -> None:
@@ -305,10 +314,10 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_offered(trai
     import shutil
 
     shutil.copytree(trained / "runs/numbers", tmp_path / "run", symlinks=True)
-    (tmp_path / "run/checkpoints/step-00000240/state.safetensors").write_bytes(b"cut")
+    (tmp_path / "run/checkpoints/step-00000480/state.safetensors").write_bytes(b"cut")
     message = error_of("train", "numbers.toml", "--run", tmp_path / "run", folder=trained)
-    assert "step-00000240" in message
-    assert "step-00000200" in message
+    assert "step-00000480" in message
+    assert "step-00000400" in message
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
