@@ -14,15 +14,14 @@ import torch
 
 from nmt_cli import __version__
 from nmt_cli.data.prepare import prepare
-from nmt_cli.hardware import cores, has_fast_bf16, keep_freed_memory
+from nmt_cli.hardware import cores, has_fast_bf16
 from nmt_cli.recipe import Recipe, load_recipe
 
 BASE = ["model.encoder_layers=6", "model.decoder_layers=6", "model.d_model=512", "model.d_ff=2048", "model.num_heads=8", "model.dropout=0.1"]
 
 
 def setup(threads: int) -> None:
-    """As `nmt train` does: threads, memory kept; prints what the figures belong to."""
-    keep_freed_memory()
+    """Threads as `nmt train` takes them; prints what the figures belong to."""
     torch.set_num_threads(threads or cores())
     print(f"{date.today()} · nmt {__version__} · torch {torch.__version__} · Python {platform.python_version()} · {processor()}, {torch.get_num_threads()} threads · fast bf16: {has_fast_bf16('cpu')}")
 

@@ -5,7 +5,6 @@ The recipe never says; `Hardware.find` looks, and what is found can be overruled
 
 from __future__ import annotations
 
-import ctypes
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,21 +72,6 @@ def cpu_flags() -> set[str]:
         if line.startswith(("flags", "Features")):
             return set(line.partition(":")[2].split())
     return set()
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep large blocks that are freed for the next ones, instead of asking the kernel each time.
-
-    Training frees and takes the same megabytes thousands of times a second; the kernel clears each page it hands out,
-    which costs a tenth of the time and more. Does nothing where the C library is not glibc.
-    """
-    mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of malloc.h
-    try:
-        library = ctypes.CDLL("libc.so.6")
-        library.mallopt(mmap_threshold, 2**30)
-        library.mallopt(trim_threshold, 2**31 - 1)
-    except (OSError, AttributeError):
-        return
 
 
 def cores() -> int:

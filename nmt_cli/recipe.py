@@ -256,7 +256,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{where} is not valid TOML: {error}") from None
     for override in overrides:
-        _lay_over(values, override)
+        lay_over(values, override)
     if "name" in values:
         raise RecipeError(f"{where}: name is not a key; a recipe is called after its file. Remove it.")
     return Recipe.from_dict({"name": name, **values}, where)
@@ -280,7 +280,8 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
         raise RecipeError(f"cannot read recipe {str(path)!r}: {error.strerror}. Give the path of a .toml file, or a name: {', '.join(recipe_names())}.") from None
 
 
-def _lay_over(values: dict[str, Any], override: str) -> None:
+def lay_over(values: dict[str, Any], override: str) -> None:
+    """Set the key of a `section.key=value` in a recipe's plain dictionary. Raises RecipeError when it is not of that form."""
     key, separator, text = override.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (separator and dot and section and name):

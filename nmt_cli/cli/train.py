@@ -21,7 +21,7 @@ def train(
 ) -> None:
     """Train a model; run again, it goes on where it stopped.
 
-    Ctrl-C or SIGTERM saves first. On several machines: `torchrun … -m nmt_cli train RECIPE`.
+    Ctrl-C or SIGTERM saves first. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """
     from ..errors import UsageError
     from ..recipe import load_recipe
@@ -39,7 +39,7 @@ def train(
 
     import torch
 
-    from ..hardware import Hardware, cores, keep_freed_memory
+    from ..hardware import Hardware, cores
     from ..training.ranks import joined, launch, started_by_torchrun
     from ..training.trainer import Trainer
 
@@ -49,7 +49,6 @@ def train(
         options += ["--tensorboard"] if tensorboard else []
         launch(devices, ["train", recipe, *options, *(f"--set={override}" for override in overrides or [])])
     with joined() as ranks:
-        keep_freed_memory()
         torch.set_num_threads(threads or max(1, cores() // ranks.world_here))
         hardware = Hardware.find(device, loaded.train.precision, ranks.local_rank)
         Trainer(loaded, shards, folder, hardware, ranks, tensorboard).train()

@@ -95,10 +95,10 @@ def _translator(path: Path, changes: list[str], nbest: int, device: str, precisi
 
 
 def _overridden(values: dict[str, object], changes: list[str]) -> Recipe:
-    from ..recipe import Recipe, _lay_over
+    from ..recipe import Recipe, lay_over
 
     for change in changes:
-        _lay_over(values, change)
+        lay_over(values, change)
     return Recipe.from_dict(values, "the model's recipe")
 
 

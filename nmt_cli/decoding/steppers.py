@@ -137,7 +137,7 @@ class CachedStepper:
         """See `Stepper`."""
         model, tokens = self.model, self._fill(tokens)
         self.ancestors = torch.cat([self.ancestors, self.itself.expand(tokens.size(0), -1, -1)], dim=2)
-        x = model._embed(tokens.reshape(-1, 1), model._matrix("target"), model.target_positions, self.steps)
+        x = model.embed(tokens.reshape(-1, 1), model.matrix("target"), model.target_positions, self.steps)
         x = x.view(*tokens.shape, -1)  # (B, W, D)
         seen = _additive(self.ancestors[:, None], x.dtype)
         for layer, memory, cache in zip(model.decoder, self.memory, self.caches, strict=True):

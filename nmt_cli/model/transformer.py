@@ -57,27 +57,29 @@ class Transformer(nn.Module):
     def _embedding(self, size: int) -> nn.Parameter:
         return nn.Parameter(torch.randn(size, self.config.d_model) * self.config.d_model**-0.5)
 
-    def _matrix(self, use: str) -> Tensor:
+    def matrix(self, use: str) -> Tensor:
+        """The embedding matrix for "source", "target" or "output", (V, D); one and the same where they are tied."""
         matrix: Tensor = self.embeddings["shared" if self.config.tie_embeddings else use]
         return matrix
 
     @property
     def output_weight(self) -> Tensor:
         """(V, D), the output projection."""
-        return self._matrix("output")
+        return self.matrix("output")
 
     @property
     def target_vocab(self) -> int:
         """V, the size of the target vocabulary."""
         return self.output_weight.size(0)
 
-    def _embed(self, ids: Tensor, weight: Tensor, positions: nn.Module, start: int) -> Tensor:
+    def embed(self, ids: Tensor, weight: Tensor, positions: nn.Module, start: int) -> Tensor:
+        """ids (B, T) -> dropout(embedding * sqrt(d_model) + positions from `start` on), (B, T, D)."""
         x = F.embedding(ids, weight) * math.sqrt(self.config.d_model) + positions(ids.size(1), start)
         return dropout(x, self.config.dropout, self.training)
 
     def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
         """src (B, S) ids, src_mask from `attention_mask` -> memory (B, S, D)."""
-        x = self._embed(src, self._matrix("source"), self.source_positions, 0)
+        x = self.embed(src, self.matrix("source"), self.source_positions, 0)
         for layer in self.encoder:
             x = layer(x, src_mask)
         return self.encoder_norm(x)  # type: ignore[no-any-return]
@@ -98,7 +100,7 @@ class Transformer(nn.Module):
 
         With `caches` (one a layer) tgt_in is (B, 1), the token at position `start`; the caches hold those before it.
         """
-        x = self._embed(tgt_in, self._matrix("target"), self.target_positions, start)
+        x = self.embed(tgt_in, self.matrix("target"), self.target_positions, start)
         for index, layer in enumerate(self.decoder):
             x = layer(x, memory[index], memory_mask, caches[index] if caches is not None else None)
         return self.decoder_norm(x)  # type: ignore[no-any-return]

@@ -19,6 +19,8 @@ from ..recipe import ModelSection, Recipe
 
 CPU_MICRO_BATCH = 2048
 """On a CPU larger micro-batches gain nothing: the caches are full before, and unlike lengths would be padded together."""
+CPU_KERNELS = 3 * 2**29
+"""Bytes that the process and the matrix products' compiled kernels, one for each shape of batch, take on a CPU."""
 MEMORY_SHARE = 0.6
 """Of the free memory, what one micro-batch may be expected to fill."""
 _LOSS_ROWS = 1024  # rows of the vocabulary's scores that the loss holds at once
@@ -68,6 +70,6 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
         "devices": ranks,
         "micro_batch_tokens": tokens,
         "micro_batches_an_update": ranks * max(1, -(-train.batch_tokens // (tokens * ranks))),
-        "memory_bytes": training_memory(recipe.model, parts["total"], tokens, vocabularies[1]),
+        "memory_bytes": training_memory(recipe.model, parts["total"], tokens, vocabularies[1]) + (CPU_KERNELS if hardware.device == "cpu" else 0),
         "memory_free_bytes": hardware.memory,
     }
