@@ -24,7 +24,6 @@ log-probability. Nothing that happens to a sentence depends on the others, and e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -239,6 +238,3 @@ def _collect(beam: _Beam, results: list[list[Hypothesis]]) -> None:
         if not found or any(h.score != h.score for h in found):
             raise ModelError("the model's output is not a number (NaN or infinite): its weights are damaged or it diverged in training. Use another checkpoint.")
         results[sentence] = found
-
-
-Search = Callable[[Stepper, Tensor, SearchOptions], Sequence[Sequence[Hypothesis]]]
