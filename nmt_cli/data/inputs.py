@@ -54,6 +54,7 @@ class Inputs:
 
 @contextmanager
 def find_inputs(data: DataSection, data_dir: Path | None) -> Iterator[Inputs]:
+    """The recipe's files below `data_dir`, or the teaching corpus in a temporary folder. Raises DataError naming every file that is missing."""
     tokenizer = _find_tokenizer(data, data_dir)
     if not data.generator:
         names: dict[str, list[str]] = {role: getattr(data, role) for role in ROLES}

@@ -137,6 +137,7 @@ class ShardWriter:
     _longest: list[int] = field(default_factory=lambda: [0, 0])
 
     def write(self, block: Block) -> None:
+        """Take pairs in; every full shard goes to the disk at once. Raises DataError when it cannot be written."""
         for side, lengths in enumerate((block.source_lengths, block.target_lengths)):
             self._tokens[side] += int(lengths.sum())
             self._longest[side] = max(self._longest[side], int(lengths.max(initial=0)))
