@@ -15,6 +15,7 @@ from .errors import UsageError
 if TYPE_CHECKING:
     import torch
 
+
 @dataclass(frozen=True)
 class Hardware:
     """One rank's device: its torch name, the precision of its matrix products, its free memory in bytes."""
@@ -50,6 +51,14 @@ class Hardware:
         import torch
 
         return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed; on a CPU torch says so in words alone."""
+    import torch
+
+    words = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "out of memory", "not enough memory")
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(word in str(error).lower() for word in words)
 
 
 def has_fast_bf16(device: str) -> bool:

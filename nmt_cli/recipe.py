@@ -143,6 +143,8 @@ class TrainSection(Section):
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     clip_norm: float = Field(default=0.0, ge=0.0)
     """Largest gradient norm; 0: no clipping (the paper has none)."""
+    skip_nonfinite: int = Field(default=0, ge=0)
+    """Updates in a row that may pass without a step because their gradient is not finite; 0: the first one stops training."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     seed: int = Field(default=1, ge=0)
     log_every: int = Field(default=50, ge=1)

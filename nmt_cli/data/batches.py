@@ -46,12 +46,11 @@ class Batch:
     tgt_out: Tensor
     tgt_lengths: Tensor
 
-    def to(self, device: str) -> Batch:
-        """The same batch on `device`; copies from pinned memory do not wait."""
-        if device == "cpu":
-            return self
-        pinned = [t.pin_memory() for t in (self.src, self.src_lengths, self.tgt_in, self.tgt_out, self.tgt_lengths)]
-        return Batch(*(t.to(device, non_blocking=True) for t in pinned))
+    def part(self, first: int, end: int) -> Batch:
+        """The pairs from `first` to before `end`, without padding that only others needed."""
+        src_lengths, tgt_lengths = self.src_lengths[first:end], self.tgt_lengths[first:end]
+        s, t = int(src_lengths.max()), int(tgt_lengths.max())
+        return Batch(self.src[first:end, :s], src_lengths, self.tgt_in[first:end, :t], self.tgt_out[first:end, :t], tgt_lengths)
 
 
 def cells_of(batch_tokens: int, longest: int = 0) -> tuple[int, int]:

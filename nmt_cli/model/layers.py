@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from ..recipe import ModelSection
 from .attention import Cache, CrossAttention, SelfAttention
 from .dropout import add_dropout
+from .packing import Packing
 
 Sublayer = Callable[[Tensor], Tensor]
 
@@ -60,7 +61,7 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(F.relu(self.inner(x)))  # type: ignore[no-any-return]
+        return self.outer(F.relu(self.inner(x), inplace=True))  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):
@@ -74,9 +75,9 @@ class EncoderLayer(nn.Module):
         self.around_self_attention = residual(config)
         self.around_feed_forward = residual(config)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """x (B, S, D), mask (B, 1, 1, S) or None -> (B, S, D)."""
-        x = self.around_self_attention(x, lambda h: self.self_attention(h, mask))
+    def forward(self, x: Tensor, mask: Tensor | None, packing: Packing | None = None) -> Tensor:
+        """x (B, S, D), mask (B, 1, 1, S) or None -> (B, S, D); with a `packing` x is (N, D)."""
+        x = self.around_self_attention(x, lambda h: self.self_attention(h, mask, packing=packing))
         return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
@@ -94,13 +95,13 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = residual(config)
 
     def forward(
-        self, x: Tensor, memory: tuple[Tensor, Tensor], memory_mask: Tensor | None, cache: Cache | None = None
+        self, x: Tensor, memory: tuple[Tensor, Tensor], memory_mask: Tensor | None, cache: Cache | None = None, packing: Packing | None = None
     ) -> Tensor:
         """x (B, T, D), `memory` projected by this layer's cross-attention, its mask (B, 1, 1, S) -> (B, T, D).
 
-        With a `cache`, x is the newest position alone.
+        With a `cache`, x is the newest position alone; with a `packing`, the target's, it is (N, D).
         """
         causal = cache is None
-        x = self.around_self_attention(x, lambda h: self.self_attention(h, None, causal, cache))
-        x = self.around_cross_attention(x, lambda h: self.cross_attention(h, memory, memory_mask))
+        x = self.around_self_attention(x, lambda h: self.self_attention(h, None, causal, cache, packing))
+        x = self.around_cross_attention(x, lambda h: self.cross_attention(h, memory, memory_mask, packing))
         return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]

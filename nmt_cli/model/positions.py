@@ -1,13 +1,14 @@
 """Where a token stands: sinusoids (section 3.5) or learned rows (table 3, row E).
 
-`POSITIONS[name](config)` is a module that gives (T, D) for positions start .. start + T - 1, to be added to the
-scaled embeddings. To add a kind: a class here and a line in the dictionary.
+`POSITIONS[name](config)` is a module that gives (T, D) for positions start .. start + T - 1, or (N, D) for positions
+(N,) named one by one, to be added to the scaled embeddings. To add a kind: a class here and a line in the dictionary.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..recipe import ModelSection
 
@@ -39,6 +40,9 @@ class Sinusoidal(nn.Module):
     def forward(self, length: int, start: int = 0) -> Tensor:
         return self.table[start : start + length]  # (T, D)
 
+    def at(self, positions: Tensor) -> Tensor:
+        return self.table.index_select(0, positions)  # (N, D)
+
 
 class Learned(nn.Module):
     """A trained row for each position, drawn like the embeddings they are added to after scaling."""
@@ -50,6 +54,9 @@ class Learned(nn.Module):
 
     def forward(self, length: int, start: int = 0) -> Tensor:
         return self.weight[start : start + length]  # (T, D)
+
+    def at(self, positions: Tensor) -> Tensor:
+        return F.embedding(positions, self.weight)  # (N, D)
 
 
 POSITIONS: dict[str, type[Sinusoidal] | type[Learned]] = {"sinusoidal": Sinusoidal, "learned": Learned}

@@ -3,8 +3,8 @@
     src (B, S) ──▶ encode ──▶ memory (B, S, D) ──▶ project_memory ──▶ keys and values, a pair a decoder layer
     tgt_in (B, T) ────────────────▶ decode ──▶ hidden (B, T, D) ──▶ logits (B, T, V)
 
-Training takes `forward`, which ends at `hidden`: the loss applies the output projection itself, in pieces, so that
-(B, T, V) never has to exist. Search calls `encode` and `project_memory` once, then `decode` step by step with caches.
+Training takes `packed`, the same over rows without padding; it ends at `hidden`, as `forward` does: the loss applies the
+output projection itself, in pieces, so that (B, T, V) never has to exist. Search calls `encode` and `project_memory` once, then `decode` step by step with caches.
 Masks are boolean, True = may attend. Padding stands at the end of a row: causal self-attention never sees it, so the
 target needs no mask.
 """
@@ -22,6 +22,7 @@ from ..recipe import ModelSection
 from .attention import Cache
 from .dropout import dropout
 from .layers import RESIDUALS, DecoderLayer, EncoderLayer
+from .packing import Packing
 from .positions import POSITIONS
 
 KeysValues = tuple[Tensor, Tensor]
@@ -77,6 +78,11 @@ class Transformer(nn.Module):
         x = F.embedding(ids, weight) * math.sqrt(self.config.d_model) + positions(ids.size(1), start)
         return dropout(x, self.config.dropout, self.training)
 
+    def _embed_rows(self, ids: Tensor, weight: Tensor, positions: nn.Module, packing: Packing) -> Tensor:
+        """`embed` for rows: ids (N,) -> (N, D)."""
+        x = F.embedding(ids, weight) * math.sqrt(self.config.d_model) + positions.at(packing.positions)  # type: ignore[operator]
+        return dropout(x, self.config.dropout, self.training)
+
     def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
         """src (B, S) ids, src_mask from `attention_mask` -> memory (B, S, D)."""
         x = self.embed(src, self.matrix("source"), self.source_positions, 0)
@@ -112,6 +118,21 @@ class Transformer(nn.Module):
     def forward(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """src (B, S), its mask, tgt_in (B, T) -> hidden (B, T, D), to be given to the loss or to `logits`."""
         return self.decode(tgt_in, self.project_memory(self.encode(src, src_mask)), src_mask)
+
+    def packed(self, src: Tensor, source: Packing, tgt_in: Tensor, target: Packing) -> Tensor:
+        """`forward` without padding: src (N,) and tgt_in (N',) ids as their packings say -> hidden (N', D).
+
+        Only the first `target.tokens` rows mean something.
+        """
+        x = self._embed_rows(src, self.matrix("source"), self.source_positions, source)
+        for layer in self.encoder:
+            x = layer(x, source.mask, source)
+        memory = self.encoder_norm(x)
+        x = self._embed_rows(tgt_in, self.matrix("target"), self.target_positions, target)
+        for layer in self.decoder:
+            projected = layer.cross_attention.project(memory, source)  # type: ignore[operator, union-attr]
+            x = layer(x, projected, source.mask, None, target)
+        return self.decoder_norm(x)  # type: ignore[no-any-return]
 
 
 def count_parameters(model: Transformer) -> dict[str, int]:

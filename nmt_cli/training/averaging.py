@@ -22,6 +22,8 @@ from .run import RunFolder, best_of
 def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
     """The run's last or best checkpoints, as many as asked for; by default the last `train.average` of its recipe.
 
+    The last are counted among the evenly spaced: one saved because the run was stopped is not of them.
+
     Raises ModelError when there are fewer, UsageError when both are asked for.
     """
     if last and best:
@@ -30,7 +32,7 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
     if not there:
         raise ModelError(f"run {str(run)!r} has no checkpoints to average. Train it first, or name another run folder.")
     recipe = Recipe.from_dict(read_config(there[-1].folder)["recipe"], str(there[-1].folder))
-    ranked = best_of(there, recipe.train.best_metric) if best else there[::-1]
+    ranked = best_of(there, recipe.train.best_metric) if best else [c for c in there[::-1] if c.spaced] or there
     wanted = best or last or min(recipe.train.average, len(ranked))
     if len(ranked) < wanted:
         kind = "validated checkpoints" if best else "checkpoints"

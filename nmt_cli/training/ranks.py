@@ -20,8 +20,12 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
+from ..errors import TrainingError
+from ..hardware import out_of_memory
+
 TIMEOUT = timedelta(minutes=10)
-"""Longer than any rank waits for another while all are well: validation runs on every rank's share of time."""
+"""Longer than any rank waits for another while all are well: while rank 0 validates. A rank whose process dies is
+noticed at once, because its connections close; this is for one whose machine went dark."""
 
 
 @dataclass(frozen=True)
@@ -38,24 +42,30 @@ class Ranks:
     def leads(self) -> bool:
         return self.rank == 0
 
+    def gathered(self, values: Sequence[float]) -> list[list[float]]:
+        """Every rank's values, in the order of ranks; every rank must call it. Raises TrainingError when one is gone."""
+        if self.world == 1:
+            return [list(values)]
+        own = torch.tensor(values, dtype=torch.float64)
+        everyones = [torch.empty_like(own) for _ in range(self.world)]
+        with self.together():
+            dist.all_gather(everyones, own)
+        return [tensor.tolist() for tensor in everyones]
+
     def largest(self, value: float) -> float:
         """The largest of all ranks' values; every rank must call it."""
-        return self._reduced(value, dist.ReduceOp.MAX)
+        return max(row[0] for row in self.gathered([value]))
 
-    def total(self, value: float) -> float:
-        """The sum of all ranks' values; every rank must call it."""
-        return self._reduced(value, dist.ReduceOp.SUM)
-
-    def _reduced(self, value: float, operation: dist.ReduceOp.RedOpType) -> float:
-        if self.world == 1:
-            return value
-        tensor = torch.tensor(value, dtype=torch.float64)
-        dist.all_reduce(tensor, operation)
-        return float(tensor)
-
-    def wait(self) -> None:
-        """Until every rank has come here."""
-        self.largest(0.0)
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Around what all ranks do together. Raises TrainingError when another rank is gone."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.world == 1 or out_of_memory(error):
+                raise
+            reason = str(error).splitlines()[0]
+            raise TrainingError(f"rank {self.rank} of {self.world} no longer hears from the others ({reason}). One of them has died: its own message, or torchrun's report, names the cause. Run the same command to go on after the last checkpoint.") from None
 
 
 def launch(devices: int, command: Sequence[str]) -> NoReturn:

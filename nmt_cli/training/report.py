@@ -97,6 +97,11 @@ def validation_line(values: dict[str, Any], better: bool) -> str:
     return f"valid at {values['update']:,} · nll {values['nll']:.4f} · ppl {values['ppl']:.2f}{bleu} · {clock(values['seconds'])}{' · best so far' if better else ''}"
 
 
+def skipped_line(values: dict[str, Any], allowed: int) -> str:
+    """The lasting line of an update whose gradient was not finite."""
+    return f"update {values['update']:,}: the gradient is not finite ({values['grad_norm']}); no step taken, {values['in_a_row']} in a row of {allowed} allowed"
+
+
 def perplexity(nll: float) -> float:
     """exp of the mean NLL, in nats a token."""
     return math.exp(min(nll, 700.0))

@@ -33,7 +33,7 @@ MOMENTS, STATE = "state.safetensors", "state.json"
 MAY_CHANGE = {
     "train": {
         "micro_batch_tokens", "updates", "precision", "log_every", "valid_bleu_sentences", "valid_samples", "valid_beam",
-        "patience", "checkpoint_every", "checkpoint_minutes", "keep", "keep_best", "average",
+        "patience", "checkpoint_every", "checkpoint_minutes", "keep", "keep_best", "average", "skip_nonfinite",
     },
     "data": {"shard_pairs"},
     "decode": {"beam", "alpha", "max_extra", "batch_tokens"},
@@ -56,6 +56,17 @@ class Progress:
     """Best validation score so far, by train.best_metric."""
     since_best: int = 0
     """Validations since then."""
+    skipped: int = 0
+    """Updates without a step, because their gradient was not finite."""
+    skipped_in_a_row: int = 0
+    """Of them, the latest, with none between."""
+    meter: dict[str, float] = field(default_factory=dict)
+    """Sums since the last training record."""
+    spaced: bool = True
+    """Whether the checkpoint is one of the evenly spaced, which `keep` counts and `nmt average` takes; false for one
+    saved only because the run was stopped or scored well."""
+    micro_batch_tokens: int = 0
+    """As it was chosen; a resumed run takes no larger one, so that it repeats the same roundings."""
     metrics_bytes: int = 0
     """Length of metrics.jsonl; what was written after it belongs to updates that are done again."""
     validation: dict[str, Any] = field(default_factory=dict)
@@ -77,6 +88,14 @@ class Checkpoint:
             return {}
         return scores if isinstance(scores, dict) else {}
 
+    @property
+    def spaced(self) -> bool:
+        """Whether it is one of the evenly spaced."""
+        try:
+            return bool(json.loads((self.folder / STATE).read_text(encoding="utf-8")).get("spaced", True))
+        except (OSError, ValueError, AttributeError):
+            return True
+
 
 class RunFolder:
     """Reads and writes one run."""
@@ -87,7 +106,8 @@ class RunFolder:
         self.log = path / "train.log"
 
     def create(self) -> None:
-        """Make the folder, and keep other trainings out of it for as long as this process lives.
+        """Make the folder, keep other trainings out of it for as long as this process lives, and clear away what a
+        killed one left half-written or half-deleted.
 
         Raises TrainingError when it cannot be written to, or when another process trains in it.
         """
@@ -99,6 +119,10 @@ class RunFolder:
             raise TrainingError(f"another nmt train works in {str(self.path)!r} just now. Let it finish, or start another run with --run DIR.") from None
         except OSError as error:
             raise write_failed(error, self.path, "the run", TrainingError) from None
+        for left in (self.path / "checkpoints").glob(".*"):
+            shutil.rmtree(left, ignore_errors=True)
+        for left in self.path.glob(".*.partial-*"):
+            left.unlink(missing_ok=True)
 
     def checkpoints(self) -> list[Checkpoint]:
         """Those that are there, oldest first."""
@@ -129,13 +153,23 @@ class RunFolder:
         link_atomic(self.path / link, str(folder.relative_to(self.path)))
 
     def prune(self, keep: int, keep_best: int, metric: str) -> None:
-        """Delete all but the latest `keep` and the best `keep_best` checkpoints."""
+        """Delete all but the latest `keep` evenly spaced, the best `keep_best` and the very latest checkpoint."""
         there = self.checkpoints()
-        kept = {c.folder for c in there[-keep:]} | {c.folder for c in best_of(there, metric)[:keep_best]}
-        kept.add((self.path / "best").resolve())
+        spaced = [c for c in there if c.spaced]
+        kept = {c.folder for c in (*spaced[-keep:], *best_of(there, metric)[:keep_best], *there[-1:])}
         for checkpoint in there:
-            if checkpoint.folder not in kept and checkpoint.folder.resolve() not in kept:
-                shutil.rmtree(checkpoint.folder, ignore_errors=True)
+            if checkpoint.folder not in kept:
+                hidden = checkpoint.folder.with_name(f".{checkpoint.folder.name}.deleted")  # never a checkpoint in part
+                shutil.rmtree(hidden, ignore_errors=True)
+                checkpoint.folder.rename(hidden)
+                shutil.rmtree(hidden, ignore_errors=True)
+
+    def relink(self, metric: str) -> None:
+        """Let `last` and `best` point where they should, whatever moment an earlier process was killed in."""
+        there = self.checkpoints()
+        for link, folders in (("last", there[-1:]), ("best", best_of(there, metric)[:1])):
+            if folders:
+                self.point(link, folders[0].folder)
 
     def load_last(self, recipe: Recipe) -> tuple[Checkpoint, Progress, dict[str, Tensor], dict[str, Tensor]] | None:
         """The newest checkpoint: its progress, weights and moments; None when there is none yet.

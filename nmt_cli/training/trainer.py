@@ -3,13 +3,16 @@
     recipe + shards + run folder ──▶ Trainer ──▶ update, log, validate, save, … until done, out of patience or stopped
 
 Run again with the same run folder, it goes on after the last checkpoint. Every update's random numbers come from
-(seed, update, rank), and its pairs from (seed, epoch), so that a resumed run does what the uninterrupted one does.
-SIGINT and SIGTERM stop it at the end of the update under way, after saving; a second SIGINT stops at once.
+(seed, update, rank), its pairs from (seed, epoch), and the sums of an unfinished training record are saved with the
+rest, so that a resumed run does and writes what the uninterrupted one does. SIGINT and SIGTERM stop it at the end of
+the update under way, after saving; a second SIGINT stops at once.
+
+A GPU runs ahead of this loop: what updates came to is read, and agreed between ranks, every few updates (`_settle`).
 """
 
 from __future__ import annotations
 
-import math
+import json
 import signal
 import threading
 import time
@@ -26,19 +29,21 @@ from ..data.batches import EpochPlan
 from ..data.shards import Corpus, check_matches, open_index
 from ..data.tokenizer import Vocabulary
 from ..errors import DataError, Stopped, TrainingError
-from ..files import link_atomic
+from ..files import link_atomic, write_atomic
 from ..hardware import Hardware
 from ..model.folder import build, weights_of
 from ..model.transformer import Transformer, count_parameters
 from ..recipe import Recipe
-from .estimate import micro_batch
+from .feed import Share, feed
+from .probe import choose_micro_batch
 from .ranks import Ranks
-from .report import Report, clock, perplexity, training_line, validation_line
+from .report import Report, clock, perplexity, skipped_line, training_line, validation_line
 from .run import Progress, RunFolder
-from .update import Share, Updater, feed
+from .update import Outcome, Updater
 from .validation import Validator
 
 OUT_OF_PATIENCE = 1000.0  # above every signal's number
+AHEAD = 8  # updates that a GPU's loop goes on without reading their results
 
 
 class Trainer:
@@ -58,18 +63,21 @@ class Trainer:
         if ranks.leads:
             self.run.create()
         self.report = Report(self.run, ranks.leads, tensorboard)
-        self.model, self.progress, moments = self._start()
-        self.updater = Updater(self.model, recipe, hardware, ranks)
-        if moments:
-            self.updater.restore(moments, self.progress.update)
+        model, self.progress, moments = self._start()
+        self.updater = Updater(model, recipe, hardware, ranks, lambda text: console.warn(f"rank {ranks.rank}: {text}"))
+        self.updater.restore(moments, self.progress.update - self.progress.skipped)
+        self.model, self.computer = self.updater.weights.model, self.updater.weights.computer
         self.parameters = count_parameters(self.model)["total"]
         train = recipe.train
-        chosen = micro_batch(recipe.model, self.parameters, train.batch_tokens, self.sizes[1], hardware, ranks.world)
-        self.micro_batch_tokens = train.micro_batch_tokens or chosen
         self.plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, train.batch_tokens, train.seed)
+        self.micro_batch_tokens = choose_micro_batch(self.updater, self.plan, self.progress.micro_batch_tokens)
+        self.progress.micro_batch_tokens = self.micro_batch_tokens
         has_validation = "valid" in index.splits and index.splits["valid"].pairs > 0
         self.validator = Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens) if has_validation else None
-        self.stop = 0.0
+        self.meter = _Meter(self.progress)
+        self.pending: list[Outcome] = []
+        self.noted = 0.0  # a signal that this process got
+        self.stop = 0.0  # what all ranks have agreed on
         self.saved_at = time.monotonic()
         self.resumed_at = time.perf_counter()
 
@@ -77,17 +85,21 @@ class Trainer:
         """Model, progress and moments: those of the last checkpoint, or fresh ones."""
         found = self.run.load_last(self.recipe)
         if found is None:
+            self.report.rewind(0)
             torch.manual_seed(self.recipe.train.seed)
             return Transformer(self.recipe.model, *self.sizes).to(self.hardware.device).train(), Progress(), {}
         _, progress, weights, moments = found
         self.report.rewind(progress.metrics_bytes)
+        if self.ranks.leads:
+            self.run.relink(self.recipe.train.best_metric)
         return build(self.recipe, *self.sizes, weights).to(self.hardware.device).train(), progress, moments
 
     # --- the loop ---
 
     def train(self) -> Progress:
-        """Train to the end. Raises `Stopped` after a signal, `TrainingError` when the loss is no longer finite."""
+        """Train to the end. Raises `Stopped` after a signal, `TrainingError` when a gradient is not finite or a rank is gone."""
         self._introduce()
+        self._check_patience()
         with self._signals_noted():
             while self.progress.update < self.recipe.train.updates and not self.stop:
                 self._epoch()
@@ -102,50 +114,102 @@ class Trainer:
         """What is left of the current epoch."""
         progress, train = self.progress, self.recipe.train
         shares = feed(self.corpus, self.plan, progress.epoch, progress.position, self.micro_batch_tokens, self.ranks, self.hardware)
-        meter = _Meter(self)
         self.resumed_at = time.perf_counter()
         for share in shares:
-            self._update(share, meter)
-            if progress.update % train.log_every == 0:
-                meter.report(self.report, train.updates)
-            if progress.update % train.valid_every == 0 and self.validator:
+            self._update(share)
+            log, validate, save = (every > 0 and progress.update % every == 0 for every in (train.log_every, train.valid_every, train.checkpoint_every))
+            done = progress.update >= train.updates
+            if log or validate or save or done or self.hardware.device == "cpu" or len(self.pending) >= AHEAD:
+                save |= self._settle()
+            if log:
+                self._log()
+            if validate and self.validator:
                 self._validate()
-            if self.ranks.leads and self._due():
+            if save and not done:
                 self._save()
-            self.resumed_at = time.perf_counter()  # validating and saving are not training
-            self.stop = self.ranks.largest(self.stop)
-            if self.stop or progress.update >= train.updates:
+            if log or validate or save:
+                self.resumed_at = time.perf_counter()  # validating and saving are not training
+            if self.stop or done:
                 return
         progress.epoch, progress.position = progress.epoch + 1, 0
 
-    def _update(self, share: Share, meter: _Meter) -> None:
-        progress, train = self.progress, self.recipe.train
-        torch.manual_seed((train.seed * 1_000_003 + progress.update) * 4099 + self.ranks.rank)
-        smoothed, nll = self.updater.accumulate(share)
-        if self.hardware.device == "cpu" and not math.isfinite(float(smoothed)):
-            raise self._not_finite(share)
-        if (progress.update + 1) % train.log_every == 0:
-            meter.gradient_norm = self.updater.gradient_norm()
-        meter.rate = self.updater.step(progress.update + 1)
+    def _update(self, share: Share) -> None:
+        progress = self.progress
+        torch.manual_seed((self.recipe.train.seed * 1_000_003 + progress.update) * 4099 + self.ranks.rank)
+        self.pending.append(self.updater(share, progress.update + 1))
         progress.update += 1
         progress.position += 1
-        meter.add(smoothed, nll, share.target_tokens)
+
+    def _settle(self) -> bool:
+        """Read what the pending updates came to, of all ranks, and whether any is to stop; whether minutes make a save due."""
+        progress, pending = self.progress, self.pending
+        results = [[*outcome.sums.tolist(), float(outcome.norm), float(outcome.skipped)] for outcome in pending]
+        everyones = self.ranks.gathered([self.noted, float(self._minutes_passed()), *(value for row in results for value in row[:2])])
+        self.stop = max(self.stop, *(row[0] for row in everyones))
         now = time.perf_counter()
         progress.seconds, self.resumed_at = progress.seconds + now - self.resumed_at, now
+        self.pending = []
+        for index, (outcome, (_, _, norm, skipped)) in enumerate(zip(pending, results, strict=True)):
+            smoothed, nll = (sum(row[2 + 2 * index + which] for row in everyones) for which in (0, 1))
+            if skipped:
+                self._skipped(outcome, progress.update - len(pending) + index + 1, norm)
+            else:
+                progress.skipped_in_a_row = 0
+                self.meter.add(smoothed, nll, outcome, norm)
+        return bool(everyones[0][1])
 
-    def _due(self) -> bool:
-        """Whether a checkpoint is due, by updates or by minutes."""
-        train = self.recipe.train
-        by_updates = train.checkpoint_every > 0 and self.progress.update % train.checkpoint_every == 0
-        by_minutes = train.checkpoint_minutes > 0 and time.monotonic() - self.saved_at >= 60 * train.checkpoint_minutes
-        return by_updates or by_minutes
+    def _minutes_passed(self) -> bool:
+        minutes = self.recipe.train.checkpoint_minutes
+        return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
+
+    def _log(self) -> None:
+        if self.meter.tokens:
+            values = self.meter.record()
+            self.report.record(values)
+            left = (self.recipe.train.updates - self.progress.update) * self.meter.seconds / self.meter.updates
+            self.report.progress(training_line(values, self.recipe.train.updates, left))
+        self.meter.restart()
+
+    def _skipped(self, outcome: Outcome, update: int, norm: float) -> None:
+        """A gradient was not finite, and no step was taken: tell it, and stop if there were too many in a row."""
+        progress, allowed = self.progress, self.recipe.train.skip_nonfinite
+        latest = update == progress.update
+        progress.skipped += 1
+        progress.skipped_in_a_row += 1
+        what = "; ".join(str(micro_batch) for micro_batch in outcome.share.micro_batches)
+        record = {"type": "skipped", "update": update, "epoch": progress.epoch, "grad_norm": str(norm), "in_a_row": progress.skipped_in_a_row, "seconds": progress.seconds}
+        if progress.skipped_in_a_row <= allowed:
+            self.report.record(record)
+            self.report.line(skipped_line(record, allowed))
+            return
+        if latest:  # the state is the one before this update: saved so, it can be looked at again
+            progress.update, progress.position = progress.update - 1, progress.position - 1
+            progress.skipped, progress.skipped_in_a_row = progress.skipped - 1, progress.skipped_in_a_row - 1
+        evidence = self._evidence(outcome, record, latest)
+        there = self._save()
+        raise TrainingError(
+            f"the gradient is not finite at update {update:,} (epoch {progress.epoch + 1}, micro-batches of {what}); no step was taken. "
+            f"The state {'before it' if latest else f'after {progress.update:,} updates'} is saved in {str(there)!r}, the batch in {str(evidence)!r}. "
+            'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32"; or let it pass with train.skip_nonfinite.'
+        )
+
+    def _evidence(self, outcome: Outcome, record: dict[str, Any], latest: bool) -> Path:
+        """Write which pairs the update held and where its gradient was not finite; the file."""
+        path = self.run.path / f"nonfinite-{record['update']:08d}.json"
+        weights = self.updater.weights
+        broken = {name: int((~torch.isfinite(part)).sum()) for name, part in weights.by_name(weights.gradient).items()} if latest else {}
+        pairs = [{"pair": int(i), "source_tokens": int(self.plan.source[i]), "target_tokens": int(self.plan.target[i])} for i in outcome.share.pairs]
+        content = {**record, "loss_sums": [str(value) for value in outcome.sums.tolist()], "not_finite": {name: count for name, count in broken.items() if count}, "pairs": pairs}
+        if self.ranks.leads:
+            write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
+        return path
 
     def _validate(self) -> None:
         """Score the model, remember whether it is the best so far, and show samples. Rank 0 works, the others wait."""
         progress, train = self.progress, self.recipe.train
         if self.ranks.leads and self.validator:
             self.report.clear()
-            scores, samples = self.validator(self.model)
+            scores, samples = self.validator(self.model, self.computer)
             record = {"type": "valid", "update": progress.update, "epoch": progress.epoch, "ppl": perplexity(scores["nll"]), **scores, "seconds": progress.seconds}
             value = scores[train.best_metric]
             better = progress.best is None or (value > progress.best if train.best_metric == "bleu" else value < progress.best)
@@ -158,14 +222,18 @@ class Trainer:
                 self.report.line(f"    source       {sample.source}\n    reference    {sample.reference}\n    translation  {sample.translation}\n")
             if better:
                 self.run.point("best", self._save())
-                self.run.prune(train.keep, train.keep_best, train.best_metric)
-            if train.patience and progress.since_best >= train.patience:
-                self.stop = OUT_OF_PATIENCE
-        self.ranks.wait()
+            self._check_patience()
+        self.stop = self.ranks.largest(self.stop)
+
+    def _check_patience(self) -> None:
+        if 0 < self.recipe.train.patience <= self.progress.since_best:
+            self.stop = OUT_OF_PATIENCE
 
     def _save(self) -> Path:
         """Write a checkpoint of the present state, once an update; its folder. Rank 0 alone."""
         train, progress = self.recipe.train, self.progress
+        evenly = progress.update % train.checkpoint_every == 0 if train.checkpoint_every else self._minutes_passed()
+        progress.spaced = evenly or progress.update >= train.updates or self.stop == OUT_OF_PATIENCE
         self.saved_at = time.monotonic()
         there = self.run.checkpoints()
         folder = self.run.path / "checkpoints" / f"step-{progress.update:08d}"
@@ -184,16 +252,8 @@ class Trainer:
             self._validate()
         self._save()
         reason = "no better validation for a while" if self.stop >= OUT_OF_PATIENCE else "all updates done"
-        self.report.line(f"finished at update {self.progress.update:,} after {clock(self.progress.seconds)}: {reason}; best {self.recipe.train.best_metric} {self.progress.best}")
-
-    def _not_finite(self, share: Share) -> TrainingError:
-        lengths = [f"{len(b.src)} pairs of up to {b.src.size(1)} source and {b.tgt_out.size(1)} target tokens" for b, _ in share.micro_batches]
-        there = self.run.checkpoints()
-        safe = f"The last good checkpoint is {str(there[-1].folder)!r}" if there else "No checkpoint was saved yet"
-        return TrainingError(
-            f"the loss is not finite at update {self.progress.update + 1:,} (epoch {self.progress.epoch + 1}, micro-batches of {'; '.join(lengths)}). "
-            f"{safe}. Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = \"fp32\"."
-        )
+        skipped = f"; {self.progress.skipped:,} updates passed without a step" if self.progress.skipped else ""
+        self.report.line(f"finished at update {self.progress.update:,} after {clock(self.progress.seconds)}: {reason}; best {self.recipe.train.best_metric} {self.progress.best}{skipped}")
 
     # --- around the loop ---
 
@@ -216,9 +276,9 @@ class Trainer:
         """SIGINT and SIGTERM set `stop`; a second SIGINT interrupts at once."""
 
         def note(number: int, frame: FrameType | None) -> None:
-            if self.stop and number == signal.SIGINT:
+            if self.noted and number == signal.SIGINT:
                 raise KeyboardInterrupt
-            self.stop = float(number)
+            self.noted = float(number)
 
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -232,37 +292,44 @@ class Trainer:
 
 
 class _Meter:
-    """Sums since the last report."""
+    """Sums since the last training record; they live in `Progress`, and so in every checkpoint."""
 
-    def __init__(self, trainer: Trainer) -> None:
-        self.ranks, self.device, self.progress = trainer.ranks, trainer.hardware.device, trainer.progress
-        self.rate = 0.0
-        self.gradient_norm = torch.zeros(())
-        self._restart()
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        if not progress.meter:
+            self.restart()
 
-    def _restart(self) -> None:
-        self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        self.tokens, self.updates, self.began = 0, 0, self.progress.seconds
+    def restart(self) -> None:
+        self.progress.meter = {"smoothed": 0.0, "nll": 0.0, "tokens": 0, "updates": 0, "norm": 0.0, "rate": 0.0, "began": self.progress.seconds}
 
-    def add(self, smoothed: torch.Tensor, nll: torch.Tensor, tokens: int) -> None:
-        self.sums += torch.stack((smoothed, nll))
-        self.tokens += tokens
-        self.updates += 1
+    def add(self, smoothed: float, nll: float, outcome: Outcome, norm: float) -> None:
+        meter = self.progress.meter
+        meter["smoothed"] += smoothed
+        meter["nll"] += nll
+        meter["tokens"] += outcome.share.target_tokens
+        meter["updates"] += 1
+        meter["norm"], meter["rate"] = norm, outcome.rate
 
-    def report(self, report: Report, updates: int) -> None:
-        """Write the record and the line; every rank must call it."""
-        progress = self.progress
-        loss, nll = (self.ranks.total(float(value)) / self.tokens for value in self.sums)
-        if not math.isfinite(loss):
-            raise TrainingError(f"the loss became not finite between updates {progress.update - self.updates:,} and {progress.update:,}; nothing of it was saved. Lower train.lr_factor or set train.clip_norm.")
-        passed = progress.seconds - self.began
-        values: dict[str, Any] = {
-            "type": "train", "update": progress.update, "epoch": progress.epoch, "loss": loss, "nll": nll, "ppl": perplexity(nll), "lr": self.rate,
-            "grad_norm": float(self.gradient_norm), "target_tokens": self.tokens, "tokens_per_second": self.tokens / passed, "seconds": progress.seconds,
+    @property
+    def tokens(self) -> int:
+        return int(self.progress.meter["tokens"])
+
+    @property
+    def updates(self) -> int:
+        return int(self.progress.meter["updates"])
+
+    @property
+    def seconds(self) -> float:
+        return max(self.progress.seconds - self.progress.meter["began"], 1e-9)
+
+    def record(self) -> dict[str, Any]:
+        """The training record."""
+        progress, meter = self.progress, self.progress.meter
+        nll = meter["nll"] / self.tokens
+        return {
+            "type": "train", "update": progress.update, "epoch": progress.epoch, "loss": meter["smoothed"] / self.tokens, "nll": nll, "ppl": perplexity(nll), "lr": meter["rate"],
+            "grad_norm": meter["norm"], "target_tokens": self.tokens, "tokens_per_second": self.tokens / self.seconds, "seconds": progress.seconds,
         }  # fmt: skip
-        report.record(values)
-        report.progress(training_line(values, updates, passed / self.updates * (updates - progress.update)))
-        self._restart()
 
 
 def link_latest(run: Path) -> None:

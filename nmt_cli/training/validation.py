@@ -22,7 +22,8 @@ from ..evaluation.metrics import compute
 from ..hardware import Hardware
 from ..model.transformer import Transformer
 from ..recipe import Recipe
-from .update import LossModel
+from .feed import Rows
+from .update import loss_sums
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,12 @@ class Validator:
         self.target = target[: recipe.train.valid_bleu_sentences]
 
     @torch.no_grad()
-    def nll(self, model: Transformer) -> float:
+    def nll(self, computer: Transformer) -> float:
         """Mean NLL of a target token, end symbols counted, in nats."""
-        loss_model = LossModel(model, 0.0, self.hardware.dtype).eval()
         total = tokens = 0.0
         for part in self.parts:
             batch = collate([self.corpus.pair(int(i)) for i in part])
-            _, nll = loss_model(batch.to(self.hardware.device))
+            _, nll = loss_sums(computer, Rows.of(batch).to(self.hardware.device), 0.0)
             total, tokens = total + float(nll), tokens + float(batch.tgt_lengths.sum())
         return total / tokens
 
@@ -67,11 +67,14 @@ class Validator:
         translator = Translator(model, self.vocabulary.source, self.vocabulary.target, options, longest=self.recipe.data.max_length, precision=self.hardware.precision)
         return [result.translation for result in translator.translate(self.source)]
 
-    def __call__(self, model: Transformer) -> tuple[dict[str, Any], list[Sample]]:
-        """The scores, and some samples. The model is left in training mode."""
+    def __call__(self, model: Transformer, computer: Transformer) -> tuple[dict[str, Any], list[Sample]]:
+        """The scores, and some samples: NLL by `computer`, whose weights are those of the training precision,
+        translations by `model`. Both are left in training mode.
+        """
         model.eval()
+        computer.eval()
         try:
-            scores: dict[str, Any] = {"nll": self.nll(model), "bleu": None, "bleu_signature": None}
+            scores: dict[str, Any] = {"nll": self.nll(computer), "bleu": None, "bleu_signature": None}
             samples: list[Sample] = []
             if self.source:
                 translations = self.translate(model)
@@ -82,3 +85,4 @@ class Validator:
             return scores, samples
         finally:
             model.train()
+            computer.train()

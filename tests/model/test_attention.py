@@ -65,24 +65,34 @@ def test_gradients_of_both_ways_are_equal(masked: bool, causal: bool, long: bool
         torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
 
 
-def test_the_fused_kernel_serves_without_gradients_and_the_plain_twin_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fused_kernel_serves_without_gradients_and_separate_products_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    fused, plain = F.scaled_dot_product_attention, attend_plain
+    fused = F.scaled_dot_product_attention
 
-    def fused_spy(*args: object, **kwargs: object) -> Tensor:
+    def spy(*args: object, **kwargs: object) -> Tensor:
         calls.append("fused")
         return fused(*args, **kwargs)  # type: ignore[arg-type]
 
-    def plain_spy(*args: object) -> Tensor:
-        calls.append("plain")
-        return plain(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", fused_spy)
-    monkeypatch.setattr(attention, "attend_plain", plain_spy)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
     query, key, value = inputs()
     attend(query, key, value)
-    attend(query.requires_grad_(), key, value)
-    assert calls == ["fused", "plain"]
+    assert calls == ["fused"]
+    assert "Short" in type(attend(query.requires_grad_(), key, value).grad_fn).__name__
+    assert calls == ["fused"]
+
+
+def test_in_bf16_only_the_products_are_rounded() -> None:
+    """Against equation (1) in fp32 on the same rounded inputs: within two roundings, values and gradients."""
+    rounded = [x.bfloat16() for x in inputs(S, S)]
+    mask, wanted = attention_mask(LENGTHS, S), torch.randn(B, H, S, W)
+    found = []
+    for function, dtype in ((attend, torch.bfloat16), (attend_plain, torch.float32)):
+        parts = [x.to(dtype).requires_grad_() for x in rounded]
+        out = function(*parts, mask, True)
+        assert out.dtype == dtype
+        found.append((out, *torch.autograd.grad((out.float() * wanted).sum(), parts)))
+    for fast, exact in zip(*found, strict=True):
+        assert (fast.float() - exact).norm() <= 0.01 * exact.norm()
 
 
 def test_attend_plain_equals_torchs_kernel() -> None:

@@ -52,7 +52,7 @@ def test_it_does_not_matter_how_many_rows_are_taken_at_once(rows: float, monkeyp
         taken.append(scores.size(0))
         return softmax(scores, dim)
 
-    monkeypatch.setattr(loss, "CELLS", int(rows * 101))
+    monkeypatch.setitem(loss.CELLS, "cpu", int(rows * 101))
     monkeypatch.setattr(Tensor, "softmax", spy)
     fast = smoothed_loss(hidden, weight, gold, 0.1)
     monkeypatch.undo()
@@ -142,7 +142,7 @@ def test_large_scores_do_not_overflow(scale: float) -> None:
 
 def test_bf16_products_stay_close_and_sums_stay_in_fp32() -> None:
     hidden, weight, gold = case(40, 16, 101)
-    (smoothed, nll), plain = smoothed_loss(hidden, weight, gold, 0.1, torch.bfloat16), smoothed_loss_plain(hidden, weight, gold, 0.1)
+    (smoothed, nll), plain = smoothed_loss(hidden.bfloat16(), weight.bfloat16(), gold, 0.1), smoothed_loss_plain(hidden, weight, gold, 0.1)
     assert smoothed.dtype == nll.dtype == torch.float32
     assert smoothed.item() == pytest.approx(plain[0].item(), rel=5e-3)
     assert nll.item() == pytest.approx(plain[1].item(), rel=5e-3)
@@ -151,6 +151,17 @@ def test_bf16_products_stay_close_and_sums_stay_in_fp32() -> None:
         assert (ours - theirs).norm() <= 0.01 * theirs.norm()
     # and they were in bf16 indeed
     assert smoothed.item() != smoothed_loss(hidden, weight, gold, 0.1)[0].item()
+
+
+@pytest.mark.parametrize(("cells", "block"), [(5, 13), (13, 13), (7, 40), (40, 40), (1, 1)])
+def test_in_bf16_neither_rows_nor_blocks_matter(cells: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, gold = case(40, 16, 101)
+    whole = gradients(smoothed_loss(hidden.bfloat16(), weight.bfloat16(), gold, 0.1)[0], hidden, weight)
+    monkeypatch.setitem(loss.CELLS, "cpu", cells * 101)
+    monkeypatch.setattr(loss, "BLOCK", block * 101)
+    cut = gradients(smoothed_loss(hidden.bfloat16(), weight.bfloat16(), gold, 0.1)[0], hidden, weight)
+    for ours, theirs in zip(cut, whole, strict=True):
+        assert (ours - theirs).norm() <= 0.01 * theirs.norm()
 
 
 def test_evaluation_without_gradients_gives_the_same_values() -> None:

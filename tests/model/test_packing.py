@@ -1,0 +1,85 @@
+"""Rows without padding against the padded block: the same values and gradients, whatever the lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.model.packing import ROWS, Packing
+from nmt_cli.model.transformer import Transformer, attention_mask
+from nmt_cli.recipe import ModelSection
+
+V = 50
+LENGTHS = [([9, 3, 6, 1], [7, 8, 2, 5]), ([4, 4], [4, 4]), ([1], [1]), ([3, 70, 12], [64, 1, 63])]
+"""Of sources and targets; with the third, tokens that fill the rows but for one."""
+
+
+def make(**changes: Any) -> Transformer:
+    torch.manual_seed(0)
+    values: dict[str, Any] = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 48, "num_heads": 4, "dropout": 0.0, "max_positions": 100}
+    model = Transformer(ModelSection(**{**values, **changes}), V, V)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def padded(lengths: list[int]) -> Tensor:
+    ids = torch.randint(4, V, (len(lengths), max(lengths)))
+    ids[torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None]] = 0
+    return ids
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"positions": "learned", "tie_embeddings": False}, {"d_k": 5, "d_v": 7}], ids=str)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_values_and_gradients_equal_those_of_the_padded_block(changes: dict[str, Any], lengths: tuple[list[int], list[int]]) -> None:
+    model = make(**changes)
+    src, tgt_in = padded(lengths[0]), padded(lengths[1])
+    src_lengths, tgt_lengths = torch.tensor(lengths[0]), torch.tensor(lengths[1])
+    source, target = Packing(src_lengths), Packing(tgt_lengths)
+    rows = model.packed(source.pack(src), source, target.pack(tgt_in), target)
+    block = model(src, attention_mask(src_lengths, src.size(1)), tgt_in)
+    real = torch.arange(tgt_in.size(1)) < tgt_lengths[:, None]
+    assert rows.size(0) % ROWS == 0
+    torch.testing.assert_close(rows[: target.tokens], block[real], atol=1e-5, rtol=1e-5)
+    wanted = torch.randn_like(block[real])
+    parameters = list(model.parameters())
+    ours = torch.autograd.grad((rows[: target.tokens] * wanted).sum(), parameters, allow_unused=True)
+    theirs = torch.autograd.grad((block[real] * wanted).sum(), parameters, allow_unused=True)
+    for a, b in zip(ours, theirs, strict=True):
+        if b is not None:  # the output matrix, when it is not tied, is the loss's
+            torch.testing.assert_close(a, b, atol=2e-5, rtol=2e-5)
+
+
+def test_every_token_has_a_row_and_padding_reads_a_spare_one() -> None:
+    lengths = torch.tensor([3, 1, 2])
+    packing = Packing(lengths)
+    assert (packing.tokens, packing.size) == (6, ROWS)
+    assert packing.rows.tolist() == [[0, 1, 2], [3, 6, 6], [4, 5, 6]]
+    assert packing.cells[:6].tolist() == [0, 1, 2, 3, 6, 7]
+    assert packing.positions[:6].tolist() == [0, 1, 2, 0, 0, 1]
+    assert packing.pack(torch.arange(9).view(3, 3))[:6].tolist() == [0, 1, 2, 3, 6, 7]
+    assert packing.mask is not None
+    assert packing.mask.flatten(1).sum(1).tolist() == [3, 1, 2]
+    assert Packing(torch.tensor([2, 2])).mask is None
+
+
+def test_there_is_always_a_spare_row() -> None:
+    assert Packing(torch.full((ROWS,), 1)).size == 2 * ROWS
+
+
+def test_heads_and_back_is_the_identity_and_its_gradient_too() -> None:
+    packing = Packing(torch.tensor([3, 1, 2]))
+    x = torch.randn(packing.size, 12, requires_grad=True)
+    (apart,) = packing.heads(x, [12], 4)
+    assert apart.shape == (3, 4, 3, 3)
+    again = packing.joined(apart)
+    torch.testing.assert_close(again[:6], x[:6])
+    wanted = torch.randn(6, 12)
+    (gradient,) = torch.autograd.grad((again[:6] * wanted).sum(), x)
+    torch.testing.assert_close(gradient[:6], wanted)
+    assert not gradient[6:].any()
