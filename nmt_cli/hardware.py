@@ -6,6 +6,7 @@ The recipe never says; `Hardware.find` looks, and what is found can be overruled
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hardware:
-    """One rank's device: its torch name, the precision of its matrix products, its free memory in bytes."""
+    """One rank's device: its torch name, the precision of its matrix products, the bytes of memory it may take."""
 
     device: str
     precision: str
     memory: int
 
     @staticmethod
-    def find(device: str = "auto", precision: str = "auto", local_rank: int = 0) -> Hardware:
-        """The best device there is (CUDA, then CPU) unless one is named. Raises UsageError for one that is not there."""
+    def find(device: str = "auto", precision: str = "auto", local_rank: int = 0, limit: int = 0) -> Hardware:
+        """The best device there is (CUDA, then CPU) unless one is named, with its free memory or the `limit` in bytes.
+
+        Raises UsageError for a device that is not there.
+        """
         import torch
 
         if device == "auto":
@@ -43,7 +47,7 @@ class Hardware:
             raise UsageError(f"--device {device!r}: expected auto, cpu, cuda or cuda:N.")
         if precision == "auto":
             precision = "bf16" if has_fast_bf16(device) else "fp32"
-        return Hardware(device, precision, memory)
+        return Hardware(device, precision, min(memory, limit) if limit else memory)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -81,6 +85,18 @@ def cpu_flags() -> set[str]:
         if line.startswith(("flags", "Features")):
             return set(line.partition(":")[2].split())
     return set()
+
+
+UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def memory_size(text: str) -> int:
+    """Bytes of "2GiB", "800M", "1.5 GB" or a plain number; units are powers of 1,024. Raises UsageError."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    size = int(float(found[1]) * UNITS[found[2]]) if found else 0
+    if size < 2**26:
+        raise UsageError(f"{text!r} is no size of memory to work in: expected at least 64MiB, such as 4GiB, 800M or 2147483648.")
+    return size
 
 
 def cores() -> int:

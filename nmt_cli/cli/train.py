@@ -16,6 +16,7 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32; overrides the recipe's.")] = "",
     threads: Annotated[int, typer.Option(metavar="N", min=0, help="CPU threads of a process; 0: its share of the cores.")] = 0,
+    memory_limit: Annotated[str, typer.Option(metavar="SIZE", help="Memory a process may come to, such as 4GiB.  [default: what is free]")] = "",
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard records (needs the extra).")] = False,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
 ) -> None:
@@ -24,12 +25,14 @@ def train(
     Ctrl-C or SIGTERM saves first. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """
     from ..errors import UsageError
+    from ..hardware import Hardware, cores, memory_size
     from ..recipe import load_recipe
 
     if precision not in ("", "auto", "bf16", "fp32"):
         raise UsageError(f"--precision {precision!r}: expected auto, bf16 or fp32.")
     forced = [f"train.precision={precision}"] if precision else []
     loaded = load_recipe(recipe, [*(overrides or []), *forced])
+    limit = memory_size(memory_limit) if memory_limit else 0
     shards = data or Path("data") / loaded.name
     folder = run or Path("runs") / loaded.name
 
@@ -39,16 +42,16 @@ def train(
 
     import torch
 
-    from ..hardware import Hardware, cores
     from ..training.ranks import joined, launch, started_by_torchrun
     from ..training.trainer import Trainer
 
     if devices > 1 and not started_by_torchrun():
         options = [f"--run={folder}", f"--data={shards}", f"--device={device}", f"--threads={threads}"]
         options += [f"--precision={precision}"] if precision else []
+        options += [f"--memory-limit={memory_limit}"] if memory_limit else []
         options += ["--tensorboard"] if tensorboard else []
         launch(devices, ["train", recipe, *options, *(f"--set={override}" for override in overrides or [])])
     with joined() as ranks:
         torch.set_num_threads(threads or max(1, cores() // ranks.world_here))
-        hardware = Hardware.find(device, loaded.train.precision, ranks.local_rank)
+        hardware = Hardware.find(device, loaded.train.precision, ranks.local_rank, limit)
         Trainer(loaded, shards, folder, hardware, ranks, tensorboard).train()

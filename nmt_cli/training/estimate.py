@@ -1,6 +1,6 @@
 """What an experiment's sizes become on this machine: the memory it needs, and the micro-batch that fits.
 
-    micro_batch(...)    tokens that a rank takes through the model at once; training asks for it
+    micro_batch(...)    tokens that a rank takes through the model at once; training starts its probe with it
     estimate(...)       all of it without training; `nmt info` shows it
 
 Memory is reckoned from the layers' widths, on the safe side.
@@ -27,8 +27,9 @@ _LOSS_ROWS = 1024  # rows of the vocabulary's scores that the loss holds at once
 
 
 def training_memory(model: ModelSection, parameters: int, tokens: int, vocabulary: int) -> int:
-    """Estimated bytes of training: weights, gradient and two moments in fp32, and a micro-batch's activations."""
-    return parameters * 16 + tokens * activation_bytes(model) + _LOSS_ROWS * vocabulary * 8
+    """Estimated bytes of training: weights, gradient and two moments in fp32, the working copy of the weights and of the
+    gradient, and a micro-batch's activations."""
+    return parameters * 20 + tokens * activation_bytes(model) + _LOSS_ROWS * vocabulary * 8
 
 
 def activation_bytes(model: ModelSection) -> int:

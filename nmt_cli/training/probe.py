@@ -9,6 +9,7 @@ numbers of training are not touched. All ranks take what the one with the least 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -101,6 +102,8 @@ def _restart_peak(hardware: Hardware) -> None:
     if hardware.device != "cpu":
         torch.cuda.reset_peak_memory_stats(hardware.device)
         return
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps what was freed; give it back, or a smaller micro-batch would look as large
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: the peak starts again from what is held now
 

@@ -65,7 +65,7 @@ class Updater:
         norm = torch.linalg.vector_norm(gradient)
         skipped = (~torch.isfinite(norm)).float()
         if train.clip_norm:
-            gradient.mul_((train.clip_norm / (norm + 1e-6)).clamp(max=1.0))
+            gradient.mul_((train.clip_norm / (norm + 1e-6)).clamp(max=1.0).nan_to_num(1.0))  # the gaps between matrices stay 0
         rate = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor)
         self.adam.param_groups[0]["lr"] = rate
         self.adam.found_inf = skipped  # type: ignore[attr-defined]  # torch's own way to leave out a step

@@ -294,9 +294,9 @@ def test_no_write_permission_for_the_run(place: Path) -> None:
 def test_a_loss_that_is_not_finite_stops_with_update_and_batch(place: Path) -> None:
     options = ["--set", "train.lr_factor=1e30", "--set", "train.checkpoint_every=1"]
     message = error_of("train", "numbers.toml", "--run", "runs/nan", *options, folder=place)
-    assert "the loss is not finite at update" in message
+    assert "the gradient is not finite at update" in message
     assert "pairs of up to" in message
-    assert "last good checkpoint" in message
+    assert "is saved in" in message
 
 
 def test_a_cut_model_folder(trained: Path, tmp_path: Path) -> None:
