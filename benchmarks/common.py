@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,9 @@ from nmt_cli.data.prepare import prepare
 from nmt_cli.hardware import cores, has_fast_bf16
 from nmt_cli.recipe import Recipe, load_recipe
 
-BASE = ["model.encoder_layers=6", "model.decoder_layers=6", "model.d_model=512", "model.d_ff=2048", "model.num_heads=8", "model.dropout=0.1"]
+BASE = ["model.encoder_layers=6", "model.decoder_layers=6", "model.d_model=512", "model.d_ff=2048", "model.num_heads=8", "model.dropout=0.1", "train.batch_tokens=2048", "data.vocab_size=8000"]
+SMALL = ["model.dropout=0.3", "data.vocab_size=10000", "train.batch_tokens=4096"]
+"""Of the recipe multi30k_en_de: 4 + 4 layers, d_model 128, d_ff 256."""
 
 
 def setup(threads: int) -> None:
@@ -33,6 +36,13 @@ def processor() -> str:
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
+
+
+def settings(data_dir: Path | None, small: bool) -> list[str]:
+    """What makes the recipe of `shards` the base model or the small one; the embedded corpus has fewer pieces."""
+    if data_dir:
+        return SMALL if small else BASE
+    return [] if small else BASE[:-1]
 
 
 def shards(data_dir: Path | None, settings: Sequence[str]) -> tuple[Recipe, Path]:
@@ -55,8 +65,25 @@ def alternate(sides: Mapping[str, Callable[[int], int]], rounds: int, warmup: in
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
+def medians(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Ask each side in turn for a rate of its own measuring, told on stderr as it comes. The median of each."""
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name, run in sides.items():
+            rates[name].append(run())
+            print(f"round {number + 1}: {name:<28} {rates[name][-1]:>10,.0f}", file=sys.stderr, flush=True)
+    return {name: statistics.median(values) for name, values in rates.items()}
+
+
 def table(rates: dict[str, float], unit: str) -> None:
     """A line a side, and its ratio to the last."""
     *_, last = rates
     for name, rate in rates.items():
         print(f"  {name:<44} {rate:>10,.0f} {unit}   {rate / rates[last]:>6.2f} ×")
+
+
+def ratios(rates: dict[str, float], ours: Sequence[str], unit: str) -> None:
+    """A line a side, and how many times as fast each of `ours` is."""
+    print(f"  {'':<28} {unit:>14}" + "".join(f"   {name + ' ÷ it':>22}" for name in ours))
+    for name, rate in rates.items():
+        print(f"  {name:<28} {rate:>14,.0f}" + "".join(f"   {rates[one] / rate:>22.2f}" for one in ours))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from common import BASE, alternate, setup, shards, table
+from common import alternate, settings, setup, shards, table
 
 from nmt_cli.data.shards import valid_text
 from nmt_cli.data.tokenizer import Vocabulary
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     options = parser.parse_args()
     setup(options.threads)
-    recipe, folder = shards(options.data_dir, [*BASE, *(["data.vocab_size=8000"] if options.data_dir else [])])
+    recipe, folder = shards(options.data_dir, settings(options.data_dir, small=False))
     source, _ = valid_text(folder)
     if options.model:
         loaded = load_model(find_model(options.model))

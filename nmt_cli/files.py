@@ -3,6 +3,7 @@
     with new_folder(path) as aside: write into `aside`      # at the end it becomes `path`
     write_atomic(path, data)                                # a single file likewise
     link_atomic(path, target)                               # a symbolic link likewise
+    clear_away(folder)                                      # what killed processes left in it
 
 A fault midway leaves what stood at `path` as it was, and nothing beside it.
 """
@@ -87,3 +88,19 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def clear_away(folder: Path) -> None:
+    """Remove what killed processes left half-written in `folder`; what they were about to replace takes its place again.
+
+    Raises OSError.
+    """
+    for old in sorted(folder.glob(".*.old-*")):
+        path = folder / old.name[1:].rpartition(".old-")[0]
+        if not path.exists():
+            old.rename(path)
+    for left in (*folder.glob(".*.partial-*"), *folder.glob(".*.old-*")):
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)

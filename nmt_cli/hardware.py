@@ -5,8 +5,10 @@ The recipe never says; `Hardware.find` looks, and what is found can be overruled
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +57,16 @@ class Hardware:
         import torch
 
         return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep what is freed for the next allocation instead of giving it back: every training pass asks for the
+    same sizes again, and fresh pages cost up to a tenth of the time of small models. Elsewhere nothing happens.
+    """
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in ((-3, 2**30), (-1, 2**31 - 1), (-2, 2**26)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD
+            mallopt(parameter, value)
 
 
 def out_of_memory(error: BaseException) -> bool:

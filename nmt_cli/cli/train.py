@@ -25,7 +25,7 @@ def train(
     Ctrl-C or SIGTERM saves first. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """
     from ..errors import UsageError
-    from ..hardware import Hardware, cores, memory_size
+    from ..hardware import Hardware, cores, keep_freed_memory, memory_size
     from ..recipe import load_recipe
 
     if precision not in ("", "auto", "bf16", "fp32"):
@@ -51,6 +51,7 @@ def train(
         options += [f"--memory-limit={memory_limit}"] if memory_limit else []
         options += ["--tensorboard"] if tensorboard else []
         launch(devices, ["train", recipe, *options, *(f"--set={override}" for override in overrides or [])])
+    keep_freed_memory()
     with joined() as ranks:
         torch.set_num_threads(threads or max(1, cores() // ranks.world_here))
         hardware = Hardware.find(device, loaded.train.precision, ranks.local_rank, limit)

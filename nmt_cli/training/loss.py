@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CELLS = {"cpu": 2_500_000, "cuda": 64_000_000}
+CELLS = {"cpu": 1_250_000, "cuda": 64_000_000}
 """Scores held at once in fp32, rows times vocabulary: few enough for a CPU's outer cache, enough for full-speed products."""
 BLOCK = 32_000_000
 """Softmax values held at once in bf16; W's gradient is summed in fp32 between such blocks, in a matrix product within."""
@@ -37,12 +37,12 @@ class _SmoothedLoss(torch.autograd.Function):
         smoothed = nll = hidden.new_zeros((), dtype=torch.float32)
         rows = max(1, CELLS.get(hidden.device.type, CELLS["cuda"]) // vocabulary)
         block = rows if weight.dtype == torch.float32 else -(-max(rows, BLOCK // vocabulary) // rows) * rows
-        softmaxes = weight.new_empty((min(block, gold.size(0)), vocabulary)) if with_gradient else None
+        softmaxes = _room((min(block, gold.size(0)), vocabulary), weight, weight.dtype) if with_gradient else None
         grad_h, grad_w = torch.empty_like(hidden), None
         for first in range(0, gold.size(0), rows):
             h, gold_r = hidden[first : first + rows], gold[first : first + rows, None]
-            scores = (h @ weight.T).float()  # (R, V)
-            softmax = scores.softmax(-1)
+            scores = _room((len(h), vocabulary), weight, torch.float32, "scores").copy_(h @ weight.T)  # (R, V)
+            softmax = torch.softmax(scores, -1, out=_room((len(h), vocabulary), weight, torch.float32, "softmax"))
             normaliser = scores.amax(-1, keepdim=True) - softmax.amax(-1, keepdim=True).log()  # Z, (R, 1)
             of_gold = scores.gather(1, gold_r)
             nll = nll + (normaliser - of_gold).sum()
@@ -67,6 +67,20 @@ class _SmoothedLoss(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         grad_h, grad_w = ctx.saved_tensors
         return grad_h * grads[0].to(grad_h.dtype), grad_w * grads[0].to(grad_w.dtype), None, None
+
+
+_rooms: dict[tuple[str, torch.device, torch.dtype], Tensor] = {}
+
+
+def _room(shape: tuple[int, int], like: Tensor, dtype: torch.dtype, use: str = "") -> Tensor:
+    """Uninitialised memory for a use that ends with the pass. A CPU keeps it from pass to pass: fresh pages are dear."""
+    cells = shape[0] * shape[1]
+    if like.device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=like.device)
+    key = (use, like.device, dtype)
+    if key not in _rooms or _rooms[key].numel() < cells:
+        _rooms[key] = torch.empty(cells, dtype=dtype)
+    return _rooms[key][:cells].view(shape)
 
 
 def _added(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..errors import ModelError, NmtError, TrainingError, write_failed
-from ..files import link_atomic, new_folder, sha256
+from ..files import clear_away, link_atomic, new_folder, sha256
 from ..model.folder import METRICS, check_files, read_config, write_model
 from ..recipe import Recipe
 
@@ -91,10 +91,19 @@ class Checkpoint:
     @property
     def spaced(self) -> bool:
         """Whether it is one of the evenly spaced."""
+        return bool(self._state().get("spaced", True))
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a run that nobody stopped has it too: it is evenly spaced, or the best so far when it was saved."""
+        return self.spaced or self._state().get("since_best", 0) == 0
+
+    def _state(self) -> dict[str, Any]:
         try:
-            return bool(json.loads((self.folder / STATE).read_text(encoding="utf-8")).get("spaced", True))
-        except (OSError, ValueError, AttributeError):
-            return True
+            state = json.loads((self.folder / STATE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return state if isinstance(state, dict) else {}
 
 
 class RunFolder:
@@ -115,14 +124,14 @@ class RunFolder:
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / ".lock").open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for folder in (self.path, self.path / "checkpoints"):
+                clear_away(folder)
+            for deleted in sorted((self.path / "checkpoints").glob(".*.deleted")):
+                shutil.rmtree(deleted, ignore_errors=True)
         except BlockingIOError:
             raise TrainingError(f"another nmt train works in {str(self.path)!r} just now. Let it finish, or start another run with --run DIR.") from None
         except OSError as error:
             raise write_failed(error, self.path, "the run", TrainingError) from None
-        for left in (self.path / "checkpoints").glob(".*"):
-            shutil.rmtree(left, ignore_errors=True)
-        for left in self.path.glob(".*.partial-*"):
-            left.unlink(missing_ok=True)
 
     def checkpoints(self) -> list[Checkpoint]:
         """Those that are there, oldest first."""
@@ -149,11 +158,17 @@ class RunFolder:
         return Checkpoint(folder, progress.update)
 
     def point(self, link: str, folder: Path) -> None:
-        """Let the link `best` or `last` point to a checkpoint."""
-        link_atomic(self.path / link, str(folder.relative_to(self.path)))
+        """Let the link `best` or `last` point to a checkpoint. Raises TrainingError."""
+        try:
+            link_atomic(self.path / link, str(folder.relative_to(self.path)))
+        except OSError as error:
+            raise write_failed(error, self.path / link, "a link", TrainingError) from None
 
     def prune(self, keep: int, keep_best: int, metric: str) -> None:
-        """Delete all but the latest `keep` evenly spaced, the best `keep_best` and the very latest checkpoint."""
+        """Delete all but the latest `keep` evenly spaced, the best `keep_best` and the very latest checkpoint; no link
+        points to a deleted one at any moment.
+        """
+        self.relink(metric)
         there = self.checkpoints()
         spaced = [c for c in there if c.spaced]
         kept = {c.folder for c in (*spaced[-keep:], *best_of(there, metric)[:keep_best], *there[-1:])}
@@ -194,8 +209,9 @@ class RunFolder:
 
 
 def best_of(checkpoints: list[Checkpoint], metric: str) -> list[Checkpoint]:
-    """Those that were validated, the best first; ties go to the earlier."""
-    scored = [(c.validation().get(metric), c) for c in checkpoints]
+    """Those that were validated, the best first; ties go to the earlier. One that is there only because the run was
+    stopped does not count."""
+    scored = [(c.validation().get(metric), c) for c in checkpoints if c.lasting]
     sign = -1.0 if metric == "bleu" else 1.0
     return [c for _, c in sorted(((sign * s, c) for s, c in scored if s is not None), key=lambda pair: (pair[0], pair[1].update))]
 

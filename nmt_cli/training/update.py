@@ -61,6 +61,11 @@ class Updater:
     def __call__(self, share: Share, update: int) -> Outcome:
         """Update number `update`, counted from 1. Raises TrainingError when a single pair does not fit the memory."""
         sums, share = self.accumulate(share)
+        norm, skipped, rate = self.step(update)
+        return Outcome(sums, norm, skipped, rate, share)
+
+    def step(self, update: int) -> tuple[Tensor, Tensor, float]:
+        """Adam's step on the gradient; its norm, 1.0 if it was not finite and no step was taken, and the learning rate."""
         gradient, train = self.weights.gradient, self.recipe.train
         norm = torch.linalg.vector_norm(gradient)
         skipped = (~torch.isfinite(norm)).float()
@@ -71,7 +76,7 @@ class Updater:
         self.adam.found_inf = skipped  # type: ignore[attr-defined]  # torch's own way to leave out a step
         self.adam.step()
         self.weights.refresh()
-        return Outcome(sums, norm, skipped, rate, share)
+        return norm, skipped, rate
 
     def accumulate(self, share: Share) -> tuple[Tensor, Share]:
         """The gradient of the update's mean loss; this rank's sums of the smoothed loss and the NLL, and the share as it was cut.
