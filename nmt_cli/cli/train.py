@@ -17,6 +17,7 @@ def train(
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32; overrides the recipe's.")] = "",
     threads: Annotated[int, typer.Option(metavar="N", min=0, help="CPU threads of a process; 0: its share of the cores.")] = 0,
     memory_limit: Annotated[str, typer.Option(metavar="SIZE", help="Memory a process may come to, such as 4GiB.  [default: what is free]")] = "",
+    compiled: Annotated[bool, typer.Option("--compile", help="Let torch.compile make the kernels: minutes at the start, for long trainings on GPUs.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard records (needs the extra).")] = False,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
 ) -> None:
@@ -49,10 +50,11 @@ def train(
         options = [f"--run={folder}", f"--data={shards}", f"--device={device}", f"--threads={threads}"]
         options += [f"--precision={precision}"] if precision else []
         options += [f"--memory-limit={memory_limit}"] if memory_limit else []
+        options += ["--compile"] if compiled else []
         options += ["--tensorboard"] if tensorboard else []
         launch(devices, ["train", recipe, *options, *(f"--set={override}" for override in overrides or [])])
     keep_freed_memory()
     with joined() as ranks:
         torch.set_num_threads(threads or max(1, cores() // ranks.world_here))
         hardware = Hardware.find(device, loaded.train.precision, ranks.local_rank, limit)
-        Trainer(loaded, shards, folder, hardware, ranks, tensorboard).train()
+        Trainer(loaded, shards, folder, hardware, ranks, tensorboard, "inductor" if compiled else "").train()

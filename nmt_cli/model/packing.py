@@ -14,6 +14,7 @@ read the first position. N takes few different values, since compiled kernels ar
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -41,11 +42,14 @@ class Packing:
 
     def to(self, device: str) -> Packing:
         """The same on `device`; copies from pinned memory do not wait."""
-        if device != "cpu":
-            for name in ("rows", "cells", "positions", "mask"):
-                if (tensor := getattr(self, name)) is not None:
-                    setattr(self, name, tensor.pin_memory().to(device, non_blocking=True))
-        return self
+        if device == "cpu":
+            return self
+        there = copy.copy(self)
+        there._indices = {}
+        for name in ("rows", "cells", "positions", "mask"):
+            if (tensor := getattr(self, name)) is not None:
+                setattr(there, name, tensor.pin_memory().to(device, non_blocking=True))
+        return there
 
     def pack(self, padded: Tensor) -> Tensor:
         """(B, L) -> (N,); spare rows hold a copy of the first."""

@@ -49,8 +49,11 @@ AHEAD = 8  # updates that a GPU's loop goes on without reading their results
 class Trainer:
     """One rank's training of `recipe` on the shards at `shards`, kept in `run`."""
 
-    def __init__(self, recipe: Recipe, shards: Path, run: Path, hardware: Hardware, ranks: Ranks, tensorboard: bool = False) -> None:
-        """Check everything and take up the last checkpoint, if there is one. Raises NmtError for what does not fit."""
+    def __init__(self, recipe: Recipe, shards: Path, run: Path, hardware: Hardware, ranks: Ranks, tensorboard: bool = False, backend: str = "") -> None:
+        """Check everything and take up the last checkpoint, if there is one; `backend` is `Updater`'s.
+
+        Raises NmtError for what does not fit.
+        """
         index = open_index(shards)
         check_matches(index, recipe, shards)
         self.recipe, self.hardware, self.ranks = recipe, hardware, ranks
@@ -64,7 +67,7 @@ class Trainer:
             self.run.create()
         self.report = Report(self.run, ranks.leads, tensorboard)
         model, self.progress, moments = self._start()
-        self.updater = Updater(model, recipe, hardware, ranks, lambda text: console.warn(f"rank {ranks.rank}: {text}"))
+        self.updater = Updater(model, recipe, hardware, ranks, lambda text: console.warn(f"rank {ranks.rank}: {text}"), backend)
         self.updater.restore(moments, self.progress.update - self.progress.skipped)
         self.model, self.computer = self.updater.weights.model, self.updater.weights.computer
         self.parameters = count_parameters(self.model)["total"]

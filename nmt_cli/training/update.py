@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory
@@ -27,11 +27,14 @@ from .schedule import learning_rate
 from .weights import Weights
 
 
-def loss_sums(model: nn.Module, rows: Rows, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Sums of the smoothed loss and of the NLL over the batch's target tokens, in the precision of the model's weights."""
-    hidden = model.packed(rows.src, rows.source, rows.tgt_in, rows.target)  # type: ignore[operator]
+def loss_sums(model: Transformer, rows: Rows, smoothing: float, packed: Callable[..., Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    """Sums of the smoothed loss and of the NLL over the batch's target tokens, in the precision of the model's weights.
+
+    `packed` stands in for the model's own, compiled.
+    """
+    hidden = (packed or model.packed)(rows.src, rows.source, rows.tgt_in, rows.target)
     real = slice(rows.target.tokens)
-    return smoothed_loss(hidden[real], model.output_weight, rows.tgt_out[real], smoothing)  # type: ignore[arg-type]
+    return smoothed_loss(hidden[real], model.output_weight, rows.tgt_out[real], smoothing)
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,13 @@ class Outcome:
 class Updater:
     """Holds the weights and the optimiser; call it once an update."""
 
-    def __init__(self, model: Transformer, recipe: Recipe, hardware: Hardware, ranks: Ranks, warn: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, model: Transformer, recipe: Recipe, hardware: Hardware, ranks: Ranks, warn: Callable[[str], None] = lambda _: None, backend: str = ""
+    ) -> None:
+        """`backend` names what torch.compile is to use for the forward and backward pass; "" leaves them uncompiled."""
         self.recipe, self.hardware, self.ranks, self.warn = recipe, hardware, ranks, warn
         self.weights = Weights(model, hardware.dtype, ranks)
+        self.packed = torch.compile(self.weights.computer.packed, dynamic=True, backend=backend) if backend else None
         train = recipe.train
         self.adam = torch.optim.Adam([self.weights.master], lr=0.0, betas=(train.adam_beta1, train.adam_beta2), eps=train.adam_epsilon, fused=True)
         self.restore({}, 0)
@@ -109,7 +116,7 @@ class Updater:
 
     def pass_through(self, micro_batch: MicroBatch, target_tokens: int) -> Tensor:
         """A micro-batch forward and backward, its loss divided by `target_tokens`; its sums of loss and NLL."""
-        smoothed, nll = loss_sums(self.weights.computer, micro_batch.rows.to(self.hardware.device), self.recipe.train.label_smoothing)
+        smoothed, nll = loss_sums(self.weights.computer, micro_batch.rows.to(self.hardware.device), self.recipe.train.label_smoothing, self.packed)
         (smoothed * (micro_batch.weight / target_tokens)).backward()  # type: ignore[no-untyped-call]
         return micro_batch.weight * torch.stack((smoothed.detach(), nll))
 

@@ -238,6 +238,19 @@ def test_a_gradient_that_is_not_finite_leaves_weights_and_moments_as_they_were(c
     assert not torch.equal(made.weights.master, weights)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_passes_give_the_same_gradient(corpus: Corpus) -> None:
+    """Traced by torch.compile and run as traced: its compiler is not on every machine."""
+    chosen = recipe()
+    chosen = chosen.model_copy(update={"model": chosen.model.model_copy(update={"encoder_layers": 1, "decoder_layers": 1})})
+    plain, traced = (Updater(Transformer(chosen.model, V, V).train(), chosen, CPU["fp32"], ALONE, backend=backend) for backend in ("", "eager"))
+    traced.weights.master.data.copy_(plain.weights.master.data)
+    share = share_of(corpus, 4096)
+    plain.accumulate(share)
+    traced.accumulate(share)
+    close(traced.weights.gradient, plain.weights.gradient)
+
+
 def test_no_gradient_stays_over_from_the_update_before(corpus: Corpus) -> None:
     made, share = updater(), share_of(corpus, 300)
     made.accumulate(share)
