@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -113,9 +113,10 @@ class RunFolder:
         self.path = path
         self.metrics = path / "metrics.jsonl"
         self.log = path / "train.log"
+        self._lock: TextIO | None = None
 
     def create(self) -> None:
-        """Make the folder, keep other trainings out of it for as long as this process lives, and clear away what a
+        """Make the folder, keep other trainings out of it until `close` or the end of this process, and clear away what a
         killed one left half-written or half-deleted.
 
         Raises TrainingError when it cannot be written to, or when another process trains in it.
@@ -132,6 +133,11 @@ class RunFolder:
             raise TrainingError(f"another nmt train works in {str(self.path)!r} just now. Let it finish, or start another run with --run DIR.") from None
         except OSError as error:
             raise write_failed(error, self.path, "the run", TrainingError) from None
+
+    def close(self) -> None:
+        """Let other trainings in."""
+        if self._lock is not None:
+            self._lock.close()
 
     def checkpoints(self) -> list[Checkpoint]:
         """Those that are there, oldest first."""

@@ -78,7 +78,8 @@ class Trainer:
         has_validation = "valid" in index.splits and index.splits["valid"].pairs > 0
         self.validator = Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens) if has_validation else None
         self.meter = _Meter(self.progress)
-        self.pending: list[Outcome] = []
+        self.pending: list[tuple[int, Outcome]] = []  # with their epochs
+        self.ahead = 1 if hardware.device == "cpu" else AHEAD
         self.noted = 0.0  # a signal that this process got
         self.stop = 0.0  # what all ranks have agreed on
         self.saved_at = time.monotonic()
@@ -101,6 +102,12 @@ class Trainer:
 
     def train(self) -> Progress:
         """Train to the end. Raises `Stopped` after a signal, `TrainingError` when a gradient is not finite or a rank is gone."""
+        try:
+            return self._train()
+        finally:
+            self.run.close()
+
+    def _train(self) -> Progress:
         self._introduce()
         self._check_patience()
         with self._signals_noted():
@@ -122,7 +129,7 @@ class Trainer:
             self._update(share)
             log, validate, save = (every > 0 and progress.update % every == 0 for every in (train.log_every, train.valid_every, train.checkpoint_every))
             done = progress.update >= train.updates
-            if log or validate or save or done or self.hardware.device == "cpu" or len(self.pending) >= AHEAD:
+            if log or validate or save or done or len(self.pending) >= self.ahead:
                 save |= self._settle()
             if log:
                 self._log()
@@ -139,23 +146,23 @@ class Trainer:
     def _update(self, share: Share) -> None:
         progress = self.progress
         torch.manual_seed((self.recipe.train.seed * 1_000_003 + progress.update) * 4099 + self.ranks.rank)
-        self.pending.append(self.updater(share, progress.update + 1))
+        self.pending.append((progress.epoch, self.updater(share, progress.update + 1)))
         progress.update += 1
         progress.position += 1
 
     def _settle(self) -> bool:
         """Read what the pending updates came to, of all ranks, and whether any is to stop; whether minutes make a save due."""
         progress, pending = self.progress, self.pending
-        results = [[*outcome.sums.tolist(), float(outcome.norm), float(outcome.skipped)] for outcome in pending]
+        results = [[*outcome.sums.tolist(), float(outcome.norm), float(outcome.skipped)] for _, outcome in pending]
         everyones = self.ranks.gathered([self.noted, float(self._minutes_passed()), *(value for row in results for value in row[:2])])
         self.stop = max(self.stop, *(row[0] for row in everyones))
         now = time.perf_counter()
         progress.seconds, self.resumed_at = progress.seconds + now - self.resumed_at, now
         self.pending = []
-        for index, (outcome, (_, _, norm, skipped)) in enumerate(zip(pending, results, strict=True)):
+        for index, ((epoch, outcome), (_, _, norm, skipped)) in enumerate(zip(pending, results, strict=True)):
             smoothed, nll = (sum(row[2 + 2 * index + which] for row in everyones) for which in (0, 1))
             if skipped:
-                self._skipped(outcome, progress.update - len(pending) + index + 1, norm)
+                self._skipped(outcome, progress.update - len(pending) + index + 1, epoch, norm)
             else:
                 progress.skipped_in_a_row = 0
                 self.meter.add(smoothed, nll, outcome, norm)
@@ -173,14 +180,14 @@ class Trainer:
             self.report.progress(training_line(values, self.recipe.train.updates, left))
         self.meter.restart()
 
-    def _skipped(self, outcome: Outcome, update: int, norm: float) -> None:
+    def _skipped(self, outcome: Outcome, update: int, epoch: int, norm: float) -> None:
         """A gradient was not finite, and no step was taken: tell it, and stop if there were too many in a row."""
         progress, allowed = self.progress, self.recipe.train.skip_nonfinite
         latest = update == progress.update
         progress.skipped += 1
         progress.skipped_in_a_row += 1
         what = "; ".join(str(micro_batch) for micro_batch in outcome.share.micro_batches)
-        record = {"type": "skipped", "update": update, "epoch": progress.epoch, "grad_norm": str(norm), "in_a_row": progress.skipped_in_a_row, "seconds": progress.seconds}
+        record = {"type": "skipped", "update": update, "epoch": epoch, "grad_norm": str(norm), "in_a_row": progress.skipped_in_a_row, "seconds": progress.seconds}
         if progress.skipped_in_a_row <= allowed:
             self.report.record(record)
             self.report.line(skipped_line(record, allowed))
@@ -191,7 +198,7 @@ class Trainer:
         evidence = self._evidence(outcome, record, latest)
         there = self._save()
         raise TrainingError(
-            f"the gradient is not finite at update {update:,} (epoch {progress.epoch + 1}, micro-batches of {what}); no step was taken. "
+            f"the gradient is not finite at update {update:,} (epoch {epoch + 1}, micro-batches of {what}); no step was taken. "
             f"The state {'before it' if latest else f'after {progress.update:,} updates'} is saved in {str(there)!r}, the batch in {str(evidence)!r}. "
             'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32"; or let it pass with train.skip_nonfinite.'
         )

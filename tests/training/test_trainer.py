@@ -1,0 +1,172 @@
+"""The loop in one process: gradients that are not finite, results that are read late, what a resumed run takes up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.data.prepare import prepare
+from nmt_cli.errors import Stopped, TrainingError
+from nmt_cli.hardware import Hardware
+from nmt_cli.recipe import Recipe
+from nmt_cli.training.ranks import Ranks
+from nmt_cli.training.run import RunFolder
+from nmt_cli.training.trainer import Trainer
+
+WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
+
+
+def recipe(**train: Any) -> Recipe:
+    model = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2, "dropout": 0.1, "max_positions": 64}
+    data = {"train_source": ["x"], "train_target": ["y"], "valid_source": ["x"], "valid_target": ["y"], "vocab_size": 20, "max_length": 30, "byte_fallback": False}
+    values = {"batch_tokens": 256, "updates": 20, "warmup": 10, "log_every": 5, "valid_every": 10, "checkpoint_every": 10, "valid_bleu_sentences": 0, "best_metric": "nll", "precision": "fp32"}
+    return Recipe.from_dict({"name": "test", "data": data, "model": model, "train": {**values, **train}}, "test")
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trainer")
+    lines = [" ".join(WORDS[(i * k + j) % 8] for j in range(1 + i % 9)) for i in range(60) for k in (1, 3)]
+    for name in "xy":
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    prepare(recipe(), folder, folder / "shards", workers=1)
+    return folder / "shards"
+
+
+@pytest.fixture
+def start(shards: Path, tmp_path: Path) -> Callable[..., Trainer]:
+    def make(run: str = "run", broken: frozenset[int] = frozenset(), ahead: int = 1, **train: Any) -> Trainer:
+        """A trainer whose gradient is not finite at the updates in `broken`."""
+        made = Trainer(recipe(**train), shards, tmp_path / run, Hardware("cpu", "fp32", 2**33), Ranks())
+        made.ahead = ahead
+        through = made.updater.pass_through
+
+        def breaking(micro_batch: Any, tokens: int) -> Tensor:
+            sums = through(micro_batch, tokens)
+            if made.progress.update + 1 in broken:
+                made.updater.weights.view(made.updater.weights.gradient, "embeddings.shared")[3, 4] = float("inf")
+            return sums
+
+        made.updater.pass_through = breaking  # type: ignore[method-assign]
+        return made
+
+    return make
+
+
+def records(trainer: Trainer) -> list[dict[str, Any]]:
+    lines = trainer.run.metrics.read_text(encoding="utf-8").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in ("seconds", "tokens_per_second")} for line in lines]
+
+
+def test_the_first_gradient_that_is_not_finite_stops_with_what_helps(start: Callable[..., Trainer]) -> None:
+    trainer = start(broken=frozenset({7}))
+    with pytest.raises(TrainingError) as raised:
+        trainer.train()
+    message = str(raised.value)
+    assert "at update 7 (epoch 2, micro-batches of" in message
+    assert "pairs of up to" in message
+    assert "step-00000006" in message
+    evidence = json.loads((trainer.run.path / "nonfinite-00000007.json").read_text(encoding="utf-8"))
+    assert evidence["not_finite"] == {"embeddings.shared": 1}
+    assert evidence["pairs"][0].keys() == {"pair", "source_tokens", "target_tokens"}
+    saved = trainer.run.checkpoints()
+    assert [(c.update, c.spaced) for c in saved] == [(6, False)]
+    resumed = start()  # the fault does not come again: the run ends as one that never had it
+    resumed.train()
+    whole = start("whole")
+    whole.train()
+    assert torch.equal(resumed.updater.weights.master, whole.updater.weights.master)
+    assert records(resumed) == records(whole)
+    assert [c.update for c in resumed.run.checkpoints()] == [10, 20]
+
+
+def test_as_many_in_a_row_as_allowed_pass_without_a_step(start: Callable[..., Trainer]) -> None:
+    trainer = start(broken=frozenset({4, 5, 8}), skip_nonfinite=2)
+    progress = trainer.train()
+    assert (progress.update, progress.skipped, progress.skipped_in_a_row) == (20, 3, 0)
+    skipped = [(r["update"], r["in_a_row"]) for r in records(trainer) if r["type"] == "skipped"]
+    assert skipped == [(4, 1), (5, 2), (8, 1)]
+    assert float(trainer.updater.adam.state[trainer.updater.weights.master]["step"]) == 17
+    assert torch.isfinite(trainer.updater.weights.master).all()
+
+
+def test_one_more_in_a_row_stops(start: Callable[..., Trainer]) -> None:
+    with pytest.raises(TrainingError, match="at update 6 "):
+        start(broken=frozenset({4, 5, 6}), skip_nonfinite=2).train()
+
+
+def test_a_run_that_goes_on_remembers_what_was_skipped(start: Callable[..., Trainer]) -> None:
+    whole = start("whole", broken=frozenset({4, 9, 12}), skip_nonfinite=1)
+    whole.train()
+    trainer = start(broken=frozenset({4, 9, 12}), skip_nonfinite=1)
+    update = trainer._update
+
+    def until(share: Any) -> None:
+        trainer.noted = 15.0 if trainer.progress.update == 10 else 0.0
+        update(share)
+
+    trainer._update = until  # type: ignore[method-assign]
+    with pytest.raises(Stopped):
+        trainer.train()
+    assert trainer.progress.update == 11
+    resumed = start(broken=frozenset({4, 9, 12}), skip_nonfinite=1)
+    resumed.train()
+    assert torch.equal(resumed.updater.weights.master, whole.updater.weights.master)
+    assert records(resumed) == records(whole)
+
+
+@pytest.mark.parametrize("broken", [frozenset(), frozenset({3, 14})], ids=str)
+def test_results_read_late_are_the_same(start: Callable[..., Trainer], broken: frozenset[int]) -> None:
+    """As on a GPU, whose loop does not wait for an update to end."""
+    prompt, late = start("prompt", broken, skip_nonfinite=1), start("late", broken, ahead=8, skip_nonfinite=1)
+    prompt.train()
+    late.train()
+    assert torch.equal(prompt.updater.weights.master, late.updater.weights.master)
+
+    def content(trainer: Trainer) -> list[dict[str, Any]]:
+        return sorted(records(trainer), key=lambda record: (record["type"], record["update"]))
+
+    assert content(prompt) == content(late)
+
+
+def test_a_fault_that_is_read_late_is_told_with_its_own_update(start: Callable[..., Trainer]) -> None:
+    trainer = start(broken=frozenset({3}), ahead=8)
+    with pytest.raises(TrainingError, match=r"at update 3 .*after 5 updates"):
+        trainer.train()
+    assert [c.update for c in trainer.run.checkpoints()] == [5]
+
+
+def test_checkpoints_by_minutes_are_not_counted_among_the_evenly_spaced(start: Callable[..., Trainer]) -> None:
+    trainer = start(checkpoint_minutes=1e-6, keep=2, average=2)
+    trainer.train()
+    assert [(c.update, c.spaced) for c in trainer.run.checkpoints()] == [(10, True), (20, True)]
+
+
+def test_without_updates_to_count_the_minutes_do(start: Callable[..., Trainer]) -> None:
+    trainer = start(checkpoint_every=0, checkpoint_minutes=1e-6, keep=3, average=3)
+    trainer.train()
+    there = trainer.run.checkpoints()
+    assert all(c.spaced for c in there)
+    assert [c.update for c in there][-1] == 20
+    assert len(there) >= 3
+
+
+def test_what_a_killed_process_left_is_cleared_away(start: Callable[..., Trainer], tmp_path: Path) -> None:
+    trainer = start()
+    trainer.train()
+    folder = tmp_path / "run/checkpoints"
+    (folder / ".step-00000030.partial-99").mkdir()
+    (folder / ".step-00000010.deleted").mkdir()
+    (tmp_path / "run/best").unlink()
+    del trainer
+    again = start(updates=30)
+    assert sorted(path.name for path in folder.iterdir()) == ["step-00000010", "step-00000020"]
+    assert (tmp_path / "run/best").resolve() == RunFolder(tmp_path / "run").checkpoints()[-1].folder
+    again.train()
+    assert again.progress.update == 30
