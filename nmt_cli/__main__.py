@@ -7,8 +7,10 @@ import sys
 
 def main() -> None:
     """Run the command line."""
-    from .cli.app import run
-
+    try:
+        from .cli.app import run
+    except KeyboardInterrupt:
+        sys.exit(130)
     sys.exit(run())
 
 

@@ -4,6 +4,7 @@
     write_atomic(path, data)                                # a single file likewise
     link_atomic(path, target)                               # a symbolic link likewise
     clear_away(folder)                                      # what killed processes left in it
+    system_error(error)                                     # the OSError in a library's words
 
 A fault midway leaves what stood at `path` as it was, and nothing beside it.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,3 +106,11 @@ def clear_away(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
         else:
             left.unlink(missing_ok=True)
+
+
+def system_error(error: Exception) -> OSError:
+    """The OSError that `error` is, or tells of in its text, as safetensors' errors do."""
+    if isinstance(error, OSError):
+        return error
+    number = re.search(r"os error (\d+)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))

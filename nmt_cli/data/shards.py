@@ -87,6 +87,12 @@ class ShardIndex(_Entry):
     fingerprint: str
     """SHA-256 of the inputs' contents and the [data] section."""
 
+    @property
+    def text(self) -> str:
+        """SHA-256 of the inputs' contents and the tokenizer, however they are cut into shards."""
+        hashes = [entry.sha256 for role in sorted(self.inputs) for entry in self.inputs[role]]
+        return hashlib.sha256("\n".join([*hashes, self.tokenizer_sha256]).encode()).hexdigest()
+
 
 @dataclass
 class Block:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ..errors import ModelError, UsageError, write_failed
-from ..files import new_folder
+from ..files import new_folder, system_error
 from ..model.folder import CONFIG, WEIGHTS, check_files, read_config, write_model
 from ..recipe import Recipe
 from .run import RunFolder, best_of
@@ -62,8 +63,8 @@ def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     try:
         with new_folder(out) as aside:
             write_model(aside, mean, recipe, (first["source_vocab"], first["target_vocab"]), tokenizers, made_of)
-    except OSError as error:
-        raise write_failed(error, out, "the averaged model", ModelError) from None
+    except (OSError, SafetensorError) as error:
+        raise write_failed(system_error(error), out, "the averaged model", ModelError) from None
     return made_of
 
 

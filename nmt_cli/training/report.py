@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import console
-from ..errors import UsageError
+from ..errors import TrainingError, UsageError, write_failed
+from ..files import flush_to_disk
 from .run import RunFolder
 
 
@@ -42,16 +43,18 @@ class Report:
         """A line of metrics.jsonl."""
         if not self.leads:
             return
-        with self.run.metrics.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(values, ensure_ascii=False) + "\n")
+        _append(self.run.metrics, json.dumps(values, ensure_ascii=False))
         if self.board:
             for key, value in values.items():
                 if isinstance(value, float):
                     self.board.add_scalar(f"{values['type']}/{key}", value, values["update"])
 
-    def size(self) -> int:
-        """Bytes of metrics.jsonl so far."""
-        return self.run.metrics.stat().st_size if self.run.metrics.exists() else 0
+    def flushed(self) -> int:
+        """Bytes of metrics.jsonl so far, all of them on the disk."""
+        if not self.run.metrics.exists():
+            return 0
+        flush_to_disk(self.run.metrics)
+        return self.run.metrics.stat().st_size
 
     def line(self, text: str) -> None:
         """A lasting line: terminal and train.log."""
@@ -79,8 +82,15 @@ class Report:
             sys.stderr.flush()
 
     def _log(self, text: str) -> None:
-        with self.run.log.open("a", encoding="utf-8") as stream:
-            stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
+        _append(self.run.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}")
+
+
+def _append(path: Path, line: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+    except OSError as error:
+        raise write_failed(error, path, "the training records", TrainingError) from None
 
 
 def training_line(values: dict[str, Any], updates: int, eta: float) -> str:

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..errors import ModelError, NmtError, TrainingError, write_failed
-from ..files import clear_away, link_atomic, new_folder, sha256
+from ..files import clear_away, link_atomic, new_folder, sha256, system_error
 from ..model.folder import METRICS, check_files, read_config, write_model
 from ..recipe import Recipe
 
@@ -65,6 +65,8 @@ class Progress:
     spaced: bool = True
     """Whether the checkpoint is one of the evenly spaced, which `keep` counts and `nmt average` takes; false for one
     saved only because the run was stopped or scored well."""
+    text: str = ""
+    """SHA-256 of the shards' text and tokenizer."""
     micro_batch_tokens: int = 0
     """As it was chosen; a resumed run takes no larger one, so that it repeats the same roundings."""
     metrics_bytes: int = 0
@@ -159,8 +161,7 @@ class RunFolder:
                 write_model(aside, weights, recipe, vocabularies, tokenizers, scores)
             self.point("last", folder)
         except (OSError, SafetensorError) as error:
-            reason = error if isinstance(error, OSError) else OSError(str(error))
-            raise write_failed(reason, folder, "a checkpoint", TrainingError) from None
+            raise write_failed(system_error(error), folder, "a checkpoint", TrainingError) from None
         return Checkpoint(folder, progress.update)
 
     def point(self, link: str, folder: Path) -> None:
@@ -192,10 +193,11 @@ class RunFolder:
             if folders:
                 self.point(link, folders[0].folder)
 
-    def load_last(self, recipe: Recipe) -> tuple[Checkpoint, Progress, dict[str, Tensor], dict[str, Tensor]] | None:
+    def load_last(self, recipe: Recipe, text: str) -> tuple[Checkpoint, Progress, dict[str, Tensor], dict[str, Tensor]] | None:
         """The newest checkpoint: its progress, weights and moments; None when there is none yet.
 
-        Raises ModelError when it is damaged, naming the one before it, and when the recipe became another experiment.
+        Raises ModelError when it is damaged, naming the one before it, and when the recipe, or the shards' `text`, became
+        another experiment's.
         """
         there = self.checkpoints()
         if not there:
@@ -208,9 +210,11 @@ class RunFolder:
             progress = Progress(**state)
             weights, moments = load_file(checkpoint.folder / "model.safetensors"), load_file(checkpoint.folder / MOMENTS)
         except (NmtError, OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
-            before = f" The one before it is {there[-2].folder.name}: to go on from there, remove {str(checkpoint.folder)!r}." if len(there) > 1 else ""
-            raise ModelError(f"the newest checkpoint, {str(checkpoint.folder)!r}, is damaged: {error}{before}") from None
+            before = f"The one before it is {there[-2].folder.name}: to go on from there" if len(there) > 1 else "There is none before it: to begin anew"
+            raise ModelError(f"the newest checkpoint, {str(checkpoint.folder)!r}, is damaged: {error} {before}, remove {str(checkpoint.folder)!r}.") from None
         check_same_experiment(Recipe.from_dict(config["recipe"], str(checkpoint.folder)), recipe, self.path)
+        if progress.text not in ("", text):
+            raise ModelError(f"run {str(self.path)!r} began with shards of another text or tokenizer. Name those with --data, or start another run with --run DIR.")
         return checkpoint, progress, weights, moments
 
 

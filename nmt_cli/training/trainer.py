@@ -5,7 +5,7 @@
 Run again with the same run folder, it goes on after the last checkpoint. Every update's random numbers come from
 (seed, update, rank), its pairs from (seed, epoch), and the sums of an unfinished training record are saved with the
 rest, so that a resumed run does and writes what the uninterrupted one does. SIGINT and SIGTERM stop it at the end of
-the update under way, after saving; a second SIGINT stops at once.
+the update under way, after saving (in the last update or validation it finishes); a second SIGINT stops at once.
 
 A GPU runs ahead of this loop: what updates came to is read, and agreed between ranks, every few updates (`_settle`).
 """
@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -66,7 +66,9 @@ class Trainer:
         if ranks.leads:
             self.run.create()
         self.report = Report(self.run, ranks.leads, tensorboard)
-        model, self.progress, moments = self._start()
+        model, self.progress, moments = self._start(index.text)
+        if len({tuple(row) for row in ranks.gathered([float(self.progress.update), float(int(index.text[:12], 16))])}) > 1:
+            raise DataError("the ranks see different shards or checkpoints: --data and --run must lie on a file system that all machines share.")
         self.updater = Updater(model, recipe, hardware, ranks, lambda text: console.warn(f"rank {ranks.rank}: {text}"), backend)
         self.updater.restore(moments, self.progress.update - self.progress.skipped)
         self.model, self.computer = self.updater.weights.model, self.updater.weights.computer
@@ -85,17 +87,18 @@ class Trainer:
         self.saved_at = time.monotonic()
         self.resumed_at = time.perf_counter()
 
-    def _start(self) -> tuple[Transformer, Progress, dict[str, torch.Tensor]]:
+    def _start(self, text: str) -> tuple[Transformer, Progress, dict[str, torch.Tensor]]:
         """Model, progress and moments: those of the last checkpoint, or fresh ones."""
-        found = self.run.load_last(self.recipe)
+        found = self.run.load_last(self.recipe, text)
         if found is None:
             self.report.rewind(0)
             torch.manual_seed(self.recipe.train.seed)
-            return Transformer(self.recipe.model, *self.sizes).to(self.hardware.device).train(), Progress(), {}
+            return Transformer(self.recipe.model, *self.sizes).to(self.hardware.device).train(), Progress(text=text), {}
         _, progress, weights, moments = found
         self.report.rewind(progress.metrics_bytes)
         if self.ranks.leads:
-            self.run.relink(self.recipe.train.best_metric)
+            train = self.recipe.train
+            self.run.prune(train.keep, train.keep_best, train.best_metric)  # what a killed process did not get to
         return build(self.recipe, *self.sizes, weights).to(self.hardware.device).train(), progress, moments
 
     # --- the loop ---
@@ -113,11 +116,11 @@ class Trainer:
         with self._signals_noted():
             while self.progress.update < self.recipe.train.updates and not self.stop:
                 self._epoch()
-        if self.stop and self.stop < OUT_OF_PATIENCE:
-            self._save()
-            self.report.line(f"stopped at update {self.progress.update:,} and saved; run the same command to go on")
-            raise Stopped(int(self.stop), "")
-        self._finish()
+            if 0 < self.stop < OUT_OF_PATIENCE and self.progress.update < self.recipe.train.updates:
+                self._save()
+                self.report.line(f"stopped at update {self.progress.update:,} and saved; run the same command to go on")
+                raise Stopped(int(self.stop), "")
+            self._finish()
         return self.progress
 
     def _epoch(self) -> None:
@@ -249,7 +252,7 @@ class Trainer:
         folder = self.run.path / "checkpoints" / f"step-{progress.update:08d}"
         if not self.ranks.leads or (there and there[-1].update == progress.update):
             return folder
-        progress.metrics_bytes = self.report.size()
+        progress.metrics_bytes = self.report.flushed()
         current = progress.validation if progress.validation.get("update") == progress.update else {}
         tokenizers = {name: (self.corpus.folder / name).read_bytes() for name in self.vocabulary.files}
         self.run.save(weights_of(self.model), self.updater.moments(), progress, self.recipe, self.sizes, tokenizers, current)
@@ -346,4 +349,5 @@ def link_latest(run: Path) -> None:
     """Let `latest`, beside the run, point to it."""
     link = run.parent / "latest"
     if link.is_symlink() or not link.exists():
-        link_atomic(link, run.name)
+        with suppress(OSError):  # a convenience: the folder above may be another's
+            link_atomic(link, run.name)

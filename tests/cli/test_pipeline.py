@@ -291,6 +291,14 @@ def test_no_write_permission_for_the_run(place: Path) -> None:
     assert "cannot write the run at" in error_of("train", "numbers.toml", "--run", "file/run", folder=place)
 
 
+def test_a_memory_limit_is_planned_for_and_named_when_too_small(place: Path) -> None:
+    message = error_of("train", "numbers.toml", "--run", "runs/tight", "--memory-limit", "64MiB", folder=place)
+    assert "does not fit into 0.1 GiB" in message
+    assert "--memory-limit" in message
+    assert "no size of memory" in error_of("train", "numbers.toml", "--memory-limit", "plenty", folder=place, code=2)
+    nmt("train", "numbers.toml", "--run", "runs/roomy", "--memory-limit", "4GiB", "--set", "train.updates=2", folder=place)
+
+
 def test_a_loss_that_is_not_finite_stops_with_update_and_batch(place: Path) -> None:
     options = ["--set", "train.lr_factor=1e30", "--set", "train.checkpoint_every=1"]
     message = error_of("train", "numbers.toml", "--run", "runs/nan", *options, folder=place)

@@ -1,0 +1,114 @@
+"""A full disk, a real one of a few megabytes: a clear error, the checkpoints before it whole, and once there is room
+training goes on and ends as the uninterrupted run did.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kills import differences, faults, nmt, prepare
+
+SIZE, TAKEN = 12, 8
+"""Megabytes: of the disk, and of a file that takes most of it until it is removed."""
+SAVING = ["--set", "train.updates=110", "--set", "train.keep=100"]
+LOGGING = ["--set", "train.updates=60", "--set", "train.log_every=1", "--set", "train.valid_every=1000", "--set", "train.checkpoint_every=20"]
+FILL = """
+import os
+from nmt_cli.training.trainer import Trainer
+def update(self, share, was=Trainer._update):
+    was(self, share)
+    if self.progress.update == 21:
+        os.system("{fill}")
+Trainer._update = update
+"""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own in memory, mostly taken. It lives in a process's own name space."""
+    (tmp_path / "disk").mkdir()
+    mount = f"mount -t tmpfs -o size={SIZE}m none {tmp_path / 'disk'} && echo mounted && exec cat"
+    try:
+        holder = subprocess.Popen(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except OSError:
+        pytest.skip("there is no unshare to mount a small disk with")
+    with holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        if holder.stdout.readline() != b"mounted\n":
+            pytest.skip("mounting a small disk is not allowed here")
+        path = Path(f"/proc/{holder.pid}/root{tmp_path / 'disk'}")
+        (path / "taken").write_bytes(bytes(TAKEN * 2**20))
+        yield path
+        holder.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with recipe and shards."""
+    folder = tmp_path_factory.mktemp("full-disk")
+    prepare(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def roomy(place: Path) -> Path:
+    """The uninterrupted run, on a disk with room for all its checkpoints."""
+    nmt(place, "train", "numbers.toml", "--run", "runs/roomy", *SAVING)
+    return place / "runs/roomy"
+
+
+def filling(disk: Path) -> str:
+    """The command that leaves no room at all."""
+    return f"dd if=/dev/zero of={disk}/more bs=4k 2> /dev/null"
+
+
+def full(said: str) -> bool:
+    return "the disk is full. Free some space or choose another folder; nothing that stood there before was harmed." in " ".join(said.split())
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_those_before_it(place: Path, roomy: Path, disk: Path) -> None:
+    run = disk / "run"
+    said = nmt(place, "train", "numbers.toml", "--run", run, *SAVING, code=1)
+    assert "cannot write a checkpoint at" in " ".join(said.split())
+    assert full(said)
+    names = [path.name for path in (run / "checkpoints").iterdir()]
+    assert len(names) > 2
+    assert not [name for name in names if name.startswith(".")]
+    assert faults(run) == []
+    nmt(place, "info", run)
+    assert full(nmt(place, "train", "numbers.toml", "--run", run, *SAVING, code=1))  # still full
+    assert faults(run) == []
+    (disk / "taken").unlink()
+    nmt(place, "train", "numbers.toml", "--run", run, *SAVING)
+    assert differences(run, roomy) == []
+
+
+def test_records_that_do_not_fit_are_told_and_written_again(place: Path, disk: Path) -> None:
+    nmt(place, "train", "numbers.toml", "--run", "runs/recorded", *LOGGING)
+    run = disk / "run"
+    said = nmt(place, "train", "numbers.toml", "--run", run, *LOGGING, prelude=FILL.format(fill=filling(disk)), code=1)
+    assert full(said)
+    assert "cannot write a checkpoint" not in said
+    assert faults(run) == []
+    (disk / "more").unlink()
+    nmt(place, "train", "numbers.toml", "--run", run, *LOGGING)
+    assert differences(run, place / "runs/recorded") == []
+
+
+def test_a_run_that_has_no_room_to_begin(place: Path, disk: Path) -> None:
+    os.system(filling(disk))
+    assert full(nmt(place, "train", "numbers.toml", "--run", disk / "run", *SAVING, code=1))
+
+
+def test_an_average_that_does_not_fit(place: Path, roomy: Path, disk: Path) -> None:
+    for name in ("step-00000090", "step-00000105"):
+        shutil.copytree(roomy / "checkpoints" / name, disk / "run/checkpoints" / name)
+    os.system(filling(disk))
+    assert full(nmt(place, "average", disk / "run", code=1))
+    assert not (disk / "run/averaged").exists()

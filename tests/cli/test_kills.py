@@ -1,0 +1,233 @@
+"""Training stopped at any moment, by a signal or by kill -9, ends as the uninterrupted run did, to the bit.
+
+The machinery is that of `benchmarks/kills.py`, which kills fifty times. Where a test names the moment, a prelude run in
+the training process itself puts a signal there: `at(owner, "function", n)` before the function's n-th call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kills import differences, faults, killed_runs, prepare, records
+
+WARM = """
+import json, os, sys
+import sacrebleu, torch._dynamo
+from nmt_cli.__main__ import main
+from nmt_cli.cli import app
+from nmt_cli.training import averaging, trainer
+for line in sys.stdin:
+    order = json.loads(line)
+    if not (child := os.fork()):
+        os.dup2(os.open(order["stderr"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        sys.argv = ["nmt", *order["arguments"]]
+        exec(order["prelude"])
+        main()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""A process that has imported everything, and forks one that runs `nmt` for each line of orders."""
+AT = """
+import os, signal
+def at(owner, name, number, when=lambda *_, **__: True, after=False, sends=signal.SIGKILL):
+    was, calls = getattr(owner, name), 0
+    def patched(*arguments, **options):
+        nonlocal calls
+        calls += (counts := when(*arguments, **options))
+        if counts and calls == number and not after:
+            os.kill(os.getpid(), sends)
+        result = was(*arguments, **options)
+        if counts and calls == number and after:
+            os.kill(os.getpid(), sends)
+        return result
+    setattr(owner, name, patched)
+from pathlib import Path
+from nmt_cli import files
+from nmt_cli.training import run, trainer, validation
+from nmt_cli.training.report import Report
+"""
+SHORT = ["--set", "train.updates=110"]
+"""Neither a multiple of the updates between validations nor of those between checkpoints; an epoch has 58."""
+
+
+class Place:
+    """A folder with recipe and shards, where `nmt` runs in forked processes of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        prepare(folder)
+        self.folder, self.runs, self.stderr = folder, folder / "runs", folder / "stderr"
+        self.warm = subprocess.Popen([sys.executable, "-c", WARM], cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def nmt(self, *arguments: str | Path, prelude: str = "", code: int = 0) -> str:
+        """Run `nmt` to its end, which must be `code` and without a traceback; what it said, blanks squeezed."""
+        assert self.warm.stdin is not None
+        assert self.warm.stdout is not None
+        order = {"arguments": [str(argument) for argument in arguments], "prelude": prelude and AT + prelude, "stderr": str(self.stderr)}
+        print(json.dumps(order), file=self.warm.stdin, flush=True)
+        ended, said = self.warm.stdout.readline().strip(), self.stderr.read_text(encoding="utf-8")
+        assert ended == str(code), said
+        assert "Traceback" not in said, said
+        return " ".join(said.split())
+
+    def train(self, run: str, *options: str, prelude: str = "", code: int = 0) -> str:
+        return self.nmt("train", "numbers.toml", "--run", self.runs / run, *(options or SHORT), prelude=prelude, code=code)
+
+    def fresh(self, run: str, copied: Path | None = None) -> Path:
+        """The path of a run that is not there yet, or is a copy of another."""
+        shutil.rmtree(self.runs / run, ignore_errors=True)
+        if copied:
+            shutil.copytree(copied, self.runs / run, symlinks=True)
+        return self.runs / run
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(tmp_path_factory.mktemp("kills"))
+    yield place
+    place.warm.communicate("")
+
+
+@pytest.fixture(scope="module")
+def untouched(place: Place) -> Path:
+    """The uninterrupted short run."""
+    place.train("untouched")
+    return place.runs / "untouched"
+
+
+def ends_equal(place: Place, run: Path, untouched: Path) -> None:
+    """What a user sees is whole, and the run, started again, ends as the untouched one did."""
+    assert faults(run) == []
+    place.train(run.name)
+    assert differences(run, untouched) == []
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_killed_at_random_moments_it_ends_equal(precision: str, tmp_path: Path) -> None:
+    prepare(tmp_path)
+    account, found = killed_runs(tmp_path, 5, 1, "--precision", precision, "--set", "train.updates=300")
+    assert account.hits.total() == 5
+    assert not account.complaints, "\n".join(account.complaints)
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "moment",
+    {
+        "between a checkpoint's files": "at(run, 'write_model', 4)",
+        "before a checkpoint's files are flushed": "at(files, 'flush_to_disk', 20)",
+        "before a checkpoint takes its name": "at(Path, 'rename', 3, lambda path, _: '.partial-' in path.name)",
+        "before `last` points to it": "at(run, 'link_atomic', 3, lambda link, _: link.name == 'last')",
+        "before `best` points to it": "at(run, 'link_atomic', 3, lambda link, _: link.name == 'best')",
+        "before old checkpoints are deleted": "at(run.RunFolder, 'prune', 7)",
+        "while one is deleted": "at(os, 'unlink', 3, lambda _, dir_fd=None: dir_fd is not None)",
+        "while one is deleted at the end": "at(os, 'unlink', 1, lambda _, dir_fd=None: dir_fd is not None and Path('runs/killed/checkpoints/step-00000110').exists())",
+        "in a validation": "at(validation.Validator, 'translate', 3)",
+        "before a validation is recorded": "at(Report, 'record', 2, lambda _, values: values['type'] == 'valid')",
+        "after a validation is recorded": "at(Report, 'record', 2, lambda _, values: values['type'] == 'valid', after=True)",
+        "in the last validation": "at(validation.Validator, 'translate', 6)",
+        "before the last is deleted": "at(run.RunFolder, 'prune', 1, lambda folder, *_: folder.checkpoints()[-1].update == 110)",
+    }.items(),
+    ids=lambda moment: moment[0],
+)
+def test_killed_at_a_moment_it_ends_equal(moment: tuple[str, str], place: Place, untouched: Path) -> None:
+    run = place.fresh("killed")
+    place.train("killed", prelude=moment[1], code=-signal.SIGKILL)
+    ends_equal(place, run, untouched)
+
+
+def test_killed_within_a_line_of_records_it_ends_equal(place: Place, untouched: Path) -> None:
+    half = """
+def half(self, values, was=Report.record):
+    if values["update"] == 70:
+        with self.run.metrics.open("a") as stream:
+            stream.write('{"type": "tr')
+        os.kill(os.getpid(), signal.SIGKILL)
+    was(self, values)
+Report.record = half
+"""
+    place.train("half", prelude=half, code=-signal.SIGKILL)
+    ends_equal(place, place.runs / "half", untouched)
+
+
+@pytest.mark.parametrize("update", [37, 40, 45, 58, 100, 109])
+def test_stopped_after_any_update_it_saves_and_ends_equal(update: int, place: Place, untouched: Path) -> None:
+    run = place.fresh("stopped")
+    said = place.train("stopped", prelude=f"at(trainer.Trainer, '_update', {update}, sends=signal.SIGTERM)", code=143)
+    assert f"stopped at update {update} and saved" in said
+    assert (run / "last").resolve().name == f"step-{update:08d}"
+    ends_equal(place, run, untouched)
+
+
+@pytest.mark.parametrize("call", ["trainer.Trainer, '_update', 110", "validation.Validator, 'translate', 6"])
+def test_stopped_in_the_last_update_or_validation_it_finishes(call: str, place: Place, untouched: Path) -> None:
+    run = place.fresh("stopped")
+    assert "finished at update 110" in place.train("stopped", prelude=f"at({call}, sends=signal.SIGTERM)")
+    ends_equal(place, run, untouched)
+
+
+def test_a_second_sigterm_does_not_keep_it_from_saving(place: Place, untouched: Path) -> None:
+    """Schedulers and torchrun both pass it on."""
+    run = place.fresh("stopped")
+    twice = "at(trainer.Trainer, '_update', 37, sends=signal.SIGTERM); at(run.RunFolder, 'save', 4, sends=signal.SIGTERM)"
+    assert "stopped at update 37 and saved" in place.train("stopped", prelude=twice, code=143)
+    ends_equal(place, run, untouched)
+
+
+def test_an_average_takes_no_checkpoint_that_is_there_because_of_a_stop(place: Place) -> None:
+    run = place.fresh("stopped")
+    place.train("stopped", prelude="at(trainer.Trainer, '_update', 52, sends=signal.SIGTERM)", code=143)
+    assert "(step-00000015, step-00000030, step-00000045)" in place.nmt("average", run)
+
+
+@pytest.mark.parametrize("moment", ["at(files, 'flush_to_disk', 3)", "at(Path, 'rename', 2)"])
+def test_an_average_that_was_killed_leaves_nothing_lasting(moment: str, place: Place, untouched: Path) -> None:
+    run = place.fresh("averaged", untouched)
+    place.nmt("average", run)
+    weights = (run / "averaged/model.safetensors").read_bytes()
+    place.nmt("average", run, prelude=moment, code=-signal.SIGKILL)
+    place.train("averaged")
+    assert (run / "averaged/model.safetensors").read_bytes() == weights
+    assert [path.name for path in run.iterdir() if path.name.startswith(".")] == [".lock"]
+
+
+# --- patience ---
+
+
+PATIENT = ("--set", "train.lr_factor=1e-9", "--set", "train.patience=1")
+
+
+@pytest.fixture(scope="module")
+def out_of_patience(place: Place) -> Path:
+    """A run that learns nothing and ends at the second validation, which is no better."""
+    said = place.train("patient", *PATIENT)
+    assert "finished at update 40" in said
+    assert "no better validation for a while" in said
+    return place.runs / "patient"
+
+
+def test_a_run_out_of_patience_does_nothing_when_started_again(place: Place, out_of_patience: Path) -> None:
+    run = place.fresh("again", out_of_patience)
+    assert "no better validation for a while" in place.train("again", *PATIENT)
+    assert (run / "metrics.jsonl").read_bytes() == (out_of_patience / "metrics.jsonl").read_bytes()
+    assert differences(run, out_of_patience) == []
+
+
+@pytest.mark.parametrize("moment", ["'_check_patience', 3, after=True", "'_finish', 1", "'_save', 3, after=True"])
+def test_killed_after_the_deciding_validation_it_still_ends_there(moment: str, place: Place, out_of_patience: Path) -> None:
+    run = place.fresh("decided")
+    place.train("decided", *PATIENT, prelude=f"at(trainer.Trainer, {moment})", code=-signal.SIGKILL)
+    assert "no better validation for a while" in place.train("decided", *PATIENT)
+    assert differences(run, out_of_patience) == []
+
+
+def test_more_patience_lets_it_go_on(place: Place, out_of_patience: Path) -> None:
+    run = place.fresh("more", out_of_patience)
+    place.train("more", "--set", "train.lr_factor=1e-9", "--set", "train.patience=2")
+    assert [record["update"] for record in records(run) if record["type"] == "valid"] == [20, 40, 60]

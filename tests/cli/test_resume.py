@@ -1,0 +1,135 @@
+"""What a run accepts when it is started again: a changed recipe or text, a damaged checkpoint; key by key, file by file."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kills import differences, nmt, prepare
+
+SHORT = ["--set", "train.updates=50"]
+
+
+def train(place: Path, run: Path, *options: str, code: int = 0) -> str:
+    """What `nmt train` says, blanks squeezed."""
+    return " ".join(nmt(place, "train", "numbers.toml", "--run", run, *options, code=code).split())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with recipe and shards."""
+    folder = tmp_path_factory.mktemp("resume")
+    prepare(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(place: Path) -> Path:
+    """A short run that is done."""
+    train(place, place / "runs/done", *SHORT)
+    return place / "runs/done"
+
+
+@pytest.fixture
+def run(done: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(done, tmp_path / "run", symlinks=True)
+
+
+# --- the recipe ---
+
+
+REFUSED = {
+    "model.dropout": ("0.1", "0.2"),
+    "model.norm": ("'pre'", "'post'"),
+    "train.batch_tokens": ("512", "256"),
+    "train.warmup": ("60", "61"),
+    "train.lr_factor": ("0.4", "0.5"),
+    "train.adam_beta2": ("0.98", "0.998"),
+    "train.label_smoothing": ("0.1", "0.0"),
+    "train.clip_norm": ("0.0", "1.0"),
+    "train.seed": ("1", "2"),
+    "train.valid_every": ("20", "10"),
+    "train.best_metric": ("'bleu'", "'nll'"),
+}
+ACCEPTED = [
+    "train.updates=53", "train.patience=7", "train.log_every=3", "train.checkpoint_every=2", "train.keep=7", "train.keep_best=2",
+    "train.average=2", "train.skip_nonfinite=1", "train.micro_batch_tokens=256", "train.valid_bleu_sentences=5",
+    "train.valid_beam=2", "train.valid_samples=0", "train.checkpoint_minutes=1.0", "decode.beam=2", "data.shard_pairs=50000",
+]  # fmt: skip
+
+
+def test_what_would_be_another_experiment_is_refused_key_by_key(place: Path, run: Path) -> None:
+    changes = [word for key, (_, after) in REFUSED.items() for word in ("--set", f"{key}={after}")]
+    said = train(place, run, *SHORT, *changes, code=1)
+    for key, (before, after) in REFUSED.items():
+        assert f"{key}: the run has {before}, the recipe {after}" in said
+    assert said.count("the run has") == len(REFUSED)
+    assert "start another run with --run DIR" in said
+
+
+def test_what_may_change_is_accepted(place: Path, run: Path) -> None:
+    said = train(place, run, *(word for change in ACCEPTED for word in ("--set", change)), "--precision", "bf16", "--devices", "2", "--threads", "1")
+    assert "going on after update 50" in said
+    assert "2 × cpu in bf16, micro-batches of up to 256 tokens" in said
+    assert "finished at update 53" in said
+
+
+def test_shards_of_another_text_are_refused(place: Path, run: Path) -> None:
+    (place / "other").mkdir()
+    for file in place.glob("*.[ed][ne]"):
+        (place / "other" / file.name).write_text(file.read_text(encoding="utf-8").replace("n", "q"), encoding="utf-8")
+    nmt(place, "preprocess", "numbers.toml", "--data-dir", "other", "--out", "data/other")
+    said = train(place, run, "--set", "train.updates=60", "--data", "data/other", code=1)
+    assert "began with shards of another text or tokenizer" in said
+
+
+# --- the newest checkpoint ---
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def change(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("state.safetensors", cut),
+        ("state.safetensors", change),
+        ("state.safetensors", Path.unlink),
+        ("model.safetensors", change),
+        ("state.json", cut),
+        ("state.json", Path.unlink),
+        ("config.json", cut),
+        ("config.json", Path.unlink),
+        ("tokenizer.model", Path.unlink),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered(file: str, damage: Callable[[Path], None], place: Path, done: Path, run: Path) -> None:
+    damage(run / "checkpoints/step-00000050" / file)
+    said = train(place, run, *SHORT, code=1)
+    assert f"the newest checkpoint, '{run}/checkpoints/step-00000050', is damaged:" in said
+    assert "The one before it is step-00000045: to go on from there, remove" in said
+
+
+def test_from_the_one_before_it_the_run_ends_equal(place: Path, done: Path, run: Path) -> None:
+    shutil.rmtree(run / "checkpoints/step-00000050")
+    assert "going on after update 45" in train(place, run, *SHORT)
+    assert differences(run, done) == []
+
+
+def test_of_a_damaged_first_checkpoint_it_is_said_that_there_is_none_before(place: Path, run: Path) -> None:
+    for folder in (run / "checkpoints").iterdir():
+        if folder.name != "step-00000050":
+            shutil.rmtree(folder)
+    cut(run / "checkpoints/step-00000050/state.json")
+    assert "There is none before it: to begin anew, remove" in train(place, run, *SHORT, code=1)
