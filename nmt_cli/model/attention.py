@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..recipe import ModelSection
+from .linear import Linear
 from .packing import Packing
 
 
@@ -111,9 +112,9 @@ def _joined(x: Tensor, packing: Packing | None) -> Tensor:
     return x.transpose(1, 2).flatten(2) if packing is None else packing.joined(x)
 
 
-def _projection(d_in: int, sizes: list[int]) -> nn.Linear:
+def _projection(d_in: int, sizes: list[int]) -> Linear:
     """Several projections as one; each part is drawn as a matrix of its own (Glorot and Bengio 2010)."""
-    linear = nn.Linear(d_in, sum(sizes))
+    linear = Linear(d_in, sum(sizes))
     for part in torch.split(linear.weight.data, sizes):
         nn.init.xavier_uniform_(part)
     nn.init.zeros_(linear.bias)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -23,12 +24,12 @@ _LEVELS = 65_536  # 16 random bits an element
 def keep_mask(like: Tensor, p: float) -> Tensor:
     """A mask of `like`'s shape and dtype: 0 with probability `p`, else 1 / (1 - p).
 
-    Draws from torch's default CPU generator, so `torch.manual_seed` and saved generator states govern it.
+    Seeded by one draw of torch's default CPU generator, so `torch.manual_seed` and saved generator states govern it.
     """
     dropped = round(p * _LEVELS)
-    words = torch.empty((like.numel() + 3) // 4, dtype=torch.int64)
-    words.random_(-(2**63), None)  # all 64 bits
-    draws = words.view(torch.int16)[: like.numel()]
+    seed = int(torch.randint(2**62, ()))
+    words = np.random.SFC64(seed).random_raw((like.numel() + 3) // 4)  # twice as fast as torch's generator
+    draws = torch.from_numpy(words).view(torch.int16)[: like.numel()]
     kept = torch.ge(draws, dropped - _LEVELS // 2, out=draws)  # in place: a boolean result would take seven times as long
     return kept.to(like.dtype).mul_(_LEVELS / (_LEVELS - dropped)).view(like.shape)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..recipe import ModelSection
 from .attention import Cache, CrossAttention, SelfAttention
 from .dropout import add_dropout
+from .linear import Linear
 from .packing import Packing
 
 Sublayer = Callable[[Tensor], Tensor]
@@ -54,14 +54,14 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
-        self.inner = nn.Linear(config.d_model, config.d_ff)
-        self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.inner = Linear(config.d_model, config.d_ff, relu=True)
+        self.outer = Linear(config.d_ff, config.d_model)
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(F.relu(self.inner(x), inplace=True))  # type: ignore[no-any-return]
+        return self.outer(self.inner(x))  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):
