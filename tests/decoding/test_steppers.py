@@ -11,6 +11,7 @@ import torch
 from nmt_cli.decoding.packed import PackedLinear, available, packed
 from nmt_cli.decoding.search import Hypothesis, SearchOptions, beam_search
 from nmt_cli.decoding.steppers import CachedStepper, ReferenceStepper, padded_length, source_batch
+from nmt_cli.model.linear import Linear
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 
@@ -134,7 +135,7 @@ def test_packing_leaves_the_model_alone() -> None:
         assert fast is model
         return
     assert (model.training, fast.training) == (True, False)
-    assert model.encoder[0].feed_forward.inner.__class__ is torch.nn.Linear
+    assert model.encoder[0].feed_forward.inner.__class__ is Linear
     assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
     batch = of_like_length(5)
     assert [r[0].tokens for r in translate(CachedStepper, model.eval(), batch)] == [r[0].tokens for r in translate(CachedStepper, fast, batch)]

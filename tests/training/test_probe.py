@@ -101,6 +101,7 @@ def test_more_tokens_have_a_higher_peak_here() -> None:
 def test_little_memory_means_small_micro_batches_and_none_an_error() -> None:
     made = updater(2**40)
     peak(made, (90, 90), 2048)  # kernels are compiled, memory is set up
+    peak(made, (90, 90), 90)  # and what the larger one needed is given back
     held = resident(made.hardware)
     roomy = choose_micro_batch(updater(held + 4000 * MB), plan())
     tight = choose_micro_batch(updater(int((held + 30 * MB) / 0.9)), plan())
