@@ -146,7 +146,7 @@ class TrainSection(Section):
     skip_nonfinite: int = Field(default=0, ge=0)
     """Updates in a row that may pass without a step because their gradient is not finite; 0: the first one stops training."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    seed: int = Field(default=1, ge=0)
+    seed: int = Field(default=1, ge=0, lt=2**32)
     log_every: int = Field(default=50, ge=1)
     valid_every: int = Field(default=1000, ge=1)
     valid_bleu_sentences: int = Field(default=500, ge=0)

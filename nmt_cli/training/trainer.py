@@ -28,7 +28,7 @@ from .. import console
 from ..data.batches import EpochPlan
 from ..data.shards import Corpus, check_matches, open_index
 from ..data.tokenizer import Vocabulary
-from ..errors import DataError, Stopped, TrainingError
+from ..errors import DataError, Stopped, TrainingError, write_failed
 from ..files import link_atomic, write_atomic
 from ..hardware import Hardware
 from ..model.folder import build, weights_of
@@ -214,7 +214,10 @@ class Trainer:
         pairs = [{"pair": int(i), "source_tokens": int(self.plan.source[i]), "target_tokens": int(self.plan.target[i])} for i in outcome.share.pairs]
         content = {**record, "loss_sums": [str(value) for value in outcome.sums.tolist()], "not_finite": {name: count for name, count in broken.items() if count}, "pairs": pairs}
         if self.ranks.leads:
-            write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
+            try:
+                write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
+            except OSError as error:
+                raise write_failed(error, path, "what helps to look at a gradient that is not finite", TrainingError) from None
         return path
 
     def _validate(self) -> None:
