@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
@@ -223,7 +224,8 @@ def test_a_reader_that_leaves_is_no_fault(folder: Path, tmp_path: Path) -> None:
 
 def test_interrupting_is_quiet(folder: Path) -> None:
     command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(folder / "best")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+    heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are started deaf to it
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), preexec_fn=heeds) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
