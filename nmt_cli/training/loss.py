@@ -66,7 +66,7 @@ class _SmoothedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad_h, grad_w = ctx.saved_tensors
-        return grad_h * grads[0].to(grad_h.dtype), grad_w * grads[0].to(grad_w.dtype), None, None
+        return grad_h * grads[0], grad_w * grads[0], None, None  # the factor is not rounded
 
 
 _rooms: dict[tuple[str, torch.device, torch.dtype], Tensor] = {}
