@@ -1,6 +1,6 @@
-"""`nmt score`: translations against references, in BLEU, chrF and TER.
+"""`nmt score`: translations against references, in BLEU, chrF and TER; with --model, by a model's own probability.
 
-Scores go to stdout, remarks to stderr. The numbers and signatures are sacrebleu's own.
+Scores go to stdout, remarks to stderr. The numbers and signatures are sacrebleu's own; probabilities are in `forced`.
 """
 
 from __future__ import annotations
@@ -17,26 +17,64 @@ if TYPE_CHECKING:
     from ..evaluation.significance import Row
 
 STDIN = Path("-")
+TWICE = "'-' (standard input) was given more than once: it can be read only once."
 SIGNIFICANT = 0.05
 LOOKS_TOKENISED = 100
 """Lines that end in " ." before it is remarked on: sacrebleu's own threshold."""
 
 
 def score(
-    hypotheses: Annotated[list[Path], typer.Argument(metavar="HYP", help="Translations, one a line; - is stdin. Plain, .gz, .xz or .bz2.", show_default=False)],
     ref: Annotated[list[Path], typer.Option("--ref", metavar="REF", help="Reference, line by line parallel to HYP. Repeat it for several references.", show_default=False)],
+    hypotheses: Annotated[list[Path] | None, typer.Argument(metavar="HYP", help="Translations, one a line; - is stdin. Plain, .gz, .xz or .bz2. None with --model.", show_default=False)] = None,
     metric: Annotated[list[str] | None, typer.Option("--metric", metavar="METRIC", help="bleu, chrf or ter. Repeat it for several; default: all.", show_default=False)] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF (TER always does).")] = False,
     tokenize: Annotated[str | None, typer.Option("--tokenize", metavar="T", help="BLEU's tokenizer: 13a (default), intl, char, zh, ja-mecab, …; none for text that is tokenised already.", show_default=False)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-    width: Annotated[int, typer.Option("--width", metavar="N", min=1, max=12, help="Decimals in the text output.")] = 2,
+    width: Annotated[int | None, typer.Option("--width", metavar="N", min=1, max=12, help="Decimals in the text output.  [default: 2; with --model 6]", show_default=False)] = None,
+    model: Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", help="Model or run folder: score REF, given SRC, by its probability.", show_default=False)] = None,
+    src: Annotated[Path | None, typer.Option("--src", metavar="SRC", help="With --model: the source text of REF, line by line.", show_default=False)] = None,
+    batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", metavar="N", min=1, help="With --model: tokens a side scored together; changes the speed only.  [default: the recipe's, 4096]", show_default=False)] = None,
+    device: Annotated[str | None, typer.Option(help="With --model: auto, cpu, cuda or cuda:N.  [default: auto]", show_default=False)] = None,
+    precision: Annotated[str | None, typer.Option(metavar="P", help="With --model: fp32 or bf16; auto: fp32 on a CPU, elsewhere what the hardware does fast.  [default: fp32]", show_default=False)] = None,
 ) -> None:
-    """Score translations against references: BLEU, chrF and TER, each with its signature.
+    """Score translations against references: BLEU, chrF and TER, each with its signature; or by a model's probability.
 
     Give detokenised, true-case text. One HYP prints one line a metric: NAME SCORE SIGNATURE, then what else the metric says. Several HYP print one table a metric: score, mean and 95 % confidence interval over 1,000 resampled test sets, and the p-value against the first HYP (paired bootstrap, fixed seed; * marks p < 0.05).
 
     --json prints an object for one HYP, a list of them for several: hypothesis, references, lines, scores. scores maps each metric to an object: metric, name, score (unrounded), signature, details, higher_is_better; with several HYP also mean, ci95 and p_value (null for the first), and details is empty.
+
+    --model DIR --src SRC --ref REF prints a line for each line of REF, in order: LOG_PROB, a tab, PERPLEXITY, a tab, TOKENS; with --json an object a line: source, target, tokens, log_prob, perplexity. LOG_PROB is the natural log of P(REF's line | SRC's line), the sum over its TOKENS, end symbol counted; PERPLEXITY is exp(-LOG_PROB / TOKENS). Two blank lines have 0 tokens, LOG_PROB 0 and PERPLEXITY 1; a blank line against text is scored as its end symbol alone. A pair with a side longer than the model can take has nan (null) and is told of on stderr. The corpus goes to stderr: NLL a token, perplexity, sentences, tokens, of the pairs that have a score.
     """
+    of_model = {"--src": src, "--batch-tokens": batch_tokens, "--device": device, "--precision": precision}
+    _check_usage(hypotheses or [], ref, model, {"--metric": metric, "--lowercase": lowercase or None, "--tokenize": tokenize}, of_model)
+    if model and src:
+        from .forced import forced
+
+        forced(model, src, ref[0], as_json=json, width=width or 6, batch_tokens=batch_tokens, device=device or "auto", precision=precision or "fp32")
+        return
+    _score_by_metrics(hypotheses or [], ref, metric, lowercase, tokenize, json, width or 2)
+
+
+def _check_usage(hypotheses: list[Path], ref: list[Path], model: Path | None, of_metrics: dict[str, Any], of_model: dict[str, Any]) -> None:
+    """Raise UsageError where the two ways to score are mixed or one is told in part; the dictionaries hold each way's own options."""
+    from ..errors import UsageError
+
+    given = [name for name, value in (of_metrics if model else of_model).items() if value is not None]
+    if model and hypotheses:
+        raise UsageError(f"HYP ({str(hypotheses[0])!r}) and --model were both given: a model scores REF. Give --model DIR --src SRC --ref REF, or HYP --ref REF.")
+    if model and of_model["--src"] is None:
+        raise UsageError("--model needs --src SRC, the text that REF translates.")
+    if model and len(ref) != 1:
+        raise UsageError(f"--ref was given {len(ref)} times: a model scores one text at a time. Give it once.")
+    if given:
+        raise UsageError(f"{', '.join(given)}: {'not' if model else 'only'} with --model DIR, which scores REF by a model's probability.")
+    if not model and not hypotheses:
+        raise UsageError("nothing to score: give HYP, the translations; or --model DIR --src SRC, to score REF by a model's probability.")
+    if model and [of_model["--src"], *ref].count(STDIN) > 1:
+        raise UsageError(TWICE)
+
+
+def _score_by_metrics(hypotheses: list[Path], ref: list[Path], metric: list[str] | None, lowercase: bool, tokenize: str | None, json: bool, width: int) -> None:
     from ..evaluation.metrics import DEFAULT_TOKENIZER, METRICS, build, compute
     from ..evaluation.significance import compare
 
@@ -67,7 +105,7 @@ def _read_parallel(hypotheses: list[Path], ref: list[Path]) -> tuple[list[tuple[
     from ..errors import DataError, UsageError
 
     if [*hypotheses, *ref].count(STDIN) > 1:
-        raise UsageError("'-' (standard input) was given more than once: it can be read only once.")
+        raise UsageError(TWICE)
     references = [_read(path) for path in ref]
     systems = [(str(path), _read(path)) for path in hypotheses]
     faults = [

@@ -114,10 +114,11 @@ def read_parallel(
     counts: Counter[str] = Counter() if replaced is None else replaced
     for source, target in zip(source_paths, target_paths, strict=True):
         with open_binary(source) as source_stream, open_binary(target) as target_stream:
-            yield from _pairs(source, source_stream, target, target_stream, counts)
+            yield from read_pairs(source, source_stream, target, target_stream, counts)
 
 
-def _pairs(source: str | Path, source_stream: BinaryIO, target: str | Path, target_stream: BinaryIO, replaced: Counter[str]) -> Iterator[tuple[str, str]]:
+def read_pairs(source: str | Path, source_stream: BinaryIO, target: str | Path, target_stream: BinaryIO, replaced: Counter[str]) -> Iterator[tuple[str, str]]:
+    """`read_parallel` of two open streams; `source` and `target` are their names."""
     left, right = iter_lines(source_stream), iter_lines(target_stream)
     pairs = 0
     while True:

@@ -100,6 +100,12 @@ class Tokenizer:
         pieces: list[str] = self._processor.encode(text, out_type=str)
         return pieces
 
+    @property
+    def table(self) -> list[str]:
+        """The pieces by id."""
+        pieces: list[str] = self._processor.id_to_piece(list(range(self.vocab_size)))
+        return pieces
+
     def save(self, path: str | Path) -> None:
         write_aside(Path(path), self.model, "the tokenizer")
 

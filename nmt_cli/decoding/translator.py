@@ -1,43 +1,45 @@
 """Lines in, translations out, in order, as a stream.
 
-    lines ──▶ windows: what is there, up to a size ──▶ ids, long lines in parts ──▶ batches of one padded length
-          ──▶ search(CachedStepper) ──▶ text ──▶ parts joined, in the order of the lines
+    lines ──▶ windows ──▶ ids, long lines in parts ──▶ batches of like length ──▶ workers: search(FastStepper)
+          ──▶ text ──▶ parts joined, in the order of the lines
 
 `Translator.translate` is used by `nmt translate` and by validation. Empty and blank lines never reach the model: their
-translation is empty. A window begins with the first line that is there and takes what follows without keeping anyone
-waiting; the first is small and each next one larger, so that output begins early and batches fill up later. How lines
-fall into windows and batches changes nothing in their translations (see `steppers`).
+translation is empty. A worker is a device: a GPU, or one of a CPU's cores, each with a thread of this process; the
+workers of a CPU share the weights. While one window is translated the next is read and prepared, if it is there. How
+lines fall into windows, batches and workers changes nothing in their translations (see `fast`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import queue
-import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ..model.transformer import Transformer
 from ..recipe import DecodeSection
-from .packed import packed
-from .search import Hypothesis, SearchOptions, beam_search, length_penalty
+from .alignment import aligned
+from .fast import Caches, FastStepper
+from .precision import prepared
+from .sampling import Sampling, sample
+from .search import Hypothesis, SearchOptions, Stepper, beam_search, length_penalty
 from .split import parts_of
-from .steppers import ROW_MULTIPLE, CachedStepper, padded_length, source_batch
+from .steppers import EnsembleStepper
+from .windows import LAST_WINDOW, windows
 
-FIRST_WINDOW, LAST_WINDOW = 64, 4096
-"""Lines of the first window, and of the largest; each may be twice as large as the one before."""
-WINDOW_CHARACTERS = 1 << 21
-"""And a window's characters, so that memory stays bounded whatever the lines hold."""
-PATIENCE = 0.02
-"""Seconds that a window waits for another line: unnoticed by a person, long enough for a pipe to go on."""
 LOGITS_AT_ONCE = 1 << 26
 """Numbers (rows x vocabulary) of one step at most: 256 MiB."""
 CPU_ROWS = 256
 """Hypotheses of one step on a CPU at most: more are not faster and need more memory."""
+ALONE = 16
+"""Sentences up to which one worker with all of a CPU's cores is faster than several with one each."""
+
+Line = str | tuple[str, str]
+"""A source, or a source and what its translation begins with."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Candidate:
     text: str
     score: float
     log_prob: float
+    pieces: tuple[str, ...] = ()
+    """Its subwords as SentencePiece writes them (▁ begins a word)."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,9 @@ class Result:
     candidates: tuple[Candidate, ...]
     tokens: int
     """Of the best translation, end symbols counted; 0: the line was blank."""
+    source_pieces: tuple[str, ...] = ()
+    alignment: tuple[tuple[int, int], ...] | None = None
+    """Where asked for: (source piece, piece of the best translation) for each piece of the best translation."""
 
     @property
     def best(self) -> Candidate:
@@ -67,18 +74,59 @@ class Result:
         return self.best.text
 
 
-class Translator:
-    """A model, its tokenizers and the options of the search.
+@dataclass(frozen=True)
+class _Part:
+    """What the model translates at once: a line, or one of its parts."""
 
-    `decode` is the recipe's section; `longest` the tokens of a line beyond which it is translated in parts (0: what the
-    model can take; the recipe's `data.max_length` is the longest it was trained on); `nbest` at most `decode.beam`;
-    `precision` "fp32" or "bf16" (matrix products). The model is read, never changed, and may be changed afterwards:
-    make a new Translator then.
+    line: int
+    ids: list[int]
+    prefix: list[int]
+
+
+@dataclass
+class _Found:
+    """A part's hypotheses, best first, and the alignment of the best."""
+
+    hypotheses: list[Hypothesis]
+    alignment: list[int]
+
+
+@dataclass
+class _Pending:
+    """A window under way: each future holds what was found for the parts `chosen`."""
+
+    lines: list[Line]
+    parts: list[_Part]
+    batches: list[tuple[list[int], Callable[[], list[_Found]]]]
+
+
+@dataclass
+class _Worker:
+    """Models ready to run on a device, one or an ensemble, and memory for their caches."""
+
+    models: list[Transformer]
+    caches: list[Caches]
+
+    @property
+    def device(self) -> torch.device:
+        return self.models[0].output_weight.device
+
+
+class Translator:
+    """Models, their tokenizers and the options of the search.
+
+    `model` is one, or several that share their vocabulary: an ensemble, whose probabilities are averaged. `decode` is
+    the recipe's section; `longest` the tokens of a line beyond which it is translated in parts (0: what the model can
+    take; the recipe's `data.max_length` is the longest it was trained on); `nbest` at most `decode.beam`; `precision` a
+    name of `precision.PRECISIONS`. `devices` are torch devices, one worker each, "cpu" several times for several
+    threads; none: where the model is, one. With `sampling` outputs are drawn at random, `decode.beam` a line. `align`:
+    results tell alignments. The model is read, never changed, and may be changed afterwards: make a new Translator
+    then. Raises UsageError where the precision cannot be had.
     """
 
     def __init__(
         self,
-        model: Transformer,
+        model: Transformer | Sequence[Transformer],
         source: Tokenizer,
         target: Tokenizer,
         decode: DecodeSection,
@@ -86,148 +134,186 @@ class Translator:
         longest: int = 0,
         nbest: int = 1,
         precision: str = "fp32",
+        devices: Sequence[str] = (),
+        sampling: Sampling | None = None,
+        align: bool = False,
     ) -> None:
-        self.device = model.output_weight.device
-        self.model = packed(model) if precision == "fp32" else model
-        self.source, self.target, self.decode, self.precision = source, target, decode, precision
-        room = model.config.max_positions // ROW_MULTIPLE * ROW_MULTIPLE - 1  # one for the end symbol
-        self.longest = min(longest, room) if longest else room
-        self.longest_output = model.config.max_positions - 1  # one for the begin symbol
+        models = [model] if isinstance(model, Transformer) else list(model)
+        self.source, self.target, self.decode, self.sampling, self.align = source, target, decode, sampling, align
+        self.workers = _workers(models, precision, list(devices) or [str(models[0].output_weight.device)])
+        room = min(one.config.max_positions for one in models) - 1  # one for the end symbol, or the begin symbol
+        self.longest, self.longest_output = min(longest, room) if longest else room, room
         self.options = SearchOptions(beam=decode.beam, alpha=decode.alpha, nbest=nbest, bos=BOS, eos=EOS, never=(PAD, UNK, BOS))
+        self.pieces = (source.table, target.table)
 
-    def translate(self, lines: Iterable[str]) -> Iterator[Result]:
+    def translate(self, lines: Iterable[Line]) -> Iterator[Result]:
         """A result for each line, in order. A list is taken as it is; anything else is read ahead of by a thread."""
         for window in self.windows(lines):
             yield from window
 
-    def windows(self, lines: Iterable[str]) -> Iterator[list[Result]]:
+    def windows(self, lines: Iterable[Line]) -> Iterator[list[Result]]:
         """The same in the pieces in which it is computed: after each, whatever could be read has been answered."""
-        if isinstance(lines, Sequence):
-            for start in range(0, len(lines), LAST_WINDOW):
-                yield self._translate_window(lines[start : start + LAST_WINDOW])
-        else:
-            with contextlib.closing(_windows(lines)) as windows:
-                for window in windows:
-                    yield self._translate_window(window)
+        pending: deque[_Pending] = deque()
+        free: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        for worker in self.workers:
+            free.put(worker)
+        several = _slices(lines) if isinstance(lines, Sequence) else windows(lines, lambda: bool(pending))
+        pool = ThreadPoolExecutor(len(self.workers), "nmt-worker", _one_thread if len(self.workers) > 1 else None)
+        fault: Exception | None = None
+        try:
+            while True:
+                try:
+                    window = next(several)
+                except StopIteration:
+                    break
+                except Exception as error:  # told after the lines that came before it
+                    fault = error
+                    break
+                if window is not None:
+                    pending.append(self._begin(window, pool, free))
+                while pending and (window is None or len(pending) > 1):
+                    yield self._end(pending.popleft())
+            while pending:
+                yield self._end(pending.popleft())
+            if fault is not None:
+                raise fault
+        finally:
+            several.close()
+            pool.shutdown(wait=False, cancel_futures=True)
 
-    def _translate_window(self, lines: Sequence[str]) -> list[Result]:
-        parts = self._parts(lines)  # (line, ids)
-        batches: dict[int, list[int]] = {}
-        for index, (_, ids) in enumerate(parts):
-            batches.setdefault(padded_length(len(ids) + 1), []).append(index)
-        found: list[list[Hypothesis]] = [[] for _ in parts]
-        for size, indices in sorted(batches.items()):
-            indices.sort(key=lambda i: len(parts[i][1]))
-            step = self._sentences_at_once(size)
-            for start in range(0, len(indices), step):
-                chosen = indices[start : start + step]
-                for index, hypotheses in zip(chosen, self._search([parts[i][1] for i in chosen]), strict=True):
-                    found[index] = hypotheses
-        return self._results(lines, [line for line, _ in parts], found)
+    def _begin(self, lines: list[Line], pool: ThreadPoolExecutor, free: queue.SimpleQueue[_Worker]) -> _Pending:
+        """Hand the window's batches to the workers."""
+        parts = self._parts(lines)
+        chosen = self._batches([len(part.ids) + 1 for part in parts])
 
-    def _parts(self, lines: Sequence[str]) -> list[tuple[int, list[int]]]:
-        """The ids to translate, each with the number of its line."""
+        def run(several: list[_Part]) -> list[_Found]:
+            worker = free.get()
+            try:
+                return self._search(worker, several)
+            finally:
+                free.put(worker)
+
+        batches: list[tuple[list[int], Callable[[], list[_Found]]]] = []
+        for indices in chosen:
+            several = [parts[i] for i in indices]
+            if len(chosen) == 1:  # in this thread, which has all cores
+                batches.append((indices, lambda several=several: run(several)))  # type: ignore[misc]
+            else:
+                future: Future[list[_Found]] = pool.submit(run, several)
+                batches.append((indices, future.result))
+        return _Pending(lines, parts, batches)
+
+    def _end(self, pending: _Pending) -> list[Result]:
+        """Wait for the window's batches."""
+        found: list[_Found] = [_Found([], [])] * len(pending.parts)
+        for indices, result in pending.batches:
+            for index, one in zip(indices, result(), strict=True):
+                found[index] = one
+        return self._results(pending.lines, pending.parts, found)
+
+    def _parts(self, lines: Sequence[Line]) -> list[_Part]:
+        """What there is to translate; a prefix goes before the first part of its line."""
         encode = self.source.encode
-        numbers = [number for number, line in enumerate(lines) if line.strip()]
-        parts: list[tuple[int, list[int]]] = []
-        for number, ids in zip(numbers, encode([lines[number] for number in numbers]), strict=True):
-            several = [ids] if len(ids) <= self.longest else parts_of(lines[number], encode, self.longest)
-            parts += [(number, part) for part in several if part]
+        texts = [line if isinstance(line, str) else line[0] for line in lines]
+        numbers = [number for number, text in enumerate(texts) if text.strip()]
+        given = [(number, line[1]) for number, line in enumerate(lines) if not isinstance(line, str) and line[1].strip()]
+        prefixes = dict(zip([number for number, _ in given], self.target.encode([prefix for _, prefix in given]), strict=True))
+        parts: list[_Part] = []
+        for number, ids in zip(numbers, encode([texts[number] for number in numbers]), strict=True):
+            several = [ids] if len(ids) <= self.longest else parts_of(texts[number], encode, self.longest)
+            several = [part for part in several if part]
+            parts += [_Part(number, part, prefixes.get(number, [])[: self.longest_output] if place == 0 else []) for place, part in enumerate(several)]
         return parts
 
-    def _sentences_at_once(self, size: int) -> int:
-        rows = LOGITS_AT_ONCE // self.model.target_vocab
-        if self.device.type == "cpu":
+    def _batches(self, lengths: list[int]) -> list[list[int]]:
+        """Places of sources of these lengths, those of like length together, the longest first, some for each worker."""
+        rows = LOGITS_AT_ONCE // self.workers[0].models[0].target_vocab
+        share = len(lengths)
+        if self.workers[0].device.type == "cpu":
             rows = min(rows, CPU_ROWS)
-        return max(1, min(self.decode.batch_tokens // size, rows // self.decode.beam))
+            share = share if share <= ALONE else -(-share // len(self.workers))
+        order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        batches: list[list[int]] = []
+        while order:
+            size = max(1, min(self.decode.batch_tokens // lengths[order[0]], rows // self.decode.beam, share))
+            batches.append(order[:size])
+            order = order[size:]
+        return batches
 
     @torch.inference_mode()
-    def _search(self, sources: list[list[int]]) -> list[list[Hypothesis]]:
-        """Hypotheses of sources whose padded lengths are equal."""
-        limits = [min(len(ids) + self.decode.max_extra, self.longest_output) for ids in sources]
-        with self._precision():
-            src, mask = source_batch([[*ids, EOS] for ids in sources], PAD, self.device)
-            stepper = CachedStepper(self.model, src, mask, self.decode.beam)
-            return beam_search(stepper, torch.tensor(limits, device=self.device), self.options)
+    def _search(self, worker: _Worker, parts: list[_Part]) -> list[_Found]:
+        """What is found for one batch."""
+        sources = [[*part.ids, EOS] for part in parts]
+        prefixes = [part.prefix for part in parts] if any(part.prefix for part in parts) else None
+        limits = [min(len(part.ids) + len(part.prefix) + self.decode.max_extra, self.longest_output) for part in parts]
+        steppers: list[Stepper] = [FastStepper(model, sources, self.decode.beam, caches) for model, caches in zip(worker.models, worker.caches, strict=True)]
+        stepper = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
+        bounds = torch.tensor(limits, device=worker.device)
+        if self.sampling:
+            found = sample(stepper, bounds, self.options, self.sampling, sources, prefixes)
+        else:
+            found = beam_search(stepper, bounds, self.options, prefixes)
+        if not self.align:
+            return [_Found(hypotheses, []) for hypotheses in found]
+        return [_Found(h, aligned(worker.models[0], source, h[0].tokens, BOS)) for h, source in zip(found, sources, strict=True)]
 
-    def _precision(self) -> Any:
-        if self.precision == "bf16":
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
-        return contextlib.nullcontext()
+    def _results(self, lines: Sequence[Line], parts: list[_Part], found: list[_Found]) -> list[Result]:
+        texts = iter(self.target.decode([h.tokens for one in found for h in one.hypotheses]))
+        by_line: list[list[tuple[_Part, _Found, list[str]]]] = [[] for _ in lines]
+        for part, one in zip(parts, found, strict=True):
+            by_line[part.line].append((part, one, [next(texts).replace("\n", " ") for _ in one.hypotheses]))
+        return [self._result(line if isinstance(line, str) else line[0], several) for line, several in zip(lines, by_line, strict=True)]
 
-    def _results(self, lines: Sequence[str], numbers: list[int], found: list[list[Hypothesis]]) -> list[Result]:
-        texts = iter(self.target.decode([h.tokens for hypotheses in found for h in hypotheses]))
-        by_line: list[list[list[tuple[str, Hypothesis]]]] = [[] for _ in lines]
-        for number, hypotheses in zip(numbers, found, strict=True):
-            by_line[number].append([(next(texts).replace("\n", " "), h) for h in hypotheses])
-        return [self._result(line, parts) for line, parts in zip(lines, by_line, strict=True)]
-
-    def _result(self, line: str, parts: list[list[tuple[str, Hypothesis]]]) -> Result:
+    def _result(self, line: str, parts: list[tuple[_Part, _Found, list[str]]]) -> Result:
         """The i-th candidate of a line in parts joins the i-th of each part (its last, where there are fewer)."""
         if not parts:
-            return Result(line, (Candidate("", 0.0, 0.0),), 0)
-        candidates, tokens = [], 0
-        for rank in range(max(len(part) for part in parts)):
-            chosen = [part[min(rank, len(part) - 1)] for part in parts]
-            length = sum(len(h.tokens) + 1 for _, h in chosen)
-            tokens = tokens or length
-            if len(chosen) == 1:
-                candidates.append(Candidate(chosen[0][0], chosen[0][1].score, chosen[0][1].log_prob))
-                continue
-            log_prob = sum(h.log_prob for _, h in chosen)
-            text = " ".join(text for text, _ in chosen if text)
-            candidates.append(Candidate(text, log_prob / float(length_penalty(length, self.decode.alpha)), log_prob))
-        return Result(line, tuple(candidates), tokens)
+            return Result(line, (Candidate("", 0.0, 0.0),), 0, (), () if self.align else None)
+        candidates = []
+        for rank in range(max(len(texts) for _, _, texts in parts)):
+            chosen = [(texts[place], found.hypotheses[place]) for _, found, texts in parts for place in [min(rank, len(texts) - 1)]]
+            pieces = tuple(self.pieces[1][token] for _, h in chosen for token in h.tokens)
+            [(text, best), *more] = chosen
+            if more:
+                log_prob = sum(h.log_prob for _, h in chosen)
+                length = sum(len(h.tokens) + 1 for _, h in chosen)
+                joined = " ".join(text for text, _ in chosen if text)
+                candidates.append(Candidate(joined, log_prob / float(length_penalty(length, self.decode.alpha)), log_prob, pieces))
+            else:
+                candidates.append(Candidate(text, best.score, best.log_prob, pieces))
+        tokens = sum(len(found.hypotheses[0].tokens) + 1 for _, found, _ in parts)
+        source_pieces = tuple(self.pieces[0][token] for part, _, _ in parts for token in part.ids)
+        return Result(line, tuple(candidates), tokens, source_pieces, self._alignment(parts) if self.align else None)
+
+    def _alignment(self, parts: list[tuple[_Part, _Found, list[str]]]) -> tuple[tuple[int, int], ...]:
+        """Pairs over all of a line's parts; a token that looks at a source's end symbol has none."""
+        pairs: list[tuple[int, int]] = []
+        sources = targets = 0
+        for part, found, _ in parts:
+            pairs += [(sources + place, targets + token) for token, place in enumerate(found.alignment) if place < len(part.ids)]
+            sources, targets = sources + len(part.ids), targets + len(found.hypotheses[0].tokens)
+        return tuple(pairs)
 
 
-_END = object()
+def _workers(models: list[Transformer], precision: str, devices: list[str]) -> list[_Worker]:
+    """A worker for each device; those of one device share its models."""
+    ready: dict[str, list[Transformer]] = {}
+    for device in devices:
+        if device not in ready:
+            ready[device] = [prepared(model if str(model.output_weight.device) == device else copied(model, device), precision) for model in models]
+    return [_Worker(ready[device], [Caches() for _ in models]) for device in devices]
 
 
-def _windows(lines: Iterable[str]) -> Generator[list[str], None, None]:
-    """Lines in windows; what `lines` raises is raised here, after the lines that came before it."""
-    waiting: queue.Queue[Any] = queue.Queue(LAST_WINDOW)
-    closed = threading.Event()
+def copied(model: Transformer, device: str) -> Transformer:
+    """A copy on another device; the model stays where it is."""
+    import copy
 
-    def put(item: Any) -> None:
-        while not closed.is_set():
-            with contextlib.suppress(queue.Full):
-                return waiting.put(item, timeout=0.1)
-
-    def read() -> None:
-        try:
-            for line in lines:
-                put(line)
-                if closed.is_set():
-                    return
-            put(_END)
-        except BaseException as error:
-            put(error)
-
-    threading.Thread(target=read, daemon=True, name="nmt-reader").start()
-    size, last = FIRST_WINDOW, None
-    try:
-        while last is None:
-            window, last = _one_window(waiting, size)
-            if window:
-                yield window
-            size = min(2 * size, LAST_WINDOW)
-    finally:
-        closed.set()
-    if isinstance(last, BaseException):
-        raise last
+    return copy.deepcopy(model).to(device)
 
 
-def _one_window(waiting: queue.Queue[Any], size: int) -> tuple[list[str], Any]:
-    """The next lines, and what ended the input (None: nothing has)."""
-    window: list[str] = []
-    characters = 0
-    while len(window) < size and characters < WINDOW_CHARACTERS:
-        try:
-            item = waiting.get(timeout=PATIENCE) if window else waiting.get()
-        except queue.Empty:
-            break
-        if not isinstance(item, str):
-            return window, item
-        window.append(item)
-        characters += len(item)
-    return window, None
+def _slices(lines: Sequence[Line]) -> Generator[list[Line] | None, None, None]:
+    for start in range(0, len(lines), LAST_WINDOW):
+        yield list(lines[start : start + LAST_WINDOW])
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)

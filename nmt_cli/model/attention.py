@@ -159,5 +159,6 @@ class CrossAttention(nn.Module):
 
     def forward(self, x: Tensor, projected: tuple[Tensor, Tensor], mask: Tensor | None, packing: Packing | None = None) -> Tensor:
         """x (B, T, D), `projected` from `project` -> (B, T, D). `packing` is the target's."""
-        query = _heads(self.query(x), [self.query.out_features], self.num_heads, packing)[0]
+        query = self.query(x)
+        query = _heads(query, [query.size(-1)], self.num_heads, packing)[0]
         return self.output(_joined(attend(query, *projected, mask), packing))  # type: ignore[no-any-return]

@@ -25,10 +25,14 @@ ROWS = 64
 
 
 class Packing:
-    """Where the tokens of a batch with these lengths (B,), on the CPU and all above zero, stand. Raises nothing."""
+    """Where the tokens of a batch with these lengths (B,), on the CPU and all above zero, stand. Raises nothing.
 
-    def __init__(self, lengths: Tensor) -> None:
-        self.sentences, self.longest = lengths.numel(), int(lengths.max())
+    With a `multiple` above 1 attention's L is one, and its mask stands even where nothing is padded: what it computes
+    for a sentence then depends on the sentence alone.
+    """
+
+    def __init__(self, lengths: Tensor, multiple: int = 1) -> None:
+        self.sentences, self.longest = lengths.numel(), -(-int(lengths.max()) // multiple) * multiple
         self.tokens = int(lengths.sum())
         self.size = -(-(self.tokens + 1) // ROWS) * ROWS
         within = torch.arange(self.longest) < lengths[:, None]  # (B, L)
@@ -37,7 +41,7 @@ class Packing:
         self.cells = torch.zeros(self.size, dtype=torch.int64)  # (N,): where in (B * L) a row stands
         self.cells[: self.tokens] = within.flatten().nonzero().flatten()
         self.positions = self.cells % self.longest  # (N,) within the sentence
-        self.mask = None if bool(within.all()) else within[:, None, None, :]  # (B, 1, 1, L), True = may be attended to
+        self.mask = None if multiple == 1 and bool(within.all()) else within[:, None, None, :]  # (B, 1, 1, L), True = may be attended to
         self._indices: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     def to(self, device: str) -> Packing:

@@ -90,6 +90,13 @@ class Transformer(nn.Module):
             x = layer(x, src_mask)
         return self.encoder_norm(x)  # type: ignore[no-any-return]
 
+    def encode_rows(self, src: Tensor, source: Packing) -> Tensor:
+        """`encode` without padding: src (N,) ids as the packing says -> memory (N, D)."""
+        x = self._embed_rows(src, self.matrix("source"), self.source_positions, source)
+        for layer in self.encoder:
+            x = layer(x, source.mask, source)
+        return self.encoder_norm(x)  # type: ignore[no-any-return]
+
     def project_memory(self, memory: Tensor) -> list[KeysValues]:
         """memory (B, S, D) -> for each decoder layer its keys (B, H, S, K) and values (B, H, S, W)."""
         return [layer.cross_attention.project(memory) for layer in self.decoder]  # type: ignore[operator, union-attr]
@@ -124,10 +131,7 @@ class Transformer(nn.Module):
 
         Only the first `target.tokens` rows mean something.
         """
-        x = self._embed_rows(src, self.matrix("source"), self.source_positions, source)
-        for layer in self.encoder:
-            x = layer(x, source.mask, source)
-        memory = self.encoder_norm(x)
+        memory = self.encode_rows(src, source)
         x = self._embed_rows(tgt_in, self.matrix("target"), self.target_positions, target)
         for layer in self.decoder:
             projected = layer.cross_attention.project(memory, source)  # type: ignore[operator, union-attr]

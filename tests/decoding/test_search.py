@@ -24,14 +24,15 @@ class Toy:
     """A model whose next logits are drawn from (sentence, history); keeps histories as tuples."""
 
     def __init__(self, sentences: list[int], beam: int, size: int, spread: float = 1.0) -> None:
-        self.sentences, self.size, self.spread, self.steps = sentences, size, spread, 0
+        self.sentences, self.size, self.spread, self.steps, self.asked = sentences, size, spread, 0, 0
         self.histories: list[list[tuple[int, ...]]] = [[()] * beam for _ in sentences]
 
-    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         self.steps += 1
+        self.asked += len(rows)
         self.histories = [[(*h, t) for h, t in zip(row, new, strict=True)] for row, new in zip(self.histories, tokens.tolist(), strict=True)]
-        rows = zip(self.sentences, self.histories, strict=True)
-        return torch.stack([torch.stack([toy_logits(s, h, self.size, self.spread) for h in row]) for s, row in rows])
+        every = [(s, h) for s, row in zip(self.sentences, self.histories, strict=True) for h in row]
+        return torch.stack([toy_logits(*every[row], self.size, self.spread) for row in rows.tolist()])
 
     def reorder(self, parents: torch.Tensor) -> None:
         self.histories = [[row[p] for p in ps] for row, ps in zip(self.histories, parents.tolist(), strict=True)]
@@ -126,6 +127,32 @@ def test_stopping_early_saves_steps() -> None:
     assert steps[0] < 31
 
 
+def test_giving_up_the_hopeless_asks_the_model_less() -> None:
+    asked = []
+    for stop_early in (True, False):
+        toy = Toy(list(range(20)), 4, 9, 4.0)
+        beam_search(toy, torch.full((20,), 12), options(beam=4, stop_early=stop_early))
+        asked.append(toy.asked)
+    assert asked[1] == 20 + 12 * 20 * 4  # one hypothesis in the first step, four from then on
+    assert asked[0] < 0.8 * asked[1]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_prefix_is_kept_and_counts(beam: int) -> None:
+    prefixes = [[], [5], [6, 4, 5], [4, 4]]
+    found = beam_search(Toy([0, 1, 2, 3], beam, 7), torch.tensor([6, 1, 8, 2]), options(beam), prefixes)
+    for sentence, (prefix, [best]) in enumerate(zip(prefixes, found, strict=True)):
+        assert best.tokens[: len(prefix)] == prefix
+        assert best.log_prob == pytest.approx(log_prob(sentence, tuple(best.tokens), 7), abs=1e-4)
+    assert found[0] == search([0], [6], beam=beam)[0]
+
+
+def test_a_prefix_is_the_best_of_what_begins_so() -> None:
+    best = next(tokens for _, tokens in brute_force(3, 4, 7, 0.6) if tokens[:2] == [6, 5])
+    [found] = beam_search(Toy([3], 81, 7), torch.tensor([4]), options(81), [[6, 5]])
+    assert found[0].tokens == best
+
+
 def test_reported_numbers_belong_to_the_tokens() -> None:
     for sentence, found in enumerate(search(list(range(25)), [8] * 25, beam=4, nbest=4)):
         assert len({tuple(h.tokens) for h in found}) == len(found) == 4
@@ -139,8 +166,8 @@ def test_reported_numbers_belong_to_the_tokens() -> None:
 
 def test_an_end_symbol_that_never_wins_is_forced_at_the_limit() -> None:
     class Endless(Toy):
-        def step(self, tokens: torch.Tensor) -> torch.Tensor:
-            logits = super().step(tokens)
+        def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            logits = super().step(tokens, rows)
             logits[..., EOS] = -50.0
             return logits
 
@@ -154,8 +181,8 @@ def test_certain_endings_do_not_starve_the_beam() -> None:
     """When every hypothesis ends at the first step, the open ones must still be W others."""
 
     class Ending(Toy):
-        def step(self, tokens: torch.Tensor) -> torch.Tensor:
-            logits = super().step(tokens)
+        def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            logits = super().step(tokens, rows)
             if self.steps == 1:
                 logits[..., EOS] += 3.0
             return logits
@@ -167,8 +194,8 @@ def test_certain_endings_do_not_starve_the_beam() -> None:
 
 def test_equals_are_ranked_by_hypothesis_and_token() -> None:
     class Flat(Toy):
-        def step(self, tokens: torch.Tensor) -> torch.Tensor:
-            return torch.zeros_like(super().step(tokens))
+        def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            return torch.zeros_like(super().step(tokens, rows))
 
     found = beam_search(Flat([0, 1], 3, 200), torch.tensor([2, 2]), options(3, alpha=9.0, nbest=3, stop_early=False))
     assert [[h.tokens for h in row] for row in found] == [[[4, 4], [4, 5], [4, 6]]] * 2
@@ -178,11 +205,12 @@ def test_equals_are_ranked_by_hypothesis_and_token() -> None:
 def test_top_continuations_is_a_plain_topk(width: int, size: int, count: int) -> None:
     torch.manual_seed(0)
     logits = torch.randn(6, width, size).mul(4).round()  # many equals
-    so_far = -torch.rand(6, width, 1)
-    so_far[:, 1:] = torch.where(torch.rand(6, width - 1, 1) < 0.3, -math.inf, so_far[:, 1:])
-    total = logits.logsumexp(-1, keepdim=True)
-    values, flat = top_continuations(logits, total, so_far, count)
-    plain, order = (so_far + (logits - total)).flatten(1).sort(dim=1, descending=True, stable=True)
+    so_far = -torch.rand(6, width)
+    so_far[:, 1:] = torch.where(torch.rand(6, width - 1) < 0.3, -math.inf, so_far[:, 1:])
+    total = logits.logsumexp(-1)
+    rows = (so_far.flatten() > -math.inf).nonzero().flatten()
+    values, flat = top_continuations(logits.flatten(0, 1)[rows], total.flatten()[rows], so_far, rows, count)
+    plain, order = (so_far[:, :, None] + (logits - total[:, :, None])).flatten(1).sort(dim=1, descending=True, stable=True)
     finite = ~torch.isneginf(plain[:, :count])
     there = min(count, width * size)
     assert torch.equal(values[:, :there], plain[:, :there])
@@ -192,8 +220,8 @@ def test_top_continuations_is_a_plain_topk(width: int, size: int, count: int) ->
 
 def test_a_model_that_says_nan_is_named() -> None:
     class Broken(Toy):
-        def step(self, tokens: torch.Tensor) -> torch.Tensor:
-            return super().step(tokens) * math.nan
+        def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            return super().step(tokens, rows) * math.nan
 
     with pytest.raises(ModelError, match="not a number"):
         beam_search(Broken([0, 1], 2, 7), torch.tensor([3, 3]), options(2))

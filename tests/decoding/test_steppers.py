@@ -1,4 +1,4 @@
-"""The cached stepper against the plain one; and no bit of a sentence's result depends on its neighbours."""
+"""The fast stepper against the plain one; and no bit of a sentence's result depends on its neighbours."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from nmt_cli.decoding.packed import PackedLinear, available, packed
+from nmt_cli.decoding.fast import Caches, FastStepper, filled_up
+from nmt_cli.decoding.precision import available, prepared
 from nmt_cli.decoding.search import Hypothesis, SearchOptions, beam_search
-from nmt_cli.decoding.steppers import CachedStepper, ReferenceStepper, padded_length, source_batch
-from nmt_cli.model.linear import Linear
+from nmt_cli.decoding.steppers import EnsembleStepper, ReferenceStepper
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 
@@ -39,103 +39,96 @@ def sources(count: int, longest: int = 40, seed: int = 1) -> list[list[int]]:
     return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, longest))), EOS] for _ in range(count)]
 
 
-def of_like_length(count: int, seed: int = 1) -> list[list[int]]:
-    """Sources of 13 to 16 ids."""
-    return [[*source[: 12 + i % 4], EOS] for i, source in enumerate(s * 16 for s in sources(count, seed=seed))]
-
-
-Kind = type[ReferenceStepper] | type[CachedStepper]
+Kind = Callable[[Transformer, list[list[int]], int], ReferenceStepper | FastStepper]
 
 
 @torch.inference_mode()
 def translate(kind: Kind, model: Transformer, batch: list[list[int]], beam: int = 4, nbest: int = 1) -> list[list[Hypothesis]]:
-    src, mask = source_batch(batch, PAD)
     options = SearchOptions(beam=beam, alpha=0.6, nbest=nbest, bos=BOS, eos=EOS, never=(PAD, UNK, BOS))
     limits = torch.tensor([len(source) + 4 for source in batch])
-    return beam_search(kind(model, src, mask, beam), limits, options)
+    return beam_search(kind(model, batch, beam), limits, options)
 
 
 @pytest.mark.parametrize("features", FEATURES)
-@pytest.mark.parametrize("beam", [1, 3, 4])
+@pytest.mark.parametrize("beam", [1, 3, 4, 20])
 @torch.inference_mode()
-def test_cached_is_reference_step_by_step(features: dict[str, object], beam: int) -> None:
-    """Random tokens, parents and departures: log-probabilities equal to 1e-5."""
+def test_fast_is_reference_step_by_step(features: dict[str, object], beam: int) -> None:
+    """Random tokens, parents, closed hypotheses and departures, beyond the caches' first room: log-probabilities equal to 1e-5."""
     model, generator = make(**features), torch.Generator().manual_seed(5)
-    src, mask = source_batch(of_like_length(7), PAD)
-    steppers = ReferenceStepper(model, src, mask, beam), CachedStepper(model, src, mask, beam)
+    batch = sources(7)
+    steppers = ReferenceStepper(model, batch, beam), FastStepper(model, batch, beam)
     count = 7
-    for step in range(45):  # beyond the caches' first capacity
+    opened = torch.ones(count, beam, dtype=torch.bool)
+    for step in range(45):
         tokens = torch.randint(4, VOCABULARY, (count, beam), generator=generator)
-        plain, cached = (s.step(tokens).log_softmax(-1) for s in steppers)
-        assert cached.shape == (count, beam, VOCABULARY)
-        torch.testing.assert_close(cached, plain, atol=1e-5, rtol=1e-5)
-        parents = torch.randint(beam, (count, beam), generator=generator)
-        stay = torch.randperm(count, generator=generator)[: max(1, count - (step % 10 == 9))]
-        count = len(stay)
+        rows = opened.flatten().nonzero().flatten()
+        plain, fast = (s.step(tokens, rows).log_softmax(-1) for s in steppers)
+        assert fast.shape == (len(rows), VOCABULARY)
+        torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
+        # a hypothesis goes on from an open one
+        weights = opened.double() + 1e-9
+        parents = torch.multinomial(weights, beam, replacement=True, generator=generator)
+        parents = torch.where(opened.gather(1, parents), parents, opened.byte().argmax(1, keepdim=True))
+        opened = torch.rand(count, beam, generator=generator) < 0.8
+        opened[:, 0] = True
         for stepper in steppers:
             stepper.reorder(parents)
-            if step % 10 == 9:
+        if step % 10 == 9:
+            stay = torch.arange(count)[torch.arange(count) != step // 10]
+            count, opened = len(stay), opened[stay]
+            for stepper in steppers:
                 stepper.keep(stay)
 
 
 @pytest.mark.parametrize("features", FEATURES)
-def test_cached_search_is_reference_search(features: dict[str, object]) -> None:
-    model, batch = make(**features), of_like_length(9)
-    plain, cached = (translate(kind, model, batch, nbest=4) for kind in (ReferenceStepper, CachedStepper))
-    assert [[h.tokens for h in row] for row in cached] == [[h.tokens for h in row] for row in plain]
-    for left, right in zip(cached, plain, strict=True):
+@pytest.mark.parametrize("precision", [None, "fp32"])
+def test_fast_search_is_reference_search(features: dict[str, object], precision: str | None) -> None:
+    model, batch = make(**features), sources(9)
+    plain = translate(ReferenceStepper, model, batch, nbest=4)
+    fast = translate(FastStepper, prepared(model, precision) if precision else model, batch, nbest=4)
+    assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
+    for left, right in zip(fast, plain, strict=True):
         assert [h.log_prob for h in left] == pytest.approx([h.log_prob for h in right], abs=1e-3)
 
 
-def unchanged(model: Transformer) -> Transformer:
-    return model
-
-
-@pytest.mark.parametrize("prepare", [unchanged, packed])
+@pytest.mark.parametrize("precision", [None, "fp32", "int8"])
 @pytest.mark.parametrize("beam", [1, 4, 5])
 @pytest.mark.parametrize("features", [{}, {"d_k": 8, "d_v": 24}])
-def test_a_sentence_does_not_depend_on_its_neighbours(prepare: Callable[[Transformer], Transformer], beam: int, features: dict[str, object]) -> None:
-    """Alone, in threes, all together, in another order: equal tokens, and equal scores to the last bit."""
-    model, batch = prepare(make(**features)), of_like_length(20)
-    together = translate(CachedStepper, model, batch, beam)
+def test_a_sentence_does_not_depend_on_its_neighbours(precision: str | None, beam: int, features: dict[str, object]) -> None:
+    """Alone, in threes, all together, in another order, of all lengths: equal tokens, and equal scores to the last bit."""
+    if precision and not available(precision):
+        pytest.skip(f"torch has no {precision} operators here")
+    model, batch = make(**features), sources(20)
+    model = prepared(model, precision) if precision else model
+    together = translate(FastStepper, model, batch, beam)
     for size in (1, 3):
-        parts = [translate(CachedStepper, model, batch[i : i + size], beam) for i in range(0, len(batch), size)]
+        parts = [translate(FastStepper, model, batch[i : i + size], beam) for i in range(0, len(batch), size)]
         assert [row for part in parts for row in part] == together
     order = random.Random(3).sample(range(20), 20)
-    shuffled = translate(CachedStepper, model, [batch[i] for i in order], beam)
+    shuffled = translate(FastStepper, model, [batch[i] for i in order], beam)
     assert [shuffled[order.index(i)] for i in range(20)] == together
 
 
+def test_caches_serve_one_batch_after_another() -> None:
+    model, caches = make(), Caches()
+    for count in (9, 3, 12):
+        again = translate(lambda *given: FastStepper(*given, caches), model, sources(count, seed=count))
+        assert again == translate(FastStepper, model, sources(count, seed=count))
+
+
+def test_rows_come_in_few_numbers() -> None:
+    sizes = {filled_up(count, 4) for count in range(1, 1025)}
+    assert len(sizes) < 70
+    assert all(count <= filled_up(count, 4) <= max(4, count * 9 / 8) for count in range(1, 1025))
+
+
 @torch.inference_mode()
-def test_padding_is_not_seen() -> None:
-    model = make()
-    short, full = of_like_length(4)[0], of_like_length(4)[3]
-    assert (len(short), len(full)) == (13, 16)
-    assert padded_length(13) == padded_length(16) == 16
-    src, mask = source_batch([short, full], PAD)
-    steppers = [CachedStepper(model, ids, mask, 2) for ids in (src, src.where(mask[:, 0, 0], 77))]
-    tokens = torch.full((2, 2), BOS)
-    first, second = (stepper.step(tokens) for stepper in steppers)
-    assert torch.equal(first, second)
-
-
-def test_packed_products_are_the_same_but_for_rounding() -> None:
-    if not available():
-        pytest.skip("torch has no such operator here")
-    linear = torch.nn.Linear(48, 40)
-    x = torch.randn(3, 5, 48)
-    torch.testing.assert_close(PackedLinear(linear.weight, linear.bias)(x), linear(x), atol=1e-5, rtol=1e-5)
-
-
-def test_packing_leaves_the_model_alone() -> None:
-    model = make().train()
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    fast = packed(model)
-    if not available():
-        assert fast is model
-        return
-    assert (model.training, fast.training) == (True, False)
-    assert model.encoder[0].feed_forward.inner.__class__ is Linear
-    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
-    batch = of_like_length(5)
-    assert [r[0].tokens for r in translate(CachedStepper, model.eval(), batch)] == [r[0].tokens for r in translate(CachedStepper, fast, batch)]
+def test_an_ensemble_averages_probabilities() -> None:
+    models, batch = [make(seed) for seed in (1, 2, 3)], sources(4)
+    tokens, rows = torch.full((4, 2), BOS), torch.arange(8)
+    alone = [FastStepper(model, batch, 2).step(tokens, rows).softmax(-1) for model in models]
+    together = EnsembleStepper([FastStepper(model, batch, 2) for model in models]).step(tokens, rows)
+    torch.testing.assert_close(together.exp(), torch.stack(alone).mean(0))
+    plain = translate(lambda model, *rest: EnsembleStepper([ReferenceStepper(m, *rest) for m in models]), models[0], batch)  # type: ignore[arg-type, return-value]
+    fast = translate(lambda model, *rest: EnsembleStepper([FastStepper(m, *rest) for m in models]), models[0], batch)  # type: ignore[arg-type, return-value]
+    assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]

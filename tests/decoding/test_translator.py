@@ -12,6 +12,7 @@ import torch
 
 from nmt_cli.data.tokenizer import EOS, Tokenizer, learn_bpe
 from nmt_cli.decoding import translator as module
+from nmt_cli.decoding import windows as reading
 from nmt_cli.decoding.split import parts_of
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.model.transformer import Transformer
@@ -67,8 +68,8 @@ def test_neighbours_change_nothing() -> None:
 
 
 def test_windows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_WINDOW", 3)
-    monkeypatch.setattr(module, "LAST_WINDOW", 11)
+    monkeypatch.setattr(reading, "FIRST_WINDOW", 3)
+    monkeypatch.setattr(reading, "LAST_WINDOW", 11)
     sizes = [len(window) for window in translator().windows(iter(lines()))]
     assert max(sizes) <= 11
     assert len(sizes) > 9
@@ -190,7 +191,7 @@ def test_bf16_runs_and_leaves_the_model_in_fp32() -> None:
 
 def test_the_end_symbol_closes_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
-    plain = module.source_batch
-    monkeypatch.setattr(module, "source_batch", lambda sources, *rest: (seen.extend(sources), plain(sources, *rest))[1])
+    plain = module.FastStepper
+    monkeypatch.setattr(module, "FastStepper", lambda model, sources, *rest: (seen.extend(sources), plain(model, sources, *rest))[1])
     list(translator().translate(["the cat"]))
     assert seen == [[*tokenizer().encode(["the cat"])[0], EOS]]
