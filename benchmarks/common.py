@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from nmt_cli import __version__
+from nmt_cli.data.lines import read_parallel
 from nmt_cli.data.prepare import prepare
 from nmt_cli.hardware import cores, has_fast_bf16
 from nmt_cli.recipe import Recipe, load_recipe
@@ -51,6 +52,13 @@ def shards(data_dir: Path | None, settings: Sequence[str]) -> tuple[Recipe, Path
     folder = Path(tempfile.mkdtemp(prefix="nmt-bench-")) / "shards"
     prepare(recipe, data_dir, folder)
     return recipe, folder
+
+
+def test_set(data_dir: Path, recipe: Recipe, count: int) -> tuple[list[str], list[str]]:
+    """The first sentences of Multi30k's test set of 2016 in the recipe's languages, and their references."""
+    files = [data_dir / f"test_2016_flickr.{language}.gz" for language in (recipe.data.source_language, recipe.data.target_language)]
+    pairs = list(read_parallel(files[:1], files[1:]))[:count]
+    return [source for source, _ in pairs], [target for _, target in pairs]
 
 
 def alternate(sides: Mapping[str, Callable[[int], int]], rounds: int, warmup: int) -> dict[str, float]:

@@ -1,62 +1,152 @@
-"""Target tokens a second of beam-4 decoding, base model with random weights, over real sentences.
+"""Target tokens a second of beam search over real sentences, beside CTranslate2 and Hugging Face on the same weights.
 
-    python benchmarks/decode.py --data-dir MULTI30K [--model DIR]
+    python benchmarks/decode.py --data-dir MULTI30K --model DIR     ours and the peers', alternated, and what one line takes
+    python benchmarks/decode.py [--data-dir MULTI30K]               ours alone, base with random weights
 
-With --model a trained model folder is timed instead. Random weights never choose to end, so every sentence runs to a
-limit: its own length plus 5 tokens here, near to what a trained model writes; the work of a step is the same.
-Sides: the cached search in fp32 and bf16, batches of up to 4,096 source tokens, and line by line.
+With --model the weights are exported by our own `nmt export` and every side translates Multi30k's test set of 2016 as a
+whole job, text in and text out, in a process of its own (decode_sides.py); peers run at their best settings
+(decode_peers.py). The tokens of a side are those of its own translations in our tokenizer, end symbols counted. Peers
+that are not installed are left out. Hugging Face is given the first sentences only, as it is slow.
+
+Random weights never choose to end, so every sentence runs to a limit: its own length plus 5 tokens here, near to what a
+trained model writes; the work of a step is the same.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
-from common import alternate, settings, setup, shards, table
+from common import alternate, medians, settings, setup, shards, table, test_set
+from decode_latency import latencies
+from decode_peers import WARMUP, Count, ctranslate2_jobs, described, huggingface_jobs, ours
+from decode_sides import Answer, Job, Process
 
 from nmt_cli.data.shards import valid_text
 from nmt_cli.data.tokenizer import Vocabulary
+from nmt_cli.decoding.precision import available
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.model.folder import find_model, load_model
+from nmt_cli.evaluation.metrics import compute
+from nmt_cli.model.contents import find_model, read_config
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import Recipe
+
+PEERS = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+"""Names and packages."""
+LATENCY_LINES = 40
+
+
+class Sides:
+    """Processes that take turns; keeps what each answered last."""
+
+    def __init__(self, lines: list[str], count: Count) -> None:
+        self.lines, self.count, self.answers = lines, count, dict[str, Answer]()
+
+    def given(self, job: Job) -> list[str]:
+        return self.lines[: job.sentences or None]
+
+    def run(self, side: Process) -> float:
+        """Target tokens a second of one run."""
+        answer = self.answers[side.job.name] = side([self.given(side.job)])
+        return self.count(answer.texts) / answer.seconds[0]
+
+    def rates(self, jobs: Sequence[Job], rounds: int) -> dict[str, float]:
+        """The median target tokens a second of each."""
+        with ExitStack() as stack:
+            sides = [stack.enter_context(Process(job)) for job in jobs]
+            for side in sides:
+                side([self.lines[:WARMUP]])
+            return medians({side.job.name: partial(self.run, side) for side in sides}, rounds)
+
+
+def beside(model: Path, data_dir: Path, peers: Sequence[str], sentences: int, swept: int, rounds: int) -> None:
+    """Ours and the peers'."""
+    recipe, vocabulary = Recipe.from_dict(read_config(model)["recipe"], str(model)), Vocabulary.load(model)
+    source, reference = test_set(data_dir, recipe, sentences)
+    threads = torch.get_num_threads()
+
+    def count(texts: Sequence[str]) -> int:
+        return sum(len(ids) + 1 for ids in vocabulary.target.encode(texts))
+
+    print(f"{_shape(recipe, vocabulary)}, {len(source)} sentences; median of {rounds}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="nmt-bench-") as work:
+        mine = ours(model, threads)
+        engine = ctranslate2_jobs(model, Path(work), threads, source[:swept], count) if "ctranslate2" in peers else []
+        jobs = [*mine, *engine, *(huggingface_jobs(model, Path(work), threads) if "huggingface" in peers else [])]
+        sides = Sides(source, count)
+        rates = sides.rates(jobs, rounds)
+        fastest = max((rates[job.name] for job in engine), default=0.0)
+        exact = sides.answers["nmt, fp32"].texts
+        print(f"\n  {'':<24} {'target tok/s':>12} {'sentences/s':>12} {'÷ CTranslate2':>14} {'BLEU':>7} {'as our fp32':>12} {'peak MiB':>9} {'sentences':>10}   settings")
+        for job in jobs:
+            answer, rate = sides.answers[job.name], rates[job.name]
+            number, tokens = len(answer.texts), count(answer.texts)
+            same = sum(a.strip() == b.strip() for a, b in zip(answer.texts, exact, strict=False)) / number
+            bleu = compute("bleu", answer.texts, [reference[:number]])
+            beside_it = f"{rate / fastest:.2f} ×" if fastest else "–"
+            print(f"  {job.name:<24} {rate:>12,.0f} {rate * number / tokens:>12,.1f} {beside_it:>14} {bleu.value:>7.2f} {same:>12.1%} {answer.peak / 2**20:>9,.0f} {number:>10}   {described(job)}")
+        print(f"  BLEU: {bleu.signature}")
+        latencies(mine, engine, threads, source[:LATENCY_LINES], rounds)
+
+
+def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:
+    """Ours alone, in this process."""
+    recipe, folder = shards(data_dir, settings(data_dir, small=False))
+    lines, vocabulary = valid_text(folder)[0][:sentences], Vocabulary.load(folder)
+    torch.manual_seed(1)
+    model = Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size).eval()
+    decode, workers = recipe.decode.model_copy(update={"max_extra": 5}), ["cpu"] * torch.get_num_threads()
+
+    def side(precision: str, given: Sequence[list[str]]) -> Callable[[int], int]:
+        translator = Translator(model, vocabulary.source, vocabulary.target, decode, precision=precision, devices=workers)
+        return lambda _: sum(result.tokens for some in given for result in translator.translate(some))
+
+    precisions = [precision for precision in ("int8", "bf16", "fp32") if precision == "fp32" or available(precision)]
+    sides = {precision: side(precision, [lines]) for precision in precisions}
+    sides["fp32, one line at a time"] = side("fp32", [[line] for line in lines[:16]])
+    print(f"{_shape(recipe, vocabulary)}, random weights, {len(lines)} sentences; median of {rounds}", flush=True)
+    table(alternate(sides, rounds, 1), "target tok/s")
+
+
+def _shape(recipe: Recipe, vocabulary: Vocabulary) -> str:
+    shape = recipe.model
+    return f"beam {recipe.decode.beam}: {shape.encoder_layers} + {shape.decoder_layers} layers, d_model {shape.d_model}, {vocabulary.target_size:,} pieces"
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} not installed"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, help="folder of Multi30k's raw text")
-    parser.add_argument("--model", type=Path, help="a trained model instead of random weights")
-    parser.add_argument("--sentences", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", type=Path, help="a trained model instead of random weights; needs --data-dir")
+    parser.add_argument("--peers", default=",".join(PEERS), help="beside --model: %(default)s, one of them, or nothing")
+    parser.add_argument("--sentences", type=int, default=0, help="default: 1,000 of a trained model, 128 of random weights")
+    parser.add_argument("--sweep", type=int, default=200, help="sentences on which CTranslate2's settings are chosen")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     options = parser.parse_args()
+    peers = [name for name in options.peers.split(",") if name]
+    if unknown := [name for name in peers if name not in PEERS]:
+        parser.error(f"--peers {','.join(unknown)!r}: expected {' or '.join(PEERS)}")
+    if options.model and not options.data_dir:
+        parser.error("--model needs --data-dir")
     setup(options.threads)
-    recipe, folder = shards(options.data_dir, settings(options.data_dir, small=False))
-    source, _ = valid_text(folder)
     if options.model:
-        loaded = load_model(find_model(options.model))
-        model, recipe, vocabulary = loaded.model, loaded.recipe, Vocabulary.load(loaded.folder)
-        decode = recipe.decode
+        print(" · ".join(_version(package) for package in ("sentencepiece", *(PEERS[name] for name in peers))))
+        beside(find_model(options.model).resolve(), options.data_dir, peers, options.sentences or 1000, options.sweep, options.rounds)
     else:
-        vocabulary = Vocabulary.load(folder)
-        torch.manual_seed(1)
-        model = Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size).eval()
-        decode = recipe.decode.model_copy(update={"max_extra": 5})
-    lines = source[: options.sentences]
-
-    def side(precision: str, batch_tokens: int, some: list[str]) -> Callable[[int], int]:
-        translator = Translator(model, vocabulary.source, vocabulary.target, decode.model_copy(update={"batch_tokens": batch_tokens}), precision=precision)
-        return lambda _: sum(result.tokens for result in translator.translate(some))
-
-    sides = {
-        "bf16, batches of 4,096 tokens": side("bf16", 4096, lines),
-        "fp32, batches of 4,096 tokens": side("fp32", 4096, lines),
-        "fp32, one line at a time": side("fp32", 1, lines[:16]),
-    }
-    shape = recipe.model
-    print(f"beam {decode.beam}: {shape.encoder_layers} + {shape.decoder_layers} layers, d_model {shape.d_model}, {vocabulary.target_size:,} pieces, {len(lines)} sentences; median of {options.rounds}")
-    table(alternate(sides, options.rounds, 1), "target tok/s")
+        random_weights(options.data_dir, options.sentences or 128, options.rounds)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import typer
 from .. import __version__, console
 from ..errors import NmtError
 from .average import average
+from .export import export
 from .info import info
 from .preprocess import preprocess
 from .score import score
@@ -29,7 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (preprocess, train, average, translate, score, info):
+for command in (preprocess, train, average, translate, score, export, info):
     app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
 
 

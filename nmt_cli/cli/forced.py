@@ -69,7 +69,8 @@ def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str) -
     """The model at `path`, ready to score."""
     from ..console import say
     from ..hardware import Hardware
-    from ..model.folder import find_model, load_model
+    from ..model.contents import find_model
+    from ..model.folder import load_model
 
     folder = find_model(path)
     if folder != path:

@@ -49,7 +49,7 @@ def _of_folder(folder: Path) -> tuple[Recipe, tuple[int, int], dict[str, Any]]:
     """Recipe, vocabulary sizes and what is known of a run or model folder."""
     import json
 
-    from ..model.folder import METRICS, check_files, find_model, read_config
+    from ..model.contents import METRICS, check_files, find_model, read_config
     from ..recipe import Recipe
     from ..training.run import RunFolder
 

@@ -1,159 +1,179 @@
 """`nmt translate`: text in, text out, line by line.
 
-Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as they become ready.
+Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as they become ready. How models
+are loaded is in `loading`, what is printed for a line in `forms`.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
-    from ..decoding.translator import Result, Translator
-    from ..recipe import Recipe
+    from ..decoding.translator import Line, Result, Translator
 
 DEFAULT_MODEL = Path("runs/latest")
+PRECISIONS = ("auto", "fp32", "bf16", "int8")
 
 
 def translate(
-    model: Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", envvar="NMT_MODEL", help="Model folder, or run folder (its averaged model, else the best, else the last).  [default: runs/latest]", show_default=False)] = None,
+    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", help="Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for an ensemble of models that share their vocabulary; options come from the first one's recipe.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
     input_file: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Read from FILE (plain, .gz, .xz, .bz2) instead of stdin.", show_default=False)] = None,
     output_file: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, which appears when all is done, instead of stdout.", show_default=False)] = None,
     beam: Annotated[int | None, typer.Option(metavar="W", help="Hypotheses kept; 1 is greedy search.  [default: the recipe's, 4]", show_default=False)] = None,
     alpha: Annotated[float | None, typer.Option(metavar="A", help="Length penalty; 0 is none.  [default: the recipe's, 0.6]", show_default=False)] = None,
-    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: the line's own tokens plus N.  [default: the recipe's, 50]", show_default=False)] = None,
-    batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens translated together; changes the speed only.  [default: the recipe's, 4096]", show_default=False)] = None,
-    nbest: Annotated[int, typer.Option(metavar="N", min=1, help="Print the N best of each line: INDEX ||| TRANSLATION ||| SCORE.")] = 1,
+    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: the line's own tokens, those of its prefix, plus N.  [default: the recipe's, 50]", show_default=False)] = None,
+    batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens translated together by one worker; changes speed and memory only.  [default: the recipe's, 4096]", show_default=False)] = None,
+    prefix_column: Annotated[bool, typer.Option("--prefix-column", help="Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. Without a tab, or with nothing behind it, it is free.")] = False,
+    prefix_file: Annotated[Path | None, typer.Option("--prefix-file", metavar="FILE", help="What each translation begins with, line by line parallel to the input; an empty line: free.", show_default=False)] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw outputs at random, each token by its probability, instead of searching for the best.")] = False,
+    top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", min=0, help="With --sample: only from the K most probable tokens; 0: from all.  [default: 0]", show_default=False)] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="With --sample: only from the fewest tokens that make up the probability P.  [default: 1]", show_default=False)] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", metavar="T", help="With --sample: below 1 the probable becomes more probable, above 1 less.  [default: 1]", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="With --sample: another number, other samples.  [default: 1]", show_default=False)] = None,
+    nbest: Annotated[int, typer.Option(metavar="N", min=1, help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Print SCORE, a tab, the translation.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line: source, translation, score, log_prob, nbest.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line: source, translation, score, log_prob, tokens, nbest.")] = False,
+    alignment: Annotated[bool, typer.Option("--alignment", help="With --json: source_tokens, and alignment, the source token that each token of the translation looks at most.")] = False,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="decode.KEY=VALUE", help="Override a key of the recipe's [decode]; repeatable.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    precision: Annotated[str, typer.Option(metavar="P", help="fp32 or bf16; auto: fp32 on a CPU, elsewhere what the hardware does fast.")] = "auto",
+    devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, help="Workers: cores of the CPU, or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
+    precision: Annotated[str, typer.Option(metavar="P", help="fp32, bf16 or int8; auto: what the hardware does fastest. fp32 is the exact one, the others differ from it by rounding.")] = "auto",
 ) -> None:
     """Translate lines of text: N lines in, N lines out, in order, as they become ready.
 
     A line ends at \\n only. Empty lines stay empty; a line that is too long for the model is translated in parts. The
-    translation of a line depends on the line, the model and the options alone.
+    translation of a line depends on the line, the model and the options alone. Output is flushed whenever all that was
+    read is answered.
 
     Beam search ranks outputs Y by  score = log P(Y) / lp(Y),  lp(Y) = ((5 + |Y|) / 6) ^ alpha,  where |Y| counts the
     output's tokens and its end symbol. Scores are at most 0; nearer to 0 is better. A blank line scores 0.
 
-    --nbest N prints up to N lines for each input line, best first; INDEX counts input lines from 0. With --json it is
-    one object a line still, and nbest a list of objects: translation, score, log_prob.
+    --nbest N prints up to N lines for each input line, best first; INDEX counts input lines from 0. With --sample they
+    are N samples drawn independently, so that two may be equal; the same line and seed give the same samples.
+
+    --json prints one object a line, whatever N is: source, translation, score, log_prob (natural), tokens (the
+    translation's subwords), and nbest, a list of objects: translation, score, log_prob, tokens. With --alignment also
+    source_tokens and alignment, a list of pairs [I, J]: token J of the translation looks at source token I, both
+    counted from 0; a token that looks at the source's end symbol has no pair. Of an ensemble it is the first model's.
     """
+    from ..hardware import keep_freed_memory
+
+    changes = _changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "batch_tokens": batch_tokens})
+    _check_usage(precision, alignment and not as_json, prefix_column and prefix_file is not None)
+    settings = _sampling_settings(sample, {"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed}, changes)
+
+    from ..decoding.sampling import Sampling
+    from . import forms
+    from .loading import load_translator
+
+    keep_freed_memory()
+    sampling = Sampling(**settings) if sample else None
+    if sampling:
+        changes.append(f"decode.beam={nbest}")
+    translator = load_translator(
+        _models(model), changes, nbest=nbest, device=device, devices=devices, precision=precision, sampling=sampling, align=alignment
+    )
+    replaced: Counter[str] = Counter()
+    lines = _lines(input_file, prefix_column, prefix_file, replaced)
+    form = forms.json_object if as_json else forms.moses if nbest > 1 else forms.scored if scores else forms.plain
+    with _writing(output_file) as sink:
+        _run(translator, lines, sink, form, replaced)
+
+
+def _models(given: list[Path] | None) -> list[Path]:
+    import os
+
+    return given or [Path(os.environ.get("NMT_MODEL") or DEFAULT_MODEL)]
+
+
+def _changes(overrides: list[str], given: dict[str, Any]) -> list[str]:
+    """What changes in the recipe's [decode], as --set has it."""
     from ..errors import UsageError
 
-    given = {"beam": beam, "alpha": alpha, "max_extra": max_extra, "batch_tokens": batch_tokens}
-    changes = [*(overrides or []), *(f"decode.{key}={value}" for key, value in given.items() if value is not None)]
-    wrong = [change for change in changes if not change.strip().startswith("decode.")]
+    wrong = [change for change in overrides if not change.strip().startswith("decode.")]
     if wrong:
         raise UsageError(f"--set {wrong[0]!r}: a trained model's recipe is what it is; only decode.KEY=VALUE can be changed here.")
-    if precision not in ("auto", "fp32", "bf16"):
-        raise UsageError(f"--precision {precision!r}: expected auto, fp32 or bf16.")
-    translator = _translator(model or DEFAULT_MODEL, changes, nbest, device, precision)
-    form = _json if as_json else _moses if nbest > 1 else _scored if scores else _plain
-    with _writing(output_file) as sink:
-        _run(translator, _reading(input_file), sink, form)
+    return [*overrides, *(f"decode.{key}={value}" for key, value in given.items() if value is not None)]
 
 
-def _translator(path: Path, changes: list[str], nbest: int, device: str, precision: str) -> Translator:
-    """The model at `path`, ready to translate."""
-    from ..console import say
-    from ..errors import RecipeError, UsageError
-    from ..hardware import Hardware
-    from ..model.folder import find_model, load_model, read_config
+def _check_usage(precision: str, alignment_alone: bool, both_prefixes: bool) -> None:
+    from ..errors import UsageError
 
-    folder = find_model(path)
-    if folder != path:
-        say(f"model: {folder}")
-    try:
-        recipe = _overridden(read_config(folder)["recipe"], changes)
-    except RecipeError as error:
-        raise UsageError(str(error)) from None
-    if nbest > recipe.decode.beam:
-        raise UsageError(f"--nbest {nbest} exceeds the beam of {recipe.decode.beam}: give --beam {nbest} or more.")
-    hardware = Hardware.find(device, precision)
-    if hardware.device == "cpu" and precision == "auto":
-        precision = "fp32"
-    elif precision == "auto":
-        precision = hardware.precision
-
-    from ..data.tokenizer import Vocabulary
-    from ..decoding.translator import Translator
-
-    loaded, vocabulary = load_model(folder), Vocabulary.load(folder)
-    return Translator(
-        loaded.model.to(hardware.device), vocabulary.source, vocabulary.target, recipe.decode,
-        longest=recipe.data.max_length, nbest=nbest, precision=precision,
-    )  # fmt: skip
+    if precision not in PRECISIONS:
+        raise UsageError(f"--precision {precision!r}: expected {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}.")
+    if alignment_alone:
+        raise UsageError("--alignment needs --json, the one form that has a place for it.")
+    if both_prefixes:
+        raise UsageError("--prefix-column and --prefix-file were both given: prefixes stand in the input or in a file of their own.")
 
 
-def _overridden(values: dict[str, object], changes: list[str]) -> Recipe:
-    from ..recipe import Recipe, lay_over
+def _sampling_settings(sample: bool, given: dict[str, Any], changes: list[str]) -> dict[str, Any]:
+    """Those of `Sampling` that were given, checked."""
+    import math
 
-    for change in changes:
-        lay_over(values, change)
-    return Recipe.from_dict(values, "the model's recipe")
+    from ..errors import UsageError
+
+    settings = {name: value for name, value in given.items() if value is not None}
+    if settings and not sample:
+        raise UsageError(f"{', '.join('--' + name.replace('_', '-') for name in settings)}: only with --sample.")
+    if sample and any(change.partition("=")[0].strip() == "decode.beam" for change in changes):
+        raise UsageError("--beam (decode.beam) was given with --sample, which keeps no beam: give --nbest N for N samples a line.")
+    if not 0 < settings.get("top_p", 1.0) <= 1:
+        raise UsageError(f"--top-p {settings['top_p']}: expected a probability above 0, at most 1.")
+    if not 0 < settings.get("temperature", 1.0) < math.inf:
+        raise UsageError(f"--temperature {settings['temperature']}: expected a number above 0. For the most probable tokens alone: --top-k 1.")
+    return settings
 
 
-def _run(translator: Translator, source: BinaryIO, sink: BinaryIO, form: Callable[[int, Result], str]) -> None:
-    """Translate all of `source`; write each window as soon as it is done."""
+def _lines(input_file: Path | None, prefix_column: bool, prefix_file: Path | None, replaced: Counter[str]) -> Iterator[Line]:
+    """What there is to translate. Raises DataError, after the lines that have prefixes, where there are more lines than prefixes, or fewer."""
+    from ..data.lines import decode_line, iter_lines, open_binary, read_pairs
+
+    name = str(input_file) if input_file else "standard input"
+    with _reading(input_file) as stream:
+        if prefix_file:
+            with open_binary(prefix_file) as prefixes:
+                yield from read_pairs(name, stream, str(prefix_file), prefixes, replaced)
+            return
+        for raw in iter_lines(stream):
+            text, damaged = decode_line(raw)
+            replaced[name] += damaged
+            source, _, prefix = text.partition("\t")
+            yield (source, prefix) if prefix_column else text
+
+
+def _run(translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Callable[[int, Result], str], replaced: Counter[str]) -> None:
+    """Translate all lines; write each window as soon as it is done. `replaced` counts, for each file, lines that held invalid UTF-8."""
     import time
 
     from .. import console
-    from ..data.lines import decode_line, iter_lines
-
-    damaged = 0
-
-    def lines() -> Iterator[str]:
-        nonlocal damaged
-        for raw in iter_lines(source):
-            text, replaced = decode_line(raw)
-            damaged += replaced
-            yield text
 
     start, count, tokens = time.perf_counter(), 0, 0
-    with console.progress(None, "translating", " lines") as bar:
-        for window in translator.windows(lines()):
+    with console.progress(None, "translating", " lines") as bar, closing(translator.windows(lines)) as windows:
+        for window in windows:
             for result in window:
                 sink.write((form(count, result) + "\n").encode("utf-8"))
                 count, tokens = count + 1, tokens + result.tokens
             sink.flush()
             bar.update(len(window))
-    if damaged:
-        console.warn(f"{damaged:,} of {count:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+    for name, damaged in replaced.items():
+        if damaged:
+            console.warn(f"{name!r}: {damaged:,} of {count:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
     if console.on_terminal():
         seconds = time.perf_counter() - start
         console.say(f"{count:,} lines, {tokens:,} tokens in {seconds:.1f} s: {tokens / seconds:,.0f} tokens/s")
 
 
-def _plain(index: int, result: Result) -> str:
-    return result.translation
-
-
-def _scored(index: int, result: Result) -> str:
-    return f"{result.best.score:.6f}\t{result.translation}"
-
-
-def _moses(index: int, result: Result) -> str:
-    return "\n".join(f"{index} ||| {candidate.text} ||| {candidate.score:.6f}" for candidate in result.candidates)
-
-
-def _json(index: int, result: Result) -> str:
-    import json
-
-    nbest = [{"translation": c.text, "score": c.score, "log_prob": c.log_prob} for c in result.candidates]
-    return json.dumps({"source": result.source, **nbest[0], "nbest": nbest}, ensure_ascii=False)
-
-
 def _reading(path: Path | None) -> BinaryIO:
-    """The input; never closed, as a thread may be waiting in it. Of stdin a duplicate: Python would trip over its own, still being read, when it leaves."""
+    """The input; nobody but the thread that reads closes it. Of stdin a duplicate: Python would trip over its own, still being read, when it leaves."""
     import os
     import sys
 

@@ -7,18 +7,25 @@
     step: (N, D) rows through every linear map and norm ─┬─ attention over (B * H, W, K) ─┬─ (N, D) ──▶ logits (N, V)
                                                          └── caches (B * H, C, K) ────────┘
 
+Sentences that enter together are a cohort: at the same step, in the same caches. A step takes the rows of all cohorts
+through the linear maps at once, and through attention one cohort after the other; so new sentences join while the last
+hypotheses of earlier ones, which are few, come to their end.
+
 * The hypotheses of a sentence stand side by side where attention expects query positions: they share the sentence's
   memory, which exists once, and attention is two batched matrix products and a softmax.
 * They share their past, too. Keys and values stay where they were written, and a hypothesis sees those of its own
   ancestors through a mask (B, W, C). When search reorders its hypotheses only this mask moves; what nobody descends
   from any more is written over. A cache holds little more than one hypothesis: beams differ in their last tokens.
 * What costs most, the linear maps, sees open hypotheses only; attention alone has a place for closed ones too.
+* Where the model computes in bf16 or int8, keys and values are kept in bf16: attention waits for memory, and these are
+  half as many bytes. The softmax is in fp32 always.
 
 Invariance. What a sentence gets must not depend, in fp32 and int8 on a CPU, on those it is computed with: not in a
 single bit. Rows of a linear map do not, from `fewest_rows` on (see `precision`). In attention, S and C are those that
-the batch needs, and what a sentence does not have is masked: exact zeros among its sums. A sum of many numbers in
-vector registers goes by places modulo 16, so S and C are multiples of `LANES`: zeros at the end change nothing. Where
-in its cache a sentence writes follows from its own hypotheses. On another processor the tests say whether it holds.
+the cohort needs, and what a sentence does not have is masked: exact zeros among its sums. A sum of many numbers in
+vector registers goes by places modulo 16, in matrix registers of bf16 by places modulo 32, so S and C are multiples of
+`LANES`: zeros at the end change nothing. Where in its cache a sentence writes follows from its own hypotheses. On
+another processor the tests say whether it holds.
 """
 
 from __future__ import annotations
@@ -37,31 +44,40 @@ from ..model.layers import DecoderLayer
 from ..model.packing import Packing
 from ..model.transformer import Transformer
 
-LANES = 16
-"""Attended places are a multiple of it."""
+LANES = {torch.float32: 16, torch.bfloat16: 32}
+"""Attended places are a multiple of it, by what keys and values are kept in."""
 OCTAVE = 3
 """Rows come in 2 ** OCTAVE different numbers from one power of two to the next."""
 FEWEST_ROWS = 16
 """Of a linear map that does not say (torch's own), so that a row's bits do not depend on their number."""
+COMPACT_BELOW = 0.6
+"""A cohort's caches are copied once no more than this share of its sentences is left."""
 FEWEST_QUERIES = 4
 """Of one sentence in attention: with fewer, products with narrow heads depend on the places beyond the sentence's own."""
 
 
 class Caches:
-    """Memory for the keys and values of a decoder, which serves one batch after another: for each layer rows (R, K).
+    """Memory for the keys and values of decoders, which serves one cohort after another: for each layer rows (R, K).
 
-    What was never written holds numbers of earlier batches, or zeros: masked, but never NaN.
+    What was never written holds numbers of earlier cohorts, or zeros: masked, but never NaN.
     """
 
     def __init__(self) -> None:
-        self.rows: list[Tensor] = []
+        self.free: list[list[Tensor]] = []
 
-    def take(self, layers: int, rows: int, size: int, device: torch.device) -> list[Tensor]:
-        """Rows (R, K) for each layer."""
-        if len(self.rows) != layers or self.rows[0].numel() < rows * size:
-            zeros = [np.zeros(rows * size, dtype=np.float32) for _ in range(layers)]  # pages that nobody writes to cost nothing
-            self.rows = [torch.from_numpy(zero).to(device) for zero in zeros]
-        return [memory[: rows * size].view(rows, size) for memory in self.rows]
+    def take(self, layers: int, numbers: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+        """Memory for that many numbers, or more, in each layer."""
+        fitting = [memory for memory in self.free if len(memory) == layers and memory[0].dtype == dtype and memory[0].numel() >= numbers]
+        if fitting:
+            best = min(fitting, key=lambda memory: memory[0].numel())
+            self.free = [memory for memory in self.free if memory is not best]
+            return best
+        self.free = self.free[1:]  # what was too small goes, by and by
+        zeros = [np.zeros(numbers * dtype.itemsize, dtype=np.uint8) for _ in range(layers)]  # pages that nobody writes to cost nothing
+        return [torch.from_numpy(zero).view(dtype).to(device) for zero in zeros]
+
+    def give_back(self, memory: list[Tensor]) -> None:
+        self.free.append(memory)
 
 
 @dataclass(frozen=True)
@@ -70,88 +86,80 @@ class _Places:
 
     queries: Tensor  # (B * H * W,) of rows (N * 3 * H): the query of each place (b, h, w)
     crossing: Tensor  # (B * H * W,) of rows (N * H): the same for encoder-decoder attention
-    new: Tensor  # (N * H * 2,) of rows (N * 3 * H): keys, then values
-    cached: Tensor  # (N * H * 2,) of the cache's rows: where they are written
-    back: Tensor  # (N * H,) of places (B * H * W): what attention gives to each open hypothesis
+    new: Tensor  # (n * H * 2,) of rows (N * 3 * H): keys, then values, of this cohort's n hypotheses
+    cached: Tensor  # (n * H * 2,) of the cache's rows: where they are written
+    back: Tensor  # (n * H,) of places (B * H * W): what attention gives to each open hypothesis
     seen: Tensor  # (B * H, W, C) additive
 
 
-class FastStepper:
-    """`sources` are the ids of B sentences, end symbols included; `model` best comes from `precision.prepared`.
+class _Cohort:
+    """Sentences that entered together: B of them in the caches, of which those at `present` are still searched for."""
 
-    `caches` may serve one stepper after another, not two at once.
-    """
-
-    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int, caches: Caches | None = None) -> None:
-        device = model.output_weight.device
+    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int, store: Caches) -> None:
+        self.device = model.output_weight.device
         lengths = torch.tensor([len(source) for source in sources])
-        packing = Packing(lengths, LANES)
+        self.dtype: torch.dtype = getattr(model.logits, "keeps", torch.float32)  # of keys and values
+        self.lanes = LANES[self.dtype]
+        packing = Packing(lengths, self.lanes)
         ids = torch.zeros(packing.size, dtype=torch.long)
         ids[: packing.tokens] = torch.tensor([token for source in sources for token in source])
-        source = packing.to(str(device))
-        memory = model.encode_rows(ids.to(device), source)
+        source = packing.to(str(self.device))
+        memory = model.encode_rows(ids.to(self.device), source)
         layers = [cast(DecoderLayer, layer) for layer in model.decoder]
-        projected = [layer.cross_attention.project(memory, source) for layer in layers]
+        projected = [[part.to(self.dtype) for part in layer.cross_attention.project(memory, source)] for layer in layers]
         self.memory = [(k.flatten(0, 1).transpose(1, 2).contiguous(), v.flatten(0, 1)) for k, v in projected]  # (B * H, K, S), (B * H, S, K)
-        self.model, self.layers, self.beam, self.steps = model, layers, beam, 0
-        self.queries = max(beam, FEWEST_QUERIES)  # of a sentence; those beyond the beam mean nothing
         own = layers[0].self_attention
-        self.heads, self.widest, self.scale = own.num_heads, max(own.sizes) // own.num_heads, math.sqrt(own.num_heads / own.sizes[0])
-        self.source = torch.arange(packing.longest, device=device) < lengths.to(device)[:, None]  # (B, S)
+        self.heads, self.size, self.layers, self.beam, self.store = own.num_heads, max(own.sizes) // own.num_heads, len(layers), beam, store
+        self.queries = max(beam, FEWEST_QUERIES)  # of a sentence; those beyond the beam mean nothing
+        self.batch, self.steps = len(sources), 0
+        self.present = torch.arange(self.batch, device=self.device)
+        self.source = torch.arange(packing.longest, device=self.device) < lengths.to(self.device)[:, None]  # (B, S)
         self.seen_source = self._for_heads(self.source[:, None].expand(-1, beam, -1))  # (B * H, W, S)
-        self.store, self.batch = caches or Caches(), len(sources)
-        self.caches: list[Tensor] = []  # for each layer (2 * B * H * room, K): keys, then values
-        self.room = 0
-        self._make_room(4 * LANES)
-        self.ancestors = torch.zeros(self.batch, beam, LANES, dtype=torch.bool, device=device)  # (B, W, C)
-        self.itself = torch.eye(beam, dtype=torch.bool, device=device)  # (W, W)
-        self.fewest = getattr(model.logits, "fewest_rows", FEWEST_ROWS)
+        self.ancestors = torch.zeros(self.batch, beam, self.lanes, dtype=torch.bool, device=self.device)  # (B, W, C)
+        self.itself = torch.eye(beam, dtype=torch.bool, device=self.device)  # (W, W)
+        self.taken: list[Tensor] = []
+        self._make_room()
 
-    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
-        """See `Stepper`."""
-        count = len(rows)
-        rows = torch.cat([rows, rows[-1:].expand(filled_up(count, self.fewest) - count)])
-        places = self._places(rows, count)
-        ids = tokens.flatten().index_select(0, rows)
-        x = self.model.embed(ids[:, None], self.model.matrix("target"), self.model.target_positions, self.steps)[:, 0]
-        for layer, memory, cache in zip(self.layers, self.memory, self.caches, strict=True):
-            x = self._layer(layer, x, memory, cache, places)
-        self.steps += 1
-        return self.model.logits(self.model.decoder_norm(x))[:count]
+    @property
+    def caches(self) -> list[Tensor]:
+        """(2, B * H, C, K) for each layer: keys, then values; without gaps, as products copy what has any."""
+        groups = self.batch * self.heads
+        return [memory[: 2 * groups * self.room * self.size].view(2, groups, self.room, self.size) for memory in self.taken]
 
-    def _places(self, rows: Tensor, count: int) -> _Places:
-        """Choose where the step is written, and tell the mask; the first `count` of `rows` are open hypotheses."""
-        batch, beam, heads, device = self.batch, self.beam, self.heads, rows.device
-        head, opened = torch.arange(heads, device=device), rows[:count]
+    def places(self, rows: Tensor, first: int, fill: int) -> _Places:
+        """Choose where the step is written, and tell the mask.
+
+        `rows` (n,) are the open hypotheses, b * W + w with b counting those present; they stand at rows `first` and
+        following of the step's. The last is given back `fill` times more.
+        """
+        batch, beam, heads, device = self.batch, self.beam, self.heads, self.device
+        head, count = torch.arange(heads, device=device), len(rows)
+        sentence, hypothesis = self.present[rows // beam], rows % beam
+        opened = sentence * beam + hypothesis
         alive = torch.zeros(batch * beam, 1, dtype=torch.bool, device=device).index_fill_(0, opened, True)
         taken = (self.ancestors & alive.view(batch, beam, 1)).any(1)  # (B, C)
         if int(taken.sum(1).max()) > taken.size(1) - beam:
-            more = -(-beam // LANES) * LANES
+            more, before = -(-beam // self.lanes) * self.lanes, [cache.clone() for cache in self.caches]
             self.ancestors, taken = (F.pad(x, (0, more)) for x in (self.ancestors, taken))
-            if taken.size(1) > self.room:
-                self._make_room(2 * taken.size(1))
+            self._make_room(before)
         slots = taken.byte().sort(dim=1, stable=True).indices[:, :beam]  # (B, W): the first that are free
         self.ancestors.scatter_(2, slots[:, None].expand(-1, beam, -1), self.itself.expand(batch, -1, -1))
 
-        numbers = torch.zeros(batch * beam, dtype=torch.long, device=device)  # closed hypotheses take the row of some open one
-        numbers.index_copy_(0, opened, torch.arange(count, device=device))
-        number = F.pad(numbers.view(batch, 1, beam), (0, self.queries - beam))
-        sentence, hypothesis = opened // beam, opened % beam
-        group = (sentence * heads)[:, None] + head  # (N, H): b * H + h
-        key = torch.arange(count, device=device)[:, None] * (3 * heads) + heads + head  # (N, H)
+        numbers = torch.full((batch * beam,), first, device=device)  # closed hypotheses take the row of some open one
+        numbers.index_copy_(0, opened, torch.arange(first, first + count, device=device))
+        number = F.pad(numbers.view(batch, 1, beam), (0, self.queries - beam), value=first)
+        group = (sentence * heads)[:, None] + head  # (n, H): b * H + h
+        key = torch.arange(first, first + count, device=device)[:, None] * (3 * heads) + heads + head  # (n, H)
         cached = group * self.room + slots.flatten().index_select(0, opened)[:, None]
+        back = group * self.queries + hypothesis[:, None]
         return _Places(
             queries=(number * (3 * heads) + head[:, None]).flatten(),
             crossing=(number * heads + head[:, None]).flatten(),
             new=torch.cat([key.flatten(), key.flatten() + heads]),
             cached=torch.cat([cached.flatten(), cached.flatten() + batch * heads * self.room]),
-            back=self._filled(group * self.queries + hypothesis[:, None], len(rows)).flatten(),
+            back=(torch.cat([back, back[-1:].expand(fill, -1)]) if fill else back).flatten(),
             seen=self._for_heads(self.ancestors),
         )
-
-    def _filled(self, x: Tensor, count: int) -> Tensor:
-        """(N, H), its last row repeated until there are `count`."""
-        return x if len(x) == count else torch.cat([x, x[-1:].expand(count - len(x), -1)])
 
     def _for_heads(self, mask: Tensor) -> Tensor:
         """(B, W, C) of what may be attended to -> (B * H, queries, C) to be added: 0 or -inf."""
@@ -160,20 +168,129 @@ class FastStepper:
             added = torch.cat([added, added[:, -1:].expand(-1, missing, -1)], 1)
         return added[:, None].expand(-1, self.heads, -1, -1).flatten(0, 1)
 
-    def _layer(self, layer: DecoderLayer, x: Tensor, memory: tuple[Tensor, Tensor], cache: Tensor, places: _Places) -> Tensor:
+    def to_themselves(self, layer: int, rows: Tensor, places: _Places, scale: float, value_size: int) -> Tensor:
+        """Self-attention: rows (N * 3 * H, K) of queries, keys and values -> (n, H * value_size)."""
+        cache, rows = self.caches[layer], rows.to(self.dtype)
+        cache.view(-1, self.size).index_copy_(0, places.cached, rows.index_select(0, places.new))
+        keys, values = cache
+        return self._attended(rows.index_select(0, places.queries), keys.transpose(1, 2), values[:, :, :value_size], places.seen, places.back, scale)
+
+    def to_the_source(self, layer: int, rows: Tensor, places: _Places, scale: float) -> Tensor:
+        """Encoder-decoder attention: rows (N * H, K) of queries -> (n, H * value_size)."""
+        queries = rows.to(self.dtype).index_select(0, places.crossing)
+        return self._attended(queries, *self.memory[layer], self.seen_source, places.back, scale)
+
+    def _attended(self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, back: Tensor, scale: float) -> Tensor:
+        """Equation (1): query (B * H * W, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H * K) in fp32."""
+        query = query.view(-1, self.queries, query.size(1))
+        if self.dtype == torch.float32:
+            scores = torch.baddbmm(seen, query, keys, alpha=scale)  # (B * H, W, C)
+        else:
+            scores = torch.add(seen, torch.bmm(query, keys), alpha=scale)
+        attended = torch.bmm(scores.softmax(-1).to(self.dtype), values).view(-1, values.size(2))  # (B * H * W, K)
+        return attended.index_select(0, back).float().view(-1, self.heads * values.size(2))
+
+    def reorder(self, parents: Tensor) -> None:
+        """parents (b, W) of the sentences present: only the mask of ancestors moves."""
+        if len(parents) < self.batch:
+            every = torch.zeros(self.batch, self.beam, dtype=torch.long, device=self.device)
+            parents = every.index_copy_(0, self.present, parents)
+        self.ancestors = self.ancestors.gather(1, parents[:, :, None].expand_as(self.ancestors))
+
+    def keep(self, sentences: Tensor) -> None:
+        """Of those present, the sentences that stay; the caches are copied when enough have left."""
+        self.present = self.present[sentences]
+        if not len(sentences):
+            self.store.give_back(self.taken)
+        elif len(sentences) <= COMPACT_BELOW * self.batch:
+            kept = self.present
+            groups = (kept[:, None] * self.heads + torch.arange(self.heads, device=self.device)).flatten()
+            longest = -(-int(self.source[kept].sum(1).max()) // self.lanes) * self.lanes
+            self.memory = [(keys[:, :, :longest].index_select(0, groups), values[:, :longest].index_select(0, groups)) for keys, values in self.memory]
+            caches = [cache.index_select(1, groups) for cache in self.caches]
+            self.ancestors, self.source = self.ancestors[kept], self.source[kept, :longest]
+            self.batch, self.present = len(kept), torch.arange(len(kept), device=self.device)
+            self.seen_source = self._for_heads(self.source[:, None].expand(-1, self.beam, -1))
+            self._make_room(caches)
+
+    @property
+    def room(self) -> int:
+        """C, the places of a sentence."""
+        return self.ancestors.size(2)
+
+    def _make_room(self, kept: Sequence[Tensor] = ()) -> None:
+        """Caches of C places a sentence, holding what is `kept`: (2, B * H, C or fewer, K) for each layer."""
+        numbers = 2 * self.batch * self.heads * self.room * self.size
+        if not self.taken or self.taken[0].numel() < numbers:
+            before, self.taken = self.taken, self.store.take(self.layers, numbers, self.dtype, self.device)
+            if before:
+                self.store.give_back(before)
+        for cache, old in zip(self.caches, kept, strict=False):
+            cache[:, :, : old.size(2)] = old
+
+
+class FastStepper:
+    """`sources` are the ids of sentences, end symbols included; `model` best comes from `precision.prepared`.
+
+    `caches` may serve one stepper after another, not two at once.
+    """
+
+    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int, caches: Caches | None = None) -> None:
+        self.model, self.beam, self.store = model, beam, caches or Caches()
+        self.layers = [cast(DecoderLayer, layer) for layer in model.decoder]
+        own = self.layers[0].self_attention
+        self.heads, self.scale = own.num_heads, math.sqrt(own.num_heads / own.sizes[0])
+        self.fewest = getattr(model.logits, "fewest_rows", FEWEST_ROWS)
+        self.cohorts: list[_Cohort] = []
+        self.enter(sources)
+
+    @torch.inference_mode()
+    def enter(self, sources: Sequence[Sequence[int]]) -> None:
+        """More sentences, behind those that are here; none is no fault."""
+        if sources:
+            self.cohorts.append(_Cohort(self.model, sources, self.beam, self.store))
+
+    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """See `Stepper`."""
+        count = len(rows)
+        fill = filled_up(count, self.fewest) - count
+        bounds = self._bounds(rows)
+        parts = [(cohort, rows[left:right] - offset * self.beam, left) for (cohort, offset), (left, right) in zip(self._offsets(), bounds, strict=True) if left < right]
+        asked = [(cohort, cohort.places(own, first, fill if number == len(parts) - 1 else 0)) for number, (cohort, own, first) in enumerate(parts)]
+        steps = torch.cat([torch.full((len(own),), cohort.steps, device=rows.device) for cohort, own, _ in parts] + [rows.new_zeros(fill)])
+        ids = F.pad(tokens.flatten().index_select(0, rows), (0, fill))
+        x = self.model.embed_rows(ids, self.model.matrix("target"), self.model.target_positions, steps)
+        for number, layer in enumerate(self.layers):
+            x = self._layer(number, layer, x, asked)
+        for cohort in self.cohorts:
+            cohort.steps += 1
+        return self.model.logits(self.model.decoder_norm(x))[:count]
+
+    def _offsets(self) -> list[tuple[_Cohort, int]]:
+        """Each cohort and the number of its first sentence."""
+        sizes = [len(cohort.present) for cohort in self.cohorts]
+        return [(cohort, sum(sizes[:number])) for number, cohort in enumerate(self.cohorts)]
+
+    def _bounds(self, rows: Tensor) -> list[tuple[int, int]]:
+        """For each cohort, where its own stand among `rows`, ascending b * W + w."""
+        if len(self.cohorts) == 1:
+            return [(0, len(rows))]
+        ends = torch.tensor([(offset + len(cohort.present)) * self.beam for cohort, offset in self._offsets()], device=rows.device)
+        places = torch.searchsorted(rows, ends).tolist()
+        return list(zip([0, *places[:-1]], places, strict=True))
+
+    def _layer(self, number: int, layer: DecoderLayer, x: Tensor, asked: Sequence[tuple[_Cohort, _Places]]) -> Tensor:
         """`DecoderLayer.forward` for one token of each hypothesis; x (N, D) -> (N, D)."""
         own, other = layer.self_attention, layer.cross_attention
+        value_size = own.sizes[2] // self.heads
 
         def self_attention(h: Tensor) -> Tensor:
             rows = self._rows(own.query_key_value(h), own.sizes)  # (N * 3 * H, K)
-            cache.index_copy_(0, places.cached, rows.index_select(0, places.new))
-            keys, values = cache.view(2, -1, self.room, cache.size(1))[:, :, : places.seen.size(2)]
-            values = values[:, :, : own.sizes[2] // self.heads]
-            return cast(Tensor, own.output(self._attended(rows.index_select(0, places.queries), keys.transpose(1, 2), values, places.seen, places.back)))
+            return cast(Tensor, own.output(_joined([cohort.to_themselves(number, rows, places, self.scale, value_size) for cohort, places in asked])))
 
         def cross_attention(h: Tensor) -> Tensor:
-            rows = other.query(h).view(-1, memory[0].size(1))  # (N * H, K)
-            return cast(Tensor, other.output(self._attended(rows.index_select(0, places.crossing), *memory, self.seen_source, places.back)))
+            rows = other.query(h).view(len(h) * self.heads, -1)  # (N * H, K)
+            return cast(Tensor, other.output(_joined([cohort.to_the_source(number, rows, places, self.scale) for cohort, places in asked])))
 
         x = layer.around_self_attention(x, self_attention)
         x = layer.around_cross_attention(x, cross_attention)
@@ -188,37 +305,23 @@ class FastStepper:
         widest = max(sizes) // self.heads
         return torch.stack([F.pad(part, (0, widest - part.size(2))) for part in parts], 1).view(-1, widest)
 
-    def _attended(self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, back: Tensor) -> Tensor:
-        """Equation (1): query (B * H * W, K), keys (B * H, K, C), values (B * H, C, K) -> (N, H * K)."""
-        scores = torch.baddbmm(seen, query.view(-1, self.queries, query.size(1)), keys, alpha=self.scale)  # (B * H, W, C)
-        attended = torch.bmm(scores.softmax(-1), values).view(-1, values.size(2))  # (B * H * W, K)
-        return attended.index_select(0, back).view(-1, self.heads * values.size(2))
-
     def reorder(self, parents: Tensor) -> None:
-        """See `Stepper`: only the mask of ancestors moves."""
+        """See `Stepper`."""
         if self.beam > 1:
-            self.ancestors = self.ancestors.gather(1, parents[:, :, None].expand_as(self.ancestors))
+            for cohort, offset in self._offsets():
+                cohort.reorder(parents[offset : offset + len(cohort.present)])
 
     def keep(self, sentences: Tensor) -> None:
         """See `Stepper`."""
-        heads, used = torch.arange(self.heads, device=sentences.device), self.ancestors.size(2)
-        groups = (sentences[:, None] * self.heads + heads).flatten()
-        longest = -(-int(self.source[sentences].sum(1).max()) // LANES) * LANES
-        self.memory = [(keys[:, :, :longest].index_select(0, groups), values[:, :longest].index_select(0, groups)) for keys, values in self.memory]
-        self.ancestors, self.source = self.ancestors[sentences], self.source[sentences, :longest]
-        self.seen_source = self._for_heads(self.source[:, None].expand(-1, self.beam, -1))
-        kept = [cache.view(2, -1, self.room, cache.size(1))[:, :, :used].index_select(1, groups) for cache in self.caches]
-        self.batch = len(sentences)
-        self._make_room(self.room, kept)
+        for cohort, offset in self._offsets():
+            inside = sentences[(sentences >= offset) & (sentences < offset + len(cohort.present))] - offset
+            if len(inside) < len(cohort.present):
+                cohort.keep(inside)
+        self.cohorts = [cohort for cohort in self.cohorts if len(cohort.present)]
 
-    def _make_room(self, room: int, kept: Sequence[Tensor] | None = None) -> None:
-        """Caches of `room` places a sentence, holding what they hold, or what is `kept` of it, (2, B * H, C, K) a layer."""
-        if kept is None and self.steps:
-            kept = [cache.view(2, -1, self.room, cache.size(1)).clone() for cache in self.caches]
-        self.room, groups, size = room, self.batch * self.heads, self.widest
-        self.caches = self.store.take(len(self.layers), 2 * groups * room, size, self.model.output_weight.device)
-        for cache, old in zip(self.caches, kept or [], strict=False):
-            cache.view(2, groups, room, size)[:, :, : old.size(2)] = old
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def filled_up(count: int, fewest: int) -> int:

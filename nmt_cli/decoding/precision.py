@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import copy
 import platform
+import warnings
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -36,13 +38,15 @@ from ..model.transformer import Transformer
 X86 = ("x86_64", "AMD64")
 STEPS = 127
 """Of int8 on either side of zero."""
-CALIBRATION = (32, 24)
+CALIBRATION = (8, 16)
 """Sentences and tokens of what int8's steps are measured on."""
 
 
 class Fp32Linear(nn.Module):
     """`Linear` by oneDNN; the weight is a copy in a layout of its own."""
 
+    keeps = torch.float32
+    """What a decoder of this precision keeps its keys and values in."""
     fewest_rows = 4
     """A row of the result is the same bit for bit from this number of rows on."""
 
@@ -59,6 +63,7 @@ class Fp32Linear(nn.Module):
 class Bf16Linear(nn.Module):
     """`Linear` with rows and weight rounded to bf16; fp32 in, fp32 out."""
 
+    keeps = torch.bfloat16
     fewest_rows = 1
 
     def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False, step: float = 0.0) -> None:
@@ -79,6 +84,7 @@ class Bf16Linear(nn.Module):
 class Int8Linear(nn.Module):
     """`Linear` with rows and weight in 8 bits; fp32 in, fp32 out. `step` is the size of one step of its rows."""
 
+    keeps = torch.bfloat16
     fewest_rows = 16
     """Results of at most 256 numbers take another path in oneDNN, whose last bits differ."""
 
@@ -100,8 +106,29 @@ class Int8Linear(nn.Module):
 
 
 def in_steps(x: Tensor, step: float) -> Tensor:
-    """x / step to the nearest whole number in int8; what lies beyond the range is cut to it."""
-    return x.mul(1.0 / step).clamp_(-STEPS, STEPS).round_().to(torch.int8)
+    """x / step to the nearest whole number in int8, what lies beyond the range cut to it: `in_steps_plain` in one pass."""
+    if not _one_pass():
+        return in_steps_plain(x, step)
+    quantised = torch.quantize_per_tensor(x, step, 0, torch.qint8)
+    return torch.empty(0, dtype=torch.int8).set_(quantised.untyped_storage(), 0, x.shape, quantised.stride())
+
+
+def in_steps_plain(x: Tensor, step: float) -> Tensor:
+    """The same in passes that every torch has."""
+    return x.mul(1.0 / step).clamp_(-STEPS - 1, STEPS).round_().to(torch.int8)
+
+
+@cache
+def _one_pass() -> bool:
+    """Whether torch still has its tensors of 8 bits: it says that they will go."""
+    x = torch.tensor([[-9.0, -1.004, 0.0, 0.26, 2.0]])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            quantised = torch.quantize_per_tensor(x, 0.01, 0, torch.qint8)
+        return quantised.int_repr().tolist() == [[-128, -100, 0, 26, 127]]
+    except (RuntimeError, AttributeError, NotImplementedError, TypeError):
+        return False
 
 
 class Int8FeedForward(nn.Module):
@@ -187,7 +214,7 @@ def _calibrated(model: Transformer) -> dict[str, float]:
 
     def seen(name: str) -> Any:
         def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            largest[name] = max(largest.get(name, 0.0), float(inputs[0].abs().max()))
+            largest[name] = max(largest.get(name, 0.0), float(inputs[0].detach().abs().max()))
 
         return hook
 

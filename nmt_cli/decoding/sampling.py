@@ -65,10 +65,9 @@ def sample(
         rows = rows[drawn != options.eos]
         if not len(rows):
             break
-    scores = log_probs / length_penalty(lengths, options.alpha)
-    found = [
-        Hypothesis(t[: n - 1], p, s)
-        for t, n, p, s in zip(tokens.flatten(0, 1).tolist(), lengths.tolist(), log_probs.tolist(), scores.tolist(), strict=True)
+    found = [  # scored one by one: a power's last bit depends on its place among others
+        Hypothesis(t[: n - 1], p, p / float(length_penalty(n, options.alpha)))
+        for t, n, p in zip(tokens.flatten(0, 1).tolist(), lengths.tolist(), log_probs.tolist(), strict=True)
     ]
     samples = [sorted(found[i : i + width], key=lambda h: -h.score)[: options.nbest] for i in range(0, len(found), width)]
     for several in samples:
@@ -84,13 +83,14 @@ def _uniform(seed: int, key: Sequence[int], width: int, length: int) -> np.ndarr
 
 def _drawn(logits: Tensor, chances: Tensor, options: SearchOptions, sampling: Sampling) -> Tensor:
     """A token for each row: logits (N, V), chances (N,) in [0, 1) -> (N,). The logits stay as they are."""
-    logits = logits / sampling.temperature
+    logits = logits.clone()
     logits[:, list(options.never)] = float("-inf")
     if 0 < sampling.top_k < logits.size(1):
         values, ids = logits.topk(sampling.top_k, dim=1)
     else:
         values, ids = logits.sort(dim=1, descending=True, stable=True)
-    reached = values.double().softmax(1).cumsum(1)  # (N, candidates)
+    warmed = (values - values[:, :1]).double() / sampling.temperature  # 0 and less: no temperature is too low
+    reached = warmed.softmax(1).cumsum(1)  # (N, candidates)
     kept = (reached < sampling.top_p).sum(1).clamp_max(reached.size(1) - 1)  # the last that is kept
     mass = reached.gather(1, kept[:, None])
     places = torch.searchsorted(reached, chances[:, None] * mass, right=True)[:, 0]

@@ -2,10 +2,13 @@
 
     B sentences not finished   W beam   N open hypotheses in all   V vocabulary   C candidates a step   L longest output
 
-    translator ──▶ beam_search(stepper, limits, options) ──▶ n-best hypotheses a sentence
-                      │  step(tokens (B, W), rows (N,)) ──▶ logits (N, V)
-                      │  reorder(parents (B, W)): hypothesis w goes on from what hypothesis parents[b, w] was
-                      └─ keep(sentences (B',)): the others have finished and leave
+    worker ──▶ Search(stepper, options): enter(keys, limits) · step() ──▶ (key, n-best hypotheses) of what has finished
+                  │  step(tokens (B, W), rows (N,)) ──▶ logits (N, V)
+                  │  reorder(parents (B, W)): hypothesis w goes on from what hypothesis parents[b, w] was
+                  └─ keep(sentences (B',)): the others have finished and leave
+
+Sentences enter whenever the caller has some, and leave when they have finished: each is at a step of its own.
+`beam_search` is the search of one batch from its beginning to its end.
 
 Score: log P(Y) / lp(Y) with the length penalty lp(Y) = ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14). |Y|
 counts the end symbol, always. log P is the sum of the model's log-probabilities; PAD, BOS and UNK are never generated,
@@ -36,12 +39,14 @@ from ..errors import ModelError
 
 COMPACT_BELOW = 0.7
 """Finished sentences leave once no more than this share of the sentences is unfinished: leaving costs a copy."""
+LOGITS_IN_CACHE = 1 << 18
+"""Numbers, 1 MiB of them, that a CPU's core is taken to keep at hand."""
 CHUNK = 64
 """Vocabulary entries looked at as one when the best continuations are sought."""
 
 
 class Stepper(Protocol):
-    """What a search asks of a model: it holds B sentences with W hypotheses each, all of the same length."""
+    """What a search asks of a model: it holds B sentences with W hypotheses each."""
 
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
         """The newest token of each hypothesis, (B, W), and which hypotheses are open, (N,) ascending b * W + w ->
@@ -53,7 +58,7 @@ class Stepper(Protocol):
         ...
 
     def keep(self, sentences: Tensor) -> None:
-        """(B',) indices: those sentences stay, in this order; the others leave."""
+        """(B',) ascending indices: those sentences stay; the others leave."""
         ...
 
 
@@ -90,7 +95,9 @@ def length_penalty(length: int | Tensor, alpha: float) -> float | Tensor:
 class _Beam:
     """Everything that is known of B sentences, a row each: open hypotheses, and the N best finished ones."""
 
-    order: Tensor  # (B,) which sentence of the batch a row is
+    keys: Tensor  # (B,) which sentence a row is
+    lengths: Tensor  # (B,) |Y| of what ends in the coming step
+    newest: Tensor  # (B, W) the last tokens of the open hypotheses
     limits: Tensor  # (B,) tokens at most
     forced: Tensor  # (B, P) the tokens that an output must begin with; beyond its prefix: -1
     tokens: Tensor  # (B, W, L) open hypotheses; beyond their length: zeros
@@ -101,12 +108,14 @@ class _Beam:
     ended_scores: Tensor  # (B, N) best first; -inf: there is none
 
     @staticmethod
-    def start(limits: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None) -> _Beam:
+    def start(keys: Sequence[int], limits: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None) -> _Beam:
         batch, longest, device = limits.size(0), int(limits.max()), limits.device
         log_probs = torch.full((batch, options.beam), float("-inf"), device=device)
         log_probs[:, 0] = 0.0  # at first there is one hypothesis, the empty one
         return _Beam(
-            order=torch.arange(batch, device=device),
+            keys=torch.tensor(keys, device=device),
+            lengths=torch.ones(batch, dtype=torch.long, device=device),
+            newest=torch.full((batch, options.beam), options.bos, dtype=torch.long, device=device),
             limits=limits,
             forced=padded_prefixes(prefixes or [[]] * batch, device),
             tokens=torch.zeros(batch, options.beam, longest, dtype=torch.long, device=device),
@@ -116,6 +125,18 @@ class _Beam:
             ended_log_probs=torch.full((batch, options.nbest), float("-inf"), device=device),
             ended_scores=torch.full((batch, options.nbest), float("-inf"), device=device),
         )
+
+    def joined(self, other: _Beam) -> _Beam:
+        """Both, one behind the other; what differs in L or P is filled up."""
+        fill = {"forced": -1}
+        both = {}
+        for name, mine in vars(self).items():
+            parts = [mine, getattr(other, name)]
+            size = max(part.size(-1) for part in parts)
+            if mine.dim() == 3 or name == "forced":
+                parts = [torch.nn.functional.pad(part, (0, size - part.size(-1)), value=fill.get(name, 0)) for part in parts]
+            both[name] = torch.cat(parts)
+        return _Beam(**both)
 
     def select(self, rows: Tensor) -> _Beam:
         return _Beam(**{name: value.index_select(0, rows) for name, value in vars(self).items()})
@@ -127,48 +148,93 @@ def padded_prefixes(prefixes: Sequence[Sequence[int]], device: torch.device) -> 
     return torch.tensor([[*prefix, *[-1] * (size - len(prefix))] for prefix in prefixes], dtype=torch.long, device=device).view(len(prefixes), size)
 
 
-@torch.inference_mode()
+class Search:
+    """Beam search over the sentences that `stepper` holds: call `enter` whenever it has been given some, and `step` as
+    long as it is `busy`.
+    """
+
+    def __init__(self, stepper: Stepper, options: SearchOptions) -> None:
+        self.stepper, self.options = stepper, options
+        self._beam: _Beam | None = None
+        self._rows = torch.empty(0, dtype=torch.long)
+        self._penalties = torch.empty(0)
+
+    @property
+    def busy(self) -> bool:
+        return self._beam is not None
+
+    @property
+    def open(self) -> int:
+        """N, the open hypotheses."""
+        return len(self._rows)
+
+    def enter(self, keys: Sequence[int], limits: Tensor, prefixes: Sequence[Sequence[int]] | None = None) -> None:
+        """Sentences that the stepper has just been given, behind those it has; `keys` will name them in the results.
+
+        `limits` (B,) int64 says how many tokens each output may have; `prefixes` what each output begins with, no
+        longer than its limit: those tokens count in log P like others.
+        """
+        new = _Beam.start(keys, limits, self.options, prefixes)
+        self._beam = self._beam.joined(new) if self._beam else new
+        if len(self._penalties) < int(limits.max()) + 2:  # one by one: a power's last bit depends on its place among others
+            self._penalties = torch.tensor([length_penalty(n, self.options.alpha) for n in range(2 * int(limits.max()) + 2)], device=limits.device)
+        self._rows = _open(self._beam)
+
+    @torch.inference_mode()
+    def step(self) -> list[tuple[int, list[Hypothesis]]]:
+        """One token more. Returns the keys of sentences that leave, and the `nbest` best hypotheses of each, best first.
+
+        Fewer than `nbest` come only if there are no more. Raises `ModelError` if the model's output is not a number.
+        """
+        beam = self._beam
+        if beam is None:
+            return []
+        logits = self.stepper.step(beam.newest, self._rows).float()
+        parents = _advance(beam, logits, self._rows, self._penalties, self.options)
+        self._rows = _open(beam)
+        unfinished = beam.log_probs[:, 0].isneginf().logical_not_()
+        left = int(unfinished.sum())
+        if not left:
+            self._beam = None
+            self.stepper.keep(self._rows)  # none
+            return _collected(beam)
+        self.stepper.reorder(parents)
+        if left > COMPACT_BELOW * len(unfinished):
+            return []
+        stay = unfinished.nonzero().flatten()
+        found = _collected(beam.select(unfinished.logical_not_().nonzero().flatten()))
+        self._beam = beam.select(stay)
+        self._rows = _open(self._beam)
+        self.stepper.keep(stay)
+        return found
+
+
+def _open(beam: _Beam) -> Tensor:
+    """(N,) the open hypotheses as b * W + w, ascending."""
+    return beam.log_probs.flatten().isneginf().logical_not_().nonzero().flatten()
+
+
 def beam_search(
     stepper: Stepper, limits: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None = None
 ) -> list[list[Hypothesis]]:
-    """The `nbest` best hypotheses of each sentence, best first.
-
-    `stepper` holds B sentences, nothing generated yet; `limits` (B,) int64 says how many tokens each output may have;
-    `prefixes` what each output begins with, no longer than its limit: those tokens count in log P like others.
-    Fewer than `nbest` come back only if there are no more. Raises `ModelError` if the model's output is not a number.
-    """
-    beam = _Beam.start(limits, options, prefixes)
-    results: list[list[Hypothesis]] = [[] for _ in range(limits.size(0))]
-    newest = torch.full((limits.size(0), options.beam), options.bos, dtype=torch.long, device=limits.device)
-    shortest, longest = int(limits.min()), int(limits.max())
-    for length in range(1, longest + 2):  # |Y| of what ends in this step
-        rows = beam.log_probs.flatten().isneginf().logical_not_().nonzero().flatten()
-        logits = stepper.step(newest, rows).float()
-        parents, newest = _advance(beam, logits, rows, length, length > shortest, options)
-        unfinished = beam.log_probs[:, 0].isneginf().logical_not_().nonzero().flatten()
-        if not len(unfinished):
-            break
-        stepper.reorder(parents)
-        if len(unfinished) <= COMPACT_BELOW * len(beam.limits):
-            finished = beam.log_probs[:, 0].isneginf().nonzero().flatten()
-            _collect(beam.select(finished), results)
-            beam, newest = beam.select(unfinished), newest.index_select(0, unfinished)
-            stepper.keep(unfinished)
-    _collect(beam, results)
+    """The `nbest` best hypotheses of each of the sentences that `stepper` holds, nothing generated yet; see `Search`."""
+    search, results = Search(stepper, options), [list[Hypothesis]() for _ in limits]
+    search.enter(range(len(limits)), limits, prefixes)
+    while search.busy:
+        for key, found in search.step():
+            results[key] = found
     return results
 
 
-def _advance(
-    beam: _Beam, logits: Tensor, rows: Tensor, length: int, ending: bool, options: SearchOptions
-) -> tuple[Tensor, Tensor]:
-    """Take one step: what ends joins the finished, the W best others stay open. Returns their parents and tokens.
+def _advance(beam: _Beam, logits: Tensor, rows: Tensor, penalties: Tensor, options: SearchOptions) -> Tensor:
+    """Take one step: what ends joins the finished, the W best others stay open. Returns their parents, (B, W).
 
-    logits (N, V) are those of the open hypotheses `rows`; `ending`: some sentences may have reached their limit.
+    logits (N, V) are those of the open hypotheses `rows`; `penalties` are lp by length.
     """
     width = options.beam
-    log_probs, parents, tokens = _candidates(beam, logits, rows, length, ending, options)  # (B, C), best first
+    log_probs, parents, tokens = _candidates(beam, logits, rows, options)  # (B, C), best first
     ends = tokens == options.eos
-    _finish(beam, log_probs.masked_fill(~ends, float("-inf")), parents, length, options)
+    _finish(beam, log_probs.masked_fill(~ends, float("-inf")), parents, penalties, options)
 
     open_log_probs, best = log_probs.masked_fill(ends, float("-inf")).sort(dim=1, descending=True, stable=True)
     if best.size(1) < width:  # greedy, or a vocabulary smaller than the beam
@@ -176,42 +242,56 @@ def _advance(
         best = torch.nn.functional.pad(best, (0, missing))
         open_log_probs = torch.nn.functional.pad(open_log_probs, (0, missing), value=float("-inf"))
     best, open_log_probs = best[:, :width], open_log_probs[:, :width]
-    parents, tokens = parents.gather(1, best), tokens.gather(1, best)  # (B, W)
+    parents, beam.newest = parents.gather(1, best), tokens.gather(1, best)  # (B, W)
     beam.tokens = beam.tokens.gather(1, parents[:, :, None].expand(-1, -1, beam.tokens.size(2)))
-    if length <= beam.tokens.size(2):
-        beam.tokens[:, :, length - 1] = tokens
+    if beam.tokens.size(2):
+        place = (beam.lengths - 1).clamp_max(beam.tokens.size(2) - 1)[:, None, None].expand(-1, width, 1)
+        beam.tokens.scatter_(2, place, beam.newest[:, :, None])
 
-    hopeless = (beam.limits < length)[:, None]
+    hopeless = (beam.limits < beam.lengths)[:, None]
     if options.stop_early:
-        attainable = open_log_probs / length_penalty(beam.limits + 1, options.alpha)[:, None]  # type: ignore[index]
+        attainable = open_log_probs / penalties[beam.limits + 1][:, None]
         hopeless = hopeless | (attainable <= beam.ended_scores[:, -1:])
     beam.log_probs = open_log_probs.masked_fill(hopeless, float("-inf"))
-    return parents, tokens
+    beam.lengths = beam.lengths + 1
+    return parents
 
 
-def _candidates(
-    beam: _Beam, logits: Tensor, rows: Tensor, length: int, ending: bool, options: SearchOptions
-) -> tuple[Tensor, Tensor, Tensor]:
+def _candidates(beam: _Beam, logits: Tensor, rows: Tensor, options: SearchOptions) -> tuple[Tensor, Tensor, Tensor]:
     """The best continuations: log P of the whole, parent hypothesis, token; each (B, C), best first."""
     width = beam.log_probs.size(1)
-    total = logits.logsumexp(-1)  # (N,)
+    total = log_sum_exp(logits)  # (N,)
     sentences = rows // width
-    forced = beam.forced[:, length - 1].index_select(0, sentences) if length <= beam.forced.size(1) else sentences[:0]
-    bound = (forced >= 0).nonzero().flatten()
+    bound = forced = rows[:0]
+    if size := beam.forced.size(1):
+        forced = beam.forced.gather(1, (beam.lengths - 1).clamp_max(size - 1)[:, None])[:, 0]
+        forced = forced.masked_fill(beam.lengths > size, -1)[sentences]  # (N,)
+        bound = (forced >= 0).nonzero().flatten()
     kept = logits[bound, forced[bound]]
     for never in options.never:
         logits[:, never] = float("-inf")
     if len(bound):
         logits[bound] = float("-inf")
         logits[bound, forced[bound]] = kept
-    if ending:
-        must_end = (beam.limits < length).index_select(0, sentences)
-        last = logits[:, options.eos].clone()
-        logits.masked_fill_(must_end[:, None], float("-inf"))
-        logits[:, options.eos] = last
+    must_end = (beam.limits < beam.lengths)[sentences].nonzero().flatten()
+    if len(must_end):
+        last = logits[must_end, options.eos]
+        logits[must_end] = float("-inf")
+        logits[must_end, options.eos] = last
     count = 2 * width if width > 1 else 1
     log_probs, flat = top_continuations(logits, total, beam.log_probs, rows, count)
     return log_probs, flat // logits.size(1), flat % logits.size(1)
+
+
+def log_sum_exp(logits: Tensor) -> Tensor:
+    """`logits.logsumexp(1)`, (N, V) -> (N,), a few rows at a time: on a CPU they then stay in its cache."""
+    found = []
+    at_once = LOGITS_IN_CACHE // logits.size(1) + 2 if logits.device.type == "cpu" else len(logits)
+    for block in torch.split(logits, at_once):
+        several = block if len(block) > 1 else block.expand(2, -1)  # the sum of one row alone may be shared among threads
+        largest = several.amax(1, keepdim=True)
+        found.append((largest[:, 0] + (several - largest).exp_().sum(1).log_())[: len(block)])
+    return torch.cat(found)
 
 
 def top_continuations(logits: Tensor, total: Tensor, so_far: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -256,27 +336,29 @@ def _largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return x.gather(1, places), places
 
 
-def _finish(beam: _Beam, log_probs: Tensor, parents: Tensor, length: int, options: SearchOptions) -> None:
+def _finish(beam: _Beam, log_probs: Tensor, parents: Tensor, penalties: Tensor, options: SearchOptions) -> None:
     """Rank the hypotheses that end now among the finished ones; log_probs (B, C), -inf where none ends."""
     if bool(torch.isneginf(log_probs).all()):
         return
-    scores = torch.cat([beam.ended_scores, log_probs / length_penalty(length, options.alpha)], dim=1)
+    scores = torch.cat([beam.ended_scores, log_probs / penalties[beam.lengths][:, None]], dim=1)
     scores, best = scores.sort(dim=1, descending=True, stable=True)  # an older one stands before an equal newer one
     best = best[:, : options.nbest]
     tokens = beam.tokens.gather(1, parents[:, :, None].expand(-1, -1, beam.tokens.size(2)))
-    lengths = torch.full_like(parents, length - 1)
+    lengths = (beam.lengths - 1)[:, None].expand_as(parents)
     beam.ended_scores = scores[:, : options.nbest]
     beam.ended_log_probs = torch.cat([beam.ended_log_probs, log_probs], dim=1).gather(1, best)
     beam.ended_lengths = torch.cat([beam.ended_lengths, lengths], dim=1).gather(1, best)
     beam.ended_tokens = torch.cat([beam.ended_tokens, tokens], dim=1).gather(1, best[:, :, None].expand(-1, -1, tokens.size(2)))
 
 
-def _collect(beam: _Beam, results: list[list[Hypothesis]]) -> None:
-    """Write the finished hypotheses of every row to its sentence's place in `results`."""
-    columns = (beam.order, beam.ended_tokens, beam.ended_lengths, beam.ended_log_probs, beam.ended_scores)
-    for sentence, tokens, lengths, log_probs, scores in zip(*(column.tolist() for column in columns), strict=True):
+def _collected(beam: _Beam) -> list[tuple[int, list[Hypothesis]]]:
+    """The key and the finished hypotheses of every row."""
+    columns = (beam.keys, beam.ended_tokens, beam.ended_lengths, beam.ended_log_probs, beam.ended_scores)
+    results = []
+    for key, tokens, lengths, log_probs, scores in zip(*(column.tolist() for column in columns), strict=True):
         found = [Hypothesis(t[:n], p, s) for t, n, p, s in zip(tokens, lengths, log_probs, scores, strict=True) if s != float("-inf")]
-        results[sentence] = check_numbers(found)
+        results.append((key, check_numbers(found)))
+    return results
 
 
 def check_numbers(found: list[Hypothesis]) -> list[Hypothesis]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..model.transformer import Transformer
+from .fast import FastStepper
 from .search import Stepper
 
 PAD = 0
@@ -57,6 +58,12 @@ class EnsembleStepper:
 
     def __init__(self, members: Sequence[Stepper]) -> None:
         self.members = members
+
+    def enter(self, sources: Sequence[Sequence[int]]) -> None:
+        """See `FastStepper`, which the members must be then."""
+        for member in self.members:
+            if isinstance(member, FastStepper):
+                member.enter(sources)
 
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
         """See `Stepper`; the logits are log-probabilities."""

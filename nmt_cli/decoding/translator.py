@@ -1,20 +1,20 @@
 """Lines in, translations out, in order, as a stream.
 
-    lines ──▶ windows ──▶ ids, long lines in parts ──▶ batches of like length ──▶ workers: search(FastStepper)
+    lines ──▶ windows ──▶ ids, long lines in parts ──▶ batches of like length ──▶ workers ──▶ hypotheses
           ──▶ text ──▶ parts joined, in the order of the lines
 
 `Translator.translate` is used by `nmt translate` and by validation. Empty and blank lines never reach the model: their
-translation is empty. A worker is a device: a GPU, or one of a CPU's cores, each with a thread of this process; the
-workers of a CPU share the weights. While one window is translated the next is read and prepared, if it is there. How
-lines fall into windows, batches and workers changes nothing in their translations (see `fast`).
+translation is empty. While one window is translated the next is read and prepared, if it is there; a few sentences
+alone are translated in the caller's thread, by all of a CPU's cores. How lines fall into windows, batches and workers
+changes nothing in their translations (see `fast`).
 """
 
 from __future__ import annotations
 
 import queue
+import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,19 +22,12 @@ import torch
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ..model.transformer import Transformer
 from ..recipe import DecodeSection
-from .alignment import aligned
-from .fast import Caches, FastStepper
-from .precision import prepared
-from .sampling import Sampling, sample
-from .search import Hypothesis, SearchOptions, Stepper, beam_search, length_penalty
+from .sampling import Sampling
+from .search import SearchOptions, length_penalty
 from .split import parts_of
-from .steppers import EnsembleStepper
 from .windows import LAST_WINDOW, windows
+from .workers import Batch, Found, Worker, workers
 
-LOGITS_AT_ONCE = 1 << 26
-"""Numbers (rows x vocabulary) of one step at most: 256 MiB."""
-CPU_ROWS = 256
-"""Hypotheses of one step on a CPU at most: more are not faster and need more memory."""
 ALONE = 16
 """Sentences up to which one worker with all of a CPU's cores is faster than several with one each."""
 
@@ -63,7 +56,7 @@ class Result:
     """Of the best translation, end symbols counted; 0: the line was blank."""
     source_pieces: tuple[str, ...] = ()
     alignment: tuple[tuple[int, int], ...] | None = None
-    """Where asked for: (source piece, piece of the best translation) for each piece of the best translation."""
+    """Where asked for: (source piece, piece of the best translation), for each of the latter that looks at a source piece."""
 
     @property
     def best(self) -> Candidate:
@@ -84,32 +77,14 @@ class _Part:
 
 
 @dataclass
-class _Found:
-    """A part's hypotheses, best first, and the alignment of the best."""
-
-    hypotheses: list[Hypothesis]
-    alignment: list[int]
-
-
-@dataclass
 class _Pending:
-    """A window under way: each future holds what was found for the parts `chosen`."""
+    """A window under way: its batches, each with the places of its sources among `parts`."""
 
     lines: list[Line]
     parts: list[_Part]
-    batches: list[tuple[list[int], Callable[[], list[_Found]]]]
-
-
-@dataclass
-class _Worker:
-    """Models ready to run on a device, one or an ensemble, and memory for their caches."""
-
-    models: list[Transformer]
-    caches: list[Caches]
-
-    @property
-    def device(self) -> torch.device:
-        return self.models[0].output_weight.device
+    batches: list[tuple[list[int], Batch]]
+    alone: bool
+    """Nobody has been given the batch: it is searched when its results are asked for."""
 
 
 class Translator:
@@ -139,11 +114,12 @@ class Translator:
         align: bool = False,
     ) -> None:
         models = [model] if isinstance(model, Transformer) else list(model)
-        self.source, self.target, self.decode, self.sampling, self.align = source, target, decode, sampling, align
-        self.workers = _workers(models, precision, list(devices) or [str(models[0].output_weight.device)])
+        self.source, self.target, self.decode, self.align = source, target, decode, align
         room = min(one.config.max_positions for one in models) - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, room) if longest else room, room
         self.options = SearchOptions(beam=decode.beam, alpha=decode.alpha, nbest=nbest, bos=BOS, eos=EOS, never=(PAD, UNK, BOS))
+        self.workers = workers(models, precision, list(devices) or [str(models[0].output_weight.device)], self.options, decode.batch_tokens, sampling, align)
+        self.alone = self.workers[0].beside()
         self.pieces = (source.table, target.table)
 
     def translate(self, lines: Iterable[Line]) -> Iterator[Result]:
@@ -151,14 +127,12 @@ class Translator:
         for window in self.windows(lines):
             yield from window
 
-    def windows(self, lines: Iterable[Line]) -> Iterator[list[Result]]:
+    def windows(self, lines: Iterable[Line]) -> Generator[list[Result], None, None]:
         """The same in the pieces in which it is computed: after each, whatever could be read has been answered."""
         pending: deque[_Pending] = deque()
-        free: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-        for worker in self.workers:
-            free.put(worker)
+        batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         several = _slices(lines) if isinstance(lines, Sequence) else windows(lines, lambda: bool(pending))
-        pool = ThreadPoolExecutor(len(self.workers), "nmt-worker", _one_thread if len(self.workers) > 1 else None)
+        left, threads = threading.Event(), list[threading.Thread]()
         fault: Exception | None = None
         try:
             while True:
@@ -170,7 +144,9 @@ class Translator:
                     fault = error
                     break
                 if window is not None:
-                    pending.append(self._begin(window, pool, free))
+                    pending.append(self._begin(window, batches))
+                    if not threads and not pending[-1].alone:
+                        threads = self._threads(batches, left)
                 while pending and (window is None or len(pending) > 1):
                     yield self._end(pending.popleft())
             while pending:
@@ -178,38 +154,45 @@ class Translator:
             if fault is not None:
                 raise fault
         finally:
+            left.set()  # a worker stops after its step: Python does not end before its threads do
             several.close()
-            pool.shutdown(wait=False, cancel_futures=True)
+            for _ in threads:
+                batches.put(None)
 
-    def _begin(self, lines: list[Line], pool: ThreadPoolExecutor, free: queue.SimpleQueue[_Worker]) -> _Pending:
+    def _threads(self, batches: queue.SimpleQueue[Batch | None], left: threading.Event) -> list[threading.Thread]:
+        def run(worker: Worker) -> None:
+            if len(self.workers) > 1:
+                torch.set_num_threads(1)  # of this thread
+            worker.run(batches, left)
+
+        threads = [threading.Thread(target=run, args=(worker,), name="nmt-worker") for worker in self.workers]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _begin(self, lines: list[Line], batches: queue.SimpleQueue[Batch | None]) -> _Pending:
         """Hand the window's batches to the workers."""
         parts = self._parts(lines)
-        chosen = self._batches([len(part.ids) + 1 for part in parts])
-
-        def run(several: list[_Part]) -> list[_Found]:
-            worker = free.get()
-            try:
-                return self._search(worker, several)
-            finally:
-                free.put(worker)
-
-        batches: list[tuple[list[int], Callable[[], list[_Found]]]] = []
-        for indices in chosen:
-            several = [parts[i] for i in indices]
-            if len(chosen) == 1:  # in this thread, which has all cores
-                batches.append((indices, lambda several=several: run(several)))  # type: ignore[misc]
-            else:
-                future: Future[list[_Found]] = pool.submit(run, several)
-                batches.append((indices, future.result))
-        return _Pending(lines, parts, batches)
+        chosen = [(indices, self._batch([parts[i] for i in indices])) for indices in self._batches([len(part.ids) + 1 for part in parts])]
+        pending = _Pending(lines, parts, chosen, alone=len(chosen) <= 1)
+        if not pending.alone:
+            for _, batch in chosen:
+                batches.put(batch)
+        return pending
 
     def _end(self, pending: _Pending) -> list[Result]:
         """Wait for the window's batches."""
-        found: list[_Found] = [_Found([], [])] * len(pending.parts)
-        for indices, result in pending.batches:
-            for index, one in zip(indices, result(), strict=True):
+        found: list[Found] = [Found([], [])] * len(pending.parts)
+        for indices, batch in pending.batches:
+            if pending.alone:
+                self.alone.all(batch)
+            for index, one in zip(indices, batch.done.result(), strict=True):
                 found[index] = one
         return self._results(pending.lines, pending.parts, found)
+
+    def _batch(self, parts: list[_Part]) -> Batch:
+        limits = [min(len(part.ids) + len(part.prefix) + self.decode.max_extra, self.longest_output) for part in parts]
+        return Batch([part.ids for part in parts], [part.prefix for part in parts], limits)
 
     def _parts(self, lines: Sequence[Line]) -> list[_Part]:
         """What there is to translate; a prefix goes before the first part of its line."""
@@ -227,44 +210,25 @@ class Translator:
 
     def _batches(self, lengths: list[int]) -> list[list[int]]:
         """Places of sources of these lengths, those of like length together, the longest first, some for each worker."""
-        rows = LOGITS_AT_ONCE // self.workers[0].models[0].target_vocab
-        share = len(lengths)
-        if self.workers[0].device.type == "cpu":
-            rows = min(rows, CPU_ROWS)
-            share = share if share <= ALONE else -(-share // len(self.workers))
+        most, share = self.workers[0].sentences, len(lengths)
+        if share > ALONE:
+            share = -(-share // len(self.workers))
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         batches: list[list[int]] = []
         while order:
-            size = max(1, min(self.decode.batch_tokens // lengths[order[0]], rows // self.decode.beam, share))
+            size = max(1, min(self.decode.batch_tokens // lengths[order[0]], most, share))
             batches.append(order[:size])
             order = order[size:]
         return batches
 
-    @torch.inference_mode()
-    def _search(self, worker: _Worker, parts: list[_Part]) -> list[_Found]:
-        """What is found for one batch."""
-        sources = [[*part.ids, EOS] for part in parts]
-        prefixes = [part.prefix for part in parts] if any(part.prefix for part in parts) else None
-        limits = [min(len(part.ids) + len(part.prefix) + self.decode.max_extra, self.longest_output) for part in parts]
-        steppers: list[Stepper] = [FastStepper(model, sources, self.decode.beam, caches) for model, caches in zip(worker.models, worker.caches, strict=True)]
-        stepper = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
-        bounds = torch.tensor(limits, device=worker.device)
-        if self.sampling:
-            found = sample(stepper, bounds, self.options, self.sampling, sources, prefixes)
-        else:
-            found = beam_search(stepper, bounds, self.options, prefixes)
-        if not self.align:
-            return [_Found(hypotheses, []) for hypotheses in found]
-        return [_Found(h, aligned(worker.models[0], source, h[0].tokens, BOS)) for h, source in zip(found, sources, strict=True)]
-
-    def _results(self, lines: Sequence[Line], parts: list[_Part], found: list[_Found]) -> list[Result]:
+    def _results(self, lines: Sequence[Line], parts: list[_Part], found: list[Found]) -> list[Result]:
         texts = iter(self.target.decode([h.tokens for one in found for h in one.hypotheses]))
-        by_line: list[list[tuple[_Part, _Found, list[str]]]] = [[] for _ in lines]
+        by_line: list[list[tuple[_Part, Found, list[str]]]] = [[] for _ in lines]
         for part, one in zip(parts, found, strict=True):
             by_line[part.line].append((part, one, [next(texts).replace("\n", " ") for _ in one.hypotheses]))
         return [self._result(line if isinstance(line, str) else line[0], several) for line, several in zip(lines, by_line, strict=True)]
 
-    def _result(self, line: str, parts: list[tuple[_Part, _Found, list[str]]]) -> Result:
+    def _result(self, line: str, parts: list[tuple[_Part, Found, list[str]]]) -> Result:
         """The i-th candidate of a line in parts joins the i-th of each part (its last, where there are fewer)."""
         if not parts:
             return Result(line, (Candidate("", 0.0, 0.0),), 0, (), () if self.align else None)
@@ -284,7 +248,7 @@ class Translator:
         source_pieces = tuple(self.pieces[0][token] for part, _, _ in parts for token in part.ids)
         return Result(line, tuple(candidates), tokens, source_pieces, self._alignment(parts) if self.align else None)
 
-    def _alignment(self, parts: list[tuple[_Part, _Found, list[str]]]) -> tuple[tuple[int, int], ...]:
+    def _alignment(self, parts: list[tuple[_Part, Found, list[str]]]) -> tuple[tuple[int, int], ...]:
         """Pairs over all of a line's parts; a token that looks at a source's end symbol has none."""
         pairs: list[tuple[int, int]] = []
         sources = targets = 0
@@ -294,26 +258,6 @@ class Translator:
         return tuple(pairs)
 
 
-def _workers(models: list[Transformer], precision: str, devices: list[str]) -> list[_Worker]:
-    """A worker for each device; those of one device share its models."""
-    ready: dict[str, list[Transformer]] = {}
-    for device in devices:
-        if device not in ready:
-            ready[device] = [prepared(model if str(model.output_weight.device) == device else copied(model, device), precision) for model in models]
-    return [_Worker(ready[device], [Caches() for _ in models]) for device in devices]
-
-
-def copied(model: Transformer, device: str) -> Transformer:
-    """A copy on another device; the model stays where it is."""
-    import copy
-
-    return copy.deepcopy(model).to(device)
-
-
 def _slices(lines: Sequence[Line]) -> Generator[list[Line] | None, None, None]:
     for start in range(0, len(lines), LAST_WINDOW):
         yield list(lines[start : start + LAST_WINDOW])
-
-
-def _one_thread() -> None:
-    torch.set_num_threads(1)

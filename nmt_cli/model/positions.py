@@ -15,9 +15,10 @@ from ..recipe import ModelSection
 
 def sinusoids(length: int, d_model: int) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same; interleaved. (length, D)"""
-    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
-    frequency = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-    table = torch.empty(length, d_model, dtype=torch.float64)
+    with torch.device("cpu"):  # also where modules are made without memory
+        position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
+        frequency = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+        table = torch.empty(length, d_model, dtype=torch.float64)
     table[:, 0::2] = torch.sin(position * frequency)
     table[:, 1::2] = torch.cos(position * frequency)
     return table.to(torch.get_default_dtype())
@@ -33,10 +34,6 @@ class Sinusoidal(nn.Module):
         self.config = config
         self.register_buffer("table", sinusoids(config.max_positions, config.d_model), persistent=False)
 
-    def fill(self) -> None:
-        """Compute the table anew, for a module whose memory was allocated without values."""
-        self.table.copy_(sinusoids(self.config.max_positions, self.config.d_model))
-
     def forward(self, length: int, start: int = 0) -> Tensor:
         return self.table[start : start + length]  # (T, D)
 
@@ -50,7 +47,8 @@ class Learned(nn.Module):
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(config.max_positions, config.d_model))
-        nn.init.normal_(self.weight, std=config.d_model**-0.5)
+        if not self.weight.is_meta:  # see `Transformer`
+            nn.init.normal_(self.weight, std=config.d_model**-0.5)
 
     def forward(self, length: int, start: int = 0) -> Tensor:
         return self.weight[start : start + length]  # (T, D)

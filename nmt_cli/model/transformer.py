@@ -56,7 +56,10 @@ class Transformer(nn.Module):
         self.decoder_norm = nn.LayerNorm(config.d_model) if final else nn.Identity()
 
     def _embedding(self, size: int) -> nn.Parameter:
-        return nn.Parameter(torch.randn(size, self.config.d_model) * self.config.d_model**-0.5)
+        weight = torch.empty(size, self.config.d_model)
+        if not weight.is_meta:  # there is nothing to draw there, and torch would load its compiler to draw it: a second
+            weight = torch.randn(size, self.config.d_model) * self.config.d_model**-0.5
+        return nn.Parameter(weight)
 
     def matrix(self, use: str) -> Tensor:
         """The embedding matrix for "source", "target" or "output", (V, D); one and the same where they are tied."""
@@ -78,9 +81,9 @@ class Transformer(nn.Module):
         x = F.embedding(ids, weight) * math.sqrt(self.config.d_model) + positions(ids.size(1), start)
         return dropout(x, self.config.dropout, self.training)
 
-    def _embed_rows(self, ids: Tensor, weight: Tensor, positions: nn.Module, packing: Packing) -> Tensor:
-        """`embed` for rows: ids (N,) -> (N, D)."""
-        x = F.embedding(ids, weight) * math.sqrt(self.config.d_model) + positions.at(packing.positions)  # type: ignore[operator]
+    def embed_rows(self, ids: Tensor, weight: Tensor, positions: nn.Module, at: Tensor) -> Tensor:
+        """`embed` for rows: ids (N,) at positions (N,) -> (N, D)."""
+        x = F.embedding(ids, weight) * math.sqrt(self.config.d_model) + positions.at(at)  # type: ignore[operator]
         return dropout(x, self.config.dropout, self.training)
 
     def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
@@ -92,7 +95,7 @@ class Transformer(nn.Module):
 
     def encode_rows(self, src: Tensor, source: Packing) -> Tensor:
         """`encode` without padding: src (N,) ids as the packing says -> memory (N, D)."""
-        x = self._embed_rows(src, self.matrix("source"), self.source_positions, source)
+        x = self.embed_rows(src, self.matrix("source"), self.source_positions, source.positions)
         for layer in self.encoder:
             x = layer(x, source.mask, source)
         return self.encoder_norm(x)  # type: ignore[no-any-return]
@@ -132,7 +135,7 @@ class Transformer(nn.Module):
         Only the first `target.tokens` rows mean something.
         """
         memory = self.encode_rows(src, source)
-        x = self._embed_rows(tgt_in, self.matrix("target"), self.target_positions, target)
+        x = self.embed_rows(tgt_in, self.matrix("target"), self.target_positions, target.positions)
         for layer in self.decoder:
             projected = layer.cross_attention.project(memory, source)  # type: ignore[operator, union-attr]
             x = layer(x, projected, source.mask, None, target)

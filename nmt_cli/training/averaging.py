@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 
 from ..errors import ModelError, UsageError, write_failed
 from ..files import new_folder, system_error
-from ..model.folder import CONFIG, WEIGHTS, check_files, read_config, write_model
+from ..model.contents import CONFIG, WEIGHTS, check_files, read_config
+from ..model.folder import write_model
 from ..recipe import Recipe
 from .run import RunFolder, best_of
 

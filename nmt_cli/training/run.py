@@ -26,7 +26,8 @@ from torch import Tensor
 
 from ..errors import ModelError, NmtError, TrainingError, write_failed
 from ..files import clear_away, link_atomic, new_folder, sha256, system_error
-from ..model.folder import METRICS, check_files, read_config, write_model
+from ..model.contents import METRICS, check_files, read_config
+from ..model.folder import write_model
 from ..recipe import Recipe
 
 MOMENTS, STATE = "state.safetensors", "state.json"

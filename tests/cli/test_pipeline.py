@@ -343,7 +343,7 @@ def test_tensorboard_without_its_package(place: Path) -> None:
 
 
 def test_help_answers_without_torch(tmp_path: Path) -> None:
-    for command in ([], ["preprocess"], ["train"], ["average"], ["translate"], ["score"], ["info"]):
+    for command in ([], ["preprocess"], ["train"], ["average"], ["translate"], ["score"], ["export"], ["info"]):
         code = f"import sys; sys.argv = ['nmt', *{command!r}, '--help']; from nmt_cli.cli.app import run; run(); sys.exit('torch' in sys.modules)"
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
         assert done.returncode == 0, command

@@ -115,7 +115,7 @@ def test_formats_agree(folder: Path) -> None:
     assert [index for index, _, _ in moses] == ["0", "0", "1", "2", "2"]
     assert [text for _, text, _ in moses] == [c["translation"] for o in objects for c in o["nbest"]]
     assert scored[1] == ["0.000000", ""]
-    assert set(objects[0]) == {"source", "translation", "score", "log_prob", "nbest"}
+    assert set(objects[0]) == {"source", "translation", "score", "log_prob", "tokens", "nbest"}
 
 
 def test_batch_size_changes_nothing(folder: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_full_disk_is_named(folder: Path) -> None:
         (["--set", "train.seed=3"], 2, "--set 'train.seed=3': a trained model's recipe is what it is"),
         (["--set", "decode.baem=3"], 2, "Did you mean 'beam'?"),
         (["--beam", "0"], 2, "decode.beam = 0"),
-        (["--precision", "int8"], 2, "--precision 'int8': expected auto, fp32 or bf16."),
+        (["--precision", "fp16"], 2, "--precision 'fp16': expected auto, fp32, bf16 or int8."),
         (["--device", "tpu"], 2, "--device 'tpu': expected auto, cpu, cuda or cuda:N."),
         (["--input", "nowhere.txt"], 1, "cannot read 'nowhere.txt'"),
         (["--model", "nowhere"], 1, "no model at 'nowhere'"),
@@ -235,6 +235,32 @@ def test_interrupting_is_quiet(folder: Path) -> None:
         time.sleep(0.2)  # now it waits for input
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_interrupting_several_workers_in_the_midst_of_a_batch_is_quick(folder: Path, tmp_path: Path) -> None:
+    """Each batch would take minutes: threads are joined when Python leaves, and must not finish it."""
+    recipe = Recipe(
+        data=DataSection(generator="teaching", vocab_size=330, max_length=40),
+        model=ModelSection(encoder_layers=1, decoder_layers=4, d_model=64, d_ff=64, num_heads=2, max_positions=4096),
+        decode=DecodeSection(max_extra=4000),
+    )
+    tokenizer = (folder / "best" / "tokenizer.model").read_bytes()
+    write_model(tmp_path, weights_of(Transformer(recipe.model, 330, 330)), recipe, (330, 330), {"tokenizer.model": tokenizer}, {})
+    command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(tmp_path), "--devices", "3"]
+    heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), preexec_fn=heeds) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"\n"  # it is ready
+        process.stdin.write(b"the cat sees a dog.\n" * 60)
+        process.stdin.flush()
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
         assert b"Traceback" not in process.stderr.read()
 
 

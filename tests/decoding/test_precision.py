@@ -65,7 +65,7 @@ def test_int8_is_whole_numbers_times_steps() -> None:
 
 
 def test_what_lies_beyond_the_steps_is_cut_not_wrapped() -> None:
-    assert in_steps(torch.tensor([[-9.0, -1.0, 0.004, 0.5, 1.0, 9.0, torch.inf]]), 1 / STEPS).tolist() == [[-127, -127, 1, 64, 127, 127, 127]]
+    assert in_steps(torch.tensor([[-9.0, -1.0, 0.004, 0.5, 1.0, 9.0, torch.inf]]), 1 / STEPS).tolist() == [[-128, -127, 1, 64, 127, 127, 127]]
 
 
 @torch.inference_mode()

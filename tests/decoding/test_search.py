@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from nmt_cli.decoding.search import Hypothesis, SearchOptions, beam_search, length_penalty, top_continuations
+from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions, beam_search, length_penalty, top_continuations
 from nmt_cli.errors import ModelError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -225,3 +225,29 @@ def test_a_model_that_says_nan_is_named() -> None:
 
     with pytest.raises(ModelError, match="not a number"):
         beam_search(Broken([0, 1], 2, 7), torch.tensor([3, 3]), options(2))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float) -> None:
+    """They enter at any step, also after all others have left, with limits and prefixes of their own."""
+
+    class Growing(Toy):
+        def enter(self, sentences: list[int]) -> None:
+            self.sentences = [*self.sentences, *sentences]
+            self.histories += [[()] * 3 for _ in sentences]
+
+    opts, found = options(3, alpha=alpha, nbest=2), {}
+    toy = Growing([], 3, 9, 2.0)
+    search_ = Search(toy, opts)
+    batches = {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}
+    for step in range(60):
+        if sentences := batches.get(step):
+            toy.enter(sentences)
+            search_.enter(sentences, torch.tensor([4 + s % 5 for s in sentences]), [[5] * (s % 3) for s in sentences])
+        for key, hypotheses in search_.step():
+            assert key not in found
+            found[key] = hypotheses
+    assert not search_.busy
+    for sentence in range(9):
+        alone = beam_search(Toy([sentence], 3, 9, 2.0), torch.tensor([4 + sentence % 5]), opts, [[5] * (sentence % 3)])[0]
+        assert found[sentence] == alone

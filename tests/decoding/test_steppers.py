@@ -10,7 +10,7 @@ import torch
 
 from nmt_cli.decoding.fast import Caches, FastStepper, filled_up
 from nmt_cli.decoding.precision import available, prepared
-from nmt_cli.decoding.search import Hypothesis, SearchOptions, beam_search
+from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions, beam_search
 from nmt_cli.decoding.steppers import EnsembleStepper, ReferenceStepper
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
@@ -132,3 +132,26 @@ def test_an_ensemble_averages_probabilities() -> None:
     plain = translate(lambda model, *rest: EnsembleStepper([ReferenceStepper(m, *rest) for m in models]), models[0], batch)  # type: ignore[arg-type, return-value]
     fast = translate(lambda model, *rest: EnsembleStepper([FastStepper(m, *rest) for m in models]), models[0], batch)  # type: ignore[arg-type, return-value]
     assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
+
+
+@pytest.mark.parametrize("precision", [None, "fp32", "int8"])
+@pytest.mark.parametrize("beam", [1, 4])
+@torch.inference_mode()
+def test_sentences_that_join_others_are_computed_as_if_alone(precision: str | None, beam: int) -> None:
+    """To the last bit; also those that enter when all others have left."""
+    if precision and not available(precision):
+        pytest.skip(f"torch has no {precision} operators here")
+    model, batch = make(), sources(18)
+    model = prepared(model, precision) if precision else model
+    options = SearchOptions(beam=beam, alpha=0.6, nbest=1, bos=BOS, eos=EOS, never=(PAD, UNK, BOS))
+    limits = torch.tensor([len(source) + 4 for source in batch])
+    stepper = FastStepper(model, [], beam)
+    search, found = Search(stepper, options), dict[int, list[Hypothesis]]()
+    for step in range(300):
+        entering = {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}.get(step)
+        if entering:
+            stepper.enter([batch[i] for i in entering])
+            search.enter(entering, limits[list(entering)])
+        found.update(search.step())
+    assert not search.busy
+    assert [found[i] for i in range(18)] == translate(FastStepper, model, batch, beam)

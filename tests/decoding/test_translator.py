@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
 
-from nmt_cli.data.tokenizer import EOS, Tokenizer, learn_bpe
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
 from nmt_cli.decoding import translator as module
 from nmt_cli.decoding import windows as reading
+from nmt_cli.decoding.alignment import aligned
+from nmt_cli.decoding.fast import FastStepper
+from nmt_cli.decoding.sampling import Sampling
+from nmt_cli.decoding.search import SearchOptions, beam_search
 from nmt_cli.decoding.split import parts_of
+from nmt_cli.decoding.steppers import EnsembleStepper, ReferenceStepper
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
@@ -33,15 +40,16 @@ def tokenizer() -> Tokenizer:
 
 
 @cache
-def model(max_positions: int = 64) -> Transformer:
-    torch.manual_seed(0)
+def model(max_positions: int = 64, seed: int = 0) -> Transformer:
+    torch.manual_seed(seed)
     config = ModelSection(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, num_heads=2, max_positions=max_positions)
     return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
 
 
-def translator(nbest: int = 1, longest: int = 0, max_positions: int = 64, **decode: object) -> Translator:
+def translator(nbest: int = 1, longest: int = 0, max_positions: int = 64, more: dict[str, Any] | None = None, **decode: object) -> Translator:
+    """`more`: what else the Translator takes."""
     options = DecodeSection.model_validate({"max_extra": 3, **decode})
-    return Translator(model(max_positions), tokenizer(), tokenizer(), options, nbest=nbest, longest=longest)
+    return Translator(model(max_positions), tokenizer(), tokenizer(), options, nbest=nbest, longest=longest, **(more or {}))
 
 
 @cache
@@ -81,7 +89,7 @@ def test_sources_stand_beside_their_translations_in_order() -> None:
 
 
 def test_empty_and_blank_lines_do_not_reach_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Translator, "_search", lambda *_: pytest.fail("the model was asked"))
+    monkeypatch.setattr(FastStepper, "__init__", lambda *_: pytest.fail("the model was asked"))
     blank = ["", " ", "\t", "\u3000", "\r", "\x85", "\u2028", "\v\f", "\u200b"]
     results = list(translator().translate(blank))
     assert [result.translation for result in results] == [""] * len(blank)
@@ -191,7 +199,206 @@ def test_bf16_runs_and_leaves_the_model_in_fp32() -> None:
 
 def test_the_end_symbol_closes_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
-    plain = module.FastStepper
-    monkeypatch.setattr(module, "FastStepper", lambda model, sources, *rest: (seen.extend(sources), plain(model, sources, *rest))[1])
+    plain = FastStepper.__init__
+    monkeypatch.setattr(FastStepper, "__init__", lambda self, model, sources, *rest: (seen.extend(sources), plain(self, model, sources, *rest))[1])
     list(translator().translate(["the cat"]))
     assert seen == [[*tokenizer().encode(["the cat"])[0], EOS]]
+
+
+def ids_of(pieces: tuple[str, ...]) -> list[int]:
+    return [tokenizer().table.index(piece) for piece in pieces]
+
+
+def test_pieces_are_the_subwords_of_the_text() -> None:
+    for line, result in zip(lines(), translator(nbest=2).translate(lines()), strict=True):
+        assert ids_of(result.source_pieces) == tokenizer().encode([line])[0]
+        for candidate in result.candidates:
+            assert tokenizer().decode([ids_of(candidate.pieces)]) == [candidate.text]
+        assert result.tokens == (len(result.best.pieces) + 1 if line.strip() else 0)
+
+
+@pytest.fixture
+def few_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several workers share what one alone would translate."""
+    monkeypatch.setattr(module, "ALONE", 2)
+
+
+@pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2, ["cpu"] * 3])
+@pytest.mark.usefixtures("few_alone")
+def test_the_number_of_workers_changes_nothing(devices: list[str]) -> None:
+    several = translator(more={"devices": devices})
+    assert list(several.translate(lines())) == expected()
+    assert list(several.translate(lines())) == expected()  # with caches that have served before
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(top_p=0.9)])
+@pytest.mark.usefixtures("few_alone")
+def test_several_workers_stream(sampling: Sampling | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several windows under way at once, with fewer and more lines than workers."""
+    monkeypatch.setattr(reading, "FIRST_WINDOW", 2)
+    monkeypatch.setattr(reading, "LAST_WINDOW", 16)
+    given: dict[str, Any] = {"sampling": sampling, "align": True}
+    one = list(translator(nbest=2, more=given).translate(lines()))
+    assert list(translator(nbest=2, more={**given, "devices": ["cpu"] * 3}).translate(iter(lines()))) == one
+
+
+@pytest.mark.usefixtures("few_alone")
+def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither goes beyond its first step before the other one has come there."""
+    both, step, begun, same = threading.Barrier(2), FastStepper.step, set[int](), expected()
+
+    def met(self: FastStepper, *given: Any) -> Any:
+        if threading.get_ident() not in begun:
+            begun.add(threading.get_ident())
+            both.wait(30)
+        return step(self, *given)
+
+    monkeypatch.setattr(FastStepper, "step", met)
+    assert list(translator(more={"devices": ["cpu"] * 2}).translate(lines())) == same
+
+
+@pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 3])
+@pytest.mark.usefixtures("few_alone")
+def test_a_fault_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("cut")
+
+    monkeypatch.setattr(FastStepper, "step", broken)
+    with pytest.raises(ValueError, match="cut"):
+        list(translator(more={"devices": devices}, batch_tokens=200).translate(lines()))
+    with pytest.raises(ValueError, match="cut"):
+        list(translator(more={"devices": devices}).translate(lines()[:1] + lines()[2:3]))
+
+
+@pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2])
+@pytest.mark.usefixtures("few_alone")
+def test_workers_stop_in_the_midst_of_a_batch_when_nobody_waits_any_more(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python joins threads when it leaves: a long batch would keep it."""
+    begun, step, answer = threading.Event(), FastStepper.step, expected()[:1]
+
+    def slow(self: FastStepper, *given: Any) -> Any:
+        begun.set()
+        time.sleep(0.2)
+        return step(self, *given)
+
+    monkeypatch.setattr(FastStepper, "step", slow)
+    monkeypatch.setattr(Translator, "_end", lambda *_: begun.wait(30) and answer)
+    results = translator(max_positions=600, max_extra=500, batch_tokens=200, more={"devices": devices}).translate(lines())
+    next(results)
+    results.close()  # type: ignore[attr-defined]
+    until = time.monotonic() + 20
+    while any(thread.name.startswith("nmt-worker") for thread in threading.enumerate()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def ensemble(*models: Transformer, **more: Any) -> Translator:
+    return Translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3), **more)
+
+
+def test_a_model_twice_is_the_model() -> None:
+    for one, twice in zip(expected(), ensemble(model(), model()).translate(lines()), strict=True):
+        assert twice.translation == one.translation
+        assert twice.best.score == pytest.approx(one.best.score, abs=1e-5)
+
+
+def test_two_models_are_searched_by_their_mean_probability() -> None:
+    models = [model(), model(seed=1)]
+    given = [line for line in lines() if line.strip()][:20]
+    sources = [[*ids, EOS] for ids in tokenizer().encode(given)]
+    plain = EnsembleStepper([ReferenceStepper(one, sources, 4) for one in models])
+    limits = torch.tensor([len(source) + 2 for source in sources])
+    best = beam_search(plain, limits, SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, never=(PAD, UNK, BOS)))
+    found = list(ensemble(*models).translate(given))
+    assert [ids_of(result.best.pieces) for result in found] == [row[0].tokens for row in best]
+    assert [result.best.score for result in found] == pytest.approx([row[0].score for row in best], abs=1e-4)
+    assert [result.translation for result in found] != [result.translation for result in ensemble(models[1]).translate(given)]
+
+
+@pytest.mark.usefixtures("few_alone")
+def test_neighbours_and_workers_change_nothing_in_an_ensemble() -> None:
+    models = [model(), model(seed=1)]
+    several = list(ensemble(*models, devices=["cpu"] * 2).translate(lines()))
+    assert [result for line in lines()[:10] for result in ensemble(*models).translate([line])] == several[:10]
+
+
+def test_lines_are_as_long_as_the_smallest_model_of_an_ensemble_takes() -> None:
+    assert ensemble(model(), model(30)).longest == 29
+
+
+def test_a_translation_begins_with_its_prefix() -> None:
+    given = [(line, "the red cat" if number % 2 else " ") for number, line in enumerate(lines())]
+    found = list(translator(nbest=2).translate(given))
+    assert [result.source for result in found] == lines()
+    for number, (line, result) in enumerate(zip(lines(), found, strict=True)):
+        if not line.strip():
+            assert result.translation == ""
+        elif number % 2:
+            assert all(candidate.text.startswith("the red cat") for candidate in result.candidates)
+        else:
+            assert result.best == expected()[number].best  # an empty prefix is none
+
+
+def test_prefixes_mix_with_plain_lines() -> None:
+    mixed = [line if number % 3 else (line, "") for number, line in enumerate(lines())]
+    assert list(translator().translate(mixed)) == expected()
+
+
+def test_neighbours_with_prefixes_change_nothing() -> None:
+    given = [(line, " ".join(WORDS[: number % 5])) for number, line in enumerate(lines()[:30])]
+    together = list(translator().translate(given))
+    assert [result for line in given for result in translator().translate([line])] == together
+
+
+def test_of_a_line_in_parts_the_first_has_the_prefix() -> None:
+    rng = random.Random(3)
+    first, second = sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"
+    [whole] = translator(longest=14).translate([(f"{first} {second}", "a dog and")])
+    begun, rest = translator(longest=14).translate([(first, "a dog and"), second])
+    assert begun.translation.startswith("a dog and")
+    assert whole.translation == f"{begun.translation} {rest.translation}"
+
+
+def test_the_longest_output_grows_by_its_prefix() -> None:
+    [result] = translator(max_extra=1).translate([("the cat", " ".join(WORDS))])
+    assert result.translation.startswith(" ".join(WORDS))
+
+
+def test_a_prefix_longer_than_the_model_is_cut_to_what_it_takes() -> None:
+    [result] = translator(max_positions=30).translate([("the cat", " ".join(WORDS * 9))])
+    assert " ".join(WORDS * 9).startswith(result.translation)
+    assert result.tokens == 30
+
+
+def test_alignments_are_what_the_attention_says() -> None:
+    for line, result in zip(lines(), translator(more={"align": True}).translate(lines()), strict=True):
+        source, output = tokenizer().encode([line])[0], ids_of(result.best.pieces)
+        places = aligned(model(), [*source, EOS], output, BOS)
+        assert result.alignment == tuple((place, token) for token, place in enumerate(places) if place < len(source))
+        assert result.best == next(iter(translator().translate([line]))).best
+
+
+def test_alignments_of_a_line_in_parts_count_over_all_parts() -> None:
+    rng = random.Random(3)
+    texts = [sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"]
+    some = translator(longest=14, more={"align": True})
+    [whole], (first, second) = some.translate([" ".join(texts)]), some.translate(texts)
+    sources, targets = len(first.source_pieces), len(first.best.pieces)
+    assert first.alignment is not None
+    assert second.alignment is not None
+    assert whole.alignment == (*first.alignment, *((i + sources, j + targets) for i, j in second.alignment))
+    assert whole.source_pieces == first.source_pieces + second.source_pieces
+
+
+def test_blank_lines_have_no_alignments_and_nobody_gets_them_unasked() -> None:
+    blank, line = translator(more={"align": True}).translate([" ", "the cat"])
+    assert blank.alignment == ()
+    assert line.alignment
+    assert {result.alignment for result in expected()} == {None}
+
+
+def test_samples_are_those_of_line_and_seed() -> None:
+    one, again, other = (list(translator(nbest=3, beam=3, more={"sampling": Sampling(seed=seed)}).translate(lines())) for seed in (1, 1, 2))
+    assert one == again
+    assert [result.translation for result in one] != [result.translation for result in other]
+    assert all(len(result.candidates) == 3 for line, result in zip(lines(), one, strict=True) if line.strip())

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from nmt_cli import __version__
 from nmt_cli.errors import ModelError
-from nmt_cli.model.folder import FORMAT_VERSION, find_model, load_model, read_config, weights_of, write_model
+from nmt_cli.model.contents import FORMAT_VERSION, find_model, read_config
+from nmt_cli.model.folder import load_model, weights_of, write_model
 from nmt_cli.model.transformer import Transformer, attention_mask, count_parameters
 from nmt_cli.recipe import Recipe
 

@@ -1,0 +1,204 @@
+"""The sides of decode.py, each in a process of its own: ours, CTranslate2 and Hugging Face transformers.
+
+    Job ──▶ Process ──stdin: lists of lines──▶ python decode_sides.py JOB ──stdout: texts, seconds of each list, peak memory──▶ Answer
+
+A side does the whole job, text in and text out: it cuts the text into pieces, searches and joins them again; loading is
+not timed. Processes of their own give each side its own threads, environment and peak memory; the peak counts loading.
+While one translates the others sleep: it begins half a second after it was asked, when their threads have stopped
+spinning. The peers' libraries are imported in here alone, and torch by the sides that need it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, cast
+
+SETTLE = 0.5
+"""Seconds that the threads of idle sides are given to fall asleep."""
+QUIET = {"PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+Translate = Callable[[list[str]], list[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a side is; `folder` holds the model in its library's format, `precision` is its library's word for one."""
+
+    name: str
+    kind: str
+    """A key of `KINDS`."""
+    folder: str
+    precision: str
+    workers: int
+    threads: int
+    """Of each worker."""
+    batch: int = 0
+    """Sentences of a batch; ours chooses its own."""
+    sentences: int = 0
+    """How many it is given; 0: all."""
+    beam: int = 4
+    length_penalty: float = 0.0
+    max_extra: int = 50
+    """The three as the export recommends them; ours reads its own recipe."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Translations, the seconds that each list of lines took, the process's peak memory in bytes so far."""
+
+    texts: list[str]
+    seconds: list[float]
+    peak: int
+
+
+def nmt(job: Job) -> Translate:
+    """Ours, as `nmt translate` does it: workers of one thread; a batch that is alone has all of them."""
+    import torch
+
+    from nmt_cli.data.tokenizer import Vocabulary
+    from nmt_cli.decoding.translator import Translator
+    from nmt_cli.hardware import keep_freed_memory
+    from nmt_cli.model.folder import load_model
+
+    keep_freed_memory()
+    torch.set_num_threads(job.workers * job.threads)
+    loaded, vocabulary = load_model(Path(job.folder)), Vocabulary.load(job.folder)
+    longest, devices = loaded.recipe.data.max_length, ["cpu"] * job.workers
+    translator = Translator(loaded.model, vocabulary.source, vocabulary.target, loaded.recipe.decode, longest=longest, precision=job.precision, devices=devices)
+    del loaded
+    return lambda lines: [result.translation for result in translator.translate(lines)]
+
+
+def ctranslate2(job: Job) -> Translate:
+    """Called as the export's README says, with all sentences at once: it sorts them by length itself."""
+    import ctranslate2
+    from sentencepiece import SentencePieceProcessor
+
+    from nmt_cli.data.tokenizer import BOS, PAD, UNK
+
+    source, target = (SentencePieceProcessor(model_file=file) for file in tokenizers(job.folder))
+    translator = ctranslate2.Translator(job.folder, device="cpu", compute_type=job.precision, inter_threads=job.workers, intra_threads=job.threads)
+    never = [[target.id_to_piece(i)] for i in (PAD, UNK, BOS)]
+
+    def translate(lines: list[str]) -> list[str]:
+        pieces = source.encode(lines, out_type=str)
+        results = translator.translate_batch(
+            pieces, max_batch_size=job.batch, beam_size=job.beam, length_penalty=job.length_penalty,
+            max_decoding_length=max(map(len, pieces)) + job.max_extra, min_decoding_length=0, max_input_length=0, suppress_sequences=never,
+        )  # fmt: skip
+        texts: list[str] = target.decode([result.hypotheses[0] for result in results])
+        return texts
+
+    return translate
+
+
+def huggingface(job: Job) -> Translate:
+    """`generate` with the export's own settings, in batches of like length."""
+    import torch
+
+    torch.set_num_threads(job.workers * job.threads)
+    library: Any = importlib.import_module("transformers")
+    library.utils.logging.disable_progress_bar()
+    tokenizer = library.AutoTokenizer.from_pretrained(job.folder, local_files_only=True)
+    model = library.AutoModelForSeq2SeqLM.from_pretrained(job.folder, local_files_only=True).to(getattr(torch, job.precision)).eval()
+
+    @torch.inference_mode()
+    def translate(lines: list[str]) -> list[str]:
+        rows = tokenizer(lines).input_ids
+        order, texts = sorted(range(len(rows)), key=lambda i: -len(rows[i])), [""] * len(rows)
+        for start in range(0, len(order), job.batch):
+            chosen = order[start : start + job.batch]
+            inputs = tokenizer.pad({"input_ids": [rows[i] for i in chosen]}, return_tensors="pt")
+            outputs = model.generate(**inputs, num_beams=job.beam, max_new_tokens=inputs["input_ids"].shape[1] + job.max_extra)
+            for i, text in zip(chosen, tokenizer.batch_decode(outputs, skip_special_tokens=True), strict=True):
+                texts[i] = text
+        return texts
+
+    return translate
+
+
+KINDS: dict[str, Callable[[Job], Translate]] = {"nmt": nmt, "ctranslate2": ctranslate2, "huggingface": huggingface}
+
+
+def tokenizers(folder: str) -> tuple[str, str]:
+    """The source's and the target's SentencePiece files; one and the same where the vocabulary is joint."""
+    files = sorted(str(path) for path in Path(folder).glob("tokenizer*.model"))
+    return files[0], files[-1]
+
+
+def started(command: Sequence[str], threads: int, environment: Mapping[str, str], stderr: int | None = None) -> subprocess.Popen[str]:
+    """The command with pipes at both ends and so many threads, where it does not choose itself."""
+    variables = {**os.environ, **QUIET, "OMP_NUM_THREADS": str(threads), **environment}
+    return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8")
+
+
+def pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
+    """Its stdin and stdout."""
+    return cast(IO[str], process.stdin), cast(IO[str], process.stdout)
+
+
+class Process:
+    """A side, ready to translate."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.process = started([sys.executable, __file__, json.dumps(asdict(job))], job.workers * job.threads, job.environment)
+
+    def __call__(self, lists: Sequence[Sequence[str]]) -> Answer:
+        """Translate lists of lines, one after another. Raises SystemExit where the process has died."""
+        questions, answers = pipes(self.process)
+        questions.write(json.dumps(lists) + "\n")
+        questions.flush()
+        answer = answers.readline()
+        if not answer:
+            raise SystemExit(f"{self.job.name}: ended with status {self.process.wait()}")
+        return Answer(**json.loads(answer))
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:
+            self.process.kill()
+        self.process.communicate()
+
+
+def serve(job: Job) -> None:
+    """The other end of `Process`; what a library prints goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    translate = KINDS[job.kind](job)
+    for request in sys.stdin:
+        texts: list[str] = []
+        seconds: list[float] = []
+        lists = json.loads(request)
+        time.sleep(SETTLE)
+        for lines in lists:
+            began = time.perf_counter()
+            texts += translate(lines)
+            seconds.append(time.perf_counter() - began)
+        print(json.dumps(asdict(Answer(texts, seconds, peak_memory()))), file=answers, flush=True)
+
+
+def peak_memory() -> int:
+    """Bytes that this process has held at once. Linux's own figure: `getrusage` counts what the process was started from."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+if __name__ == "__main__":
+    serve(Job(**json.loads(sys.argv[1])))

@@ -1,0 +1,130 @@
+"""A translation depends on its line alone: not on batch, order, neighbours or the number of workers.
+
+    python benchmarks/invariance.py --model DIR --data-dir MULTI30K
+
+Multi30k's test set of 2016 is translated at once, then each line alone, in batches of 8, 64 and 256 sentences, in
+another order, as a stream, and by another number of workers. Told are the sentences whose texts, scores and log-probabilities are
+all the same to the bit. In fp32 and int8 all must be: exit 1 otherwise; of bf16 it is told, and how many texts are. The
+last column sets the texts of the first sentences beside those of the reference search: the plain model in fp32, no
+caches, all computed anew in each step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from common import setup, test_set
+
+from nmt_cli.data.tokenizer import EOS, Vocabulary
+from nmt_cli.decoding import workers as module
+from nmt_cli.decoding.precision import available
+from nmt_cli.decoding.search import beam_search
+from nmt_cli.decoding.steppers import ReferenceStepper
+from nmt_cli.decoding.translator import Candidate, Translator
+from nmt_cli.model.contents import find_model
+from nmt_cli.model.folder import LoadedModel, load_model
+
+SIZES = (8, 64, 256)
+EXACT = ("fp32", "int8")
+"""Precisions in which nothing may differ."""
+REFERENCE_BATCH = 10
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and what it translates."""
+
+    loaded: LoadedModel
+    vocabulary: Vocabulary
+    lines: list[str]
+
+    def translator(self, precision: str, workers: int, batch_tokens: int = 0) -> Translator:
+        recipe = self.loaded.recipe
+        decode = recipe.decode.model_copy(update={"batch_tokens": batch_tokens or recipe.decode.batch_tokens})
+        return Translator(
+            self.loaded.model, self.vocabulary.source, self.vocabulary.target, decode,
+            longest=recipe.data.max_length, precision=precision, devices=["cpu"] * workers,
+        )  # fmt: skip
+
+
+def translated(translator: Translator, lines: Iterable[str], batch: int = 0) -> list[Candidate]:
+    """The best candidate of each line, in batches of `batch` sentences; 0: as many as it takes itself."""
+    rows = 2 * batch * translator.decode.beam  # two batches fill a step
+    with patch.object(module, "CPU_ROWS", rows or module.CPU_ROWS):
+        return [result.best for result in translator.translate(lines)]
+
+
+def reference(subject: Subject, translator: Translator, lines: list[str]) -> list[str]:
+    """What the slow search finds; `translator` says options and limits alone. Lines in parts are not for it."""
+    texts: list[str] = []
+    for start in range(0, len(lines), REFERENCE_BATCH):
+        sources = [[*ids, EOS] for ids in subject.vocabulary.source.encode(lines[start : start + REFERENCE_BATCH])]
+        limits = torch.tensor([min(len(ids) - 1 + translator.decode.max_extra, translator.longest_output) for ids in sources])
+        with torch.inference_mode():
+            found = beam_search(ReferenceStepper(subject.loaded.model, sources, translator.decode.beam), limits, translator.options)
+        texts += subject.vocabulary.target.decode([hypotheses[0].tokens for hypotheses in found])
+    return texts
+
+
+def variants(subject: Subject, precision: str) -> tuple[list[Candidate], dict[str, list[Candidate]]]:
+    """The translations of all lines at once, and those of every other way."""
+    cores, lines = torch.get_num_threads(), subject.lines
+    usual, wide = subject.translator(precision, cores), subject.translator(precision, cores, batch_tokens=sys.maxsize)
+    first = translated(usual, lines)
+    found = {"alone": [translated(usual, [line])[0] for line in lines]}
+    found |= {f"batches of {size}": translated(wide, lines, size) for size in SIZES}
+    order = random.Random(1).sample(range(len(lines)), len(lines))
+    shuffled = dict(zip(order, translated(usual, [lines[i] for i in order]), strict=True))
+    found["shuffled"] = [shuffled[i] for i in range(len(lines))]
+    found["streamed"] = translated(usual, iter(lines))
+    workers = 1 if cores > 1 else 2
+    found[f"{workers} worker{'s' * (workers > 1)}"] = translated(subject.translator(precision, workers), lines)
+    return first, found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True, help="a trained model")
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder of Multi30k's raw text")
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--reference", type=int, default=100, help="sentences for the reference search")
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    options = parser.parse_args()
+    setup(options.threads)
+    folder = find_model(options.model)
+    loaded = load_model(folder)
+    subject = Subject(loaded, Vocabulary.load(folder), test_set(options.data_dir, loaded.recipe, options.sentences)[0])
+    slow = reference(subject, subject.translator("fp32", 1), subject.lines[: options.reference])
+    print(f"{len(subject.lines)} sentences, {torch.get_num_threads()} workers: how many are the same, texts and scores; beside the reference search, the texts of {len(slow)}")
+    broken, head = False, True
+    for precision in (precision for precision in ("fp32", "int8", "bf16") if precision == "fp32" or available(precision)):
+        began = time.perf_counter()
+        first, found = variants(subject, precision)
+        same = {name: sum(a == b for a, b in zip(first, several, strict=True)) for name, several in found.items()}
+        if head:
+            _row("", [*same, "reference", "seconds"])
+        head = False
+        alike = sum(a.text == b for a, b in zip(first, slow, strict=False))
+        _row(precision, [*same.values(), alike, round(time.perf_counter() - began)])
+        if precision in EXACT:
+            broken |= min(same.values()) < len(first)
+        else:
+            _row(f"{precision}, texts", [sum(a.text == b.text for a, b in zip(first, several, strict=True)) for several in found.values()])
+    print("different where nothing may differ" if broken else f"nothing differs in {' and '.join(EXACT)}")
+    sys.exit(1 if broken else 0)
+
+
+def _row(name: str, values: Sequence[str | int]) -> None:
+    print(f"  {name:<12}" + "".join(f" {value:>14}" for value in values), flush=True)
+
+
+if __name__ == "__main__":
+    main()

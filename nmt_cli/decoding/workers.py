@@ -1,0 +1,180 @@
+"""Workers: each searches the batches that it takes, several at once.
+
+    batches ──▶ queue ──▶ Worker.run: one Search over one FastStepper ──▶ Batch.found, then Batch.done
+                             ▲ the next batch enters as soon as there is room: the last hypotheses of those before
+                               it, which are few, are not waited for
+
+A worker is a thread of this process with a device: a GPU, or one of a CPU's cores. Those of a CPU share the weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import queue
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import torch
+
+from ..data.tokenizer import BOS, EOS
+from ..model.transformer import Transformer
+from .alignment import aligned
+from .fast import Caches, FastStepper
+from .precision import prepared
+from .sampling import Sampling, sample
+from .search import Hypothesis, Search, SearchOptions, beam_search
+from .steppers import EnsembleStepper
+
+LOGITS_AT_ONCE = 1 << 26
+"""Numbers (rows x vocabulary) of one step at most: 256 MiB."""
+CPU_ROWS = 512
+"""Hypotheses of one step on a CPU at most: more are not faster and need more memory."""
+
+
+@dataclass
+class Found:
+    """A source's hypotheses, best first, and where asked for the alignment of the best."""
+
+    hypotheses: list[Hypothesis]
+    alignment: list[int]
+
+
+@dataclass
+class Batch:
+    """Sources to translate together: ids without end symbols, what outputs begin with, how long each may be."""
+
+    sources: list[list[int]]
+    prefixes: list[list[int]]
+    limits: list[int]
+    found: dict[int, Found] = field(default_factory=dict)
+    done: Future[list[Found]] = field(default_factory=Future)
+
+    @property
+    def tokens(self) -> int:
+        """Of all sources, end symbols counted."""
+        return sum(len(source) + 1 for source in self.sources)
+
+    def add(self, place: int, found: Found) -> None:
+        """The result of one source; with the last one the batch is done."""
+        self.found[place] = found
+        if len(self.found) == len(self.sources):
+            self.done.set_result([self.found[i] for i in range(len(self.sources))])
+
+
+class Worker:
+    """Models ready to run on a device, one or an ensemble; `batch_tokens` source tokens are searched at once at most."""
+
+    def __init__(self, models: Sequence[Transformer], options: SearchOptions, batch_tokens: int, sampling: Sampling | None, align: bool) -> None:
+        self.models, self.options, self.batch_tokens, self.sampling, self.align = models, options, batch_tokens, sampling, align
+        self.caches = [Caches() for _ in models]
+        self.device = models[0].output_weight.device
+
+    @property
+    def sentences(self) -> int:
+        """That a batch should hold at most: two fill a step."""
+        rows = LOGITS_AT_ONCE // self.models[0].target_vocab
+        if self.device.type == "cpu":
+            rows = min(rows, CPU_ROWS)
+        return max(1, rows // (2 * self.options.beam))
+
+    def run(self, batches: queue.SimpleQueue[Batch | None], left: threading.Event) -> None:
+        """Search batches until None comes, or `left` is set."""
+        waiting: Batch | None = None
+        more = True
+        while not left.is_set() and (more or waiting):
+            waiting = waiting or batches.get()
+            if waiting is None:
+                return
+            first, waiting = waiting, None
+            if self.sampling:
+                self.all(first)
+            else:
+                more, waiting = self._together(first, batches, left)
+
+    @torch.inference_mode()
+    def all(self, batch: Batch) -> None:
+        """One batch from its beginning to its end."""
+        try:
+            stepper, limits = self._stepper(batch), torch.tensor(batch.limits, device=self.device)
+            if self.sampling:
+                results = sample(stepper, limits, self.options, self.sampling, batch.sources, self._prefixes(batch))
+            else:
+                results = beam_search(stepper, limits, self.options, self._prefixes(batch))
+            for place, hypotheses in enumerate(results):
+                batch.add(place, self._found(batch.sources[place], hypotheses))
+        except Exception as error:
+            batch.done.set_exception(error)
+
+    @torch.inference_mode()
+    def _together(self, first: Batch, batches: queue.SimpleQueue[Batch | None], left: threading.Event) -> tuple[bool, Batch | None]:
+        """`first` and what comes while it is searched. Returns whether more can come, and a batch that had no room."""
+        stepper: FastStepper | EnsembleStepper | None = None
+        search: Search | None = None
+        waiting: Batch | None = first
+        more, tokens, keys = True, 0, 0
+        under_way: dict[int, tuple[Batch, int]] = {}
+        entering: list[Batch] = []
+        try:
+            while not left.is_set():
+                if waiting and (not under_way or self._room(search, tokens + waiting.tokens)):
+                    entering, waiting = [waiting], None
+                    batch, numbers = entering[0], range(keys, keys + len(entering[0].sources))
+                    if stepper is None or search is None:
+                        stepper = self._stepper(batch)
+                        search = Search(stepper, self.options)
+                    else:
+                        stepper.enter(_closed(batch))
+                    search.enter(numbers, torch.tensor(batch.limits, device=self.device), self._prefixes(batch))
+                    under_way.update({number: (batch, place) for place, number in enumerate(numbers)})
+                    tokens, keys, entering = tokens + batch.tokens, keys + len(numbers), []
+                if not under_way or search is None:
+                    break
+                for key, hypotheses in search.step():
+                    batch, place = under_way.pop(key)
+                    tokens -= len(batch.sources[place]) + 1
+                    batch.add(place, self._found(batch.sources[place], hypotheses))
+                if more and not waiting and self._room(search, tokens):
+                    with contextlib.suppress(queue.Empty):
+                        waiting = batches.get_nowait()
+                        more = waiting is not None
+        except Exception as error:
+            for batch in {id(batch): batch for batch in [*entering, *(batch for batch, _ in under_way.values())]}.values():
+                batch.done.set_exception(error)
+        return more, waiting
+
+    def _room(self, search: Search | None, tokens: int) -> bool:
+        """Whether another batch may enter, with which there are `tokens` source tokens."""
+        return search is not None and search.open <= self.sentences * self.options.beam and tokens <= self.batch_tokens
+
+    def beside(self) -> Worker:
+        """Another one with the same models."""
+        return Worker(self.models, self.options, self.batch_tokens, self.sampling, self.align)
+
+    def _stepper(self, batch: Batch) -> FastStepper | EnsembleStepper:
+        members = [FastStepper(model, _closed(batch), self.options.beam, caches) for model, caches in zip(self.models, self.caches, strict=True)]
+        return members[0] if len(members) == 1 else EnsembleStepper(members)
+
+    def _prefixes(self, batch: Batch) -> list[list[int]] | None:
+        return batch.prefixes if any(batch.prefixes) else None
+
+    def _found(self, source: list[int], hypotheses: list[Hypothesis]) -> Found:
+        return Found(hypotheses, aligned(self.models[0], [*source, EOS], hypotheses[0].tokens, BOS) if self.align else [])
+
+
+def _closed(batch: Batch) -> list[list[int]]:
+    return [[*source, EOS] for source in batch.sources]
+
+
+def workers(
+    models: list[Transformer], precision: str, devices: Sequence[str], options: SearchOptions, batch_tokens: int, sampling: Sampling | None, align: bool
+) -> list[Worker]:
+    """A worker for each device; those of one device share its models. Raises UsageError where the precision cannot be had."""
+    ready: dict[str, list[Transformer]] = {}
+    for device in devices:
+        if device not in ready:
+            there = [model if str(model.output_weight.device) == device else copy.deepcopy(model).to(device) for model in models]
+            ready[device] = [prepared(model, precision) for model in there]
+    return [Worker(ready[device], options, batch_tokens, sampling, align) for device in devices]

@@ -1,0 +1,191 @@
+"""CTranslate2: a fast engine for CPUs and GPUs, with int8.
+
+    embeddings, sqrt(d_model), the table of positions as it is ──▶ encoder, decoder ──▶ projection
+    query | key | value and key | value stay one matrix product each; tied matrices are stored once
+
+Either norm, either kind of positions, tied or not, any head size. Where keys and values differ in size, the smaller
+are filled with zeros. The source's end symbol is added by the engine (`add_source_eos`).
+
+It shows logits and log-probabilities, not the encoder's output. With its names for what it does otherwise: beam search
+divides by |Y| ** length_penalty; max_decoding_length is one number for a batch; min_decoding_length is 1, where 0 is
+ours; max_input_length cuts at 1024 unless 0; PAD, UNK and BOS must be named in suppress_sequences.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data.tokenizer import BOS, EOS, UNK, Vocabulary
+from ..model.attention import CrossAttention, SelfAttention
+from ..model.layers import DecoderLayer, EncoderLayer, FeedForward, PostNorm, PreNorm
+from ..recipe import ModelSection
+from .target import LENGTHS, NEVER, Output, Trained, library, projections
+
+README = """\
+# A translation model for CTranslate2
+
+Made by `nmt export` and proven to compute what the model that it was made from computes.
+
+```python
+import ctranslate2, sentencepiece
+
+source = sentencepiece.SentencePieceProcessor(model_file="{source}")
+target = sentencepiece.SentencePieceProcessor(model_file="{target}")
+translator = ctranslate2.Translator(".", compute_type="default")  # or "int8", on a GPU "float16"
+
+lines = ["A line to translate.", "Another one."]  # blank lines: leave them out
+pieces = source.encode(lines, out_type=str)
+results = translator.translate_batch(
+    pieces,
+    beam_size={beam},
+    length_penalty={penalty},
+    max_decoding_length=max(map(len, pieces)) + {extra},
+    min_decoding_length=0,
+    max_input_length=0,
+    suppress_sequences={never},
+)
+print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
+```
+
+- Lines of more than {longest} tokens are longer than what it was trained on: split them.
+- `length_penalty`: nmt ranks by log P(Y) / ((5 + |Y|) / 6)^{alpha}, CTranslate2 by log P(Y) / |Y|^length_penalty.
+  {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
+  search (`beam_size=1`) gives the same, up to the longest output.
+- `max_decoding_length` is one number for the whole batch; nmt takes each line's own length plus {extra}.
+"""
+
+
+def check(trained: Trained) -> None:
+    """It has every model that a recipe can name. Raises UsageError where it is not installed."""
+    library("ctranslate2")
+
+
+def write(trained: Trained, folder: Path) -> None:
+    """The model, its vocabularies, the tokenizers and how to use them. Raises OSError."""
+    spec = _specification(trained)
+    spec.validate()
+    spec.optimize()
+    spec.save(str(folder))
+    trained.vocabulary.save(folder)
+    decode, files = trained.recipe.decode, list(trained.vocabulary.files)
+    table = trained.vocabulary.target.table
+    text = README.format(
+        source=files[0], target=files[-1], beam=decode.beam, penalty=trained.length_penalty, alpha=decode.alpha, extra=decode.max_extra,
+        never=json.dumps([[table[i]] for i in NEVER], ensure_ascii=False), longest=trained.recipe.data.max_length, first=LENGTHS[0], last=LENGTHS[-1],
+    )  # fmt: skip
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _specification(trained: Trained) -> Any:
+    """CTranslate2's description of the model, every weight in its place."""
+    from ctranslate2.specs import TransformerSpec
+
+    model, config, vocabulary = trained.model, trained.recipe.model, trained.vocabulary
+    spec = TransformerSpec.from_config((config.encoder_layers, config.decoder_layers), config.num_heads, pre_norm=config.norm == "pre")
+    spec.encoder.embeddings[0].weight = _array(model.matrix("source"))
+    spec.decoder.embeddings.weight = _array(model.matrix("target"))
+    spec.decoder.projection.weight = _array(model.output_weight)
+    for side, positions, norm in ((spec.encoder, model.source_positions, model.encoder_norm), (spec.decoder, model.target_positions, model.decoder_norm)):
+        side.scale_embeddings = True
+        side.position_encodings.encodings = _array(positions(config.max_positions))
+        if isinstance(norm, nn.LayerNorm):
+            _set(side.layer_norm, norm)
+    for target, encoder_layer in zip(spec.encoder.layer, model.encoder, strict=True):
+        _set_layer(target, cast(EncoderLayer, encoder_layer), config)
+    for target, decoder_layer in zip(spec.decoder.layer, model.decoder, strict=True):
+        _set_layer(target, cast(DecoderLayer, decoder_layer), config)
+    spec.register_source_vocabulary(vocabulary.source.table)
+    spec.register_target_vocabulary(vocabulary.target.table)
+    table = vocabulary.target.table
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = table[UNK], table[BOS], table[EOS]
+    spec.config.decoder_start_token, spec.config.add_source_eos = table[BOS], True
+    spec.config.layer_norm_epsilon = nn.LayerNorm(1).eps
+    return spec
+
+
+def _set_layer(target: Any, layer: EncoderLayer | DecoderLayer, config: ModelSection) -> None:
+    _set_attention(target.self_attention, layer.self_attention, layer.around_self_attention, config)
+    if isinstance(layer, DecoderLayer):
+        _set_attention(target.attention, layer.cross_attention, layer.around_cross_attention, config)
+    _set_feed_forward(target.ffn, layer.feed_forward, layer.around_feed_forward)
+
+
+def _set_attention(target: Any, attention: SelfAttention | CrossAttention, around: PostNorm | PreNorm, config: ModelSection) -> None:
+    parts = projections(attention, max(config.key_size, config.value_size))
+    own = isinstance(attention, SelfAttention)
+    groups = [["query", "key", "value"], ["output"]] if own else [["query"], ["key", "value"], ["output"]]
+    for linear, names in zip(target.linear, groups, strict=True):
+        linear.weight = _array(torch.cat([parts[name][0] for name in names]))
+        linear.bias = _array(torch.cat([parts[name][1] for name in names]))
+    if {config.key_size, config.value_size} != {config.d_model // config.num_heads}:
+        target.queries_scale = config.key_size**-0.5
+    _set(target.layer_norm, around.norm)
+
+
+def _set_feed_forward(target: Any, feed_forward: FeedForward, around: PostNorm | PreNorm) -> None:
+    for linear, ours in ((target.linear_0, feed_forward.inner), (target.linear_1, feed_forward.outer)):
+        linear.weight, linear.bias = _array(ours.weight), _array(ours.bias)
+    _set(target.layer_norm, around.norm)
+
+
+def _set(target: Any, norm: nn.LayerNorm) -> None:
+    target.gamma, target.beta = _array(norm.weight), _array(norm.bias)
+
+
+def _array(tensor: Tensor) -> Any:
+    return np.ascontiguousarray(tensor.detach().numpy())
+
+
+def read(folder: Path) -> Exported:
+    """Load the folder as its users do."""
+    return Exported(folder)
+
+
+class Exported:
+    """The folder in CTranslate2, fp32 on the CPU; tokens go in and come out as pieces."""
+
+    def __init__(self, folder: Path) -> None:
+        self.translator = library("ctranslate2").Translator(str(folder), device="cpu", compute_type="float32")
+        vocabulary = Vocabulary.load(folder)
+        self.source, self.target = vocabulary.source, vocabulary.target
+        self.source_ids, self.target_ids = _ids(folder, "source"), _ids(folder, "target")
+        self.source_table, self.target_table = list(self.source_ids), list(self.target_ids)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `Reader`."""
+        return [[*(self.source_ids.get(piece, UNK) for piece in self.source.pieces(text)), EOS] for text in texts]
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """See `Reader`."""
+        return self.target.decode(rows)
+
+    def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
+        """See `Reader`."""
+        src = [[self.source_table[i] for i in row[:-1]] for row in sources]  # the engine adds the end symbol
+        tgt = [[self.target_table[i] for i in row[:-1]] for row in targets]
+        scored = self.translator.score_batch(src, tgt, max_input_length=0)
+        found = self.translator.translate_batch(
+            src, beam_size=1, max_decoding_length=limit, min_decoding_length=0, max_input_length=0, return_end_token=True,
+            suppress_sequences=[[self.target_table[i]] for i in NEVER], return_logits_vocab=True,
+        )  # fmt: skip
+        return [_output(self.target_ids, result, score) for result, score in zip(found, scored, strict=True)]
+
+
+def _output(ids: dict[str, int], result: Any, score: Any) -> Output:
+    logits = torch.from_numpy(np.stack([np.array(row) for row in result.logits[0]]))  # (T, V)
+    return Output([ids[token] for token in result.hypotheses[0]], logits, torch.tensor(score.log_probs))
+
+
+def _ids(folder: Path, side: str) -> dict[str, int]:
+    """The vocabulary that the engine reads."""
+    own = folder / f"{side}_vocabulary.json"
+    path = own if own.exists() else folder / "shared_vocabulary.json"
+    table: list[str] = json.loads(path.read_text(encoding="utf-8"))
+    return {piece: index for index, piece in enumerate(table)}

@@ -1,0 +1,318 @@
+"""Hugging Face transformers: the model class that is this Transformer, by norm and positions.
+
+    post-norm, sinusoids     MarianMTModel
+    pre-norm,  sinusoids     PegasusForConditionalGeneration
+    pre-norm,  learned       BlenderbotForConditionalGeneration
+    post-norm, learned       none: each such class normalises its embeddings too
+
+Marian and Pegasus compute their sinusoids themselves, all sines before all cosines, ours alternate. So the features of
+d_model change their order in every matrix that reads or writes them; what is computed stays the same.
+
+    features 0 1 2 3 4 5 …  ──▶  0 2 4 … 1 3 5 …
+
+Heads have d_model / num_heads there; smaller ones are filled with zeros. Pegasus and Blenderbot have one vocabulary size
+for both sides: the smaller side gets rows that do not occur, and -1e9 on their logits. The tokenizer is MarianTokenizer
+over our SentencePiece files.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..data.tokenizer import BOS, EOS, PAD, UNK
+from ..errors import ModelError
+from ..model.attention import CrossAttention, SelfAttention
+from ..model.layers import DecoderLayer, EncoderLayer
+from ..recipe import ModelSection
+from .target import LENGTHS, NEVER, Output, Trained, library, projections
+
+FAMILIES = {
+    ("post", "sinusoidal"): ("Marian", "MarianMTModel"),
+    ("pre", "sinusoidal"): ("Pegasus", "PegasusForConditionalGeneration"),
+    ("pre", "learned"): ("Blenderbot", "BlenderbotForConditionalGeneration"),
+}
+"""Norm and positions -> family and class."""
+ABSENT = -1e9
+"""Added to the logits of ids that the target vocabulary does not have."""
+
+README = """\
+# A translation model for Hugging Face transformers
+
+Made by `nmt export` and proven to compute what the model that it was made from computes.
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = AutoModelForSeq2SeqLM.from_pretrained(".")
+
+lines = ["A line to translate.", "Another one."]  # blank lines: leave them out
+inputs = tokenizer(lines, return_tensors="pt", padding=True)
+outputs = model.generate(**inputs, max_new_tokens=inputs.input_ids.shape[1] + {extra})
+print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
+```
+
+- Lines of more than {longest} tokens are longer than what it was trained on: split them.
+- `length_penalty`: nmt ranks by log P(Y) / ((5 + |Y|) / 6)^{alpha}, transformers by log P(Y) / |Y|^length_penalty.
+  {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
+  search (`num_beams=1`) gives the same, up to the longest output.
+- `max_new_tokens` is one number for the whole batch; nmt takes each line's own length plus {extra}.
+- A line that begins with `>>` and has `<<` further on: MarianTokenizer takes what is between them for a language code.
+- It is a {architecture}; its loss does not smooth labels. Its tokenizer recommends sacremoses, without using it.
+"""
+
+
+def check(trained: Trained) -> None:
+    """Raise ModelError where transformers has no such model, UsageError where it is not installed."""
+    library("transformers")
+    config, instead = trained.recipe.model, "Export it with --to ctranslate2, which can express it."
+    if (config.norm, config.positions) not in FAMILIES:
+        raise ModelError(
+            f"transformers has no model with model.norm = {config.norm!r} and model.positions = {config.positions!r} "
+            f"(those with learned positions are pre-norm, or normalise their embeddings as well). {instead}"
+        )
+    if config.d_model % config.num_heads:
+        raise ModelError(f"transformers has no model whose d_model = {config.d_model} is not a multiple of num_heads = {config.num_heads}. {instead}")
+    room = config.d_model // config.num_heads
+    for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
+        if size > room:
+            raise ModelError(f"model.{name} = {size} exceeds d_model / num_heads = {room}: transformers has no such heads. {instead}")
+
+
+def write(trained: Trained, folder: Path) -> None:
+    """The model, its configuration, its tokenizer and how to use them. Raises OSError."""
+    transformers = library("transformers")
+    recipe, data = trained.recipe, trained.recipe.data
+    family, architecture = FAMILIES[recipe.model.norm, recipe.model.positions]
+    with _quiet(transformers):
+        save_file(_weights(trained), folder / "model.safetensors", metadata={"format": "pt"})
+        getattr(transformers, f"{family}Config")(architectures=[architecture], **_configuration(trained)).save_pretrained(folder)
+        transformers.GenerationConfig(**_generation(trained)).save_pretrained(folder)
+        _write_tokenizer(transformers, trained, folder)
+    text = README.format(
+        extra=recipe.decode.max_extra, longest=data.max_length, alpha=recipe.decode.alpha, penalty=trained.length_penalty,
+        architecture=architecture, first=LENGTHS[0], last=LENGTHS[-1],
+    )  # fmt: skip
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    (folder / "model.safetensors").chmod((folder / "README.md").stat().st_mode)  # safetensors leaves it to its owner alone
+
+
+def _configuration(trained: Trained) -> dict[str, Any]:
+    config, vocabulary = trained.recipe.model, trained.vocabulary
+    values: dict[str, Any] = {
+        "d_model": config.d_model,
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        "encoder_attention_heads": config.num_heads,
+        "decoder_attention_heads": config.num_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
+        "activation_function": "relu",
+        "dropout": config.dropout,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "max_position_embeddings": config.max_positions,
+        "scale_embedding": True,
+        "tie_word_embeddings": config.tie_embeddings,
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": BOS,
+        "forced_eos_token_id": EOS,
+        "dtype": "float32",
+    }
+    if config.norm == "post":
+        both = {"vocab_size": vocabulary.source_size, "decoder_vocab_size": vocabulary.target_size}
+        return {**values, **both, "share_encoder_decoder_embeddings": config.tie_embeddings}
+    one = {"vocab_size": max(vocabulary.source_size, vocabulary.target_size)}
+    return {**values, **one, **({"encoder_no_repeat_ngram_size": 0} if config.positions == "learned" else {})}
+
+
+def _generation(trained: Trained) -> dict[str, Any]:
+    """Beam search as near to ours as `generate` comes. Its longest output counts the end symbol."""
+    recipe = trained.recipe
+    return {
+        "num_beams": recipe.decode.beam,
+        "length_penalty": trained.length_penalty,
+        "max_new_tokens": min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions),
+        "suppress_tokens": list(NEVER),
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": BOS,
+        "forced_eos_token_id": EOS,
+    }
+
+
+def _write_tokenizer(transformers: Any, trained: Trained, folder: Path) -> None:
+    """MarianTokenizer: SentencePiece itself cuts the text, and the ids are ours."""
+    vocabulary, data = trained.vocabulary, trained.recipe.data
+    files = {"source_spm": folder / "source.spm", "target_spm": folder / "target.spm", "vocab": folder / "vocab.json"}
+    files["source_spm"].write_bytes(vocabulary.source.model)
+    files["target_spm"].write_bytes(vocabulary.target.model)
+    _write_ids(files["vocab"], vocabulary.source.table)
+    if not vocabulary.joint:
+        files["target_vocab_file"] = folder / "target_vocab.json"
+        _write_ids(files["target_vocab_file"], vocabulary.target.table)
+    table = vocabulary.source.table
+    transformers.MarianTokenizer(
+        **{name: str(path) for name, path in files.items()}, separate_vocabs=not vocabulary.joint,
+        source_lang=data.source_language, target_lang=data.target_language, model_max_length=trained.recipe.model.max_positions,
+        unk_token=table[UNK], bos_token=table[BOS], eos_token=table[EOS], pad_token=table[PAD],
+        split_special_tokens=True, clean_up_tokenization_spaces=False,
+    ).save_pretrained(folder)  # fmt: skip
+
+
+def _write_ids(path: Path, table: list[str]) -> None:
+    path.write_text(json.dumps({piece: index for index, piece in enumerate(table)}, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+
+def feature_order(config: ModelSection) -> Tensor:
+    """Which of our features stands at each place: sines, then cosines; learned positions stay as they are."""
+    features = torch.arange(config.d_model)
+    return torch.cat([features[0::2], features[1::2]]) if config.positions == "sinusoidal" else features
+
+
+def _weights(trained: Trained) -> dict[str, Tensor]:
+    """Every tensor of the model class, by its name there."""
+    model, config = trained.model, trained.recipe.model
+    order, found = feature_order(config), _embeddings(trained)
+    for side, layers, positions, norm in (
+        ("encoder", model.encoder, model.source_positions, model.encoder_norm),
+        ("decoder", model.decoder, model.target_positions, model.decoder_norm),
+    ):
+        if config.norm == "pre":  # Marian's are never stored
+            found[f"model.{side}.embed_positions.weight"] = positions(config.max_positions).detach()[:, order]
+        if isinstance(norm, nn.LayerNorm):
+            found |= _norm(f"model.{side}.layer_norm", norm, order)
+        for number, layer in enumerate(layers):
+            found |= _layer(f"model.{side}.layers.{number}", cast(EncoderLayer | DecoderLayer, layer), config, order)
+    return {name: tensor.contiguous().clone() for name, tensor in found.items()}
+
+
+def _embeddings(trained: Trained) -> dict[str, Tensor]:
+    model, config, order = trained.model, trained.recipe.model, feature_order(trained.recipe.model)
+    source, target, output = (model.matrix(use).detach()[:, order] for use in ("source", "target", "output"))
+    bias = torch.zeros(1, output.size(0))
+    if config.tie_embeddings:
+        return {"model.shared.weight": source, "final_logits_bias": bias}
+    if config.norm == "pre":
+        rows = max(source.size(0), target.size(0))
+        source, target, output = (F.pad(matrix, (0, 0, 0, rows - matrix.size(0))) for matrix in (source, target, output))
+        bias = F.pad(bias, (0, rows - bias.size(1)), value=ABSENT)
+    names = {"model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": target, "lm_head.weight": output}
+    shared = {"model.shared.weight": source} if config.norm == "pre" else {}  # there, though nothing reads it
+    return {**names, **shared, "final_logits_bias": bias}
+
+
+def _layer(name: str, layer: EncoderLayer | DecoderLayer, config: ModelSection, order: Tensor) -> dict[str, Tensor]:
+    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+    found = {
+        f"{name}.fc1.weight": inner.weight.detach()[:, order],
+        f"{name}.fc1.bias": inner.bias.detach(),
+        f"{name}.fc2.weight": outer.weight.detach()[order],
+        f"{name}.fc2.bias": outer.bias.detach()[order],
+    }
+    found |= _attention(f"{name}.self_attn", layer.self_attention, config, order)
+    found |= _norm(f"{name}.self_attn_layer_norm", layer.around_self_attention.norm, order)
+    if isinstance(layer, DecoderLayer):
+        found |= _attention(f"{name}.encoder_attn", layer.cross_attention, config, order)
+        found |= _norm(f"{name}.encoder_attn_layer_norm", layer.around_cross_attention.norm, order)
+    return found | _norm(f"{name}.final_layer_norm", layer.around_feed_forward.norm, order)
+
+
+def _attention(name: str, attention: SelfAttention | CrossAttention, config: ModelSection, order: Tensor) -> dict[str, Tensor]:
+    size = config.d_model // config.num_heads
+    parts = projections(attention, size)
+    if config.key_size != size:  # queries are divided by sqrt(size) there
+        parts["query"] = cast(tuple[Tensor, Tensor], tuple(tensor * (size / config.key_size) ** 0.5 for tensor in parts["query"]))
+    found = {}
+    for ours, theirs in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj")):
+        found[f"{name}.{theirs}.weight"], found[f"{name}.{theirs}.bias"] = parts[ours][0][:, order], parts[ours][1]
+    found[f"{name}.out_proj.weight"], found[f"{name}.out_proj.bias"] = parts["output"][0][order], parts["output"][1][order]
+    return found
+
+
+def _norm(name: str, norm: nn.LayerNorm, order: Tensor) -> dict[str, Tensor]:
+    return {f"{name}.weight": norm.weight.detach()[order], f"{name}.bias": norm.bias.detach()[order]}
+
+
+def read(folder: Path) -> Exported:
+    """Load the folder as its users do."""
+    return Exported(folder)
+
+
+class Exported:
+    """The folder in transformers, fp32 on the CPU."""
+
+    def __init__(self, folder: Path) -> None:
+        self.library = library("transformers")
+        with _quiet(self.library):
+            self.tokenizer = self.library.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            self.model = self.library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()
+        config = self.model.config
+        learned = config.model_type == "blenderbot"
+        order = feature_order(ModelSection(d_model=config.d_model, num_heads=1, positions="learned" if learned else "sinusoidal"))
+        self.place = torch.argsort(order)  # where each of our features stands
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `Reader`."""
+        rows: list[list[int]] = self.tokenizer(list(texts)).input_ids if texts else []
+        return rows
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """See `Reader`."""
+        texts: list[str] = self.tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=True)
+        return texts
+
+    def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
+        """See `Reader`; logits are those of the given target, in one pass."""
+        src, mask = _padded(sources), _padded([[1] * len(row) for row in sources])
+        tgt_in = _padded([[BOS, *row[:-1]] for row in targets])
+        with torch.inference_mode(), _quiet(self.library):
+            out = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in)
+            steps = limit + 1  # the last is forced to be EOS
+            found = self.model.generate(input_ids=src, attention_mask=mask, num_beams=1, do_sample=False, length_penalty=1.0, max_new_tokens=steps)
+        states, outputs = out.encoder_last_hidden_state[..., self.place], []
+        for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            logits = out.logits[row, : len(target)].float()
+            log_probs = logits.log_softmax(-1).gather(1, torch.tensor(target)[:, None])[:, 0]
+            outputs.append(Output(_ended(found[row, 1 : limit + 1].tolist()), logits, log_probs, states[row, : len(source)]))
+        return outputs
+
+
+def _ended(tokens: list[int]) -> list[int]:
+    """Up to the end symbol."""
+    return tokens[: tokens.index(EOS) + 1] if EOS in tokens else tokens
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    """(B, longest); zeros, which are PAD, at the ends."""
+    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """No bars and remarks; MarianTokenizer recommends a package that it does not use."""
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,180 @@
+"""The proof that an exported folder computes what its model computes.
+
+    sentences ──▶ our tokenizer, the folder's ──▶ the same ids
+              ──▶ our model, the folder's in fp32 ──▶ encoder states, logits of each greedy step, log-probabilities of the
+                  output: within TOLERANCE; greedy outputs: the same tokens, the same text
+
+Sentences come in batches of several lengths, so masks are compared too. What is ours runs through the model itself, by
+the plainest search: every step takes the largest logit of those that may be generated.
+
+Where our two best tokens lie nearer than twice the tolerance, rounding may choose the other: such a tie ends the
+comparison of that sentence, and is counted.
+
+    B sentences   S source length   T target length   D d_model   V vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..console import progress
+from ..data.tokenizer import BOS, EOS, PAD
+from ..errors import ModelError
+from ..model.transformer import Transformer, attention_mask
+from .target import NEVER, Output, Reader, Trained
+
+TOLERANCE = 1e-4
+"""Largest absolute difference of a number."""
+BATCH = 16
+LONGEST_OUTPUT = 100
+"""Tokens of greedy output that are compared at most."""
+
+
+@dataclass
+class Proof:
+    """What was compared, and the largest differences found."""
+
+    sentences: int = 0
+    steps: int = 0
+    ties: int = 0
+    largest: dict[str, float] = field(default_factory=dict)
+    """Name of a quantity -> largest absolute difference."""
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    number: int
+    text: str
+    source: list[int]
+
+
+def prove(trained: Trained, reader: Reader, texts: Sequence[str], folder: Path) -> Proof:
+    """Compare the folder that `reader` has loaded with the model on `texts`. Raises ModelError at the first difference."""
+    proof = Proof(sentences=len(texts))
+    try:
+        sources = [[*ids, EOS] for ids in trained.vocabulary.source.encode(texts)]
+        for number, (text, ours, theirs) in enumerate(zip(texts, sources, reader.encode(texts), strict=True), 1):
+            if ours != theirs:
+                raise _Differs(f"sentence {number} ({_short(text)}) is {ours} to our tokenizer, {theirs} to the exported one")
+        sentences = sorted((_Sentence(*item) for item in zip(range(1, len(texts) + 1), texts, sources, strict=True)), key=lambda s: len(s.source))
+        with progress(len(sentences), "proving", " sentences") as bar:
+            for start in range(0, len(sentences), BATCH):
+                batch = sentences[start : start + BATCH]
+                _prove_batch(trained, reader, batch, proof)
+                bar.update(len(batch))
+    except _Differs as difference:
+        raise ModelError(
+            f"the export in {str(folder)!r} is not equal to the model: {difference}. "
+            "It stays there to be looked at; do not use it. Another version of the library may help."
+        ) from None
+    return proof
+
+
+class _Differs(Exception):
+    """Where the two part."""
+
+
+def _prove_batch(trained: Trained, reader: Reader, batch: Sequence[_Sentence], proof: Proof) -> None:
+    sources = [sentence.source for sentence in batch]
+    room = trained.recipe.model.max_positions - 1
+    limit = min(len(sources[-1]) + trained.recipe.decode.max_extra, room, LONGEST_OUTPUT)
+    ours = run(trained.model, sources, limit)
+    targets = [output.tokens if output.tokens[-1] == EOS else [*output.tokens, EOS] for output in ours]
+    theirs = reader.run(sources, targets, limit)
+    texts = [trained.vocabulary.target.decode([output.tokens])[0] for output in ours], reader.decode([output.tokens for output in ours])
+    for sentence, our, their, our_text, their_text in zip(batch, ours, theirs, *texts, strict=True):
+        _compare(sentence, our, their, proof)
+        if our_text.strip() != their_text.strip():
+            raise _Differs(f"sentence {sentence.number} ({_short(sentence.text)}): the output {our.tokens} reads {our_text!r} here, {their_text!r} there")
+
+
+@torch.inference_mode()
+def run(model: Transformer, sources: Sequence[list[int]], limit: int) -> list[Output]:
+    """Our side: greedy search up to `limit` tokens, then the decoder once over what it found and the end symbol."""
+    lengths = torch.tensor([len(row) for row in sources])
+    src = _padded(sources)
+    mask = attention_mask(lengths, src.size(1))
+    states = model.encode(src, mask)
+    memory = model.project_memory(states)
+    found = _greedy(model, memory, mask, limit)
+    targets = [row if row[-1] == EOS else [*row, EOS] for row in found]
+    logits = model.logits(model.decode(_padded([[BOS, *row[:-1]] for row in targets]), memory, mask))  # (B, T, V)
+    outputs = []
+    for index, (source, tokens, target) in enumerate(zip(sources, found, targets, strict=True)):
+        rows = logits[index, : len(target)]
+        log_probs = rows.log_softmax(-1).gather(1, torch.tensor(target)[:, None])[:, 0]
+        outputs.append(Output(tokens, rows, log_probs, states[index, : len(source)]))
+    return outputs
+
+
+class _Cache:
+    """Keys and values of a layer, (B, H, T, K)."""
+
+    def __init__(self) -> None:
+        self.seen: tuple[Tensor, Tensor] | None = None
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        if self.seen is not None:
+            keys, values = torch.cat([self.seen[0], keys], 2), torch.cat([self.seen[1], values], 2)
+        self.seen = keys, values
+        return self.seen
+
+
+def _greedy(model: Transformer, memory: Sequence[tuple[Tensor, Tensor]], mask: Tensor | None, limit: int) -> list[list[int]]:
+    """The most likely token, step by step, up to the end symbol or `limit` tokens."""
+    batch = memory[0][0].size(0)
+    caches, tokens, done = [_Cache() for _ in memory], torch.full((batch, 1), BOS), torch.zeros(batch, dtype=torch.bool)
+    while tokens.size(1) <= limit and not bool(done.all()):
+        logits = model.logits(model.decode(tokens[:, -1:], memory, mask, caches, tokens.size(1) - 1))[:, -1]
+        logits[:, NEVER] = float("-inf")
+        best = logits.argmax(-1)
+        tokens, done = torch.cat([tokens, best[:, None]], 1), done | (best == EOS)
+    rows = tokens[:, 1:].tolist()
+    return [row[: row.index(EOS) + 1] if EOS in row else row for row in rows]
+
+
+def _compare(sentence: _Sentence, ours: Output, theirs: Output, proof: Proof) -> None:
+    """Raise _Differs where the two part for one sentence; else note the largest differences."""
+    where = f"sentence {sentence.number} ({_short(sentence.text)})"
+    if ours.states is not None and theirs.states is not None:
+        _within(proof, "encoder states", ours.states, theirs.states, f"{where}, encoder state at position")
+    parted = next((step for step, (a, b) in enumerate(zip(ours.tokens, theirs.tokens, strict=False)) if a != b), None)
+    steps = min(len(ours.logits), len(theirs.logits)) if parted is None else parted + 1
+    allowed = torch.ones(ours.logits.size(1), dtype=torch.bool)
+    allowed[list(NEVER)] = False
+    _within(proof, "logits", ours.logits[:steps, allowed], theirs.logits[:steps, : allowed.numel()][:, allowed], f"{where}, logits at step")
+    _within(proof, "log-probabilities", ours.log_probs[:, None], theirs.log_probs[:, None], f"{where}, log-probability at step")
+    proof.steps += steps
+    if parted is not None:
+        a, b = ours.tokens[parted], theirs.tokens[parted]
+        gap = float(ours.logits[parted, a] - ours.logits[parted, b])
+        if not gap <= 2 * TOLERANCE:
+            raise _Differs(f"{where}, greedy output at step {parted + 1}: token {a} here, {b} there ({gap:.3g} below in our logits)")
+        proof.ties += 1
+    elif len(ours.tokens) != len(theirs.tokens):
+        raise _Differs(f"{where}: greedy output has {len(ours.tokens)} tokens here, {len(theirs.tokens)} there")
+
+
+def _within(proof: Proof, name: str, ours: Tensor, theirs: Tensor, where: str) -> None:
+    """Both (T, n): differences within TOLERANCE, in every row."""
+    if ours.shape != theirs.shape:
+        raise _Differs(f"{where} 1: {tuple(ours.shape)} numbers here, {tuple(theirs.shape)} there")
+    differences = (ours - theirs).abs()
+    wrong = (~(differences <= TOLERANCE)).nonzero()  # so that NaN is wrong
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        raise _Differs(f"{where} {row + 1}: {float(ours[row, column]):.6g} here, {float(theirs[row, column]):.6g} there, {TOLERANCE:g} apart at most were allowed")
+    proof.largest[name] = max(proof.largest.get(name, 0.0), float(differences.max()) if differences.numel() else 0.0)
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "…")

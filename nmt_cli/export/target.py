@@ -1,0 +1,141 @@
+"""What an export is made from, and what a target must be able to do.
+
+    model folder ──▶ Trained ──▶ check ──▶ write(folder) ──▶ read(folder) ──▶ Reader ──▶ proof
+
+A target is a module with these three functions; it imports its library inside them. What both targets need of the
+model stands here too: the projections of an attention as four matrices, and the length penalty that comes nearest.
+
+    D d_model   H heads   K d_k or d_v   S source length   T target length   V target vocabulary
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..data.tokenizer import BOS, PAD, UNK, Vocabulary
+from ..errors import UsageError
+from ..model.attention import CrossAttention, SelfAttention
+from ..model.transformer import Transformer
+from ..recipe import Recipe
+
+NEVER = (PAD, UNK, BOS)
+"""Ids that search never generates."""
+LENGTHS = range(10, 61)
+"""Output lengths, in tokens, over which the other length penalty is fitted."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model on the CPU in evaluation mode, with all that translates with it."""
+
+    model: Transformer
+    recipe: Recipe
+    vocabulary: Vocabulary
+
+    @property
+    def length_penalty(self) -> float:
+        """The recipe's alpha, for libraries that divide by |Y| ** length_penalty."""
+        return nearest_length_penalty(self.recipe.decode.alpha)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a model computes for one sentence."""
+
+    tokens: list[int]
+    """Greedy search's, with the end symbol if it was reached."""
+    logits: Tensor
+    """(T, V), a row for each step of greedy search; columns of NEVER mean nothing."""
+    log_probs: Tensor
+    """(T,), of the tokens of a given target and its end symbol."""
+    states: Tensor | None = None
+    """(S, D), the encoder's output, where the library shows it."""
+
+
+class Reader(Protocol):
+    """An exported folder, loaded with its library in fp32 on the CPU."""
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids as the folder's own tokenizer has them, with the end symbol."""
+        ...
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The texts of target ids."""
+        ...
+
+    def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
+        """One batch: greedy search up to `limit` tokens, and the log-probabilities of `targets`; both sides end in EOS."""
+        ...
+
+
+class Target(Protocol):
+    """A library to export to."""
+
+    def check(self, trained: Trained) -> None:
+        """Raise ModelError where the library has no such model, before anything is written."""
+        ...
+
+    def write(self, trained: Trained, folder: Path) -> None:
+        """Fill the folder. Raises OSError."""
+        ...
+
+    def read(self, folder: Path) -> Reader:
+        """Load the folder as its users do."""
+        ...
+
+
+def library(name: str) -> Any:
+    """Import the library `name`. Raises UsageError naming the extra that brings it."""
+    extra = {"transformers": "huggingface"}.get(name, name)
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(f"--to {extra} needs the extra package {name} ({error}): pip install 'nmt-cli[{extra}]'.") from None
+
+
+def nearest_length_penalty(alpha: float) -> float:
+    """The beta for which |Y| ** beta comes nearest to ((5 + |Y|) / 6) ** alpha, to two decimals.
+
+    A constant factor changes no ranking, so it is the slope of alpha * log((5 + n) / 6) against log(n), by least squares.
+    """
+    x = torch.tensor([math.log(n) for n in LENGTHS], dtype=torch.float64)
+    y = torch.tensor([alpha * math.log((5 + n) / 6) for n in LENGTHS], dtype=torch.float64)
+    x, y = x - x.mean(), y - y.mean()
+    return round(float((x * y).sum() / (x * x).sum()), 2)
+
+
+def projections(attention: SelfAttention | CrossAttention, head_size: int) -> dict[str, tuple[Tensor, Tensor]]:
+    """Weight and bias of "query", "key", "value" and "output", heads filled with zeros up to `head_size`.
+
+    Zeros change neither q k^T nor the output; the scale 1 / sqrt(d_k) remains that of the model's own key size.
+    """
+    heads = attention.num_heads
+    if isinstance(attention, SelfAttention):
+        parts = _apart(["query", "key", "value"], attention.query_key_value, attention.sizes)
+    else:
+        parts = _apart(["query"], attention.query, [attention.query.out_features])
+        parts |= _apart(["key", "value"], attention.key_value, attention.sizes)
+    filled = {name: (_filled(weight, heads, head_size), _filled(bias, heads, head_size)) for name, (weight, bias) in parts.items()}
+    weight, bias = attention.output.weight.detach(), attention.output.bias.detach()
+    return {**filled, "output": (_filled(weight.T, heads, head_size).T, bias)}
+
+
+def _apart(names: list[str], linear: torch.nn.Linear, sizes: list[int]) -> dict[str, tuple[Tensor, Tensor]]:
+    """Projections that are one matrix product, by name."""
+    weights, biases = torch.split(linear.weight.detach(), sizes), torch.split(linear.bias.detach(), sizes)
+    return dict(zip(names, zip(weights, biases, strict=True), strict=True))
+
+
+def _filled(rows: Tensor, heads: int, head_size: int) -> Tensor:
+    """(H * K, ...) -> (H * head_size, ...)"""
+    apart = rows.reshape(heads, rows.size(0) // heads, -1)  # (H, K, ...)
+    return F.pad(apart, (0, 0, 0, head_size - apart.size(1))).reshape(heads * head_size, *rows.shape[1:])

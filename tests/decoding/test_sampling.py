@@ -1,0 +1,187 @@
+"""Sampling: drawn from the very distribution that temperature and cuts leave, by seed and sentence alone."""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.decoding.fast import FastStepper
+from nmt_cli.decoding.sampling import Sampling, sample
+from nmt_cli.decoding.search import Hypothesis, SearchOptions, Stepper, beam_search, length_penalty
+from nmt_cli.decoding.steppers import ReferenceStepper
+from nmt_cli.errors import ModelError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import ModelSection
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+NEVER = (PAD, UNK, BOS)
+SIZE = 8
+DRAWS = 4000
+
+
+class Chain:
+    """Logits that depend on the newest token alone: a Markov chain."""
+
+    def __init__(self) -> None:
+        self.logits = 1.5 * torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(4))
+
+    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        return self.logits[tokens.flatten()[rows]]
+
+    def reorder(self, parents: Tensor) -> None:
+        pytest.fail("samples stay where they are")
+
+    def keep(self, sentences: Tensor) -> None:
+        pytest.fail("all sentences stay")
+
+
+def options(width: int, nbest: int | None = None) -> SearchOptions:
+    return SearchOptions(beam=width, alpha=0.6, nbest=nbest or width, bos=BOS, eos=EOS, never=NEVER)
+
+
+def left(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
+    """Probabilities of the tokens after temperature and cuts, written out."""
+    chances = np.array([0.0 if token in NEVER else math.exp(value / sampling.temperature) for token, value in enumerate(logits.tolist())])
+    order = np.argsort(-chances)
+    if sampling.top_k:
+        chances[order[sampling.top_k :]] = 0
+    chances /= chances.sum()
+    before = np.concatenate([[0.0], chances[order].cumsum()[:-1]])
+    chances[order[before >= sampling.top_p]] = 0  # what comes before it reaches p already
+    return chances / chances.sum()
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0.4}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.7}, {"top_k": 4, "top_p": 0.8, "temperature": 1.7}]
+)
+def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, float]) -> None:
+    """All outputs of at most two tokens, by chi-square; what is cut off never comes."""
+    sampling = Sampling(**settings)  # type: ignore[arg-type]
+    steps = [left(row, sampling) for row in Chain().logits.double().numpy()]
+    expected = {(): steps[BOS][EOS]}
+    for first in range(EOS + 1, SIZE):
+        expected |= {(first,): steps[BOS][first] * steps[first][EOS]}
+        expected |= {(first, second): steps[BOS][first] * steps[first][second] for second in range(EOS + 1, SIZE)}
+    assert sum(expected.values()) == pytest.approx(1)
+
+    [found] = sample(Chain(), torch.tensor([2]), options(DRAWS), sampling, [[5, EOS]])
+    counts = dict.fromkeys(expected, 0)
+    for hypothesis in found:
+        counts[tuple(hypothesis.tokens)] += 1
+    assert all(counts[output] == 0 for output, chance in expected.items() if chance == 0)
+    often = [output for output, chance in expected.items() if chance * DRAWS >= 5]
+    statistic = sum((counts[output] - expected[output] * DRAWS) ** 2 / (expected[output] * DRAWS) for output in often)
+    assert len(often) >= 3
+    assert statistic < len(often) + 4 * math.sqrt(2 * len(often))
+
+
+VOCABULARY = 150
+
+
+@cache
+def model() -> Transformer:
+    torch.manual_seed(0)
+    config = ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, max_positions=128)
+    return Transformer(config, VOCABULARY, VOCABULARY).eval()
+
+
+@cache
+def sources() -> list[list[int]]:
+    rng = random.Random(1)
+    return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, 25))), EOS] for _ in range(20)]
+
+
+def limits(batch: list[list[int]]) -> Tensor:
+    return torch.tensor([len(source) + 4 for source in batch])
+
+
+def samples(batch: list[list[int]], width: int = 2, prefixes: list[list[int]] | None = None, nbest: int | None = None, **settings: float) -> list[list[Hypothesis]]:
+    return sample(FastStepper(model(), batch, width), limits(batch), options(width, nbest), Sampling(**settings), batch, prefixes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}, {"temperature": 1e-300}])
+def test_what_leaves_one_token_is_greedy_search(settings: dict[str, float]) -> None:
+    greedy = beam_search(FastStepper(model(), sources(), 1), limits(sources()), options(1))
+    found = samples(sources(), 3, **settings)
+    assert [[h.tokens for h in row] for row in found] == [[row[0].tokens] * 3 for row in greedy]
+    for row, [best] in zip(found, greedy, strict=True):
+        assert row[0].log_prob == pytest.approx(best.log_prob, abs=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_p": 0.9, "temperature": 0.8}])
+def test_neighbours_change_nothing(settings: dict[str, float]) -> None:
+    """Alone, in threes, in another order: equal tokens, and equal scores to the last bit."""
+    together = samples(sources(), **settings)
+    for size in (1, 3):
+        assert [row for i in range(0, 20, size) for row in samples(sources()[i : i + size], **settings)] == together
+    order = random.Random(3).sample(range(20), 20)
+    shuffled = samples([sources()[i] for i in order], **settings)
+    assert [shuffled[order.index(i)] for i in range(20)] == together
+
+
+def test_the_seed_and_the_sentence_choose() -> None:
+    twice = [sources()[0], sources()[1], sources()[0]]
+    first, second, again = samples(twice, seed=7)
+    assert first == again != second
+    assert samples(twice, seed=7)[0] == first
+    assert samples(twice, seed=8)[0] != first
+    assert first[0].tokens != first[1].tokens  # samples of a sentence are drawn independently
+
+
+def test_more_samples_are_the_same_and_more() -> None:
+    for few, many in zip(samples(sources(), 2), samples(sources(), 5), strict=True):
+        assert {tuple(h.tokens) for h in few} < {tuple(h.tokens) for h in many}
+
+
+def test_samples_are_ranked_by_score() -> None:
+    ranked = samples(sources(), 5)
+    for row in ranked:
+        assert [h.score for h in row] == sorted((h.score for h in row), reverse=True)
+    assert samples(sources(), 5, nbest=2) == [row[:2] for row in ranked]
+
+
+@torch.inference_mode()
+def log_prob(source: list[int], tokens: list[int]) -> float:
+    logits = model().logits(model()(torch.tensor([source]), None, torch.tensor([[BOS, *tokens]])))
+    return float(logits.log_softmax(-1)[0].gather(1, torch.tensor([*tokens, EOS])[:, None]).sum())
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 5, "temperature": 3.0}])
+def test_log_prob_is_the_models_own(settings: dict[str, float]) -> None:
+    for source, row in zip(sources(), samples(sources(), **settings), strict=True):
+        for h in row:
+            assert h.log_prob == pytest.approx(log_prob(source, h.tokens), abs=1e-3)
+            assert h.score == h.log_prob / length_penalty(len(h.tokens) + 1, 0.6)
+            assert not {PAD, UNK, BOS, EOS} & set(h.tokens)
+            assert len(h.tokens) <= len(source) + 4
+
+
+def test_a_prefix_is_kept_and_counts() -> None:
+    prefixes = [[9, 8, 7], [], [40], *[[]] * 17]
+    found = samples(sources(), 2, prefixes)
+    for source, prefix, row in zip(sources(), prefixes, found, strict=True):
+        for h in row:
+            assert h.tokens[: len(prefix)] == prefix
+            assert h.log_prob == pytest.approx(log_prob(source, h.tokens), abs=1e-3)
+    assert [found[i] for i in (1, 3, 19)] == [samples(sources())[i] for i in (1, 3, 19)]
+
+
+def test_the_plain_stepper_gives_the_same() -> None:
+    plain: Stepper = ReferenceStepper(model(), sources(), 2)
+    found = sample(plain, limits(sources()), options(2), Sampling(), sources())
+    assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in samples(sources())]
+
+
+def test_a_model_that_says_nan_is_named() -> None:
+    class Broken(Chain):
+        def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+            return super().step(tokens, rows) * math.nan
+
+    with pytest.raises(ModelError, match="not a number"):
+        sample(Broken(), torch.tensor([3]), options(2), Sampling(), [[5, EOS]])

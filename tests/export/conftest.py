@@ -1,0 +1,116 @@
+"""Small models to export: of every kind with random weights, and one that was trained a little."""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nmt_cli.data.teaching import generate
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary, learn_bpe
+from nmt_cli.export import proof, sentences
+from nmt_cli.model.folder import weights_of, write_model
+from nmt_cli.model.transformer import Transformer, attention_mask
+from nmt_cli.recipe import Recipe
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+with warnings.catch_warnings():  # what these libraries warn of when they are loaded is theirs
+    warnings.simplefilter("ignore")
+    import ctranslate2  # noqa: F401
+    import transformers  # noqa: F401
+
+SIZES = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 32, "d_ff": 48, "num_heads": 4, "max_positions": 90}
+Made = Callable[..., Path]
+
+
+@functools.cache
+def pairs() -> list[tuple[str, str]]:
+    return generate(train=1500, valid=0, test=0)["train"]
+
+
+@functools.cache
+def tokenizer(side: int | None, vocab_size: int, byte_fallback: bool = True) -> Tokenizer:
+    """Learned from one side of the teaching corpus, or from both."""
+    data = Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": vocab_size, "byte_fallback": byte_fallback}}, "test").data
+    return learn_bpe([text for pair in pairs() for text in (pair if side is None else pair[side : side + 1])], data)
+
+
+def recipe_of(joint: bool = True, **model: Any) -> Recipe:
+    data = {"generator": "teaching", "max_length": 60, "joint_vocab": joint}
+    return Recipe.from_dict({"name": "tiny", "data": data, "model": {**SIZES, **model}, "decode": {"max_extra": 12}}, "test")
+
+
+def vocabulary_of(joint: bool) -> Vocabulary:
+    if joint:
+        return Vocabulary(tokenizer(None, 800), tokenizer(None, 800))
+    return Vocabulary(tokenizer(0, 400), tokenizer(1, 430, byte_fallback=False))
+
+
+def save(folder: Path, model: Transformer, recipe: Recipe, vocabulary: Vocabulary) -> Path:
+    folder.mkdir(parents=True)
+    files = {name: part.model for name, part in vocabulary.files.items()}
+    write_model(folder, weights_of(model), recipe, (vocabulary.source_size, vocabulary.target_size), files, {})
+    return folder
+
+
+def shaken(model: Transformer) -> Transformer:
+    """Weights that leave nothing at 0 or 1, so that no bias or norm may get lost, and outputs that differ."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name and name.endswith("weight"):
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+            elif parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+            elif not name.startswith("embeddings"):
+                parameter.mul_(1.5)
+    return model.eval()
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    """made(joint=..., **model section) -> a model folder with random weights."""
+
+    def make(joint: bool = True, **changes: Any) -> Path:
+        recipe, vocabulary = recipe_of(joint, **changes), vocabulary_of(joint)
+        torch.manual_seed(3)
+        model = shaken(Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size))
+        return save(tmp_path / "model", model, recipe, vocabulary)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder after 200 updates on the teaching corpus: it speaks, ends its sentences, and is sure of itself."""
+    recipe, vocabulary = recipe_of(norm="pre", d_model=64, d_ff=128, encoder_layers=1), vocabulary_of(True)
+    torch.manual_seed(4)
+    model = Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size)
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    rows = sorted(zip(*(vocabulary.source.encode(side) for side in zip(*pairs(), strict=True)), strict=True), key=lambda row: len(row[0]))
+    for _ in range(200):
+        start = int(torch.randint(len(rows) - 32, ()))
+        src, tgt_in, tgt_out = (_padded(part) for part in zip(*(([*s, EOS], [BOS, *t], [*t, EOS]) for s, t in rows[start : start + 32]), strict=True))
+        logits = model.logits(model(src, attention_mask((src != PAD).sum(1), src.size(1)), tgt_in))
+        optimiser.zero_grad()
+        F.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), ignore_index=PAD).backward()
+        optimiser.step()
+    return save(tmp_path_factory.mktemp("trained") / "model", model.eval(), recipe, vocabulary)
+
+
+def _padded(rows: tuple[list[int], ...]) -> torch.Tensor:
+    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proof of few and short outputs: models with random weights do not end their sentences."""
+    monkeypatch.setattr(proof, "LONGEST_OUTPUT", 16)
+    monkeypatch.setattr(sentences, "MADE", 16)

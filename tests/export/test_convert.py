@@ -1,0 +1,272 @@
+"""Models of every kind go into both libraries and come out equal; what a library cannot express is refused by name."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import math
+import os
+import shutil
+import stat
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nmt_cli.data.tokenizer import EOS, Vocabulary
+from nmt_cli.errors import DataError, ModelError, UsageError
+from nmt_cli.export.convert import TARGETS, export
+from nmt_cli.export.proof import prove, run
+from nmt_cli.export.target import nearest_length_penalty
+from nmt_cli.model.folder import load_model
+
+SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
+MULTI30K = SHARED / "multi30k"
+
+ODD = [
+    "", " ", "  two  spaces ", "\ttab\tend\t", "ﬁne ²", "emoji 😀👩‍👩‍👧", "line\u2028separator \u0085 x", "漢字 かな", "e\u0301 a\u0308",
+    "</s> <unk> <pad> <s>", "a</s>b", "<0x41> <0xE2>", "▁x ▁▁", "\u200bzero\u200d width", "ÄÖÜß “quotes” … –", "a\x01b", "\u00a0no break\u00a0",
+    "\r", "A" * 200, "\ufeffmark", "\ufffd", "[CLS] <mask>", "> > a << b",
+]  # fmt: skip
+
+BOTH = ["ctranslate2", "huggingface"]
+KINDS: dict[str, dict[str, Any]] = {
+    "post-norm": {"norm": "post"},
+    "pre-norm": {"norm": "pre"},
+    "post-norm, separate": {"norm": "post", "tie_embeddings": False, "joint": False},
+    "pre-norm, separate": {"norm": "pre", "tie_embeddings": False, "joint": False},
+    "post-norm, joint but untied": {"norm": "post", "tie_embeddings": False},
+    "pre-norm, joint but untied": {"norm": "pre", "tie_embeddings": False},
+    "pre-norm, learned": {"norm": "pre", "positions": "learned"},
+    "pre-norm, learned, separate": {"norm": "pre", "positions": "learned", "tie_embeddings": False, "joint": False},
+    "smaller heads": {"norm": "pre", "d_k": 3, "d_v": 5},
+}
+CTRANSLATE2_ALONE: dict[str, tuple[dict[str, Any], str]] = {
+    "post-norm, learned": ({"norm": "post", "positions": "learned"}, "model.norm = 'post' and model.positions = 'learned'"),
+    "larger keys": ({"norm": "post", "d_k": 11}, r"model\.d_k = 11 exceeds d_model / num_heads = 8"),
+    "larger values": ({"norm": "pre", "d_k": 6, "d_v": 9}, r"model\.d_v = 9 exceeds d_model / num_heads = 8"),
+    "uneven heads": ({"num_heads": 5, "d_k": 4, "d_v": 6}, "d_model = 32 is not a multiple of num_heads = 5"),
+}
+
+
+@pytest.mark.parametrize("to", BOTH)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("short")
+def test_every_kind_of_model_is_proven_equal(to: str, kind: str, made: Any, tmp_path: Path) -> None:
+    proof = export(made(**KINDS[kind]), to, tmp_path / "out").proof
+    assert proof.sentences >= 30
+    assert proof.steps > 400
+    assert set(proof.largest) == {"logits", "log-probabilities"} | ({"encoder states"} if to == "huggingface" else set())
+    assert all(0 <= difference < 1e-4 for difference in proof.largest.values())
+
+
+@pytest.mark.parametrize("kind", ["post-norm", "pre-norm", "pre-norm, separate", "pre-norm, learned"])
+@pytest.mark.usefixtures("short")
+def test_transformers_finds_every_tensor_and_saves_the_model_again(kind: str, made: Any, tmp_path: Path) -> None:
+    from transformers import AutoModelForSeq2SeqLM
+
+    exported = export(made(**KINDS[kind]), "huggingface", tmp_path / "out")
+    reader = TARGETS["huggingface"].read(tmp_path / "out")
+    _, loading = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    positions = {f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")}  # Marian's are never stored
+    assert set(loading["missing_keys"]) <= (positions if "post" in kind else set())
+    assert not loading["unexpected_keys"]
+    assert not loading["mismatched_keys"]
+    for part in (reader.model, reader.tokenizer):  # type: ignore[attr-defined]
+        part.save_pretrained(tmp_path / "again")
+    shutil.rmtree(tmp_path / "out")
+    texts = ["Anna reads a book.", "The dog sleeps."]
+    assert prove(exported.trained, TARGETS["huggingface"].read(tmp_path / "again"), texts, tmp_path / "again").sentences == 2
+
+
+@pytest.mark.parametrize("kind", CTRANSLATE2_ALONE)
+@pytest.mark.usefixtures("short")
+def test_what_transformers_cannot_express_ctranslate2_can(kind: str, made: Any, tmp_path: Path) -> None:
+    changes, said = CTRANSLATE2_ALONE[kind]
+    model = made(**changes)
+    with pytest.raises(ModelError, match=f"{said}.*--to ctranslate2"):
+        export(model, "huggingface", tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    assert export(model, "ctranslate2", tmp_path / "out").proof.steps > 400
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def exported(request: pytest.FixtureRequest, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Any]:
+    """The trained model, exported."""
+    out = tmp_path_factory.mktemp(request.param) / "out"
+    return request.param, out, export(trained, request.param, out).proof
+
+
+def test_a_trained_model_is_proven_equal(exported: tuple[str, Path, Any]) -> None:
+    _, _, proof = exported
+    assert proof.sentences > 60
+    assert proof.ties <= 1
+    assert max(proof.largest.values()) < 5e-5
+
+
+def test_files_of_the_folder(exported: tuple[str, Path, Any], trained: Path) -> None:
+    to, out, _ = exported
+    names = {
+        "ctranslate2": {"model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model", "README.md"},
+        "huggingface": {"model.safetensors", "config.json", "generation_config.json", "tokenizer_config.json", "source.spm", "target.spm", "vocab.json", "README.md"},
+    }
+    assert {item.name for item in out.iterdir()} == names[to]
+    assert len({stat.S_IMODE(item.stat().st_mode) for item in out.iterdir()}) == 1
+    assert str(out.parent) not in "".join(item.read_text(encoding="utf-8") for item in out.glob("*.json"))  # it may be moved
+    if to == "ctranslate2":
+        assert (out / "tokenizer.model").read_bytes() == (trained / "tokenizer.model").read_bytes()
+    else:
+        assert "model.shared.weight" in load_file(out / "model.safetensors")  # tied matrices once
+        assert "lm_head.weight" not in load_file(out / "model.safetensors")
+
+
+def usage_of(out: Path) -> str:
+    """The Python of the folder's README."""
+    return (out / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+
+
+def test_the_readme_s_lines_translate(exported: tuple[str, Path, Any], trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    to, out, _ = exported
+    monkeypatch.chdir(out)
+    lines = ["The doctor reads a book.", "Anna lives in Bonn."]
+    code = usage_of(out).replace('["A line to translate.", "Another one."]', repr(lines))
+    beams = {"ctranslate2": ("beam_size=4", "beam_size=1"), "huggingface": ("max_new_tokens", "num_beams=1, max_new_tokens")}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
+        exec(code, {})
+        assert capsys.readouterr().out.count("\n") == 2
+        assert beams[to][0] in code
+        exec(code.replace(*beams[to]), {})
+    loaded, vocabulary = load_model(trained), Vocabulary.load(trained)
+    greedy = run(loaded.model, [[*ids, EOS] for ids in vocabulary.source.encode(lines)], 30)
+    assert capsys.readouterr().out.splitlines() == vocabulary.target.decode([output.tokens for output in greedy])
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.usefixtures("short")
+def test_auto_tokenizer_gives_our_ids_on_odd_lines(joint: bool, made: Any, tmp_path: Path) -> None:
+    model = made(joint=joint, tie_embeddings=joint)
+    export(model, "huggingface", tmp_path / "out")
+    reader, vocabulary = TARGETS["huggingface"].read(tmp_path / "out"), Vocabulary.load(model)
+    assert type(reader.tokenizer).__name__ == "MarianTokenizer"  # type: ignore[attr-defined]
+    assert reader.encode(ODD) == [[*ids, EOS] for ids in vocabulary.source.encode(ODD)]
+    rows = vocabulary.target.encode(ODD)
+    assert [text.strip() for text in reader.decode(rows)] == [_without_unknown(text) for text in vocabulary.target.decode(rows)]
+
+
+def _without_unknown(text: str) -> str:
+    """transformers passes over <unk>, which search never generates; SentencePiece shows it."""
+    return text.replace(" ⁇ ", "").strip()
+
+
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"needs Multi30k below {SHARED} (set NMT_SHARED_DATA)")
+@pytest.mark.usefixtures("short")
+def test_auto_tokenizer_gives_our_ids_on_real_text(made: Any, tmp_path: Path) -> None:
+    model = made()
+    export(model, "huggingface", tmp_path / "out")
+    reader, vocabulary = TARGETS["huggingface"].read(tmp_path / "out"), Vocabulary.load(model)
+    for language in ("en", "de", "fr"):
+        lines = gzip.decompress((MULTI30K / f"test_2016_flickr.{language}.gz").read_bytes()).decode().splitlines()
+        rows = vocabulary.source.encode(lines)
+        assert reader.encode(lines) == [[*ids, EOS] for ids in rows]
+        assert reader.decode(rows) == vocabulary.target.decode(rows)
+
+
+@pytest.mark.usefixtures("short")
+def test_ids_that_the_target_does_not_have_are_never_likely(made: Any, tmp_path: Path) -> None:
+    model = made(**KINDS["pre-norm, separate"])
+    export(model, "huggingface", tmp_path / "out")
+    bias = load_file(tmp_path / "out" / "model.safetensors")["final_logits_bias"][0]
+    target = Vocabulary.load(model).target_size
+    assert torch.equal(bias[:target], torch.zeros(target))
+    sizes = Vocabulary.load(model).source_size, target
+    assert bias.numel() == max(sizes)
+    assert bool((bias[target:] < -1e8).all())
+
+
+def test_generation_follows_the_recipe(exported: tuple[str, Path, Any]) -> None:
+    to, out, _ = exported
+    if to == "ctranslate2":
+        config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+        assert (config["decoder_start_token"], config["add_source_eos"], config["layer_norm_epsilon"]) == ("<s>", True, 1e-5)
+    else:
+        config = json.loads((out / "generation_config.json").read_text(encoding="utf-8"))
+        assert (config["num_beams"], config["length_penalty"], config["max_new_tokens"]) == (4, 0.5, 73)
+        assert config["suppress_tokens"] == [0, 1, 2]
+        assert config["decoder_start_token_id"] == 2
+
+
+def test_the_nearest_length_penalty() -> None:
+    assert nearest_length_penalty(0.0) == 0.0
+    assert nearest_length_penalty(0.6) == 0.5
+    assert nearest_length_penalty(1.2) == pytest.approx(2 * 0.505, abs=0.02)
+
+    def spread(beta: float) -> float:
+        """How unevenly the two penalties differ over the lengths."""
+        ratios = [0.6 * math.log((5 + n) / 6) - beta * math.log(n) for n in range(10, 61)]
+        mean = sum(ratios) / len(ratios)
+        return sum((ratio - mean) ** 2 for ratio in ratios)
+
+    assert min([0.4, 0.45, 0.49, 0.5, 0.51, 0.55, 0.6, 1.0], key=spread) in (0.5, 0.51)
+
+
+# Faults
+
+
+@pytest.mark.parametrize("to", BOTH)
+def test_a_library_that_is_not_installed_is_named_with_its_extra(to: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, {"huggingface": "transformers"}.get(to, to), None)
+    with pytest.raises(UsageError, match=rf"pip install 'nmt-cli\[{to}\]'"):
+        export(made(), to, tmp_path / "out")
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["model"]
+
+
+def test_a_folder_that_holds_something_is_left_alone(made: Any, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("mine")
+    with pytest.raises(UsageError, match=r"'.*full' exists and is not empty: name a new folder"):
+        export(made(), "ctranslate2", tmp_path / "full")
+    assert (tmp_path / "full" / "mine").read_text() == "mine"
+    with pytest.raises(UsageError, match="exists and is no folder"):
+        export(tmp_path / "model", "ctranslate2", tmp_path / "full" / "mine")
+
+
+def test_an_empty_folder_is_taken_and_a_damaged_model_refused(made: Any, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    model = made()
+    (model / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(ModelError, match="was changed or cut"):
+        export(model, "ctranslate2", tmp_path / "out")
+
+
+def test_a_place_that_cannot_be_written_is_named(made: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="cannot write the export at"):
+        export(made(), "ctranslate2", tmp_path / "file" / "out")
+
+
+def test_text_without_a_line_to_compare_is_refused(made: Any, tmp_path: Path) -> None:
+    (tmp_path / "blank").write_text("\n \n" + "far too long " * 100 + "\n")
+    with pytest.raises(DataError, match="has no line to compare: they are blank, or longer than the 60 tokens"):
+        export(made(), "ctranslate2", tmp_path / "out", tmp_path / "blank")
+    with pytest.raises(DataError, match="nowhere"):
+        export(tmp_path / "model", "ctranslate2", tmp_path / "out", tmp_path / "nowhere")
+    assert not (tmp_path / "out").exists()
+
+
+def test_given_lines_are_proven_besides_the_made_ones(trained: Path, tmp_path: Path, short: None) -> None:
+    plain = export(trained, "ctranslate2", tmp_path / "plain").proof
+    with gzip.open(tmp_path / "text.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(["Anna reads.", "", "Ω ≈ 3 😀", "The dog sleeps."]))
+    assert export(trained, "ctranslate2", tmp_path / "out", tmp_path / "text.gz").proof.sentences == plain.sentences + 3
+
+
+def test_the_registry_holds_whole_targets() -> None:
+    for name, target in TARGETS.items():
+        assert target is importlib.import_module(f"nmt_cli.export.{name}")
+        assert all(callable(getattr(target, part)) for part in ("check", "write", "read"))
