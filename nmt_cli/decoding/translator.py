@@ -11,6 +11,7 @@ changes nothing in their translations (see `fast`).
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 from collections import deque
@@ -134,6 +135,16 @@ class Translator:
         several = _slices(lines) if isinstance(lines, Sequence) else windows(lines, lambda: bool(pending))
         left, threads = threading.Event(), list[threading.Thread]()
         fault: Exception | None = None
+
+        def leave() -> None:
+            """The workers stop after their step; Python must not end before them, nor wait for more."""
+            left.set()
+            for _ in threads:
+                batches.put(None)
+            for thread in threads:
+                thread.join()
+
+        atexit.register(leave)  # for those who read on no further and keep the iterator
         try:
             while True:
                 try:
@@ -154,10 +165,9 @@ class Translator:
             if fault is not None:
                 raise fault
         finally:
-            left.set()  # a worker stops after its step: Python does not end before its threads do
             several.close()
-            for _ in threads:
-                batches.put(None)
+            leave()
+            atexit.unregister(leave)
 
     def _threads(self, batches: queue.SimpleQueue[Batch | None], left: threading.Event) -> list[threading.Thread]:
         def run(worker: Worker) -> None:
@@ -165,7 +175,7 @@ class Translator:
                 torch.set_num_threads(1)  # of this thread
             worker.run(batches, left)
 
-        threads = [threading.Thread(target=run, args=(worker,), name="nmt-worker") for worker in self.workers]
+        threads = [threading.Thread(target=run, args=(worker,), name="nmt-worker", daemon=True) for worker in self.workers]
         for thread in threads:
             thread.start()
         return threads

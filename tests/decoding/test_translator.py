@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -285,11 +287,22 @@ def test_workers_stop_in_the_midst_of_a_batch_when_nobody_waits_any_more(devices
     monkeypatch.setattr(Translator, "_end", lambda *_: begun.wait(30) and answer)
     results = translator(max_positions=600, max_extra=500, batch_tokens=200, more={"devices": devices}).translate(lines())
     next(results)
+    start = time.monotonic()
     results.close()  # type: ignore[attr-defined]
-    until = time.monotonic() + 20
-    while any(thread.name.startswith("nmt-worker") for thread in threading.enumerate()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    assert time.monotonic() - start < 20
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("nmt-worker")]
+
+
+def test_python_ends_where_results_are_kept_unread() -> None:
+    script = f"""if True:
+        import runpy
+        test = runpy.run_path({__file__!r})
+        test["module"].ALONE = 2
+        results = test["translator"](more={{"devices": ["cpu"] * 2}}, batch_tokens=100).translate(iter(test["lines"]()))
+        print(next(results).source)
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{lines()[0]}\n", "")
 
 
 def ensemble(*models: Transformer, **more: Any) -> Translator:
