@@ -15,14 +15,16 @@ import atexit
 import queue
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ..model.transformer import Transformer
 from ..recipe import DecodeSection
+from .processes import Child, available
 from .sampling import Sampling
 from .search import SearchOptions, length_penalty
 from .split import parts_of
@@ -133,12 +135,14 @@ class Translator:
         pending: deque[_Pending] = deque()
         batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         several = _slices(lines) if isinstance(lines, Sequence) else windows(lines, lambda: bool(pending))
-        left, threads = threading.Event(), list[threading.Thread]()
+        left, threads, children = threading.Event(), list[threading.Thread](), list[Child]()
         fault: Exception | None = None
 
         def leave() -> None:
             """The workers stop after their step; Python must not end before them, nor wait for more."""
             left.set()
+            for child in children:
+                child.stop()
             for _ in threads:
                 batches.put(None)
             for thread in threads:
@@ -157,7 +161,7 @@ class Translator:
                 if window is not None:
                     pending.append(self._begin(window, batches))
                     if not threads and not pending[-1].alone:
-                        threads = self._threads(batches, left)
+                        threads = self._threads(batches, left, children)
                 while pending and (window is None or len(pending) > 1):
                     yield self._end(pending.popleft())
             while pending:
@@ -169,13 +173,20 @@ class Translator:
             leave()
             atexit.unregister(leave)
 
-    def _threads(self, batches: queue.SimpleQueue[Batch | None], left: threading.Event) -> list[threading.Thread]:
+    def _threads(self, batches: queue.SimpleQueue[Batch | None], left: threading.Event, children: list[Child]) -> list[threading.Thread]:
+        """A running thread for each worker, which computes, or speaks to the child that does."""
+
         def run(worker: Worker) -> None:
             if len(self.workers) > 1:
                 torch.set_num_threads(1)  # of this thread
             worker.run(batches, left)
 
-        threads = [threading.Thread(target=run, args=(worker,), name="nmt-worker", daemon=True) for worker in self.workers]
+        targets: list[Callable[[], None]] = [partial(run, worker) for worker in self.workers]
+        if available(self.workers):
+            for worker in self.workers:
+                children.append(Child(worker, children))
+            targets = [partial(child.serve, batches) for child in children]
+        threads = [threading.Thread(target=target, name="nmt-worker", daemon=True) for target in targets]
         for thread in threads:
             thread.start()
         return threads
