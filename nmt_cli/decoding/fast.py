@@ -17,8 +17,10 @@ hypotheses of earlier ones, which are few, come to their end.
   ancestors through a mask (B, W, C). When search reorders its hypotheses only this mask moves; what nobody descends
   from any more is written over. A cache holds little more than one hypothesis: beams differ in their last tokens.
 * What costs most, the linear maps, sees open hypotheses only; attention alone has a place for closed ones too.
-* Where the model computes in bf16 or int8, keys and values are kept in bf16: attention waits for memory, and these are
-  half as many bytes. The softmax is in fp32 always.
+* Where the model computes in bf16 or int8, keys and values are kept in bf16, and all heads of a sentence go through one
+  product: queries stand on the diagonal of a matrix of heads x heads blocks, zeros elsewhere. That is H times the
+  arithmetic, which is cheap in matrix registers, and an H-th of the products, each of which costs most by its beginning.
+  In fp32 each head has its own. The softmax is in fp32 always.
 
 Invariance. What a sentence gets must not depend, in fp32 and int8 on a CPU, on those it is computed with: not in a
 single bit. Rows of a linear map do not, from `fewest_rows` on (see `precision`). In attention, S and C are those that
@@ -84,16 +86,21 @@ class Caches:
 class _Places:
     """Where the rows of one step go and come from, the same in every layer; rows are numbered over heads."""
 
-    queries: Tensor  # (B * H * W,) of rows (N * 3 * H): the query of each place (b, h, w)
-    crossing: Tensor  # (B * H * W,) of rows (N * H): the same for encoder-decoder attention
-    new: Tensor  # (n * H * 2,) of rows (N * 3 * H): keys, then values, of this cohort's n hypotheses
+    first: int  # of the step's N hypotheses
+    count: int  # n, this cohort's hypotheses
+    queries: Tensor  # (n * H,) of rows (N * 3 * H)
+    new: Tensor  # (n * H * 2,) of rows (N * 3 * H): keys, then values
     cached: Tensor  # (n * H * 2,) of the cache's rows: where they are written
-    back: Tensor  # (n * H,) of places (B * H * W): what attention gives to each open hypothesis
-    seen: Tensor  # (B * H, W, C) additive
+    blocks: Tensor  # (n * H,) of the blocks of the diagonals: where queries go, and what is attended to comes from
+    fill: int  # times that the last hypothesis is given back besides
+    seen: Tensor  # (B * G, R * W, C) additive
 
 
 class _Cohort:
-    """Sentences that entered together: B of them in the caches, of which those at `present` are still searched for."""
+    """Sentences that entered together: B of them in the caches, of which those at `present` are still searched for.
+
+    Heads go through attention in G groups of R: each group is one product of (R * W, R * K) with (R * K, C).
+    """
 
     def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int, store: Caches) -> None:
         self.device = model.output_weight.device
@@ -107,9 +114,11 @@ class _Cohort:
         memory = model.encode_rows(ids.to(self.device), source)
         layers = [cast(DecoderLayer, layer) for layer in model.decoder]
         projected = [[part.to(self.dtype) for part in layer.cross_attention.project(memory, source)] for layer in layers]
-        self.memory = [(k.flatten(0, 1).transpose(1, 2).contiguous(), v.flatten(0, 1)) for k, v in projected]  # (B * H, K, S), (B * H, S, K)
         own = layers[0].self_attention
         self.heads, self.size, self.layers, self.beam, self.store = own.num_heads, max(own.sizes) // own.num_heads, len(layers), beam, store
+        self.together = 1 if self.dtype == torch.float32 else self.heads  # R
+        self.groups = self.heads // self.together  # G
+        self.memory = [(self._grouped(keys).transpose(1, 2).contiguous(), self._grouped(values)) for keys, values in projected]
         self.queries = max(beam, FEWEST_QUERIES)  # of a sentence; those beyond the beam mean nothing
         self.batch, self.steps = len(sources), 0
         self.present = torch.arange(self.batch, device=self.device)
@@ -118,13 +127,24 @@ class _Cohort:
         self.ancestors = torch.zeros(self.batch, beam, self.lanes, dtype=torch.bool, device=self.device)  # (B, W, C)
         self.itself = torch.eye(beam, dtype=torch.bool, device=self.device)  # (W, W)
         self.taken: list[Tensor] = []
+        self.diagonals = self._diagonals()
         self._make_room()
 
     @property
     def caches(self) -> list[Tensor]:
-        """(2, B * H, C, K) for each layer: keys, then values; without gaps, as products copy what has any."""
-        groups = self.batch * self.heads
-        return [memory[: 2 * groups * self.room * self.size].view(2, groups, self.room, self.size) for memory in self.taken]
+        """(2, B * G, C, R * K) for each layer: keys, then values; without gaps, as products copy what has any."""
+        shape = (2, self.batch * self.groups, self.room, self.together * self.size)
+        return [memory[: math.prod(shape)].view(shape) for memory in self.taken]
+
+    def _grouped(self, x: Tensor) -> Tensor:
+        """(B, H, S, K) -> (B * G, S, R * K)"""
+        return x.reshape(-1, self.together, x.size(2), x.size(3)).transpose(1, 2).flatten(2)
+
+    def _diagonals(self) -> dict[int, Tensor]:
+        """Zeros for the queries' matrices, (B * G * R * W * R, K); blocks beside the diagonal are never written to."""
+        rows = self.batch * self.groups * self.together * self.queries * self.together
+        sizes = {self.size, self.memory[0][0].size(1) // self.together}  # of self-attention, and to the source
+        return {size: torch.zeros(rows, size, dtype=self.dtype, device=self.device) for size in sizes}
 
     def places(self, rows: Tensor, first: int, fill: int) -> _Places:
         """Choose where the step is written, and tell the mask.
@@ -145,50 +165,52 @@ class _Cohort:
         slots = taken.byte().sort(dim=1, stable=True).indices[:, :beam]  # (B, W): the first that are free
         self.ancestors.scatter_(2, slots[:, None].expand(-1, beam, -1), self.itself.expand(batch, -1, -1))
 
-        numbers = torch.full((batch * beam,), first, device=device)  # closed hypotheses take the row of some open one
-        numbers.index_copy_(0, opened, torch.arange(first, first + count, device=device))
-        number = F.pad(numbers.view(batch, 1, beam), (0, self.queries - beam), value=first)
-        group = (sentence * heads)[:, None] + head  # (n, H): b * H + h
-        key = torch.arange(first, first + count, device=device)[:, None] * (3 * heads) + heads + head  # (n, H)
-        cached = group * self.room + slots.flatten().index_select(0, opened)[:, None]
-        back = group * self.queries + hypothesis[:, None]
+        group, inner = head // self.together, head % self.together
+        groups = (sentence * self.groups)[:, None] + group  # (n, H)
+        row = torch.arange(first, first + count, device=device)[:, None] * (3 * heads) + head  # (n, H)
+        cached = (groups * self.room + slots.flatten().index_select(0, opened)[:, None]) * self.together + inner
+        blocks = ((groups * self.together + inner) * self.queries + hypothesis[:, None]) * self.together + inner
         return _Places(
-            queries=(number * (3 * heads) + head[:, None]).flatten(),
-            crossing=(number * heads + head[:, None]).flatten(),
-            new=torch.cat([key.flatten(), key.flatten() + heads]),
+            first=first,
+            count=count,
+            queries=row.flatten(),
+            new=torch.cat([row.flatten() + heads, row.flatten() + 2 * heads]),
             cached=torch.cat([cached.flatten(), cached.flatten() + batch * heads * self.room]),
-            back=(torch.cat([back, back[-1:].expand(fill, -1)]) if fill else back).flatten(),
+            blocks=blocks.flatten(),
+            fill=fill,
             seen=self._for_heads(self.ancestors),
         )
 
     def _for_heads(self, mask: Tensor) -> Tensor:
-        """(B, W, C) of what may be attended to -> (B * H, queries, C) to be added: 0 or -inf."""
+        """(B, W, C) of what may be attended to -> (B * G, R * W, C) to be added: 0 or -inf."""
         added = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, float("-inf"))
         if missing := self.queries - mask.size(1):
             added = torch.cat([added, added[:, -1:].expand(-1, missing, -1)], 1)
-        return added[:, None].expand(-1, self.heads, -1, -1).flatten(0, 1)
+        return added[:, None].expand(-1, self.heads, -1, -1).reshape(-1, self.together * self.queries, added.size(2))
 
     def to_themselves(self, layer: int, rows: Tensor, places: _Places, scale: float, value_size: int) -> Tensor:
         """Self-attention: rows (N * 3 * H, K) of queries, keys and values -> (n, H * value_size)."""
         cache, rows = self.caches[layer], rows.to(self.dtype)
         cache.view(-1, self.size).index_copy_(0, places.cached, rows.index_select(0, places.new))
         keys, values = cache
-        return self._attended(rows.index_select(0, places.queries), keys.transpose(1, 2), values[:, :, :value_size], places.seen, places.back, scale)
+        return self._attended(rows.index_select(0, places.queries), keys.transpose(1, 2), values, places.seen, places, scale)[:, :, :value_size].flatten(1)
 
     def to_the_source(self, layer: int, rows: Tensor, places: _Places, scale: float) -> Tensor:
         """Encoder-decoder attention: rows (N * H, K) of queries -> (n, H * value_size)."""
-        queries = rows.to(self.dtype).index_select(0, places.crossing)
-        return self._attended(queries, *self.memory[layer], self.seen_source, places.back, scale)
+        own = rows[places.first * self.heads : (places.first + places.count) * self.heads].to(self.dtype)
+        return self._attended(own, *self.memory[layer], self.seen_source, places, scale).flatten(1)
 
-    def _attended(self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, back: Tensor, scale: float) -> Tensor:
-        """Equation (1): query (B * H * W, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H * K) in fp32."""
-        query = query.view(-1, self.queries, query.size(1))
+    def _attended(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor, places: _Places, scale: float) -> Tensor:
+        """Equation (1): queries (n * H, K), keys (B * G, R * K, C), values (B * G, C, R * K) -> (n, H, K) in fp32."""
+        diagonal = self.diagonals[queries.size(1)].index_copy_(0, places.blocks, queries)
+        matrices = diagonal.view(seen.size(0), seen.size(1), -1)  # (B * G, R * W, R * K)
         if self.dtype == torch.float32:
-            scores = torch.baddbmm(seen, query, keys, alpha=scale)  # (B * H, W, C)
+            scores = torch.baddbmm(seen, matrices, keys, alpha=scale)  # (B * G, R * W, C)
         else:
-            scores = torch.add(seen, torch.bmm(query, keys), alpha=scale)
-        attended = torch.bmm(scores.softmax(-1).to(self.dtype), values).view(-1, values.size(2))  # (B * H * W, K)
-        return attended.index_select(0, back).float().view(-1, self.heads * values.size(2))
+            scores = torch.add(seen, torch.bmm(matrices, keys), alpha=scale)
+        attended = torch.bmm(scores.softmax(-1).to(self.dtype), values).view(-1, values.size(2) // self.together)
+        found = attended.index_select(0, places.blocks).float().view(places.count, self.heads, -1)
+        return torch.cat([found, found[-1:].expand(places.fill, -1, -1)]) if places.fill else found
 
     def reorder(self, parents: Tensor) -> None:
         """parents (b, W) of the sentences present: only the mask of ancestors moves."""
@@ -203,14 +225,15 @@ class _Cohort:
         if not len(sentences):
             self.store.give_back(self.taken)
         elif len(sentences) <= COMPACT_BELOW * self.batch:
-            kept = self.present
-            groups = (kept[:, None] * self.heads + torch.arange(self.heads, device=self.device)).flatten()
+            kept, before = self.present, self.batch
+            groups = (kept[:, None] * self.groups + torch.arange(self.groups, device=self.device)).flatten()
             longest = -(-int(self.source[kept].sum(1).max()) // self.lanes) * self.lanes
             self.memory = [(keys[:, :, :longest].index_select(0, groups), values[:, :longest].index_select(0, groups)) for keys, values in self.memory]
             caches = [cache.index_select(1, groups) for cache in self.caches]
             self.ancestors, self.source = self.ancestors[kept], self.source[kept, :longest]
             self.batch, self.present = len(kept), torch.arange(len(kept), device=self.device)
             self.seen_source = self._for_heads(self.source[:, None].expand(-1, self.beam, -1))
+            self.diagonals = {size: zeros[: len(zeros) // before * self.batch] for size, zeros in self.diagonals.items()}
             self._make_room(caches)
 
     @property
@@ -219,7 +242,7 @@ class _Cohort:
         return self.ancestors.size(2)
 
     def _make_room(self, kept: Sequence[Tensor] = ()) -> None:
-        """Caches of C places a sentence, holding what is `kept`: (2, B * H, C or fewer, K) for each layer."""
+        """Caches of C places a sentence, holding what is `kept`: (2, B * G, C or fewer, R * K) for each layer."""
         numbers = 2 * self.batch * self.heads * self.room * self.size
         if not self.taken or self.taken[0].numel() < numbers:
             before, self.taken = self.taken, self.store.take(self.layers, numbers, self.dtype, self.device)
