@@ -97,7 +97,7 @@ class Translator:
     the recipe's section; `longest` the tokens of a line beyond which it is translated in parts (0: what the model can
     take; the recipe's `data.max_length` is the longest it was trained on); `nbest` at most `decode.beam`; `precision` a
     name of `precision.PRECISIONS`. `devices` are torch devices, one worker each, "cpu" several times for several
-    threads; none: where the model is, one. With `sampling` outputs are drawn at random, `decode.beam` a line. `align`:
+    cores; none: where the model is, one. With `sampling` outputs are drawn at random, `decode.beam` a line. `align`:
     results tell alignments. The model is read, never changed, and may be changed afterwards: make a new Translator
     then. Raises UsageError where the precision cannot be had.
     """

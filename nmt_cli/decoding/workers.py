@@ -4,7 +4,8 @@
                              ▲ the next batch enters as soon as there is room: the last hypotheses of those before
                                it, which are few, are not waited for
 
-A worker is a thread of this process with a device: a GPU, or one of a CPU's cores. Those of a CPU share the weights.
+A worker has a device: a GPU, or one of a CPU's cores. It runs in a thread, or several of a CPU each in a process forked
+from this one (`processes`); either way those of a CPU share the weights.
 """
 
 from __future__ import annotations

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +27,8 @@ from nmt_cli.decoding.search import SearchOptions, beam_search
 from nmt_cli.decoding.split import parts_of
 from nmt_cli.decoding.steppers import EnsembleStepper, ReferenceStepper
 from nmt_cli.decoding.translator import Translator
+from nmt_cli.decoding.workers import Worker
+from nmt_cli.errors import NmtError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 
@@ -244,10 +249,11 @@ def test_several_workers_stream(sampling: Sampling | None, monkeypatch: pytest.M
     assert list(translator(nbest=2, more={**given, "devices": ["cpu"] * 3}).translate(iter(lines()))) == one
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
 @pytest.mark.usefixtures("few_alone")
 def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither goes beyond its first step before the other one has come there."""
-    both, step, begun, same = threading.Barrier(2), FastStepper.step, set[int](), expected()
+    both, step, begun, same = multiprocessing.get_context("fork").Barrier(2), FastStepper.step, set[int](), expected()
 
     def met(self: FastStepper, *given: Any) -> Any:
         if threading.get_ident() not in begun:
@@ -276,7 +282,7 @@ def test_a_fault_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.M
 @pytest.mark.usefixtures("few_alone")
 def test_workers_stop_in_the_midst_of_a_batch_when_nobody_waits_any_more(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Python joins threads when it leaves: a long batch would keep it."""
-    begun, step, answer = threading.Event(), FastStepper.step, expected()[:1]
+    begun, step, answer = multiprocessing.get_context("fork").Event(), FastStepper.step, expected()[:1]
 
     def slow(self: FastStepper, *given: Any) -> Any:
         begun.set()
@@ -415,3 +421,11 @@ def test_samples_are_those_of_line_and_seed() -> None:
     assert one == again
     assert [result.translation for result in one] != [result.translation for result in other]
     assert all(len(result.candidates) == 3 for line, result in zip(lines(), one, strict=True) if line.strip())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
+def test_a_worker_process_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Worker, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), devices=["cpu", "cpu"])
+    with pytest.raises(NmtError, match="a worker process died \\(killed by signal 9\\)"):
+        list(some.translate(lines()))
