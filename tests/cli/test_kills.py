@@ -111,8 +111,8 @@ def ends_equal(place: Place, run: Path, untouched: Path) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_killed_at_random_moments_it_ends_equal(precision: str, tmp_path: Path) -> None:
     prepare(tmp_path)
-    account, found = killed_runs(tmp_path, 3, 1, "--precision", precision, "--set", "train.updates=200")
-    assert account.hits.total() == 3
+    account, found = killed_runs(tmp_path, 2, 1, "--precision", precision, "--set", "train.updates=200")
+    assert account.hits.total() == 2
     assert not account.complaints, "\n".join(account.complaints)
     assert found == []
 
@@ -156,7 +156,7 @@ Report.record = half
     ends_equal(place, place.runs / "half", untouched)
 
 
-@pytest.mark.parametrize("update", [37, 40, 45, 58, 100, 109])
+@pytest.mark.parametrize("update", [40, 58, 109])
 def test_stopped_after_any_update_it_saves_and_ends_equal(update: int, place: Place, untouched: Path) -> None:
     run = place.fresh("stopped")
     said = place.train("stopped", prelude=f"at(trainer.Trainer, '_update', {update}, sends=signal.SIGTERM)", code=143)
