@@ -10,8 +10,10 @@ threads is missing in it. Where there is no fork, and on GPUs, workers are threa
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
 import sys
@@ -118,7 +120,11 @@ class _Asking:
 
         def tell(done: Future[Any]) -> None:
             fault = done.exception()
-            self.pipe.send(("done", number, None if fault else done.result(), fault))
+            with contextlib.suppress(OSError):  # the parent has gone: `get` will say so
+                try:
+                    self.pipe.send(("done", number, None if fault else done.result(), fault))
+                except (TypeError, AttributeError, pickle.PicklingError):  # a fault that cannot be sent as it is
+                    self.pipe.send(("done", number, None, NmtError(f"{type(fault).__name__}: {fault}")))
 
         batch.done.add_done_callback(tell)
         return batch

@@ -4,7 +4,8 @@
     tgt_in (B, T) ────────────────▶ decode ──▶ hidden (B, T, D) ──▶ logits (B, T, V)
 
 Training takes `packed`, the same over rows without padding; it ends at `hidden`, as `forward` does: the loss applies the
-output projection itself, in pieces, so that (B, T, V) never has to exist. Search calls `encode` and `project_memory` once, then `decode` step by step with caches.
+output projection itself, in pieces, so that (B, T, V) never has to exist. `decode` goes step by step
+with caches, plainly; fast search (decoding/fast.py) calls `encode_rows` once and then takes the layers one by one.
 Masks are boolean, True = may attend. Padding stands at the end of a row: causal self-attention never sees it, so the
 target needs no mask.
 """
