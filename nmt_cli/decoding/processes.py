@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 import queue
 import signal
 import sys
@@ -52,18 +51,18 @@ class Child:
     def serve(self, batches: queue.SimpleQueue[Batch | None]) -> None:
         """Until None comes. Of a child that died every batch it had, or would have had, fails."""
         under_way: dict[int, Batch] = {}
+        ended = False  # None came
         try:
-            while True:
+            while not ended:
                 kind, *rest = self.pipe.recv()
                 if kind == "want":
                     batch = self._next(batches, rest[0])
+                    ended = batch is None and rest[0]
                     if batch is not None:
                         under_way[id(batch)] = batch
                         self.pipe.send((id(batch), batch.sources, batch.prefixes, batch.limits))
                     else:
                         self.pipe.send(None)
-                        if rest[0]:
-                            return
                 else:
                     number, found, fault = rest
                     done = under_way.pop(number).done
@@ -72,7 +71,7 @@ class Child:
             self.process.join(1)
             for batch in under_way.values():
                 batch.done.set_exception(self._died())
-            while (batch := batches.get()) is not None:
+            while not ended and (batch := batches.get()) is not None:
                 batch.done.set_exception(self._died())
 
     @staticmethod
@@ -123,7 +122,9 @@ class _Asking:
             with contextlib.suppress(OSError):  # the parent has gone: `get` will say so
                 try:
                     self.pipe.send(("done", number, None if fault else done.result(), fault))
-                except (TypeError, AttributeError, pickle.PicklingError):  # a fault that cannot be sent as it is
+                except OSError:
+                    raise
+                except Exception:  # a fault that cannot be sent as it is
                     self.pipe.send(("done", number, None, NmtError(f"{type(fault).__name__}: {fault}")))
 
         batch.done.add_done_callback(tell)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 import random
 import signal
 import subprocess
@@ -22,12 +23,13 @@ from nmt_cli.decoding import translator as module
 from nmt_cli.decoding import windows as reading
 from nmt_cli.decoding.alignment import aligned
 from nmt_cli.decoding.fast import FastStepper
+from nmt_cli.decoding.processes import Child
 from nmt_cli.decoding.sampling import Sampling
 from nmt_cli.decoding.search import SearchOptions, beam_search
 from nmt_cli.decoding.split import parts_of
 from nmt_cli.decoding.steppers import EnsembleStepper, ReferenceStepper
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.decoding.workers import Worker
+from nmt_cli.decoding.workers import Batch, Worker
 from nmt_cli.errors import NmtError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
@@ -429,3 +431,17 @@ def test_a_worker_process_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) ->
     some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), devices=["cpu", "cpu"])
     with pytest.raises(NmtError, match="a worker process died \\(killed by signal 9\\)"):
         list(some.translate(lines()))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
+def test_a_worker_that_is_gone_before_it_hears_of_the_end_is_not_waited_for() -> None:
+    """It asks, is killed, and None, which comes once, cannot be passed on."""
+    some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3))
+    child, batches = Child(some.workers[0], []), queue.SimpleQueue[Batch | None]()
+    assert child.pipe.poll(30)
+    child.stop()
+    child.process.join(30)
+    batches.put(None)
+    child.serve(batches)
+    assert batches.empty()
