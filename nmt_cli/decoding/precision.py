@@ -49,42 +49,49 @@ class Fp32Linear(nn.Module):
     """What a decoder of this precision keeps its keys and values in."""
     fewest_rows = 4
     """A row of the result is the same bit for bit from this number of rows on."""
+    takes = torch.float32
+    """What rows `product` is given; int8: in steps of `step`."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False, step: float = 0.0) -> None:
         super().__init__()
         operators: Any = torch.ops.mkldnn
         self.weight, self.bias = operators._reorder_linear_weight(weight.detach()), bias.detach() if bias is not None else None
-        self.operator, self.after = operators._linear_pointwise, "relu" if relu else "none"
+        self.operator, self.after, self.step = operators._linear_pointwise.default, "relu" if relu else "none", 1.0
 
     def forward(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.operator(x, self.weight, self.bias, self.after, [], ""))
+
+    product = forward
 
 
 class Bf16Linear(nn.Module):
     """`Linear` with rows and weight rounded to bf16; fp32 in, fp32 out."""
 
-    keeps = torch.bfloat16
+    keeps = takes = torch.bfloat16
     fewest_rows = 1
 
     def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False, step: float = 0.0) -> None:
         super().__init__()
         self.weight, self.bias, self.relu = weight.detach().bfloat16(), bias.detach().bfloat16() if bias is not None else None, relu
-        self.packed = weight.device.type == "cpu" and available("fp32")
+        self.packed, self.step = weight.device.type == "cpu" and available("fp32"), 1.0
         if self.packed:
             self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.bfloat16()
+        return self.product(x.bfloat16()).float()
+
+    def product(self, rows: Tensor) -> Tensor:
+        """The same in bf16, from rows to result."""
         if self.packed:
-            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "relu" if self.relu else "none", [], "").float())
-        y = F.linear(rows, self.weight, self.bias).float()
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "relu" if self.relu else "none", [], ""))
+        y = F.linear(rows, self.weight, self.bias)
         return F.relu(y, inplace=True) if self.relu else y
 
 
 class Int8Linear(nn.Module):
     """`Linear` with rows and weight in 8 bits; fp32 in, fp32 out. `step` is the size of one step of its rows."""
 
-    keeps = torch.bfloat16
+    keeps, takes = torch.bfloat16, torch.int8
     fewest_rows = 16
     """Results of at most 256 numbers take another path in oneDNN, whose last bits differ."""
 
@@ -98,9 +105,9 @@ class Int8Linear(nn.Module):
         self.operator = operators.qlinear_pointwise.default
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.of_steps(in_steps(x, self.step))
+        return self.product(in_steps(x, self.step))
 
-    def of_steps(self, rows: Tensor, out_step: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+    def product(self, rows: Tensor, out_step: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
         """The same for rows that are in steps already, (N, d_in) int8 or uint8; the result in `dtype`, in steps of `out_step`."""
         return cast(Tensor, self.operator(rows, self.step, 0, self.weight, self.steps, self.zeros, self.bias, out_step, 0, dtype, self.after, [], ""))
 
@@ -140,7 +147,10 @@ class Int8FeedForward(nn.Module):
         outer.step *= STEPS / 255
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer.of_steps(self.inner.of_steps(in_steps(x, self.inner.step), self.outer.step, torch.uint8))
+        return self.product(in_steps(x, self.inner.step))
+
+    def product(self, rows: Tensor) -> Tensor:
+        return self.outer.product(self.inner.product(rows, self.outer.step, torch.uint8))
 
 
 PRECISIONS: dict[str, type[Fp32Linear] | type[Bf16Linear] | type[Int8Linear]] = {"fp32": Fp32Linear, "bf16": Bf16Linear, "int8": Int8Linear}

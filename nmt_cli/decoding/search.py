@@ -36,13 +36,10 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError
+from .continuations import Best, best_continuations
 
 COMPACT_BELOW = 0.7
 """Finished sentences leave once no more than this share of the sentences is unfinished: leaving costs a copy."""
-LOGITS_IN_CACHE = 1 << 18
-"""Numbers, 1 MiB of them, that a CPU's core is taken to keep at hand."""
-CHUNK = 64
-"""Vocabulary entries looked at as one when the best continuations are sought."""
 
 
 class Stepper(Protocol):
@@ -73,6 +70,7 @@ class SearchOptions:
     never: tuple[int, ...]
     """Ids that are never generated."""
     nbest: int = 1
+    best: Best = best_continuations
     stop_early: bool = True
     """False: nothing is given up before the longest output. It is the slow twin; the n best are the same."""
 
@@ -260,80 +258,22 @@ def _advance(beam: _Beam, logits: Tensor, rows: Tensor, penalties: Tensor, optio
 def _candidates(beam: _Beam, logits: Tensor, rows: Tensor, options: SearchOptions) -> tuple[Tensor, Tensor, Tensor]:
     """The best continuations: log P of the whole, parent hypothesis, token; each (B, C), best first."""
     width = beam.log_probs.size(1)
-    total = log_sum_exp(logits)  # (N,)
-    sentences = rows // width
-    bound = forced = rows[:0]
-    if size := beam.forced.size(1):
-        forced = beam.forced.gather(1, (beam.lengths - 1).clamp_max(size - 1)[:, None])[:, 0]
-        forced = forced.masked_fill(beam.lengths > size, -1)[sentences]  # (N,)
-        bound = (forced >= 0).nonzero().flatten()
-    kept = logits[bound, forced[bound]]
-    for never in options.never:
-        logits[:, never] = float("-inf")
-    if len(bound):
-        logits[bound] = float("-inf")
-        logits[bound, forced[bound]] = kept
-    must_end = (beam.limits < beam.lengths)[sentences].nonzero().flatten()
-    if len(must_end):
-        last = logits[must_end, options.eos]
-        logits[must_end] = float("-inf")
-        logits[must_end, options.eos] = last
-    count = 2 * width if width > 1 else 1
-    log_probs, flat = top_continuations(logits, total, beam.log_probs, rows, count)
+    only = _only(beam, rows // width, options)
+    log_probs, flat = options.best(logits, beam.log_probs, rows, 2 * width if width > 1 else 1, options.never, only)
     return log_probs, flat // logits.size(1), flat % logits.size(1)
 
 
-def log_sum_exp(logits: Tensor) -> Tensor:
-    """`logits.logsumexp(1)`, (N, V) -> (N,), a few rows at a time: on a CPU they then stay in its cache."""
-    found = []
-    at_once = LOGITS_IN_CACHE // logits.size(1) + 2 if logits.device.type == "cpu" else len(logits)
-    for block in torch.split(logits, at_once):
-        several = block if len(block) > 1 else block.expand(2, -1)  # the sum of one row alone may be shared among threads
-        largest = several.amax(1, keepdim=True)
-        found.append((largest[:, 0] + (several - largest).exp_().sum(1).log_())[: len(block)])
-    return torch.cat(found)
-
-
-def top_continuations(logits: Tensor, total: Tensor, so_far: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of so_far + (logits - total) over (W, V), largest first: values and flat indices, (B, C).
-
-    so_far (B, W); logits (N, V) and total (N,) of the hypotheses `rows` (N,): the others have none. Rounding keeps
-    order, so the largest lie in those chunks of the vocabulary whose own maxima are largest: only these are looked
-    into. Equals are ranked by index.
-    """
-    (batch, width), size = so_far.shape, logits.size(1)
-    whole = size // CHUNK * CHUNK
-    maxima = [logits[:, :whole].view(len(logits), -1, CHUNK).amax(-1)] if whole else []
-    maxima += [logits[:, whole:].amax(-1, keepdim=True)] if whole < size else []
-    of_rows = so_far.flatten()[rows]
-    of_chunks = of_rows[:, None] + (torch.cat(maxima, dim=1) - total[:, None])  # (N, chunks)
-    chunks = of_chunks.size(1)
-    chunk_max = of_chunks.new_full((batch * width, chunks), float("-inf")).index_copy_(0, rows, of_chunks)
-    best = _largest(chunk_max.view(batch, -1), count)[1].sort(dim=1).values  # (B, chunks looked into)
-
-    hypothesis, first = best // chunks, best % chunks * CHUNK
-    token = first[:, :, None] + torch.arange(CHUNK, device=logits.device)  # (B, chunks looked into, CHUNK)
-    place = torch.zeros(batch * width, dtype=torch.long, device=rows.device).index_copy_(0, rows, torch.arange(len(rows), device=rows.device))
-    own = place[hypothesis + torch.arange(batch, device=rows.device)[:, None] * width]  # (B, chunks looked into) of N
-    nothing = so_far.gather(1, hypothesis).isneginf()
-    picked = logits.flatten()[own[:, :, None] * size + token.clamp_max(size - 1)]
-    values = of_rows[own][:, :, None] + (picked - total[own][:, :, None])
-    values = values.masked_fill((token >= size) | nothing[:, :, None], float("-inf"))
-    values, places = _largest(values.flatten(1), count)
-    flat = hypothesis[:, :, None] * size + token.clamp_max(size - 1)
-    return values, flat.flatten(1).gather(1, places)
-
-
-def _largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of each row of x (B, n) fp32, largest first, equals in the order of their index: values and
-    indices, (B, min(count, n)). `topk` leaves open which of equals it takes, and a stable sort takes five times as long:
-    the keys here are whole numbers that hold the value above and the index below, and none are equal."""
-    size = x.size(1)
-    bits = (x + 0.0).view(torch.int32)  # -0 becomes 0
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # whole numbers in the order of the values
-    keys = (ordered.long() << 32) | torch.arange(size - 1, -1, -1, device=x.device)
-    places = keys.topk(min(count, size), dim=1).indices
-    return x.gather(1, places), places
+def _only(beam: _Beam, sentences: Tensor, options: SearchOptions) -> Tensor | None:
+    """(N,) the one token that may follow a hypothesis of these sentences, -1: any; None: any follows each."""
+    must_end = (beam.limits < beam.lengths)[sentences]
+    size = beam.forced.size(1)
+    if not size and not bool(must_end.any()):
+        return None
+    only = torch.full_like(sentences, -1)
+    if size:
+        forced = beam.forced.gather(1, (beam.lengths - 1).clamp_max(size - 1)[:, None])[:, 0]
+        only = forced.masked_fill(beam.lengths > size, -1)[sentences]
+    return only.masked_fill(must_end, options.eos)
 
 
 def _finish(beam: _Beam, log_probs: Tensor, parents: Tensor, penalties: Tensor, options: SearchOptions) -> None:

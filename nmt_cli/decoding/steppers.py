@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from ..model.transformer import Transformer
 from .fast import FastStepper
+from .native import NativeStepper
 from .search import Stepper
 
 PAD = 0
@@ -60,10 +62,9 @@ class EnsembleStepper:
         self.members = members
 
     def enter(self, sources: Sequence[Sequence[int]]) -> None:
-        """See `FastStepper`, which the members must be then."""
+        """See `NativeStepper`; the members must have it too."""
         for member in self.members:
-            if isinstance(member, FastStepper):
-                member.enter(sources)
+            cast(FastStepper | NativeStepper, member).enter(sources)
 
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
         """See `Stepper`; the logits are log-probabilities."""

@@ -1,6 +1,6 @@
 """Workers: each searches the batches that it takes, several at once.
 
-    batches ──▶ queue ──▶ Worker.run: one Search over one FastStepper ──▶ Batch.found, then Batch.done
+    batches ──▶ queue ──▶ Worker.run: one Search over one stepper   ──▶ Batch.found, then Batch.done
                              ▲ the next batch enters as soon as there is room: the last hypotheses of those before
                                it, which are few, are not waited for
 
@@ -16,7 +16,7 @@ import queue
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -24,6 +24,8 @@ from ..data.tokenizer import BOS, EOS
 from ..model.transformer import Transformer
 from .alignment import aligned
 from .fast import Caches, FastStepper
+from .kernels import best_continuations
+from .native import Layers, NativeStepper
 from .precision import prepared
 from .sampling import Sampling, sample
 from .search import Hypothesis, Search, SearchOptions, beam_search
@@ -31,7 +33,7 @@ from .steppers import EnsembleStepper
 
 LOGITS_AT_ONCE = 1 << 26
 """Numbers (rows x vocabulary) of one step at most: 256 MiB."""
-CPU_ROWS = 512
+CPU_ROWS = 1024
 """Hypotheses of one step on a CPU at most: more are not faster and need more memory."""
 
 
@@ -69,8 +71,10 @@ class Worker:
     """Models ready to run on a device, one or an ensemble; `batch_tokens` source tokens are searched at once at most."""
 
     def __init__(self, models: Sequence[Transformer], options: SearchOptions, batch_tokens: int, sampling: Sampling | None, align: bool) -> None:
-        self.models, self.options, self.batch_tokens, self.sampling, self.align = models, options, batch_tokens, sampling, align
-        self.caches = [Caches() for _ in models]
+        self.models, self.batch_tokens, self.sampling, self.align = models, batch_tokens, sampling, align
+        self.steppers = [Layers.of(model) or Caches() for model in models]  # what each model's stepper works with
+        native = all(isinstance(one, Layers) for one in self.steppers)
+        self.options = replace(options, best=best_continuations) if native else options
         self.device = models[0].output_weight.device
 
     @property
@@ -112,7 +116,7 @@ class Worker:
     @torch.inference_mode()
     def _together(self, first: Batch, batches: queue.SimpleQueue[Batch | None], left: threading.Event) -> tuple[bool, Batch | None]:
         """`first` and what comes while it is searched. Returns whether more can come, and a batch that had no room."""
-        stepper: FastStepper | EnsembleStepper | None = None
+        stepper: FastStepper | NativeStepper | EnsembleStepper | None = None
         search: Search | None = None
         waiting: Batch | None = first
         more, tokens, keys = True, 0, 0
@@ -154,8 +158,12 @@ class Worker:
         """Another one with the same models."""
         return Worker(self.models, self.options, self.batch_tokens, self.sampling, self.align)
 
-    def _stepper(self, batch: Batch) -> FastStepper | EnsembleStepper:
-        members = [FastStepper(model, _closed(batch), self.options.beam, caches) for model, caches in zip(self.models, self.caches, strict=True)]
+    def _stepper(self, batch: Batch) -> FastStepper | NativeStepper | EnsembleStepper:
+        sources, beam = _closed(batch), self.options.beam
+        members = [
+            NativeStepper(of, sources, beam) if isinstance(of, Layers) else FastStepper(model, sources, beam, of)
+            for model, of in zip(self.models, self.steppers, strict=True)
+        ]
         return members[0] if len(members) == 1 else EnsembleStepper(members)
 
     def _prefixes(self, batch: Batch) -> list[list[int]] | None:

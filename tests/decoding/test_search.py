@@ -8,7 +8,8 @@ import math
 import pytest
 import torch
 
-from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions, beam_search, length_penalty, top_continuations
+from nmt_cli.decoding.continuations import top_continuations
+from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions, beam_search, length_penalty
 from nmt_cli.errors import ModelError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3

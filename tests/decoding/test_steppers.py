@@ -1,14 +1,16 @@
-"""The fast stepper against the plain one; and no bit of a sentence's result depends on its neighbours."""
+"""The fast steppers against the plain one; and no bit of a sentence's result depends on its neighbours."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 from nmt_cli.decoding.fast import Caches, FastStepper, filled_up
+from nmt_cli.decoding.native import Layers, NativeStepper
 from nmt_cli.decoding.precision import available, prepared
 from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions, beam_search
 from nmt_cli.decoding.steppers import EnsembleStepper, ReferenceStepper
@@ -23,6 +25,8 @@ FEATURES: list[dict[str, object]] = [
     {"d_k": 8, "d_v": 24},
     {"tie_embeddings": False},
 ]
+SIZES: list[dict[str, object]] = [{"num_heads": 2}, {"num_heads": 1, "norm": "pre"}, {"num_heads": 2, "d_model": 256}]
+"""Heads of 32, 64 and 128 numbers, which have kernels of their own."""
 
 
 def make(seed: int = 0, **features: object) -> Transformer:
@@ -39,7 +43,27 @@ def sources(count: int, longest: int = 40, seed: int = 1) -> list[list[int]]:
     return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, longest))), EOS] for _ in range(count)]
 
 
-Kind = Callable[[Transformer, list[list[int]], int], ReferenceStepper | FastStepper]
+Kind = Callable[[Transformer, list[list[int]], int], ReferenceStepper | FastStepper | NativeStepper]
+
+
+def native(model: Transformer, batch: list[list[int]], beam: int) -> NativeStepper:
+    """Of a model from `prepared`."""
+    layers = Layers.of(model)
+    if layers is None:
+        pytest.skip("there is no C++ compiler here, or torch has no operators for this processor")
+    return NativeStepper(layers, batch, beam)
+
+
+def made(precision: str | None, **features: object) -> Transformer:
+    """In a precision, or as it comes."""
+    if precision and not available(precision):
+        pytest.skip(f"torch has no {precision} operators here")
+    return prepared(make(**features), precision) if precision else make(**features)
+
+
+STEPPERS = [(FastStepper, None), (FastStepper, "fp32"), (native, "fp32")]
+EXACT = [(FastStepper, "fp32"), (FastStepper, "int8"), (native, "fp32"), (native, "int8")]
+"""Those whose results do not depend on neighbours."""
 
 
 @torch.inference_mode()
@@ -49,14 +73,18 @@ def translate(kind: Kind, model: Transformer, batch: list[list[int]], beam: int 
     return beam_search(kind(model, batch, beam), limits, options)
 
 
-@pytest.mark.parametrize("features", FEATURES)
-@pytest.mark.parametrize("beam", [1, 3, 4, 20])
+@pytest.mark.parametrize(("kind", "features", "beam"), [
+    *[(FastStepper, features, beam) for features in FEATURES for beam in (1, 3)],
+    *[(native, features, beam) for features in [*FEATURES, *SIZES] for beam in (1, 3, 4)],
+    (FastStepper, {}, 20),
+    (native, {"num_heads": 1}, 20),
+])  # fmt: skip
 @torch.inference_mode()
-def test_fast_is_reference_step_by_step(features: dict[str, object], beam: int) -> None:
+def test_fast_is_reference_step_by_step(kind: Kind, features: dict[str, object], beam: int) -> None:
     """Random tokens, parents, closed hypotheses and departures, beyond the caches' first room: log-probabilities equal to 1e-5."""
     model, generator = make(**features), torch.Generator().manual_seed(5)
     batch = sources(7)
-    steppers = ReferenceStepper(model, batch, beam), FastStepper(model, batch, beam)
+    steppers = ReferenceStepper(model, batch, beam), kind(prepared(model) if kind is native else model, batch, beam)
     count = 7
     opened = torch.ones(count, beam, dtype=torch.bool)
     for step in range(45):
@@ -80,33 +108,41 @@ def test_fast_is_reference_step_by_step(features: dict[str, object], beam: int) 
                 stepper.keep(stay)
 
 
-@pytest.mark.parametrize("features", FEATURES)
-@pytest.mark.parametrize("precision", [None, "fp32"])
-def test_fast_search_is_reference_search(features: dict[str, object], precision: str | None) -> None:
+@pytest.mark.parametrize("features", [*FEATURES, *SIZES])
+@pytest.mark.parametrize(("kind", "precision"), STEPPERS)
+def test_fast_search_is_reference_search(kind: Kind, precision: str | None, features: dict[str, object]) -> None:
     model, batch = make(**features), sources(9)
     plain = translate(ReferenceStepper, model, batch, nbest=4)
-    fast = translate(FastStepper, prepared(model, precision) if precision else model, batch, nbest=4)
+    fast = translate(kind, made(precision, **features), batch, nbest=4)
     assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
     for left, right in zip(fast, plain, strict=True):
         assert [h.log_prob for h in left] == pytest.approx([h.log_prob for h in right], abs=1e-3)
 
 
-@pytest.mark.parametrize("precision", [None, "fp32", "int8"])
-@pytest.mark.parametrize("beam", [1, 4, 5])
-@pytest.mark.parametrize("features", [{}, {"d_k": 8, "d_v": 24}])
-def test_a_sentence_does_not_depend_on_its_neighbours(precision: str | None, beam: int, features: dict[str, object]) -> None:
+@pytest.mark.parametrize(("kind", "precision"), EXACT)
+@pytest.mark.parametrize(("beam", "features"), [(1, {}), (4, {}), (4, {"d_k": 8, "d_v": 24}), (4, {"num_heads": 1}), (5, {"num_heads": 2})])
+def test_a_sentence_does_not_depend_on_its_neighbours(kind: Kind, precision: str | None, beam: int, features: dict[str, object]) -> None:
     """Alone, in threes, all together, in another order, of all lengths: equal tokens, and equal scores to the last bit."""
-    if precision and not available(precision):
-        pytest.skip(f"torch has no {precision} operators here")
-    model, batch = make(**features), sources(12)
-    model = prepared(model, precision) if precision else model
-    together = translate(FastStepper, model, batch, beam)
+    model, batch = made(precision, **features), sources(12)
+    together = translate(kind, model, batch, beam)
     for size in (1, 3):
-        parts = [translate(FastStepper, model, batch[i : i + size], beam) for i in range(0, len(batch), size)]
+        parts = [translate(kind, model, batch[i : i + size], beam) for i in range(0, len(batch), size)]
         assert [row for part in parts for row in part] == together
     order = random.Random(3).sample(range(12), 12)
-    shuffled = translate(FastStepper, model, [batch[i] for i in order], beam)
+    shuffled = translate(kind, model, [batch[i] for i in order], beam)
     assert [shuffled[order.index(i)] for i in range(12)] == together
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+@torch.inference_mode()
+def test_rounded_precisions_are_near_the_model(precision: str) -> None:
+    model, batch = make(num_heads=1), sources(6)
+    rounded = native(made(precision, num_heads=1), batch, 4)
+    plain = ReferenceStepper(model, batch, 4)
+    for step in range(6):
+        tokens, rows = torch.full((6, 4), BOS + step), torch.arange(24)
+        difference = rounded.step(tokens, rows).log_softmax(-1) - plain.step(tokens, rows).log_softmax(-1)
+        assert 1e-4 < float(difference.abs().max()) < 0.2
 
 
 def test_caches_serve_one_batch_after_another() -> None:
@@ -130,22 +166,21 @@ def test_an_ensemble_averages_probabilities() -> None:
     together = EnsembleStepper([FastStepper(model, batch, 2) for model in models]).step(tokens, rows)
     torch.testing.assert_close(together.exp(), torch.stack(alone).mean(0))
     plain = translate(lambda model, *rest: EnsembleStepper([ReferenceStepper(m, *rest) for m in models]), models[0], batch)  # type: ignore[arg-type, return-value]
-    fast = translate(lambda model, *rest: EnsembleStepper([FastStepper(m, *rest) for m in models]), models[0], batch)  # type: ignore[arg-type, return-value]
-    assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
+    for kind in (FastStepper, native):
+        of = [prepared(m) if kind is native else m for m in models]
+        fast = translate(lambda _, *rest: EnsembleStepper([kind(m, *rest) for m in of]), models[0], batch)  # type: ignore[arg-type, return-value]  # noqa: B023
+        assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
 
 
-@pytest.mark.parametrize("precision", [None, "fp32", "int8"])
+@pytest.mark.parametrize(("kind", "precision"), EXACT)
 @pytest.mark.parametrize("beam", [1, 4])
 @torch.inference_mode()
-def test_sentences_that_join_others_are_computed_as_if_alone(precision: str | None, beam: int) -> None:
+def test_sentences_that_join_others_are_computed_as_if_alone(kind: Any, precision: str | None, beam: int) -> None:
     """To the last bit; also those that enter when all others have left."""
-    if precision and not available(precision):
-        pytest.skip(f"torch has no {precision} operators here")
-    model, batch = make(), sources(18)
-    model = prepared(model, precision) if precision else model
+    model, batch = made(precision), sources(18)
     options = SearchOptions(beam=beam, alpha=0.6, nbest=1, bos=BOS, eos=EOS, never=(PAD, UNK, BOS))
     limits = torch.tensor([len(source) + 4 for source in batch])
-    stepper = FastStepper(model, [], beam)
+    stepper = kind(model, [], beam)
     search, found = Search(stepper, options), dict[int, list[Hypothesis]]()
     for step in range(300):
         entering = {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}.get(step)
@@ -154,4 +189,4 @@ def test_sentences_that_join_others_are_computed_as_if_alone(precision: str | No
             search.enter(entering, limits[list(entering)])
         found.update(search.step())
     assert not search.busy
-    assert [found[i] for i in range(18)] == translate(FastStepper, model, batch, beam)
+    assert [found[i] for i in range(18)] == translate(kind, model, batch, beam)

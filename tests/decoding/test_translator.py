@@ -23,6 +23,8 @@ from nmt_cli.decoding import translator as module
 from nmt_cli.decoding import windows as reading
 from nmt_cli.decoding.alignment import aligned
 from nmt_cli.decoding.fast import FastStepper
+from nmt_cli.decoding.kernels import kernels
+from nmt_cli.decoding.native import NativeStepper
 from nmt_cli.decoding.processes import Child
 from nmt_cli.decoding.sampling import Sampling
 from nmt_cli.decoding.search import SearchOptions, beam_search
@@ -33,6 +35,9 @@ from nmt_cli.decoding.workers import Batch, Worker
 from nmt_cli.errors import NmtError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+
+STEPPER = NativeStepper if kernels() else FastStepper
+"""What a worker of this machine asks."""
 
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
 
@@ -98,7 +103,7 @@ def test_sources_stand_beside_their_translations_in_order() -> None:
 
 
 def test_empty_and_blank_lines_do_not_reach_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FastStepper, "__init__", lambda *_: pytest.fail("the model was asked"))
+    monkeypatch.setattr(STEPPER, "__init__", lambda *_: pytest.fail("the model was asked"))
     blank = ["", " ", "\t", "\u3000", "\r", "\x85", "\u2028", "\v\f", "\u200b"]
     results = list(translator().translate(blank))
     assert [result.translation for result in results] == [""] * len(blank)
@@ -208,8 +213,8 @@ def test_bf16_runs_and_leaves_the_model_in_fp32() -> None:
 
 def test_the_end_symbol_closes_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
-    plain = FastStepper.__init__
-    monkeypatch.setattr(FastStepper, "__init__", lambda self, model, sources, *rest: (seen.extend(sources), plain(self, model, sources, *rest))[1])
+    plain = STEPPER.__init__
+    monkeypatch.setattr(STEPPER, "__init__", lambda self, model, sources, *rest: (seen.extend(sources), plain(self, model, sources, *rest))[1])
     list(translator().translate(["the cat"]))
     assert seen == [[*tokenizer().encode(["the cat"])[0], EOS]]
 
@@ -255,15 +260,15 @@ def test_several_workers_stream(sampling: Sampling | None, monkeypatch: pytest.M
 @pytest.mark.usefixtures("few_alone")
 def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither goes beyond its first step before the other one has come there."""
-    both, step, begun, same = multiprocessing.get_context("fork").Barrier(2), FastStepper.step, set[int](), expected()
+    both, step, begun, same = multiprocessing.get_context("fork").Barrier(2), STEPPER.step, set[int](), expected()
 
-    def met(self: FastStepper, *given: Any) -> Any:
+    def met(self: Any, *given: Any) -> Any:
         if threading.get_ident() not in begun:
             begun.add(threading.get_ident())
             both.wait(30)
         return step(self, *given)
 
-    monkeypatch.setattr(FastStepper, "step", met)
+    monkeypatch.setattr(STEPPER, "step", met)
     assert list(translator(more={"devices": ["cpu"] * 2}).translate(lines())) == same
 
 
@@ -273,7 +278,7 @@ def test_a_fault_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.M
     def broken(*_: object) -> None:
         raise ValueError("cut")
 
-    monkeypatch.setattr(FastStepper, "step", broken)
+    monkeypatch.setattr(STEPPER, "step", broken)
     with pytest.raises(ValueError, match="cut"):
         list(translator(more={"devices": devices}, batch_tokens=200).translate(lines()))
     with pytest.raises(ValueError, match="cut"):
@@ -284,14 +289,14 @@ def test_a_fault_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.M
 @pytest.mark.usefixtures("few_alone")
 def test_workers_stop_in_the_midst_of_a_batch_when_nobody_waits_any_more(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Python joins threads when it leaves: a long batch would keep it."""
-    begun, step, answer = multiprocessing.get_context("fork").Event(), FastStepper.step, expected()[:1]
+    begun, step, answer = multiprocessing.get_context("fork").Event(), STEPPER.step, expected()[:1]
 
-    def slow(self: FastStepper, *given: Any) -> Any:
+    def slow(self: Any, *given: Any) -> Any:
         begun.set()
         time.sleep(0.2)
         return step(self, *given)
 
-    monkeypatch.setattr(FastStepper, "step", slow)
+    monkeypatch.setattr(STEPPER, "step", slow)
     monkeypatch.setattr(Translator, "_end", lambda *_: begun.wait(30) and answer)
     results = translator(max_positions=600, max_extra=500, batch_tokens=200, more={"devices": devices}).translate(lines())
     next(results)
