@@ -190,6 +190,8 @@ class DecodeSection(Section):
     """GNMT length penalty ((5 + |Y|) / 6) ** alpha."""
     max_extra: int = Field(default=50, ge=1)
     """The longest output: each sentence's own input length plus this, in tokens."""
+    prune: float = Field(default=0.0, ge=0.0)
+    """Hypotheses whose log P is more than this below the best one's are given up (Freitag and Al-Onaizan 2017); 0: none are."""
     batch_tokens: int = Field(default=4096, ge=1)
     """Source tokens translated together."""
 

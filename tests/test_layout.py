@@ -83,7 +83,10 @@ def test_imports_run_down_only(path: Path) -> None:
 
 
 def test_search_sees_a_step_function_and_no_model() -> None:
-    assert {name for name, _ in imported_rooms(PACKAGE / "decoding" / "search.py")} <= {"errors"}
+    search, continuations = PACKAGE / "decoding" / "search.py", PACKAGE / "decoding" / "continuations.py"
+    assert {name for name, _ in imported_rooms(search)} == {"errors", "decoding"}
+    assert {node.module for node in ast.walk(tree(search)) if isinstance(node, ast.ImportFrom) and node.level == 1} == {"continuations"}
+    assert list(imported_rooms(continuations)) == []
 
 
 def is_stdout(node: ast.AST) -> bool:

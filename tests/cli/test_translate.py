@@ -131,6 +131,8 @@ def test_options_reach_the_search(folder: Path) -> None:
     by_option = nmt("-m", folder, "--beam", 1, "--alpha", 0.0, "--max-extra", 1, "--scores", stdin=given)
     by_set = nmt("-m", folder, "--set", "decode.beam=1", "--set", "decode.alpha=0.0", "--set", "decode.max_extra=1", "--scores", stdin=given)
     assert by_option.stdout == by_set.stdout
+    pruned = {nmt("-m", folder, "--beam", 4, *option, "--scores", stdin=given).stdout for option in (["--prune", 0.001], ["--set", "decode.prune=0.001"])}
+    assert pruned == {nmt("-m", folder, "--beam", 1, "--scores", stdin=given).stdout}  # no room beside the best
     [(greedy)] = [json.loads(line) for line in lines_of(nmt("-m", folder, "--beam", 1, "--alpha", 0, "--json", stdin=given))]
     assert greedy["score"] == greedy["log_prob"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -43,8 +44,8 @@ class Toy:
         self.histories = [self.histories[i] for i in sentences.tolist()]
 
 
-def options(beam: int, alpha: float = 0.6, nbest: int = 1, stop_early: bool = True) -> SearchOptions:
-    return SearchOptions(beam=beam, alpha=alpha, nbest=nbest, stop_early=stop_early, bos=BOS, eos=EOS, never=NEVER)
+def options(beam: int, alpha: float = 0.6, nbest: int = 1, stop_early: bool = True, prune: float = 0.0) -> SearchOptions:
+    return SearchOptions(beam=beam, alpha=alpha, nbest=nbest, stop_early=stop_early, prune=prune, bos=BOS, eos=EOS, never=NEVER)
 
 
 def search(sentences: list[int], limits: list[int], size: int = 7, spread: float = 1.0, **kwargs: object) -> list[list[Hypothesis]]:
@@ -115,6 +116,58 @@ def test_stopping_early_loses_nothing(alpha: float, nbest: int) -> None:
     early = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0)
     late = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0, stop_early=False)
     assert early == late
+
+
+class Pruned(Toy):
+    """Tells how far below the best open hypothesis of its sentence each one lies, that is asked for."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.distances: list[float] = []
+
+    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        logits = super().step(tokens, rows)
+        width = tokens.size(1)
+        of: dict[int, list[float]] = {}
+        for row in rows.tolist():
+            sentence, history = self.sentences[row // width], self.histories[row // width][row % width]
+            steps = (toy_logits(sentence, history[:place], self.size, self.spread).log_softmax(-1)[history[place]].item() for place in range(1, len(history)))
+            of.setdefault(sentence, []).append(sum(steps))
+        self.distances += [max(all_of) - one for all_of in of.values() for one in all_of]
+        return logits
+
+
+def test_pruning_gives_up_what_lies_far_below_the_best() -> None:
+    asked = []
+    for prune in (0.0, 5.0, 0.5):
+        toy = Pruned(list(range(20)), 4, 7, 2.0)
+        found = beam_search(toy, torch.full((20,), 12), options(beam=4, prune=prune))
+        assert all(found)
+        assert (max(toy.distances) <= prune + 1e-4) == (prune > 0)
+        asked.append(toy.asked)
+    assert asked[0] > asked[1] > asked[2]
+
+
+@pytest.mark.parametrize("nbest", [1, 4])
+def test_pruning_by_much_changes_nothing(nbest: int) -> None:
+    sentences, limits = list(range(30)), [1 + i * 7 % 12 for i in range(30)]
+    assert search(sentences, limits, beam=4, nbest=nbest, prune=1e6) == search(sentences, limits, beam=4, nbest=nbest)
+
+
+def test_pruning_looks_at_what_has_finished_too() -> None:
+    """The end symbol comes first at log P = -0.1, all others lie 4 below it; being longer they might win yet."""
+    toy = Pruned([0], 4, 7, 1.0)
+    logits = torch.zeros(7)
+    logits[EOS] = 4.0
+    toy.step = lambda tokens, rows: logits.expand(len(rows), -1).clone()  # type: ignore[method-assign]
+    calls: list[int] = []
+    plain = toy.step
+    toy.step = lambda tokens, rows: (calls.append(len(rows)), plain(tokens, rows))[1]  # type: ignore[method-assign]
+    beam_search(toy, torch.tensor([50]), options(beam=4, alpha=2.0, prune=3.0))
+    assert calls == [1]
+    calls.clear()
+    beam_search(toy, torch.tensor([50]), options(beam=4, alpha=2.0))
+    assert len(calls) > 1
 
 
 def test_stopping_early_saves_steps() -> None:
