@@ -154,20 +154,21 @@ def test_pruning_by_much_changes_nothing(nbest: int) -> None:
     assert search(sentences, limits, beam=4, nbest=nbest, prune=1e6) == search(sentences, limits, beam=4, nbest=nbest)
 
 
-def test_pruning_looks_at_what_has_finished_too() -> None:
+class Ending(Toy):
     """The end symbol comes first at log P = -0.1, all others lie 4 below it; being longer they might win yet."""
-    toy = Pruned([0], 4, 7, 1.0)
-    logits = torch.zeros(7)
-    logits[EOS] = 4.0
-    toy.step = lambda tokens, rows: logits.expand(len(rows), -1).clone()  # type: ignore[method-assign]
-    calls: list[int] = []
-    plain = toy.step
-    toy.step = lambda tokens, rows: (calls.append(len(rows)), plain(tokens, rows))[1]  # type: ignore[method-assign]
-    beam_search(toy, torch.tensor([50]), options(beam=4, alpha=2.0, prune=3.0))
-    assert calls == [1]
-    calls.clear()
-    beam_search(toy, torch.tensor([50]), options(beam=4, alpha=2.0))
-    assert len(calls) > 1
+
+    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        logits = torch.zeros_like(super().step(tokens, rows))
+        logits[:, EOS] = 4.0
+        return logits
+
+
+def test_pruning_looks_at_what_has_finished_too() -> None:
+    for prune, steps in ((3.0, 1), (0.0, 2)):
+        toy = Ending([0], 4, 7, 1.0)
+        [[best]] = beam_search(toy, torch.tensor([50]), options(beam=4, alpha=2.0, prune=prune))
+        assert best.tokens == []
+        assert min(toy.steps, 2) == steps
 
 
 def test_stopping_early_saves_steps() -> None:
