@@ -98,7 +98,7 @@ class Int8Linear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False, step: float = 1.0) -> None:
         super().__init__()
         operators: Any = torch.ops.onednn
-        steps = weight.detach().abs().amax(1).clamp_min(1e-12) / STEPS  # (d_out,)
+        steps = torch.maximum(weight.detach().amax(1), -weight.detach().amin(1)).clamp_min(1e-12) / STEPS  # (d_out,)
         eighth = (weight.detach() / steps[:, None]).round().to(torch.int8)
         self.weight, self.steps, self.zeros = operators.qlinear_prepack(eighth, None), steps, torch.zeros(len(steps), dtype=torch.int64)
         self.bias, self.after, self.step = bias.detach() if bias is not None else None, "relu" if relu else "none", step
