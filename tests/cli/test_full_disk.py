@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kills import differences, faults, nmt, prepare
+from forked import nmt
+from kills import differences, faults, prepare
 
 SIZE, TAKEN = 12, 8
 """Megabytes: of the disk, and of a file that takes most of it until it is removed."""

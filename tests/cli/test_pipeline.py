@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import forked
 import pytest
 from safetensors.torch import load_file
 
@@ -53,11 +55,18 @@ average = 3
 """
 
 
-def nmt(*arguments: str | Path, folder: Path, text: bytes | None = None, code: int = 0, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def started(*arguments: str | Path, folder: Path, text: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Run `python -m nmt_cli` in `folder`, which must succeed."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return checked(subprocess.run([sys.executable, "-m", "nmt_cli", *map(str, arguments)], cwd=folder, input=text, capture_output=True, env=env, check=False))
+
+
+def nmt(*arguments: str | Path, folder: Path, text: bytes = b"", code: int = 0) -> subprocess.CompletedProcess[bytes]:
     """Run `nmt` in `folder` and check its exit code."""
-    command = [sys.executable, "-m", "nmt_cli", *map(str, arguments)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **environment}
-    done = subprocess.run(command, cwd=folder, input=text, capture_output=True, env=env, check=False)
+    return checked(forked.run(folder, *arguments, text=text), code)
+
+
+def checked(done: subprocess.CompletedProcess[bytes], code: int = 0) -> subprocess.CompletedProcess[bytes]:
     assert done.returncode == code, done.stderr.decode()
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return done
@@ -82,17 +91,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, count, seed in (("train", 3000, 1), ("valid", 60, 2), ("test", 60, 3)):
         write_pairs(folder, split, count, seed)
     (folder / "numbers.toml").write_text(RECIPE, encoding="utf-8")
-    nmt("preprocess", "numbers.toml", "--data-dir", ".", folder=folder)
+    started("preprocess", "numbers.toml", "--data-dir", ".", folder=folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def trained(place: Path) -> Path:
     """The same folder after training and averaging."""
-    nmt("train", "numbers.toml", folder=place)
-    nmt("average", "runs/numbers", folder=place)
+    started("train", "numbers.toml", folder=place)
+    started("average", "runs/numbers", folder=place)
     return place
-
 
 
 def same_weights(one: Path, other: Path) -> bool:
@@ -107,10 +115,10 @@ def records(run: Path) -> list[dict[str, object]]:
 
 def test_text_in_translations_and_a_score_out(trained: Path) -> None:
     source = (trained / "test.en").read_bytes()
-    out = nmt("translate", folder=trained, text=source).stdout
+    out = started("translate", folder=trained, text=source).stdout
     assert out.count(b"\n") == 60
     (trained / "hyp.de").write_bytes(out)
-    scores = json.loads(nmt("score", "hyp.de", "--ref", "test.de", "--json", folder=trained).stdout)["scores"]
+    scores = json.loads(started("score", "hyp.de", "--ref", "test.de", "--json", folder=trained).stdout)["scores"]
     assert scores["bleu"]["score"] > 75
     assert "tok:13a" in scores["bleu"]["signature"]
 
@@ -167,31 +175,44 @@ def wait_for_update(metrics: Path, update: int) -> None:
     raise AssertionError(f"update {update} was not reached")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_saves_and_the_resumed_run_equals_the_uninterrupted_one(trained: Path, number: signal.Signals, code: int) -> None:
-    run = trained / f"runs/stopped-{code}"
-    process = start_training(trained, f"runs/stopped-{code}")
-    wait_for_update(run / "metrics.jsonl", 100)
+SHORT = [word for change in ("updates=140", "valid_every=60", "checkpoint_every=30") for word in ("--set", f"train.{change}")]
+
+
+@pytest.fixture(scope="module")
+def untouched(place: Path) -> Path:
+    """A short run without interruption."""
+    nmt("train", "numbers.toml", "--run", "runs/untouched", *SHORT, folder=place)
+    return place / "runs/untouched"
+
+
+def stopped(place: Path, run: str, number: signal.Signals) -> tuple[int, str]:
+    """A short run that got a signal after the first checkpoint: its exit code, and what it said."""
+    process = start_training(place, run, *SHORT)
+    wait_for_update(place / run / "metrics.jsonl", 40)
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == code, stderr.decode()
-    assert b"saved" in stderr
-    assert b"Traceback" not in stderr
-    nmt("train", "numbers.toml", "--run", run, folder=trained)
-    assert same_weights(run / "last", trained / "runs/numbers/last")
-    ours = [r for r in records(run) if r["type"] == "valid"]
-    assert ours == [r for r in records(trained / "runs/numbers") if r["type"] == "valid"]
+    said = process.communicate(timeout=60)[1].decode()
+    assert "Traceback" not in said
+    return process.returncode, said
 
 
-def test_a_killed_run_goes_on_after_its_last_checkpoint_with_equal_weights(trained: Path) -> None:
-    run = trained / "runs/killed"
-    process = start_training(trained, "runs/killed")
-    wait_for_update(run / "metrics.jsonl", 120)
-    process.kill()
-    process.communicate(timeout=60)
-    nmt("train", "numbers.toml", "--run", run, folder=trained)
-    assert same_weights(run / "last", trained / "runs/numbers/last")
-    assert records(run) == records(trained / "runs/numbers")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_the_resumed_run_equals_the_uninterrupted_one(place: Path, untouched: Path, number: signal.Signals, code: int) -> None:
+    ended, said = stopped(place, f"runs/stopped-{code}", number)
+    assert ended == code, said
+    assert "saved" in said
+    run = place / f"runs/stopped-{code}"
+    nmt("train", "numbers.toml", "--run", run, *SHORT, folder=place)
+    assert same_weights(run / "last", untouched / "last")
+    assert [r for r in records(run) if r["type"] == "valid"] == [r for r in records(untouched) if r["type"] == "valid"] != []
+
+
+def test_a_killed_run_goes_on_after_its_last_checkpoint_with_equal_weights(place: Path, untouched: Path) -> None:
+    ended, said = stopped(place, "runs/killed", signal.SIGKILL)
+    assert ended == -signal.SIGKILL, said
+    done = nmt("train", "numbers.toml", "--run", "runs/killed", *SHORT, folder=place)
+    assert b"going on after update" in done.stderr
+    assert same_weights(place / "runs/killed/last", untouched / "last")
+    assert records(place / "runs/killed") == records(untouched)
 
 
 QUICK = [
@@ -202,20 +223,29 @@ QUICK = [
 """Adam's epsilon of 1e-9 would make whole steps of rounding where the true gradient is zero, as for the keys' biases."""
 
 
-def test_two_ranks_train_the_same_weights_as_one(place: Path) -> None:
-    nmt("train", "numbers.toml", "--run", "runs/one", *QUICK, folder=place)
+@pytest.fixture(scope="module")
+def whole(place: Path) -> Path:
+    """A quick run of one rank, each update in one micro-batch."""
+    nmt("train", "numbers.toml", "--run", "runs/whole", *QUICK, folder=place)
+    return place / "runs/whole"
+
+
+def largest_difference(one: Path, other: Path) -> float:
+    """Of the last checkpoints' weights."""
+    a, b = (load_file(run / "last/model.safetensors") for run in (one, other))
+    return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+
+def test_two_ranks_train_the_same_weights_as_one(place: Path, whole: Path) -> None:
     nmt("train", "numbers.toml", "--run", "runs/two", "--devices", "2", *QUICK, folder=place)
-    one, two = load_file(place / "runs/one/last/model.safetensors"), load_file(place / "runs/two/last/model.safetensors")
-    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 2e-5
-    losses = [[r["loss"] for r in records(place / f"runs/{run}") if r["type"] == "train"] for run in ("one", "two")]
+    assert largest_difference(whole, place / "runs/two") < 2e-5
+    losses = [[r["loss"] for r in records(run) if r["type"] == "train"] for run in (whole, place / "runs/two")]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
-def test_micro_batches_change_nothing_but_rounding(place: Path) -> None:
-    nmt("train", "numbers.toml", "--run", "runs/whole", *QUICK, folder=place)
+def test_micro_batches_change_nothing_but_rounding(place: Path, whole: Path) -> None:
     nmt("train", "numbers.toml", "--run", "runs/cut", "--set", "train.micro_batch_tokens=128", *QUICK, folder=place)
-    whole, cut = load_file(place / "runs/whole/last/model.safetensors"), load_file(place / "runs/cut/last/model.safetensors")
-    assert max(float((whole[name] - cut[name]).abs().max()) for name in whole) < 2e-5
+    assert largest_difference(whole, place / "runs/cut") < 2e-5
 
 
 def test_early_stopping_by_patience(place: Path) -> None:
@@ -237,7 +267,7 @@ def test_separate_vocabularies_and_the_other_architectures_train_and_translate(p
 # --- faults: a clear error, the right exit code, no traceback ---
 
 
-def error_of(*arguments: str | Path, folder: Path, code: int = 1, text: bytes | None = None) -> str:
+def error_of(*arguments: str | Path, folder: Path, code: int = 1, text: bytes = b"") -> str:
     return " ".join(nmt(*arguments, folder=folder, code=code, text=text).stderr.decode().split())
 
 
@@ -265,8 +295,10 @@ def test_a_run_refuses_to_become_another_experiment(trained: Path) -> None:
 
 
 def test_a_run_may_be_lengthened(trained: Path) -> None:
-    done = nmt("train", "numbers.toml", "--run", "runs/stopped-143", "--set", "train.updates=485", folder=trained)
+    shutil.copytree(trained / "runs/numbers", trained / "runs/longer", symlinks=True)
+    done = nmt("train", "numbers.toml", "--run", "runs/longer", "--set", "train.updates=485", folder=trained)
     assert b"going on after update 480" in done.stderr
+    assert b"finished at update 485" in done.stderr
 
 
 def test_two_trainings_do_not_meddle_in_one_run(place: Path) -> None:
@@ -308,8 +340,6 @@ def test_a_loss_that_is_not_finite_stops_with_update_and_batch(place: Path) -> N
 
 
 def test_a_cut_model_folder(trained: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(trained / "runs/numbers/averaged", tmp_path / "model")
     path = tmp_path / "model/model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -319,8 +349,6 @@ def test_a_cut_model_folder(trained: Path, tmp_path: Path) -> None:
 
 
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_offered(trained: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(trained / "runs/numbers", tmp_path / "run", symlinks=True)
     (tmp_path / "run/checkpoints/step-00000480/state.safetensors").write_bytes(b"cut")
     message = error_of("train", "numbers.toml", "--run", tmp_path / "run", folder=trained)

@@ -111,17 +111,18 @@ def test_torchrun_restarts_a_job_and_it_ends_equal(runs: Path, untouched: Path) 
     assert differences(job.run, untouched) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_job_saves_and_resumed_it_ends_equal(number: signal.Signals, runs: Path, untouched: Path) -> None:
-    job = Job(runs / f"stopped-{number}", *SHORT)
-    job.at_update(30)
-    job.process.send_signal(number)
-    assert job.ended() == 128 + number, job.said()
-    assert "and saved; run the same command to go on" in job.said()
-    assert "Traceback" not in job.said()
-    assert faults(job.run) == []
-    job = Job(job.run, *SHORT)
+def test_a_signal_to_the_job_saves_and_resumed_it_ends_equal(runs: Path, untouched: Path) -> None:
+    for update, number in ((20, signal.SIGTERM), (50, signal.SIGINT)):
+        job = Job(runs / "stopped", *SHORT)
+        job.at_update(update)
+        job.process.send_signal(number)
+        assert job.ended() == 128 + number, job.said()
+        assert "and saved; run the same command to go on" in job.said()
+        assert "Traceback" not in job.said()
+        assert faults(job.run) == []
+    job = Job(runs / "stopped", *SHORT)
     assert job.ended() == 0, job.said()
+    assert "going on after update" in job.said()
     assert differences(job.run, untouched) == []
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kills import differences, nmt, prepare
+from forked import nmt
+from kills import differences, prepare
 
 SHORT = ["--set", "train.updates=50"]
 

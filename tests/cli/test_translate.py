@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 
@@ -47,13 +48,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def environment(**extra: str) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **extra}
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
 def nmt(*args: object, stdin: bytes = b"", **extra: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "nmt_cli", "translate", *map(str, args)]
-    return subprocess.run(command, input=stdin, capture_output=True, env=environment(**extra), timeout=120)
+    return forked.run(Path.cwd(), "translate", *args, text=stdin, **extra)
 
 
 def lines_of(done: subprocess.CompletedProcess[bytes]) -> list[bytes]:
