@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 NMT     = $(VENV)/bin/nmt
 PACKAGES = $(VENV)/.packages
+WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test lint types check wheel clean
 
@@ -29,7 +30,7 @@ demo: $(PACKAGES)
 	@echo "Now yours:  echo 'Anna reads a book.' | $(NMT) translate --model runs/demo"
 
 test: $(PACKAGES)
-	$(VENV)/bin/python -m pytest -q
+	$(VENV)/bin/python -m pytest -q $(WORKERS)
 
 lint: $(PACKAGES)
 	$(VENV)/bin/ruff check nmt_cli tests benchmarks
