@@ -33,7 +33,7 @@ from nmt_cli import files
 from nmt_cli.training import run, trainer, validation
 from nmt_cli.training.report import Report
 """
-SHORT = ["--set", "train.updates=110"]
+SHORT = ["--set", "train.updates=110", "--set", "train.valid_bleu_sentences=5"]
 """Neither a multiple of the updates between validations nor of those between checkpoints; an epoch has 58."""
 
 

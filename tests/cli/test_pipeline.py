@@ -175,7 +175,7 @@ def wait_for_update(metrics: Path, update: int) -> None:
     raise AssertionError(f"update {update} was not reached")
 
 
-SHORT = [word for change in ("updates=140", "valid_every=60", "checkpoint_every=30") for word in ("--set", f"train.{change}")]
+SHORT = [word for change in ("updates=140", "valid_every=60", "valid_bleu_sentences=5", "checkpoint_every=30") for word in ("--set", f"train.{change}")]
 
 
 @pytest.fixture(scope="module")
