@@ -113,7 +113,9 @@ def memory_size(text: str) -> int:
 
 def cores() -> int:
     """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("OMP_THREAD_LIMIT", "")  # torch, given more threads than that, computes nonsense
+    return min(there, int(limit)) if limit.isdecimal() and int(limit) else there
 
 
 def free_memory() -> int:
