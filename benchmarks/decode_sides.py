@@ -50,6 +50,8 @@ class Job:
     length_penalty: float = 0.0
     max_extra: int = 50
     """The three as the export recommends them; ours reads its own recipe."""
+    prune: float = 0.0
+    """Ours alone: `decode.prune`."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,7 +77,8 @@ def nmt(job: Job) -> Translate:
     torch.set_num_threads(job.workers * job.threads)
     loaded, vocabulary = load_model(Path(job.folder)), Vocabulary.load(job.folder)
     longest, devices = loaded.recipe.data.max_length, ["cpu"] * job.workers
-    translator = Translator(loaded.model, vocabulary.source, vocabulary.target, loaded.recipe.decode, longest=longest, precision=job.precision, devices=devices)
+    decode = loaded.recipe.decode.model_copy(update={"prune": job.prune or loaded.recipe.decode.prune})
+    translator = Translator(loaded.model, vocabulary.source, vocabulary.target, decode, longest=longest, precision=job.precision, devices=devices)
     del loaded
     return lambda lines: [result.translation for result in translator.translate(lines)]
 
