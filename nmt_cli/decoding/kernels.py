@@ -54,6 +54,9 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_past_step": (_int, (_at, _int, _at, _at)),
     "nmt_attend_past": (None, (_at, *_shape, _at, _kind, _at, _kind, *_out)),
     "nmt_attend_memory": (None, (_at, *_shape, _at, _kind, _at, _kind, *_out)),
+    "nmt_has_product": (_kind, ()),
+    "nmt_pack": (None, (_int, _int, _at, _at, _at)),
+    "nmt_product": (None, (_int, _int, _int, _at, _kind, _at, _at, _at, _at, _kind, _at, _kind, _float)),
     "nmt_best": (None, (_int, _int, _int, _at, _int, _at, _at, _int, _at, _at, _int, _at, _at)),
 }
 """Of each function the result and the parameters, as in kernels.cpp."""
@@ -77,6 +80,8 @@ def kernels() -> ctypes.CDLL | None:
             compile_to(path, flags)
             library = ctypes.CDLL(str(path))
         for name, (result, parameters) in FUNCTIONS.items():
+            if name == "nmt_product" and not library.nmt_has_product():
+                continue
             function = getattr(library, name)
             function.restype, function.argtypes = result, parameters
         return library

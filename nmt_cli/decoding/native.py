@@ -31,9 +31,10 @@ from ..model.layers import DecoderLayer, EncoderLayer
 from ..model.transformer import Transformer
 from .fast import filled_up
 from .kernels import KINDS, kernels
+from .precision import FEW_ROWS, FewRows, Int8Linear, few_rows_work
 
-TOKENS_AT_ONCE = 64
-"""Rows of the encoder are a multiple of it: products are compiled for each number."""
+FEW_TOKENS, MANY_TOKENS = 16, 64
+"""Rows of the encoder are a multiple of the second, or of the first where they are fewer: products are compiled for each number."""
 FIRST_PLACES = 256
 """Of a cache; it doubles."""
 
@@ -99,6 +100,8 @@ class Layers:
         post = config.norm == "post"
         self.encoder = _Stack(model.encoder, model.encoder_norm, post)
         self.decoder = _Stack(model.decoder, model.decoder_norm, post, self.logits)
+        wide = all(FewRows.takes(size) for size in (config.d_model, config.d_ff, config.num_heads * config.value_size))
+        self.few = FEW_ROWS if wide and isinstance(self.logits, Int8Linear) and few_rows_work() else 0  # rows that need no filling up
         self.heads, self.key, self.value = config.num_heads, config.key_size, config.value_size
         self.shape = (self.heads, self.key, self.value, self.key**-0.5)
         self.width = self.heads * (self.key + self.value)  # of one place
@@ -116,7 +119,7 @@ class Layers:
         """The memory of sentences one behind the other, projected for each decoder layer: (tokens or more, H * K + H * V)."""
         lengths = torch.tensor([len(source) for source in sources])
         tokens = int(lengths.sum())
-        spare = -tokens % TOKENS_AT_ONCE
+        spare = -tokens % (MANY_TOKENS if tokens > MANY_TOKENS else FEW_TOKENS)
         ids = torch.tensor([token for source in sources for token in source] + [0] * spare)
         ends = lengths.cumsum(0)
         first = torch.cat([(ends - lengths).repeat_interleave(lengths), ends.new_zeros(spare)])
@@ -147,6 +150,7 @@ class NativeStepper:
         self.past = layers.library.nmt_past_new(beam)
         weakref.finalize(self, layers.library.nmt_past_delete, self.past)
         self.fewest: int = layers.logits.fewest_rows
+        self.few = layers.few
         self.memories: list[list[Tensor]] = []  # of each cohort, those that entered together; empty: it has left
         self.caches = [torch.empty(FIRST_PLACES, layers.width, dtype=layers.keeps) for _ in layers.model.decoder]
         self._addresses: list[Any] = []  # of the memories: for each layer, of each cohort
@@ -173,7 +177,7 @@ class NativeStepper:
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
         """See `Stepper`."""
         layers, library, count = self.layers, self.library, len(rows)
-        size = filled_up(count, self.fewest)
+        size = count if count <= self.few else filled_up(count, self.fewest)
         positions, ids = torch.zeros(size, dtype=torch.int64), torch.zeros(size, dtype=torch.int64)
         torch.index_select(tokens.flatten(), 0, rows, out=ids[:count])
         self._make_room(library.nmt_past_step(self.past, count, rows.data_ptr(), positions.data_ptr()))

@@ -20,6 +20,7 @@ goes back to the model as it came.
 from __future__ import annotations
 
 import copy
+import ctypes
 import platform
 import warnings
 from functools import cache
@@ -34,10 +35,13 @@ from ..hardware import cpu_flags, has_fast_bf16
 from ..model.layers import FeedForward
 from ..model.linear import Linear
 from ..model.transformer import Transformer
+from .kernels import kernels
 
 X86 = ("x86_64", "AMD64")
 STEPS = 127
 """Of int8 on either side of zero."""
+FEW_ROWS = 8
+"""Rows up to which int8 products have a way of their own, where the processor allows."""
 CALIBRATION = (8, 16)
 """Sentences and tokens of what int8's steps are measured on."""
 
@@ -103,13 +107,71 @@ class Int8Linear(nn.Module):
         self.weight, self.steps, self.zeros = operators.qlinear_prepack(eighth, None), steps, torch.zeros(len(steps), dtype=torch.int64)
         self.bias, self.after, self.step = bias.detach() if bias is not None else None, "relu" if relu else "none", step
         self.operator = operators.qlinear_pointwise.default
+        self.few = FewRows(eighth, steps, self.bias, relu)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.product(in_steps(x, self.step))
 
     def product(self, rows: Tensor, out_step: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
         """The same for rows that are in steps already, (N, d_in) int8 or uint8; the result in `dtype`, in steps of `out_step`."""
+        if len(rows) <= FEW_ROWS and rows.dim() == 2 and FewRows.takes(rows.size(1)) and few_rows_work():
+            return self.few.product(rows, self.step, out_step, dtype)
         return cast(Tensor, self.operator(rows, self.step, 0, self.weight, self.steps, self.zeros, self.bias, out_step, 0, dtype, self.after, [], ""))
+
+
+class FewRows:
+    """`Int8Linear` for FEW_ROWS rows at most, compiled (`kernels.cpp`): oneDNN begins every product with more work than
+    these are. The result is the same to the last bit. The weight is laid out on first use."""
+
+    @staticmethod
+    def takes(d_in: int) -> bool:
+        """Whether maps from so many numbers are for it; of fewer oneDNN rounds the result otherwise."""
+        return d_in >= 32 and d_in % 4 == 0
+
+    def __init__(self, eighth: Tensor, steps: Tensor, bias: Tensor | None, relu: bool) -> None:
+        self.eighth: Tensor | None = eighth
+        self.steps, self.bias, self.relu, self.shape = steps, bias, relu, eighth.shape
+        self.kept: list[Tensor] = []
+        self.known: tuple[float, float] | None = None
+        self.given: tuple[Any, ...] = ()
+
+    def product(self, rows: Tensor, step: float, out_step: float, dtype: torch.dtype) -> Tensor:
+        """See `Int8Linear.product`."""
+        if self.known != (step, out_step):
+            self._lay_out(step, out_step)
+        d_out, d_in = self.shape
+        out = torch.empty(len(rows), d_out, dtype=dtype)
+        function, weight, factor = self.given
+        function(len(rows), d_in, d_out, rows.data_ptr(), rows.dtype == torch.int8, *weight, self.relu, out.data_ptr(), dtype == torch.uint8, factor)
+        return out
+
+    def _lay_out(self, step: float, out_step: float) -> None:
+        """Everything that does not depend on the rows."""
+        library, (d_out, d_in) = cast(ctypes.CDLL, kernels()), self.shape
+        if self.eighth is not None:
+            outputs = -(-d_out // 16) * 16
+            self.kept = [torch.empty(outputs * d_in, dtype=torch.int8), torch.empty(outputs, dtype=torch.int32), self.steps, *([] if self.bias is None else [self.bias])]
+            library.nmt_pack(d_out, d_in, self.eighth.data_ptr(), self.kept[0].data_ptr(), self.kept[1].data_ptr())
+            self.eighth = None
+        self.kept[2] = torch.tensor(step) * self.steps
+        addresses = [tensor.data_ptr() for tensor in self.kept]
+        self.known = (step, out_step)
+        self.given = (library.nmt_product, addresses if self.bias is not None else [*addresses, None], float(1.0 / torch.tensor(out_step)))
+
+
+@cache
+def few_rows_work() -> bool:
+    """Whether `FewRows` is there, for this processor, and gives oneDNN's numbers."""
+    library = kernels()
+    if library is None or not library.nmt_has_product():
+        return False
+    generator = torch.Generator().manual_seed(1)
+    x, weight, bias = (torch.randn(shape, generator=generator) for shape in ((64, 132), (67, 132), (67,)))
+    for relu, dtype, out_step in ((False, torch.float32, 1.0), (True, torch.uint8, 0.03)):
+        linear, rows = Int8Linear(weight, bias, relu, 0.02), in_steps(x, 0.02)
+        if not torch.equal(linear.few.product(rows[:FEW_ROWS], 0.02, out_step, dtype), linear.product(rows, out_step, dtype)[:FEW_ROWS]):
+            return False
+    return True
 
 
 def in_steps(x: Tensor, step: float) -> Tensor:

@@ -6,16 +6,22 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from nmt_cli.decoding import native
+from nmt_cli.decoding import precision as module
+from nmt_cli.decoding.native import Layers, NativeStepper
 from nmt_cli.decoding.precision import (
+    FEW_ROWS,
     PRECISIONS,
     STEPS,
     Int8FeedForward,
     Int8Linear,
     available,
     fastest,
+    few_rows_work,
     in_steps,
     prepared,
 )
+from nmt_cli.decoding.search import SearchOptions, beam_search
 from nmt_cli.errors import UsageError
 from nmt_cli.model.linear import Linear
 from nmt_cli.model.transformer import Transformer
@@ -125,3 +131,50 @@ def test_the_fastest_precision_follows_the_processor(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr("nmt_cli.decoding.precision.cpu_flags", lambda flags=flags: flags)
         monkeypatch.setattr("nmt_cli.hardware.cpu_flags", lambda flags=flags: flags)
         assert fastest("cpu") in expected
+
+
+def few_rows() -> None:
+    if not available("int8") or not few_rows_work():
+        pytest.skip("few rows have no product of their own on this processor")
+
+
+@pytest.mark.parametrize(("d_in", "d_out"), [(512, 512), (512, 2048), (2048, 512), (512, 8011), (132, 33), (32, 1000), (16, 1000), (70, 300)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_few_rows_give_the_bits_of_many(d_in: int, d_out: int, bias: bool) -> None:
+    """Signed rows and unsigned, in fp32 and in 8 bits, with max(0, .) and without, at both ends of the range."""
+    few_rows()
+    generator = torch.Generator().manual_seed(d_in)
+    weight, added, x = torch.randn(d_out, d_in, generator=generator), torch.randn(d_out, generator=generator), 3 * torch.randn(4 * FEW_ROWS, d_in, generator=generator)
+    x[1], x[2] = 1e9, -1e9
+    for relu in (False, True):
+        linear = Int8Linear(weight, added if bias else None, relu, 0.0307)
+        signed = in_steps(x, linear.step)
+        for rows in (signed, signed.view(torch.uint8)):
+            for out_step, dtype in ((1.0, torch.float32), (0.0173, torch.uint8)):
+                many = linear.product(rows, out_step, dtype)
+                for count in range(1, FEW_ROWS + 1):
+                    assert torch.equal(linear.product(rows[:count], out_step, dtype), many[:count])
+
+
+def test_few_rows_do_not_go_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_rows()
+    linear = Int8Linear(torch.randn(48, 64), None, step=0.1)
+    monkeypatch.setattr(linear, "operator", lambda *_: pytest.fail("oneDNN was asked"))
+    assert linear(torch.randn(FEW_ROWS, 64)).shape == (FEW_ROWS, 48)
+    with pytest.raises(pytest.fail.Exception):
+        linear(torch.randn(FEW_ROWS + 1, 64))
+
+
+@pytest.mark.parametrize("works", [False, True])
+def test_few_rows_change_no_bit_of_a_translation(works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    few_rows()
+    model = prepared(small(), "int8")
+    if not works:
+        monkeypatch.setattr(module, "few_rows_work", lambda: False)
+        monkeypatch.setattr(native, "few_rows_work", lambda: False)
+    layers = Layers.of(model)
+    assert layers is not None
+    assert layers.few == (FEW_ROWS if works else 0)
+    options, sources = SearchOptions(beam=2, alpha=0.6, bos=2, eos=3, never=(0, 1, 2)), [[5, 6, 7, 3], [8, 9, 3], [10, 3], [11, 12, 13, 14, 3], [15, 3], [16, 17, 3]]
+    alone = [beam_search(NativeStepper(layers, [source], 2), torch.tensor([9]), options)[0] for source in sources]
+    assert alone == beam_search(NativeStepper(layers, sources, 2), torch.full((6,), 9), options)
