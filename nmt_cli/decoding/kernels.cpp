@@ -416,7 +416,7 @@ void nmt_attend_range(int64_t rows, int64_t heads, int64_t key, int64_t value, f
                       const int64_t* first, const int64_t* count, void* out, int out_kind, float step) {
     const Shape shape{heads, key, value, scale};
     for (int64_t n = 0, together = 1; n < rows; n += together) {
-        for (together = 1; together < GROUP && n + together < rows && first[n + together] == first[n]; ++together) {}
+        for (together = 1; together < GROUP && n + together < rows && first[n + together] == first[n] && count[n + together] == count[n]; ++together) {}
         const void* const q = static_cast<const char*>(queries) + n * query_stride * size_of(kind);
         void* const y = static_cast<char*>(out) + n * heads * value * size_of(out_kind);
         const At at{first[n], {}};

@@ -25,6 +25,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from .. import console
 from ..hardware import cpu_flags
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
@@ -94,6 +95,8 @@ def compile_to(path: Path, flags: Sequence[str]) -> None:
     compiler = shlex.split(os.environ.get("CXX", "")) or [found for name in COMPILERS if (found := shutil.which(name))][:1]
     if not compiler:
         raise FileNotFoundError("there is no C++ compiler")
+    if console.on_terminal():
+        console.say("compiling the decoder's kernels for this processor, once")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as aside:
         made = Path(aside) / path.name
