@@ -1,4 +1,4 @@
-"""The model as search sees it, in compiled passes: matrix products are torch's, all between them is `kernels.cpp`'s.
+"""The model as search sees it, in compiled passes: matrix products are torch's, all between them is `kernels/`'s.
 
     B sentences   W beam   N rows of a step   D d_model   H heads   K d_k   V d_v   P places
 
@@ -8,10 +8,10 @@
 
 x, the residual, stays in fp32 and is written to in place. What a product takes (fp32, bf16, or steps of int8) is written
 by the pass before it. Keys and values of generated tokens stand in places of one cache a layer, whichever sentence they
-are of; a hypothesis is a list of places, those of its ancestors (`Past`, in kernels.cpp). Reordering copies these lists
+are of; a hypothesis is a list of places, those of its ancestors (`Past`, in kernels/past.hpp). Reordering copies these lists
 and frees the places that nobody descends from. Sentences need not be at the same step, nor be padded to one length.
 
-A row's result depends on nothing but its own sentence, bit for bit: see kernels.cpp, and `fewest_rows` of `precision`.
+A row's result depends on nothing but its own sentence, bit for bit: see kernels/kernels.cpp, and `fewest_rows` of `precision`.
 `fast.FastStepper` does the same where there are no kernels.
 """
 

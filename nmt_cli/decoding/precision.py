@@ -120,7 +120,7 @@ class Int8Linear(nn.Module):
 
 
 class FewRows:
-    """`Int8Linear` for FEW_ROWS rows at most, compiled (`kernels.cpp`): oneDNN begins every product with more work than
+    """`Int8Linear` for FEW_ROWS rows at most, compiled (`kernels/product.hpp`): oneDNN begins every product with more work than
     these are. The result is the same to the last bit. The weight is laid out on first use."""
 
     @staticmethod

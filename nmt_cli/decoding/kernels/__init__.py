@@ -1,4 +1,5 @@
-"""The compiled parts of decoding on a CPU: `kernels.cpp`, made once by the machine's own C++ compiler and kept.
+"""The compiled parts of decoding on a CPU: `kernels.cpp` and what it includes, made once by the machine's own C++ compiler
+and kept.
 
     kernels() ──▶ compiled for this processor into $XDG_CACHE_HOME/nmt (or ~/.cache/nmt), loaded, typed; None: there are none
     stepper ──▶ library.nmt_…(sizes, addresses of tensors)          best_continuations: `continuations.Best` in one pass
@@ -25,10 +26,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .. import console
-from ..hardware import cpu_flags
+from ... import console
+from ...hardware import cpu_flags
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
+PARTS = sorted(SOURCE.parent.glob("*.[ch]pp"))
+"""It and what it includes."""
 COMPILERS = ("c++", "g++", "clang++")
 """Tried in this order, after $CXX."""
 FLAGS = ("-O3", "-std=c++17", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
@@ -60,7 +63,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_product": (None, (_int, _int, _int, _at, _kind, _at, _at, _at, _at, _kind, _at, _kind, _float)),
     "nmt_best": (None, (_int, _int, _int, _at, _int, _at, _at, _int, _at, _at, _int, _at, _at)),
 }
-"""Of each function the result and the parameters, as in kernels.cpp."""
+"""Of each function the result and the parameters, as in the sources."""
 
 
 @cache
@@ -70,7 +73,7 @@ def kernels() -> ctypes.CDLL | None:
         return None
     try:
         flags = [*FLAGS, *NATIVE.get(platform.machine(), ())]
-        known = hashlib.sha256("\n".join([SOURCE.read_text(), *flags, platform.machine(), *sorted(cpu_flags())]).encode()).hexdigest()
+        known = hashlib.sha256("\n".join([*(part.read_text(encoding="utf-8") for part in PARTS), *flags, platform.machine(), *sorted(cpu_flags())]).encode()).hexdigest()
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt"
         path = folder / f"kernels-{known[:20]}.so"
         if not path.is_file():

@@ -1,0 +1,169 @@
+// Equation (1) over keys and values wherever they stand.
+
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "numbers.hpp"
+
+namespace {
+
+struct Shape {
+    int64_t heads, key, value;  // H, K, V
+    float scale;
+};
+
+constexpr int GROUP = 4;  // rows that attend together
+
+// Where the i-th keys and values of row r stand: one behind the other from `first` on, or at places of a list of its own.
+struct At {
+    int64_t first;
+    const int32_t* lists[GROUP];
+
+    int64_t operator()(int r, int64_t i) const { return lists[0] ? lists[r][i] : first + i; }
+};
+
+// Equation (1) for `rows` rows, GROUP at most: queries q (rows, H * K) already scaled; the i-th keys and values of row r
+// are at `at(r, i)`; out (rows, H * V). What rows have in common is read once.
+template <class T>
+void attend_plain(const Shape& shape, int rows, const float* q, const T* keys, const T* values, int64_t stride, const At& at, int64_t count, float* scores, float* out) {
+    const int64_t key = shape.key, value = shape.value;
+    for (int64_t n = 0; n < rows * shape.heads; ++n, q += key, out += value) {
+        const int r = int(n / shape.heads);
+        const int64_t h = n % shape.heads;
+        float most = -std::numeric_limits<float>::infinity(), total = 0.0f;
+        for (int64_t i = 0; i < count; ++i) {
+            const T* const k = keys + at(r, i) * stride + h * key;
+            float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+            for (int64_t j = 0; j < key; ++j) sum += q[j] * load(k[j]);
+            scores[i] = sum;
+            most = sum > most ? sum : most;
+        }
+#pragma omp simd reduction(+ : total)
+        for (int64_t i = 0; i < count; ++i) {
+            scores[i] = exponential(scores[i] - most);
+            total += scores[i];
+        }
+        const float factor = count ? 1.0f / total : 0.0f;
+        std::fill(out, out + value, 0.0f);
+        for (int64_t i = 0; i < count; ++i) {
+            const T* const v = values + at(r, i) * stride + h * value;
+            const float weight = scores[i] * factor;
+#pragma omp simd
+            for (int64_t j = 0; j < value; ++j) out[j] += weight * load(v[j]);
+        }
+    }
+}
+
+// The same where K and V are SIZE, a multiple of LANES, for ROWS rows: q and out have room for them, and `at` knows their
+// places. Scores stand in fours, one of each row; a row's are the same whatever stands beside them.
+template <int SIZE, int ROWS, class T>
+void attend_fast(const Shape& shape, const float* q, const T* keys, const T* values, int64_t stride, const At& at, int64_t count, float* scores, float* out) {
+    constexpr int PARTS = SIZE / LANES;
+    const int64_t width = shape.heads * SIZE;
+    const auto shared = [&](int64_t i) {
+        for (int r = 1; r < ROWS && at.lists[0]; ++r)
+            if (at.lists[r][i] != at.lists[0][i]) return false;
+        return true;
+    };
+    for (int64_t h = 0; h < shape.heads; ++h, q += SIZE, keys += SIZE, values += SIZE, out += SIZE) {
+        Four most = Four{} - std::numeric_limits<float>::infinity();
+        for (int64_t i = 0; i < count; ++i) {
+            Vector products[GROUP] = {}, k[PARTS] = {};
+            const bool common = shared(i);
+            for (int r = 0; r < ROWS; ++r) {
+                if (r == 0 || !common)
+                    for (int p = 0; p < PARTS; ++p) k[p] = vector(keys + at(r, i) * stride + p * LANES);
+                for (int p = 0; p < PARTS; ++p) products[r] += vector(q + r * width + p * LANES) * k[p];
+            }
+            const Four sums = sums_of(products[0], products[1], products[2], products[3]);
+            std::memcpy(scores + i * GROUP, &sums, sizeof sums);
+            most = sums > most ? sums : most;
+        }
+        float largest[LANES];
+        for (int j = 0; j < LANES; ++j) largest[j] = most[j % GROUP];
+        const int64_t all = count * GROUP, whole = (all + LANES - 1) / LANES * LANES;
+        float total[LANES] = {};
+        for (int64_t i = all; i < whole; ++i) scores[i] = -std::numeric_limits<float>::infinity();
+        for (int64_t i = 0; i < whole; i += LANES) {
+#pragma omp simd
+            for (int j = 0; j < LANES; ++j) {
+                const float weight = exponential(scores[i + j] - largest[j]);
+                scores[i + j] = weight;
+                total[j] += weight;
+            }
+        }
+        Vector mixed[ROWS][PARTS] = {};
+        for (int64_t i = 0; i < count; ++i) {
+            Vector v[PARTS] = {};
+            const bool common = shared(i);
+            for (int r = 0; r < ROWS; ++r) {
+                if (r == 0 || !common)
+                    for (int p = 0; p < PARTS; ++p) v[p] = vector(values + at(r, i) * stride + p * LANES);
+                for (int p = 0; p < PARTS; ++p) mixed[r][p] += scores[i * GROUP + r] * v[p];
+            }
+        }
+        for (int r = 0; r < ROWS; ++r) {
+            const float sum = (total[r] + total[r + 8]) + (total[r + 4] + total[r + 12]), factor = count ? 1.0f / sum : 0.0f;
+            for (int p = 0; p < PARTS; ++p) {
+                mixed[r][p] *= factor;
+                std::memcpy(out + r * width + p * LANES, &mixed[r][p], sizeof(Vector));
+            }
+        }
+    }
+}
+
+template <class T>
+void attend_rows(const Shape& shape, int rows, const float* q, const T* keys, const T* values, int64_t stride, const At& at, int64_t count, float* scores, float* out) {
+#define SIZED(size)                                                                                              \
+    if (shape.key == size && shape.value == size) {                                                              \
+        const auto fast = rows == 1 ? attend_fast<size, 1, T> : rows == 2 ? attend_fast<size, 2, T> : attend_fast<size, GROUP, T>; \
+        return fast(shape, q, keys, values, stride, at, count, scores, out);                                     \
+    }
+    SIZED(32)
+    SIZED(64)
+#undef SIZED
+    attend_plain(shape, rows, q, keys, values, stride, at, count, scores, out);
+}
+
+// `attend_rows` for queries at q in `kind`, query_stride apart; results to `out` in `out_kind`.
+template <class T>
+void attend(const Shape& shape, int rows, const void* q, int kind, int64_t query_stride, const void* keys, const void* values, int64_t stride, const At& at, int64_t count, void* out, int out_kind,
+            float step) {
+    const int64_t width = shape.heads * shape.key, wide = shape.heads * shape.value;
+    room.query.resize(GROUP * width);
+    room.out.resize(GROUP * wide);
+    room.scores.resize(GROUP * (count + LANES));
+    for (int r = 0; r < rows; ++r) {
+        if (kind == FP32)
+            loaded(static_cast<const float*>(q) + r * query_stride, width, shape.scale, room.query.data() + r * width);
+        else
+            loaded(static_cast<const bf16*>(q) + r * query_stride, width, shape.scale, room.query.data() + r * width);
+    }
+    attend_rows(shape, rows, room.query.data(), static_cast<const T*>(keys), static_cast<const T*>(values), stride, at, count, room.scores.data(), room.out.data());
+    store(room.out.data(), rows * wide, out, out_kind, step);
+}
+
+}  // namespace
+
+extern "C" {
+
+// Row n attends to rows first[n] .. first[n] + count[n] - 1 of keys and values; none: zeros.
+void nmt_attend_range(int64_t rows, int64_t heads, int64_t key, int64_t value, float scale, const void* queries, const void* keys, const void* values, int kind, int64_t query_stride, int64_t stride,
+                      const int64_t* first, const int64_t* count, void* out, int out_kind, float step) {
+    const Shape shape{heads, key, value, scale};
+    for (int64_t n = 0, together = 1; n < rows; n += together) {
+        for (together = 1; together < GROUP && n + together < rows && first[n + together] == first[n] && count[n + together] == count[n]; ++together) {}
+        const void* const q = static_cast<const char*>(queries) + n * query_stride * size_of(kind);
+        void* const y = static_cast<char*>(out) + n * heads * value * size_of(out_kind);
+        const At at{first[n], {}};
+        if (kind == FP32)
+            attend<float>(shape, int(together), q, kind, query_stride, keys, values, stride, at, count[n], y, out_kind, step);
+        else
+            attend<bf16>(shape, int(together), q, kind, query_stride, keys, values, stride, at, count[n], y, out_kind, step);
+    }
+}
+
+}  // extern "C"

@@ -1,0 +1,59 @@
+// Residual sums, LayerNorm and embeddings.
+
+#pragma once
+
+#include <cmath>
+
+#include "numbers.hpp"
+
+namespace {
+
+void layer_norm(const float* x, int64_t size, const float* weight, const float* bias, float epsilon, float* out) {
+    float sum = 0.0f, squares = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < size; ++i) sum += x[i];
+    const float mean = sum / size;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t i = 0; i < size; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    const float factor = 1.0f / std::sqrt(squares / size + epsilon);
+#pragma omp simd
+    for (int64_t i = 0; i < size; ++i) out[i] = (x[i] - mean) * factor * weight[i] + bias[i];
+}
+
+}  // namespace
+
+extern "C" {
+
+// x (N, D) <- residual; post: residual <- LayerNorm(residual + given), out <- residual; otherwise residual += given,
+// out <- LayerNorm(residual). given may be null: nothing is added; weight null: no LayerNorm.
+void nmt_norm(int64_t rows, int64_t size, float* residual, const void* given, int kind, const float* weight, const float* bias, float epsilon, int post, void* out, int out_kind, float step) {
+    std::vector<float>& y = room.out;
+    y.resize(size);
+    for (int64_t n = 0; n < rows; ++n) {
+        float* const x = residual + n * size;
+        if (given) {
+            if (kind == FP32)
+                add(x, static_cast<const float*>(given) + n * size, size);
+            else
+                add(x, static_cast<const bf16*>(given) + n * size, size);
+        }
+        const float* from = x;
+        if (weight) {
+            layer_norm(x, size, weight, bias, epsilon, post ? x : y.data());
+            if (!post) from = y.data();
+        }
+        store(from, size, static_cast<char*>(out) + n * size * size_of(out_kind), out_kind, step);
+    }
+}
+
+// out (N, D) <- table[ids] * factor + positions[at]
+void nmt_embed(int64_t rows, int64_t size, const float* table, const int64_t* ids, float factor, const float* positions, const int64_t* at, float* out) {
+    for (int64_t n = 0; n < rows; ++n) {
+        const float *const x = table + ids[n] * size, *const p = positions + at[n] * size;
+        float* const y = out + n * size;
+#pragma omp simd
+        for (int64_t i = 0; i < size; ++i) y[i] = x[i] * factor + p[i];
+    }
+}
+
+}  // extern "C"

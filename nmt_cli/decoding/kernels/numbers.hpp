@@ -1,0 +1,129 @@
+// Numbers: their kinds, vectors of them, and how they are read and written.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+enum Kind : int { FP32 = 0, BF16 = 1, INT8 = 2 };
+
+struct bf16 {
+    uint16_t bits;
+};
+
+inline float load(float x) { return x; }
+
+inline float load(bf16 x) {
+    const uint32_t bits = uint32_t(x.bits) << 16;
+    float y;
+    std::memcpy(&y, &bits, 4);
+    return y;
+}
+
+inline bf16 rounded(float x) {  // to nearest, to even
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    return {uint16_t(x == x ? (bits + 0x7fff + ((bits >> 16) & 1)) >> 16 : 0x7fc0)};
+}
+
+inline float exponential(float x) {  // of x <= 0, or NaN; within 2 units in the last place, at least 1e-38
+    x = x < -87.0f ? -87.0f : x;
+    const float n = std::nearbyint(x * 1.44269504f);
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    const uint32_t bits = uint32_t(int32_t(n) + 127) << 23;
+    float power;
+    std::memcpy(&power, &bits, 4);
+    return p * power;
+}
+
+// Sixteen numbers side by side: one register where there are such, several elsewhere.
+typedef float Vector __attribute__((vector_size(64), aligned(4)));
+typedef uint32_t Bits __attribute__((vector_size(64), aligned(4)));
+typedef uint16_t Halves __attribute__((vector_size(32), aligned(2)));
+constexpr int LANES = 16;
+
+inline Vector vector(const float* x) {
+    Vector y;
+    std::memcpy(&y, x, sizeof y);
+    return y;
+}
+
+inline Vector vector(const bf16* x) {
+    Halves half;
+    std::memcpy(&half, x, sizeof half);
+    const Bits bits = __builtin_convertvector(half, Bits) << 16;
+    Vector y;
+    std::memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
+typedef float Four __attribute__((vector_size(16), aligned(4)));
+
+// The sums of four vectors' numbers, each in the same order as the others.
+inline Four sums_of(Vector a, Vector b, Vector c, Vector d) {
+#define LOWER(x, y, k) x + k, y + k, x + k + 1, y + k + 1
+#define PAIRS(k) LOWER(0, 16, k), LOWER(0, 16, k + 4), LOWER(0, 16, k + 8), LOWER(0, 16, k + 12)
+    const Vector ab = __builtin_shufflevector(a, b, PAIRS(0)) + __builtin_shufflevector(a, b, PAIRS(2));
+    const Vector cd = __builtin_shufflevector(c, d, PAIRS(0)) + __builtin_shufflevector(c, d, PAIRS(2));
+#undef PAIRS
+#undef LOWER
+#define QUAD(k) k, k + 1, k + 16, k + 17
+    const Vector all = __builtin_shufflevector(ab, cd, QUAD(0), QUAD(4), QUAD(8), QUAD(12)) + __builtin_shufflevector(ab, cd, QUAD(2), QUAD(6), QUAD(10), QUAD(14));
+#undef QUAD
+    Four part[4];
+    std::memcpy(part, &all, sizeof all);
+    return (part[0] + part[2]) + (part[1] + part[3]);
+}
+
+void store(const float* x, int64_t count, void* out, int kind, float step) {
+    if (kind == FP32) {
+        std::memcpy(out, x, count * sizeof(float));
+    } else if (kind == BF16) {
+        bf16* y = static_cast<bf16*>(out);
+#pragma omp simd
+        for (int64_t i = 0; i < count; ++i) y[i] = rounded(x[i]);
+    } else {
+        int8_t* y = static_cast<int8_t*>(out);
+        const float scale = 1.0f / step;
+#pragma omp simd
+        for (int64_t i = 0; i < count; ++i) {
+            float v = x[i] * scale;
+            v = v < -128.0f ? -128.0f : v;
+            v = v > 127.0f ? 127.0f : v;
+            y[i] = int8_t(int32_t(std::nearbyint(v)));
+        }
+    }
+}
+
+int64_t size_of(int kind) { return kind == FP32 ? 4 : kind == BF16 ? 2 : 1; }
+
+template <class T>
+void add(float* x, const T* y, int64_t count) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) x[i] += load(y[i]);
+}
+
+template <class T>
+void loaded(const T* x, int64_t count, float factor, float* out) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) out[i] = load(x[i]) * factor;
+}
+
+struct Room {
+    std::vector<float> query, scores, out;
+};
+
+thread_local Room room;  // what a pass needs for a moment
+
+}  // namespace
