@@ -25,7 +25,7 @@ struct At {
 };
 
 // Equation (1) for `rows` rows, GROUP at most: queries q (rows, H * K) already scaled; the i-th keys and values of row r
-// are at `at(r, i)`; out (rows, H * V). What rows have in common is read once.
+// are at `at(r, i)`; out (rows, H * V).
 template <class T>
 void attend_plain(const Shape& shape, int rows, const float* q, const T* keys, const T* values, int64_t stride, const At& at, int64_t count, float* scores, float* out) {
     const int64_t key = shape.key, value = shape.value;
@@ -58,7 +58,8 @@ void attend_plain(const Shape& shape, int rows, const float* q, const T* keys, c
 }
 
 // The same where K and V are SIZE, a multiple of LANES, for ROWS rows: q and out have room for them, and `at` knows their
-// places. Scores stand in fours, one of each row; a row's are the same whatever stands beside them.
+// places. What rows have in common is read once. Scores stand in fours, one of each row; a row's are the same whatever
+// stands beside them.
 template <int SIZE, int ROWS, class T>
 void attend_fast(const Shape& shape, const float* q, const T* keys, const T* values, int64_t stride, const At& at, int64_t count, float* scores, float* out) {
     constexpr int PARTS = SIZE / LANES;
