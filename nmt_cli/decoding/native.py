@@ -182,13 +182,13 @@ class NativeStepper:
         torch.index_select(tokens.flatten(), 0, rows, out=ids[:count])
         self._make_room(library.nmt_past_step(self.past, count, rows.data_ptr(), positions.data_ptr()))
         x, stack = layers.embed(1, ids, positions), layers.decoder
-        contexts: dict[torch.dtype, Tensor] = {}
+        takes: torch.dtype = layers.logits.takes
+        context = torch.zeros(size, layers.heads * layers.value, dtype=takes)  # one for all layers: rows beyond `count` stay zero
         h = stack.norm(0, x, None)
         for place, (number, module) in enumerate(stack.sublayers):
             if isinstance(module, SelfAttention | CrossAttention):
                 output = cast(Any, module.output)
-                context = contexts.setdefault(output.takes, torch.zeros(size, layers.heads * layers.value, dtype=output.takes))
-                to = (context.data_ptr(), KINDS[output.takes], output.step)
+                to = (context.data_ptr(), KINDS[takes], output.step)
                 given = stack.takers[place].product(h)
                 if isinstance(module, SelfAttention):
                     library.nmt_attend_past(self.past, *layers.shape, given.data_ptr(), KINDS[given.dtype], self.caches[number].data_ptr(), KINDS[layers.keeps], *to)

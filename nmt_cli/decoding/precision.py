@@ -131,7 +131,7 @@ class FewRows:
     def __init__(self, eighth: Tensor, steps: Tensor, bias: Tensor | None, relu: bool) -> None:
         self.eighth: Tensor | None = eighth
         self.steps, self.bias, self.relu, self.shape = steps, bias, relu, eighth.shape
-        self.kept: list[Tensor] = []
+        self.packed: tuple[Tensor, Tensor] | None = None
         self.known: tuple[float, float] | None = None
         self.given: tuple[Any, ...] = ()
 
@@ -141,22 +141,22 @@ class FewRows:
             self._lay_out(step, out_step)
         d_out, d_in = self.shape
         out = torch.empty(len(rows), d_out, dtype=dtype)
-        function, weight, factor = self.given
+        function, weight, factor, _ = self.given
         function(len(rows), d_in, d_out, rows.data_ptr(), rows.dtype == torch.int8, *weight, self.relu, out.data_ptr(), dtype == torch.uint8, factor)
         return out
 
     def _lay_out(self, step: float, out_step: float) -> None:
-        """Everything that does not depend on the rows."""
-        library, (d_out, d_in) = cast(ctypes.CDLL, kernels()), self.shape
-        if self.eighth is not None:
+        """Everything that does not depend on the rows; `known` comes last, as workers may be threads."""
+        library, (d_out, d_in), eighth = cast(ctypes.CDLL, kernels()), self.shape, self.eighth
+        if eighth is not None:
             outputs = -(-d_out // 16) * 16
-            self.kept = [torch.empty(outputs * d_in, dtype=torch.int8), torch.empty(outputs, dtype=torch.int32), self.steps, *([] if self.bias is None else [self.bias])]
-            library.nmt_pack(d_out, d_in, self.eighth.data_ptr(), self.kept[0].data_ptr(), self.kept[1].data_ptr())
-            self.eighth = None
-        self.kept[2] = torch.tensor(step) * self.steps
-        addresses = [tensor.data_ptr() for tensor in self.kept]
+            packed = torch.empty(outputs * d_in, dtype=torch.int8), torch.empty(outputs, dtype=torch.int32)
+            library.nmt_pack(d_out, d_in, eighth.data_ptr(), packed[0].data_ptr(), packed[1].data_ptr())
+            self.packed, self.eighth = packed, None
+        kept = [*cast(tuple[Tensor, Tensor], self.packed), torch.tensor(step) * self.steps, self.bias]
+        addresses = [None if tensor is None else tensor.data_ptr() for tensor in kept]
+        self.given = (library.nmt_product, addresses, float(1.0 / torch.tensor(out_step)), kept)  # the last: as long as their addresses
         self.known = (step, out_step)
-        self.given = (library.nmt_product, addresses if self.bias is not None else [*addresses, None], float(1.0 / torch.tensor(out_step)))
 
 
 @cache
