@@ -17,7 +17,6 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -298,19 +297,25 @@ class Corpus:
     def __len__(self) -> int:
         return self.entry.pairs
 
-    @cached_property
-    def source_lengths(self) -> Lengths:
-        """Tokens of every source side, begin and end symbols not counted.  # (pairs,)"""
-        return self._lengths("source")
+    @property
+    def source_lengths(self) -> MappedLengths:
+        """Tokens of the source sides, begin and end symbols not counted."""
+        return MappedLengths(self, "source", self.entry.longest_source)
 
-    @cached_property
-    def target_lengths(self) -> Lengths:
-        """Tokens of every target side, begin and end symbols not counted.  # (pairs,)"""
-        return self._lengths("target")
+    @property
+    def target_lengths(self) -> MappedLengths:
+        """Tokens of the target sides, begin and end symbols not counted."""
+        return MappedLengths(self, "target", self.entry.longest_target)
 
-    def _lengths(self, side: str) -> Lengths:
-        parts = [np.diff(shard.tensors[f"{side}_offsets"]).astype(np.int32) for shard in self._shards]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+    def lengths(self, side: str, pairs: npt.NDArray[np.int64]) -> Lengths:
+        """Tokens of these pairs' source or target sides, begin and end symbols not counted.  # (n,) -> (n,)"""
+        found = np.empty(len(pairs), np.int32)
+        shards = np.searchsorted(self._starts, pairs, "right") - 1
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            places, offsets = pairs[here] - self._starts[shard], self._shards[shard].tensors[f"{side}_offsets"]
+            found[here] = offsets[places + 1] - offsets[places]
+        return found
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
         """Source and target ids of pair `i`, without begin and end symbols: read-only views of the map."""
@@ -318,6 +323,27 @@ class Corpus:
             raise IndexError(f"pair {i} of {len(self)}")
         place = bisect_right(self._starts, i) - 1
         return self._shards[place].pair(i - self._starts[place])
+
+
+@dataclass(frozen=True)
+class MappedLengths:
+    """The lengths of a corpus's one side, looked up where they lie: `lengths[pairs]`, or all of them as an array."""
+
+    corpus: Corpus
+    side: str
+    longest: int
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    def __getitem__(self, pairs: npt.NDArray[np.int64]) -> Lengths:
+        return self.corpus.lengths(self.side, pairs)
+
+    def max(self, *, initial: int) -> int:
+        return max(initial, self.longest)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return self[np.arange(len(self))].astype(dtype or np.int32)
 
 
 class _Shard:

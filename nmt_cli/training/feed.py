@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..data.batches import Batch, EpochPlan, Indices, collate, micro_batches
 from ..data.shards import Corpus
@@ -85,12 +86,18 @@ class Share:
         return replace(self, micro_batches=cut)
 
 
-class _Shares(Dataset[Share]):
-    def __init__(self, corpus: Corpus, plan: EpochPlan, epoch: int, tokens: int, ranks: Ranks) -> None:
-        self.corpus, self.plan, self.epoch, self.tokens, self.ranks = corpus, plan, epoch, tokens, ranks
+class _Shares(IterableDataset[Share]):
+    """The shares of an epoch from the update at `start` on; of several worker processes each makes every so-many-th."""
 
-    def __getitem__(self, position: int) -> Share:
-        pairs = self.plan.updates(self.epoch)[position]
+    def __init__(self, corpus: Corpus, plan: EpochPlan, epoch: int, start: int, tokens: int, ranks: Ranks) -> None:
+        self.corpus, self.plan, self.epoch, self.start, self.tokens, self.ranks = corpus, plan, epoch, start, tokens, ranks
+
+    def __iter__(self) -> Iterator[Share]:
+        worker = get_worker_info()
+        first, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        return map(self._share, islice(self.plan.updates(self.epoch, self.start), first, None, workers))
+
+    def _share(self, pairs: Indices) -> Share:
         mine = micro_batches(self.plan, pairs, self.tokens, self.ranks.world)[self.ranks.rank]
         batches = [(part, 1.0) if len(part) else (pairs[:1], 0.0) for part in mine]
         made = [MicroBatch.of(collate([self.corpus.pair(int(i)) for i in part]), weight) for part, weight in batches]
@@ -99,7 +106,7 @@ class _Shares(Dataset[Share]):
 
 def feed(corpus: Corpus, plan: EpochPlan, epoch: int, start: int, tokens: int, ranks: Ranks, hardware: Hardware) -> Iterator[Share]:
     """This rank's shares of the updates of `epoch`, from the one at `start` on; micro-batches of at most `tokens`."""
-    shares = _Shares(corpus, plan, epoch, tokens, ranks)
-    positions = range(start, len(plan.updates(epoch)))
-    workers = 0 if hardware.device == "cpu" else WORKERS
-    return iter(DataLoader(shares, batch_size=None, sampler=positions, num_workers=workers))
+    shares = _Shares(corpus, plan, epoch, start, tokens, ranks)
+    if hardware.device == "cpu":
+        return iter(shares)
+    return iter(DataLoader(shares, batch_size=None, num_workers=WORKERS))

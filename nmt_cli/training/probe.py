@@ -41,7 +41,7 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
         share = min(share, CPU_MICRO_BATCH)
     if before:
         share = min(share, before)
-    longest = (int(plan.source.max(initial=1)), int(plan.target.max(initial=1)))
+    longest = plan.longest
     limit = hardware.memory // (ranks.world_here if hardware.device == "cpu" else 1)
     parameters, vocabulary = updater.weights.master.numel(), updater.weights.model.target_vocab
     start = micro_batch(recipe.model, parameters, recipe.train.batch_tokens, vocabulary, hardware, ranks.world)

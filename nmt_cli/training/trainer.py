@@ -211,7 +211,8 @@ class Trainer:
         path = self.run.path / f"nonfinite-{record['update']:08d}.json"
         weights = self.updater.weights
         broken = {name: int((~torch.isfinite(part)).sum()) for name, part in weights.by_name(weights.gradient).items()} if latest else {}
-        pairs = [{"pair": int(i), "source_tokens": int(self.plan.source[i]), "target_tokens": int(self.plan.target[i])} for i in outcome.share.pairs]
+        lengths = zip(outcome.share.pairs.tolist(), *(side.tolist() for side in self.plan.lengths(outcome.share.pairs)), strict=True)
+        pairs = [{"pair": pair, "source_tokens": source, "target_tokens": target} for pair, source, target in lengths]
         content = {**record, "loss_sums": [str(value) for value in outcome.sums.tolist()], "not_finite": {name: count for name, count in broken.items() if count}, "pairs": pairs}
         if self.ranks.leads:
             try:
@@ -279,8 +280,9 @@ class Trainer:
             link_latest(self.run.path)
         done = f"going on after update {self.progress.update:,}" if self.progress.update else "starting"
         cells, cell = self.plan.cells_an_update, self.plan.cell_tokens
+        about = "about " if self.plan.pairs > self.plan.window else ""
         self.report.line(
-            f"{done}: {self.recipe.name} · {self.parameters:,} parameters · {len(self.corpus):,} pairs · {len(self.plan.updates(0)):,} updates an epoch\n"
+            f"{done}: {self.recipe.name} · {self.parameters:,} parameters · {len(self.corpus):,} pairs · {about}{self.plan.updates_an_epoch:,} updates an epoch\n"
             f"update = {train.batch_tokens:,} tokens a side = {cells} × {cell:,} of like length; here {ranks.world} × {self.hardware.device} in {self.hardware.precision}, "
             f"micro-batches of up to {self.micro_batch_tokens:,} tokens\nrun folder {self.run.path}"
         )

@@ -42,7 +42,7 @@ class Validator:
         self.corpus = Corpus.open(shards, "valid")
         self.vocabulary, self.recipe, self.hardware, self.tokens = vocabulary, recipe, hardware, tokens
         plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, tokens, seed=0)
-        fits = np.maximum(plan.source, plan.target) <= recipe.model.max_positions
+        fits = np.maximum(*plan.lengths(np.arange(plan.pairs))) <= recipe.model.max_positions
         if not fits.all():
             console.warn(f"{int((~fits).sum())} validation pairs are longer than model.max_positions = {recipe.model.max_positions}: they do not count in the NLL")
         parts = [part[fits[part]] for update in plan.updates(0) for part in micro_batches(plan, update, tokens)[0]]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
@@ -31,7 +34,7 @@ def plan_of(batch_tokens: int = 16_384, seed: int = 1, pairs: int = PAIRS) -> Ep
 def test_every_pair_stands_in_exactly_one_update_of_an_epoch(pairs: int, batch_tokens: int) -> None:
     plan = plan_of(batch_tokens, pairs=pairs)
     for epoch in range(2):
-        updates = plan.updates(epoch)
+        updates = list(plan.updates(epoch))
         assert all(len(update) for update in updates)
         np.testing.assert_array_equal(np.sort(np.concatenate(updates)), np.arange(pairs))
 
@@ -51,7 +54,7 @@ def test_an_update_is_the_papers_eight_cells() -> None:
     assert cells_of(4096) == (2, 2048)
     assert cells_of(100) == (1, 100)
     plan = plan_of(25_000)
-    update = plan.updates(0)[0]
+    update = next(plan.updates(0))
     parts = micro_batches(plan, update, 3125)[0]
     assert 8 <= len(parts) <= 16
 
@@ -72,7 +75,7 @@ def test_the_same_seed_gives_the_same_plan() -> None:
 
 def test_a_plan_does_not_depend_on_the_epochs_asked_before() -> None:
     plan = plan_of()
-    plan.updates(0)
+    next(plan.updates(0))
     third = plan.updates(2)
     for one, other in zip(third, plan_of().updates(2), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -93,7 +96,96 @@ def test_target_tokens_count_the_end_symbols() -> None:
     assert plan.target_tokens(np.array([0, 2])) == 5 + 8
 
 
+# Windows of a corpus that is larger than one
+
+
+def windowed(window: int = 3000, pairs: int = PAIRS) -> EpochPlan:
+    return EpochPlan(*lengths(pairs), 4096, 1, window)
+
+
+@pytest.mark.parametrize("pairs", [PAIRS, 3001, 6000, 256 * 24 + 1])
+def test_several_windows_hold_every_pair_once_and_updates_stay_full(pairs: int) -> None:
+    plan = windowed(pairs=pairs)
+    whole = EpochPlan(*lengths(pairs), 4096, 1)
+    for epoch in range(2):
+        updates = list(plan.updates(epoch))
+        np.testing.assert_array_equal(np.sort(np.concatenate(updates)), np.arange(pairs))
+        assert len(updates) < 1.2 * len(list(whole.updates(epoch)))
+    assert plan.updates_an_epoch == pytest.approx(len(updates), rel=0.15, abs=2)
+
+
+def test_a_window_is_drawn_from_the_whole_corpus() -> None:
+    """A corpus is often sorted, by where it comes from: an update must not be of one place."""
+    for update in islice(windowed(window=5000).updates(0), 3):
+        runs = np.unique(update // 256)
+        assert len(runs) > 15
+        assert runs.min() < 20 < 60 < runs.max()
+
+
+def test_windows_differ_between_epochs() -> None:
+    plan = windowed()
+    assert not set(contents(plan, 0)) & set(contents(plan, 1))
+
+
+@pytest.mark.parametrize("start", [0, 1, 70, 71, 200, 100_000])
+def test_an_epoch_goes_on_from_any_update(start: int) -> None:
+    for window in (3000, PAIRS):
+        plan = windowed(window)
+        expected = list(plan.updates(1))[start:]
+        found = list(windowed(window).updates(1, start))
+        assert len(found) == len(expected)
+        assert all(map(np.array_equal, found, expected))
+
+
+def test_a_plan_holds_one_window_however_large_the_corpus() -> None:
+    class Lengths:
+        """Lengths that are looked up; the most asked for at once is noted."""
+
+        def __init__(self, pairs: int) -> None:
+            self.pairs, self.most = pairs, 0
+
+        def __len__(self) -> int:
+            return self.pairs
+
+        def __getitem__(self, pairs: np.ndarray) -> np.ndarray:
+            self.most = max(self.most, len(pairs))
+            return (pairs % 30 + 1).astype(np.int32)
+
+        def max(self, *, initial: int) -> int:
+            return 30
+
+    source = Lengths(50_000_000)
+    plan = EpochPlan(source, source, 25_000, 1, window=10_000)
+    assert sum(len(update) for update in islice(plan.updates(0), 20)) > 5000
+    assert 0 < source.most <= 10_000 + 256
+
+
 # Micro-batches
+
+
+def plain_spans(source: list[int], target: list[int], tokens: int, waste: float, least: int) -> Iterator[tuple[int, int]]:
+    """`spans`, a pair at a time."""
+    first = wide_s = wide_t = real = 0
+    for index, (s, t) in enumerate(zip(source, target, strict=True)):
+        rows, wide_s, wide_t = index - first + 1, max(wide_s, s), max(wide_t, t)
+        padded = rows * (wide_s + wide_t)
+        wasteful = real > 2 * least and padded - real - s - t > waste * padded
+        if rows > 1 and (rows * max(wide_s, wide_t) > tokens or wasteful):
+            yield first, index
+            first, wide_s, wide_t, real = index, s, t, 0
+        real += s + t
+    if source:
+        yield first, len(source)
+
+
+@pytest.mark.parametrize("sort", [False, True])
+@pytest.mark.parametrize(("tokens", "waste", "least"), [(1, 1.0, 1), (50, 1.0, 1), (3125, 1.0, 2048), (2048, 0.08, 200), (2048, 0.02, 20), (10**6, 0.5, 50)])
+def test_spans_are_those_of_the_plain_loop(tokens: int, waste: float, least: int, sort: bool) -> None:
+    for pairs in (0, 1, 2, 700):
+        source, target = (side.astype(np.int64) for side in lengths(pairs, seed=pairs))
+        order = np.argsort(target) if sort else np.arange(pairs)
+        expected = list(plain_spans(source[order].tolist(), target[order].tolist(), tokens, waste, least))
+        assert list(spans(source[order], target[order], tokens, waste, least)) == expected
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
@@ -101,7 +193,7 @@ def test_target_tokens_count_the_end_symbols() -> None:
 def test_micro_batches_hold_the_update_once_in_equal_numbers_within_the_limit(tokens: int, ranks: int) -> None:
     plan = plan_of()
     source, target = lengths()
-    for update in plan.updates(0)[:5]:
+    for update in islice(plan.updates(0), 5):
         parts = micro_batches(plan, update, tokens, ranks)
         assert len(parts) == ranks
         assert len({len(mine) for mine in parts}) == 1
@@ -114,7 +206,7 @@ def test_micro_batches_hold_the_update_once_in_equal_numbers_within_the_limit(to
 def test_what_an_update_holds_does_not_depend_on_the_machine() -> None:
     """The plan knows neither ranks nor micro-batches; cutting in any way gives the same pairs."""
     plan = plan_of()
-    for update in plan.updates(1)[:3]:
+    for update in islice(plan.updates(1), 3):
         ways = [micro_batches(plan, update, tokens, ranks) for tokens, ranks in ((16_384, 1), (500, 1), (3000, 4), (700, 7))]
         held = [sorted(int(pair) for mine in way for part in mine for pair in part) for way in ways]
         assert all(pairs == sorted(update.tolist()) for pairs in held)
@@ -122,7 +214,7 @@ def test_what_an_update_holds_does_not_depend_on_the_machine() -> None:
 
 def test_ranks_get_like_amounts_of_work() -> None:
     plan = plan_of()
-    for update in plan.updates(0)[:5]:
+    for update in islice(plan.updates(0), 5):
         tokens = [sum(plan.target_tokens(part) for part in mine) for mine in micro_batches(plan, update, 1024, 4)]
         assert max(tokens) < 1.5 * min(tokens)
 

@@ -68,8 +68,12 @@ def test_what_is_written_is_read_back(tmp_path: Path, count: int, block: int) ->
     assert len(list(tmp_path.glob("train-*.safetensors"))) == -(-count // 7)
     assert [(s.tolist(), t.tolist()) for s, t in map(corpus.pair, range(count))] == pairs
     for lengths, side in ((corpus.source_lengths, 0), (corpus.target_lengths, 1)):
-        assert lengths.dtype == np.int32
-        assert lengths.tolist() == [len(pair[side]) for pair in pairs]
+        expected = [len(pair[side]) for pair in pairs]
+        assert np.asarray(lengths).dtype == np.int32
+        assert np.asarray(lengths).tolist() == expected
+        assert (len(lengths), lengths.max(initial=0)) == (count, max(expected, default=0))
+        some = np.random.default_rng(1).permutation(count)[:5]
+        assert lengths[some].tolist() == [expected[i] for i in some]
     for i in (-1, count):
         with pytest.raises(IndexError, match=f"pair {i} of {count}"):
             corpus.pair(i)
@@ -128,7 +132,7 @@ def test_opening_reads_no_ids(tmp_path: Path) -> None:
     write_index(tmp_path, index.model_copy(update={"splits": {"train": entry}}))
     before = resident()
     corpus = Corpus.open(tmp_path, "train")
-    assert corpus.source_lengths.sum() == 20_000_000
+    assert np.asarray(corpus.source_lengths).sum() == 20_000_000
     assert corpus.pair(19_999)[0].tolist() == long.tolist()
     assert resident() - before < 8_000
 
@@ -137,9 +141,11 @@ def test_a_corpus_travels_as_its_place(tmp_path: Path) -> None:
     pairs = some_pairs(500)
     make(tmp_path, pairs, [], shard_pairs=1000)
     corpus = Corpus.open(tmp_path, "train")
-    assert corpus.source_lengths.sum()
-    packed = pickle.dumps(corpus)
+    packed = pickle.dumps((corpus.source_lengths, corpus))
     assert len(packed) < 3000
+    lengths, corpus = pickle.loads(packed)
+    assert np.asarray(lengths).tolist() == [len(source) for source, _ in pairs]
+    packed = pickle.dumps(corpus)
     assert pickle.loads(packed).pair(3)[1].tolist() == pairs[3][1]
 
 
