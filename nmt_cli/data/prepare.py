@@ -1,7 +1,8 @@
 """From text to shards: read, learn the vocabulary, encode, filter, write.
 
     inputs ── fingerprint ──▶ the same as before? done
-       └──▶ count ──▶ learn BPE ──▶ encode in chunks, a process per core, in order ──▶ filter ──▶ shards ──▶ install
+       └──▶ read: pairs, words ──▶ learn BPE from the words ──▶ encode in chunks ──▶ filter ──▶ shards ──▶ install
+            (reading and encoding in a process per core, results in order)
 
 The result depends on the text and the recipe's [data] section alone, not on the number of workers. Memory holds a few
 chunks and one shard. Everything is built in a hidden folder aside (`.NAME.partial`, locked, so that a second command
@@ -23,6 +24,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .. import console
 from ..errors import DataError, write_failed
@@ -47,10 +51,15 @@ from .shards import (
     write_index,
 )
 from .tokenizer import Tokenizer, Vocabulary
+from .words import WordCounts, WordEncoder, count_words
 from .workers import pool
 
 CHUNK = 4000
-"""Pairs that a worker takes at once."""
+"""Pairs that a worker encodes at once."""
+READ = 20_000
+"""Pairs whose words a worker counts at once."""
+REASONS = ("empty", "too_long", "ratio")
+"""Why pairs are dropped, the first that holds."""
 OURS = re.compile(r"index\.json|(train|valid)-\d{5,}\.safetensors|valid\.(source|target)\.txt|tokenizer(\.source|\.target)?\.model")
 
 
@@ -92,12 +101,12 @@ def prepare(recipe: Recipe, data_dir: Path | None, out: Path, force: bool = Fals
 
 
 def _build(recipe: Recipe, inputs: Inputs, folder: Path, workers: int, replaced: Counter[str], entries: dict[str, list[FileEntry]], fingerprint: str) -> ShardIndex:
-    counts = {split: _count(inputs, split, replaced) for split in SPLITS}
+    counts, words = _read(inputs, workers, recipe.data.joint_vocab, replaced)
     for file, lines in replaced.items():
         console.warn(f"{file}: {lines:,} line(s) hold invalid UTF-8; what is invalid was replaced by U+FFFD")
     if not counts["train"]:
         raise DataError(f"the training text is empty: {named(inputs.files['train_source'])} holds no lines.")
-    vocabulary = _vocabulary(recipe.data, inputs, counts["train"], workers)
+    vocabulary = _vocabulary(recipe.data, inputs, words, workers)
     splits = {split: _encode(recipe.data, inputs, split, counts[split], vocabulary, folder, workers) for split in SPLITS}
     vocabulary.save(folder)
     if inputs.generated is not None:
@@ -121,14 +130,36 @@ def _build(recipe: Recipe, inputs: Inputs, folder: Path, workers: int, replaced:
 # --- text to shards -------------------------------------------------------------------------------------------------
 
 
-def _count(inputs: Inputs, split: Split, replaced: Counter[str]) -> int:
-    """Pairs of a split. Reading all once shows every fault of the files before hours of work."""
-    pairs = 0
-    with console.progress(None, f"reading {split}", " pairs") as bar:
-        for pairs, _ in enumerate(inputs.pairs(split, replaced), 1):
-            if pairs % CHUNK == 0:
-                bar.update(CHUNK)
-    return pairs
+@dataclass(frozen=True)
+class _Counter:
+    """Counts the words of a chunk of pairs, for each vocabulary: the workers' job while all is read for the first time."""
+
+    joint: bool
+
+    def __call__(self, chunk: list[tuple[str, str]]) -> list[Counter[str]]:
+        sides = [list(side) for side in zip(*chunk, strict=True)]
+        return [count_words(texts) for texts in ([sides[0] + sides[1]] if self.joint else sides)]
+
+
+def _read(inputs: Inputs, workers: int, joint: bool, replaced: Counter[str]) -> tuple[dict[Split, int], list[WordCounts]]:
+    """Pairs of each split, and the training text's words for each vocabulary that is to be learned.
+
+    Reading all once shows every fault of the files before hours of work.
+    """
+    words = [WordCounts() for _ in range(0 if inputs.tokenizer else 1 if joint else 2)]
+    pairs: dict[Split, int] = {"train": 0, "valid": sum(1 for _ in inputs.pairs("valid", replaced))}
+    with console.progress(None, "reading train", " pairs") as bar, pool(_Counter(joint), workers if words else 1) as run:
+        chunks = _chunks(inputs.pairs("train", replaced), READ)
+        for chunk, counts in run(chunks) if words else ((chunk, []) for chunk in chunks):
+            pairs["train"] += len(chunk)
+            for held, found in zip(words, counts, strict=True):
+                held.add(found)
+            bar.update(len(chunk))
+    return pairs, words
+
+
+def _chunks(pairs: Iterator[tuple[str, str]], size: int) -> Iterator[list[tuple[str, str]]]:
+    return iter(lambda: list(itertools.islice(pairs, size)), [])
 
 
 @dataclass(frozen=True)
@@ -136,24 +167,17 @@ class _Learner:
     """Learns the vocabulary; a job for a process of its own, where Ctrl-C can end it at once."""
 
     data: DataSection
-    inputs: Inputs
-    pairs: int
 
-    def __call__(self, _: None) -> Vocabulary:
-        return Vocabulary.learn(self._read, self.data, self.pairs)
-
-    def _read(self) -> Iterator[tuple[str, str]]:
-        with console.progress(self.pairs, f"learning {self.data.vocab_size:,} pieces", " pairs") as bar:
-            for number, pair in enumerate(self.inputs.pairs("train"), 1):
-                yield pair
-                if number % CHUNK == 0:
-                    bar.update(CHUNK)
+    def __call__(self, words: list[list[tuple[str, int]]]) -> Vocabulary:
+        return Vocabulary.learn(words, self.data)
 
 
-def _vocabulary(data: DataSection, inputs: Inputs, pairs: int, workers: int) -> Vocabulary:
+def _vocabulary(data: DataSection, inputs: Inputs, words: list[WordCounts], workers: int) -> Vocabulary:
     if inputs.tokenizer is None:
-        with pool(_Learner(data, inputs, pairs), workers) as run:
-            return next(iter(run([None])))[1]
+        chosen = [held.most_frequent() for held in words]
+        words.clear()  # their memory is wanted elsewhere
+        with pool(_Learner(data), workers) as run:
+            return next(iter(run([chosen])))[1]
     if inputs.tokenizer.is_dir():
         vocabulary = Vocabulary.load(inputs.tokenizer)
     else:
@@ -172,45 +196,41 @@ class _Encoded:
     dropped: dict[str, int]
 
 
-@dataclass(frozen=True)
 class _Encoder:
     """Encodes and filters a chunk of pairs: the workers' job."""
 
-    vocabulary: Vocabulary
-    data: DataSection
-    split: Split
+    def __init__(self, vocabulary: Vocabulary, data: DataSection, split: Split) -> None:
+        self.data, self.split = data, split
+        self.dtype = id_type(vocabulary.source_size, vocabulary.target_size)
+        source = WordEncoder(vocabulary.source)
+        self.encoders = (source, source if vocabulary.joint else WordEncoder(vocabulary.target))
 
     def __call__(self, chunk: list[tuple[str, str]]) -> _Encoded:
-        sources = self.vocabulary.source.encode([source for source, _ in chunk])
-        targets = self.vocabulary.target.encode([target for _, target in chunk])
-        kept, dropped = [], dict.fromkeys(("empty", "too_long", "ratio"), 0)
-        for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            reason = self.reason(len(source), len(target))
-            if reason:
-                dropped[reason] += 1
-            else:
-                kept.append(i)
-        dtype = id_type(self.vocabulary.source_size, self.vocabulary.target_size)
-        return _Encoded(Block.of(((sources[i], targets[i]) for i in kept), dtype), kept, dropped)
+        sides = [encoder.encode(texts) for encoder, texts in zip(self.encoders, zip(*chunk, strict=True), strict=True)]
+        (source, source_lengths), (target, target_lengths) = sides
+        why = reasons(source_lengths, target_lengths, self.data, self.split)
+        kept = why == ""
+        source, target = source[np.repeat(kept, source_lengths)], target[np.repeat(kept, target_lengths)]
+        lengths = [side[kept].astype(np.int32) for side in (source_lengths, target_lengths)]
+        block = Block(source.astype(self.dtype), target.astype(self.dtype), *lengths)
+        return _Encoded(block, np.flatnonzero(kept).tolist(), {reason: int((why == reason).sum()) for reason in REASONS})
 
-    def reason(self, source: int, target: int) -> str:
-        """Why a pair of so many tokens is dropped; empty: it is kept. Of validation, only what cannot be scored goes."""
-        shorter, longer = sorted((source, target))
-        if self.split == "valid":
-            return "" if shorter else "empty"
-        if shorter < self.data.min_length:
-            return "empty"
-        if longer > self.data.max_length:
-            return "too_long"
-        return "ratio" if (longer + 1) / (shorter + 1) > self.data.max_ratio else ""
+
+def reasons(source: NDArray[np.int64], target: NDArray[np.int64], data: DataSection, split: Split) -> NDArray[np.str_]:
+    """Why pairs of so many tokens are dropped, one of REASONS; empty: they are kept. Of validation, only what cannot be
+    scored goes.  # (pairs,)"""
+    shorter, longer = np.minimum(source, target), np.maximum(source, target)
+    if split == "valid":
+        return np.where(shorter > 0, "", "empty")
+    faults = (shorter < data.min_length, longer > data.max_length, (longer + 1) / (shorter + 1) > data.max_ratio)
+    return np.select(faults, REASONS, "")
 
 
 def _encode(data: DataSection, inputs: Inputs, split: Split, pairs: int, vocabulary: Vocabulary, folder: Path, workers: int) -> SplitEntry:
     writer = ShardWriter(folder, split, data.shard_pairs, id_type(vocabulary.source_size, vocabulary.target_size))
     dropped: Counter[str] = Counter()
     text: list[tuple[str, str]] = []
-    lines = inputs.pairs(split)
-    chunks = iter(lambda: list(itertools.islice(lines, CHUNK)), [])
+    chunks = _chunks(inputs.pairs(split), CHUNK)
     workers = min(workers, -(-pairs // CHUNK))
     with console.progress(pairs, f"encoding {split}", " pairs") as bar, pool(_Encoder(vocabulary, data, split), workers) as run:
         for chunk, encoded in run(chunks):

@@ -166,8 +166,8 @@ def test_pairs_are_dropped_for_a_reason_and_counted(text: Path, out: Path) -> No
 
 @pytest.mark.parametrize(("source", "target", "kept"), [(1, 8, True), (1, 9, False), (9, 1, False), (0, 1, False), (50, 50, True), (51, 50, False)])
 def test_the_limits_themselves(source: int, target: int, kept: bool) -> None:
-    encoder = module._Encoder(None, recipe(max_length=50, max_ratio=4.5).data, "train")  # type: ignore[arg-type]
-    assert (encoder.reason(source, target) == "") is kept
+    data = recipe(max_length=50, max_ratio=4.5).data
+    assert (module.reasons(np.array([source]), np.array([target]), data, "train")[0] == "") == kept
 
 
 def test_min_length(text: Path, out: Path) -> None:

@@ -1,0 +1,138 @@
+"""A text as words: every word is counted once for learning BPE, and cut once for encoding.
+
+    text ──▶ count_words ──▶ WordCounts ──▶ (word, count) … ──▶ tokenizer.learn_from_words
+    text ──▶ WordEncoder ──▶ ids, the same as Tokenizer.encode's, of words remembered
+
+SentencePiece's BPE never joins pieces across a space (`Tokenizer.by_words` says whether a model is of that kind): a
+text's pieces are those of its words, one after another. Words repeat (Zipf's law), so a dictionary does most of what
+the merges would do. The slow twins are learning from whole sentences and `Tokenizer.encode`; tests hold them equal.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from .tokenizer import META_SPACE, Tokenizer
+
+HELD = 20_000_000
+"""Characters of different words that are counted at once, about 400 MB; beyond, some rare words are given up."""
+LEARNED = 12_000_000
+"""Characters of different words that BPE is learned from, the most frequent first; SentencePiece takes 75 bytes for each."""
+REMEMBERED = 4_000_000
+"""Characters of different words whose ids an encoder remembers before it starts anew."""
+
+
+class WordCounts:
+    """How often each word, between spaces, occurs in a text of any size, in bounded memory.
+
+    When the different words have more than `held` characters together, half of those seen once are given up, chosen by
+    a hash, then half of the others, and so on (after eight halvings also those seen twice, …). Words of any use for BPE
+    stay; of a language without spaces, whose every sentence is a word, a random sample stays.
+    """
+
+    def __init__(self, held: int = HELD) -> None:
+        self.held = held
+        self._counts: Counter[str] = Counter()
+        self._halvings = 0
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Take in the counts of a part of the text."""
+        self._counts.update(counts)
+        if sum(map(len, self._counts)) <= self.held:
+            return
+        self._halve()
+        while sum(map(len, self._counts)) > self.held:
+            self._halvings += 1
+            self._halve()
+
+    def _halve(self) -> None:
+        """Give up what this many halvings leave out, of the words that came since as well."""
+        rare, mask = 1 + self._halvings // 8, (1 << self._halvings) - 1
+        for word in [word for word, count in self._counts.items() if count <= rare and _hash(word) & mask]:
+            del self._counts[word]
+
+    def most_frequent(self, learned: int = LEARNED) -> list[tuple[str, int]]:
+        """The most frequent words, of at most `learned` characters together, and their counts.
+
+        Among words of the same count a hash chooses, not their place in the text.
+        """
+        sizes: Counter[int] = Counter()
+        for word, count in self._counts.items():
+            sizes[count] += len(word)
+        least, room = max(sizes, default=0) + 1, learned
+        for count in sorted(sizes, reverse=True):
+            if sizes[count] > room:
+                break
+            least, room = count, room - sizes[count]
+        else:
+            return list(self._counts.items())
+        chosen = [(word, count) for word, count in self._counts.items() if count >= least]
+        for word in sorted((word for word, seen in self._counts.items() if seen == count), key=lambda word: (_hash(word), word)):
+            room -= len(word)
+            if room < 0:
+                break
+            chosen.append((word, count))
+        return chosen
+
+
+def count_words(texts: Iterable[str]) -> Counter[str]:
+    """The words of some texts. A tab parts words too: SentencePiece takes counts in a line of their own, after a tab."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text.replace("\t", " ").split(" "))
+    counts.pop("", None)
+    return counts
+
+
+def _hash(word: str) -> int:
+    return zlib.crc32(word.encode("utf-8", "surrogatepass"))
+
+
+class WordEncoder:
+    """Texts to ids, each different word only once."""
+
+    def __init__(self, tokenizer: Tokenizer, remembered: int = REMEMBERED) -> None:
+        self.tokenizer, self.remembered = tokenizer, remembered
+        self._forget()
+
+    def _forget(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._size = 0
+        self._ids: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # of all words, one after another
+        self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # one more than words
+
+    def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Ids of all texts, one after another, without begin and end symbols, and how many each has.  # (N,), (texts,)"""
+        if not self.tokenizer.by_words or any(META_SPACE in text for text in texts):
+            return flat(self.tokenizer.encode(texts))
+        words = [text.split(" ") for text in texts]
+        if self._size > self.remembered:
+            self._forget()
+        self._learn(sorted(set().union(*words).difference(self._numbers)))
+        number = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(words)), np.int64)
+        lengths = (self._starts[1:] - self._starts[:-1])[number]
+        ends = np.cumsum(lengths)
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self._starts[number] - (ends - lengths), lengths)
+        firsts = np.cumsum([0, *map(len, words)])
+        return self._ids[places], np.diff(np.concatenate([[0], ends])[firsts])
+
+    def _learn(self, words: list[str]) -> None:
+        ids, lengths = flat(self.tokenizer.encode(words))
+        self._numbers.update(zip(words, range(len(self._numbers), len(self._numbers) + len(words)), strict=True))
+        self._size += sum(map(len, words))
+        self._starts = np.concatenate([self._starts, self._starts[-1] + np.cumsum(lengths)])
+        self._ids = np.concatenate([self._ids, ids])
+
+
+def flat(rows: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Lists of ids as one array, and how many each has."""
+    return np.fromiter(chain.from_iterable(rows), np.int32), np.fromiter(map(len, rows), np.int64)
