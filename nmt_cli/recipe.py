@@ -1,7 +1,7 @@
 """The typed, strict recipe: one experiment, machine left out.
 
     TOML text ──▶ load_recipe ──▶ Recipe(data, model, train, decode) ──▶ every command
-                  --set section.key=value is laid over it before checking
+                  what it `extends` is laid under it, --set section.key=value over it, before checking
 
 A recipe is data. It is checked whole before any work starts: unknown keys, wrong types and contradictions are
 reported together, each with the nearest right name. It is stored inside shards, runs and model folders
@@ -13,8 +13,6 @@ Sources of the defaults: "Attention Is All You Need", sections 3 and 5, table 3 
 
 from __future__ import annotations
 
-import copy
-import difflib
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
@@ -24,6 +22,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from .errors import RecipeError
+from .faults import describe, nearest
 
 SectionT = TypeVar("SectionT", bound="Section")
 
@@ -230,9 +229,8 @@ class Recipe(Section):
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:
-            lines = _faults(error)
-            lines += [line for line in _contradictions_besides(values, error) if line not in lines]
-        raise RecipeError(_headed(lines, where))
+            told = describe(error, values, Recipe)
+        raise RecipeError(f"{where} {told}")
 
 
 RECIPE_SUFFIX = ".toml"
@@ -252,29 +250,57 @@ def recipe_names() -> list[str]:
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe by name (`demo`) or path (`my/own.toml`) and lay `section.key=value` overrides over it.
 
-    Raises `RecipeError` for an unknown name, TOML that does not parse, and every fault of its keys and values at once.
+    `extends = "other"` at a file's head, a name or a path beside it, takes every key of that recipe which the file itself
+    does not state. Raises `RecipeError` for an unknown name, TOML that does not parse, and every fault of its keys and values at once.
+    """
+    values, name, where = _read(name_or_path, [])
+    for override in overrides:
+        lay_over(values, override)
+    return Recipe.from_dict({"name": name, **values}, where)
+
+
+def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], str, str]:
+    """A recipe's plain dictionary with what it extends laid under it, its name and its place.
+
+    `children`: the places of those that extend it, the outermost first.
     """
     text, name, where = _find(name_or_path)
+    if where in children:
+        raise RecipeError(f"{children[0]} extends itself: {' → '.join([*children, where])}. Remove one of these `extends`.")
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{where} is not valid TOML: {error}") from None
-    for override in overrides:
-        lay_over(values, override)
     if "name" in values:
         raise RecipeError(f"{where}: name is not a key; a recipe is called after its file. Remove it.")
-    return Recipe.from_dict({"name": name, **values}, where)
+    parent = values.pop("extends", "")
+    if not isinstance(parent, str):
+        raise RecipeError(f"{where}: extends = {parent!r}: expected the name of a recipe, or the path of a .toml file")
+    if not parent:
+        return values, name, where
+    beside = Path(name_or_path).parent / parent
+    try:
+        under, _, parents_place = _read(str(beside) if _is_path(name_or_path) and _is_path(parent) else parent, [*children, where])
+    except RecipeError as error:
+        raise error if children else RecipeError(f"{where} extends {parent!r}: {error}") from None
+    for section, keys in values.items():
+        inherited = under.get(section)
+        under[section] = {**inherited, **keys} if isinstance(inherited, dict) and isinstance(keys, dict) else keys
+    return under, name, f"{where} (with {parents_place} under it)"
+
+
+def _is_path(name_or_path: str) -> bool:
+    return name_or_path.endswith(RECIPE_SUFFIX) or "/" in name_or_path
 
 
 def _find(name_or_path: str) -> tuple[str, str, str]:
     """Text, name and place of a recipe."""
-    looks_like_path = name_or_path.endswith(RECIPE_SUFFIX) or "/" in name_or_path
-    if not looks_like_path:
+    if not _is_path(name_or_path):
         item = recipe_folder() / f"{name_or_path}{RECIPE_SUFFIX}"
         if item.is_file():
             return item.read_text(encoding="utf-8"), name_or_path, f"recipe {name_or_path!r}"
         names = recipe_names()
-        raise RecipeError(f"no recipe is called {name_or_path!r}.{_nearest(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file.")
+        raise RecipeError(f"no recipe is called {name_or_path!r}.{nearest(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file.")
     path = Path(name_or_path)
     try:
         return path.read_text(encoding="utf-8"), path.stem, f"recipe {str(path)!r}"
@@ -301,55 +327,3 @@ def lay_over(values: dict[str, Any], override: str) -> None:
 
 
 SECTIONS: dict[str, type[Section]] = {"data": DataSection, "model": ModelSection, "train": TrainSection, "decode": DecodeSection}
-
-
-def _nearest(word: str, known: Sequence[str]) -> str:
-    found = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f" Did you mean {found[0]!r}?" if found else ""
-
-
-def _faults(error: ValidationError) -> list[str]:
-    """Every fault of a recipe, a line each, with the nearest right name."""
-    lines = []
-    for fault in error.errors():
-        place = ".".join(str(part) for part in fault["loc"])
-        section, _, key = place.partition(".")
-        if fault["type"] == "extra_forbidden":
-            inside = list(SECTIONS[section].model_fields) if key and section in SECTIONS else list(SECTIONS)
-            lines.append(f"{place}: unknown {'key' if key else 'section'}.{_elsewhere(key, section) or _nearest(key or section, inside)}")
-        elif fault["type"] == "value_error":
-            lines += [f"{place + ': ' if place else ''}{line}" for line in str(fault["ctx"]["error"]).splitlines()]
-        elif fault["type"] == "missing":
-            lines.append(f"{place}: this section is missing")
-        else:
-            lines.append(f"{place or 'the recipe'} = {fault['input']!r}: {fault['msg'][:1].lower()}{fault['msg'][1:]}")
-    return lines
-
-
-def _elsewhere(key: str, section: str) -> str:
-    homes = [name for name, model in SECTIONS.items() if key in model.model_fields and name != section]
-    return f" It belongs in [{homes[0]}]." if homes else ""
-
-
-def _contradictions_besides(values: dict[str, Any], error: ValidationError) -> list[str]:
-    """Contradictions that show once the faulty keys are left out; those that speak of a left-out key are not named."""
-    left_out, sound = set(), copy.deepcopy(values)
-    for fault in error.errors():
-        if fault["type"] == "value_error" or not fault["loc"]:
-            continue
-        *path, key = [part for part in fault["loc"] if isinstance(part, str)]
-        table = sound
-        for part in path:
-            table = table.get(part, {})
-        left_out.add(key)
-        table.pop(key, None)
-    try:
-        Recipe.model_validate(sound)
-    except ValidationError as more:
-        return [line for line in _faults(more) if not any(key in line for key in left_out)]
-    return []
-
-
-def _headed(lines: Sequence[str], where: str) -> str:
-    noun = "fault" if len(lines) == 1 else "faults"
-    return f"{where} has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in lines)

@@ -29,6 +29,7 @@ FLOORS = {
     "console": 2,
     "files": 2,
     "errors": 1,
+    "faults": 1,
     "__init__": 0,  # the version
 }
 ALLOWED = {("recipe", "console"), ("hardware", "console"), ("hardware", "recipe")}

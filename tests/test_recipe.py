@@ -49,7 +49,7 @@ def test_every_recipe_that_ships_loads(name: str) -> None:
 
 PAPER = {
     "both": {
-        "data": {"vocab_size": 37_000, "joint_vocab": True},
+        "data": {"joint_vocab": True},
         "model": {"encoder_layers": 6, "decoder_layers": 6, "norm": "post", "positions": "sinusoidal", "tie_embeddings": True},
         "train": {
             "batch_tokens": 25_000, "warmup": 4000, "lr_factor": 1.0, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9,
@@ -58,12 +58,14 @@ PAPER = {
         "decode": {"beam": 4, "alpha": 0.6, "max_extra": 50},
     },
     "wmt14_en_de_base": {"model": {"d_model": 512, "d_ff": 2048, "num_heads": 8, "dropout": 0.1}, "train": {"updates": 100_000, "average": 5}},
+    "wmt14_en_fr_base": {"model": {"d_model": 512, "d_ff": 2048, "num_heads": 8, "dropout": 0.1}, "train": {"updates": 100_000, "average": 5}},
+    "wmt14_en_fr_big": {"model": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.1}, "train": {"updates": 300_000, "average": 20}},
     "wmt14_en_de_big": {"model": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}, "train": {"updates": 300_000, "average": 20}},
 }  # fmt: skip
 """Table 3 and sections 5.1 to 6.1."""
 
 
-@pytest.mark.parametrize("name", ["wmt14_en_de_base", "wmt14_en_de_big"])
+@pytest.mark.parametrize("name", ["wmt14_en_de_base", "wmt14_en_de_big", "wmt14_en_fr_base", "wmt14_en_fr_big"])
 def test_the_papers_recipes_hold_the_papers_numbers(name: str) -> None:
     recipe = load_recipe(name)
     values = recipe.to_dict()
@@ -71,6 +73,8 @@ def test_the_papers_recipes_hold_the_papers_numbers(name: str) -> None:
         for section, keys in expected.items():
             assert {key: values[section][key] for key in keys} == keys
     assert (recipe.model.key_size, recipe.model.value_size) == (64, 64)
+    assert recipe.data.vocab_size == (37_000 if "en_de" in name else 32_000)
+    assert recipe.data.target_language == name.split("_")[2]
 
 
 def test_the_defaults_are_base() -> None:
@@ -251,6 +255,66 @@ def test_a_recipe_by_path_is_called_by_its_stem(tmp_path: Path) -> None:
 
 
 # --set
+
+
+# Extending
+
+
+def chain(tmp_path: Path, **texts: str) -> str:
+    """Write NAME.toml for each text; the path of the first."""
+    for name, text in texts.items():
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    return str(tmp_path / f"{next(iter(texts))}.toml")
+
+
+def test_a_recipe_extends_a_shipped_one_by_name(tmp_path: Path) -> None:
+    path = chain(tmp_path, mine='extends = "wmt14_en_de_base"\n[train]\nupdates = 5\n[decode]\nalpha = 1.0\n')
+    mine, base = load_recipe(path), load_recipe("wmt14_en_de_base")
+    assert mine.name == "mine"
+    expected = base.to_dict() | {"name": "mine"}
+    expected["train"]["updates"], expected["decode"]["alpha"] = 5, 1.0
+    assert mine.to_dict() == expected
+
+
+def test_a_recipe_extends_a_file_beside_it_over_several_steps(tmp_path: Path) -> None:
+    path = chain(
+        tmp_path,
+        child='extends = "parent.toml"\n[model]\nd_ff = 32\n',
+        parent='extends = "grandparent.toml"\n[model]\nd_ff = 16\nd_model = 8\n',
+        grandparent=TEACHING + "[model]\nd_model = 4\nnum_heads = 2\n",
+    )
+    model = load_recipe(path, ["model.num_heads=4"]).model
+    assert (model.d_ff, model.d_model, model.num_heads) == (32, 8, 4)
+
+
+def test_a_list_is_replaced_not_joined(tmp_path: Path) -> None:
+    path = chain(tmp_path, a='extends = "b.toml"\n[data]\ntrain_source = ["x"]\ntrain_target = ["y"]\n', b='[data]\ntrain_source = ["p", "q"]\ntrain_target = ["r", "s"]\n')
+    assert load_recipe(path).data.train_source == ["x"]
+
+
+def test_the_stored_recipe_is_whole_and_does_not_extend(tmp_path: Path) -> None:
+    stored = load_recipe(chain(tmp_path, mine='extends = "demo"\n')).to_dict()
+    assert "extends" not in stored
+    assert stored | {"name": "demo"} == load_recipe("demo").to_dict()
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ({"a": 'extends = "a.toml"\n'}, r"a.toml' extends itself: recipe '.*a.toml' → recipe '.*a.toml'. Remove one"),
+        ({"a": 'extends = "b.toml"\n', "b": 'extends = "a.toml"\n'}, r"a.toml' extends itself: recipe '.*a.toml' → recipe '.*b.toml' → recipe '.*a.toml'"),
+        ({"a": 'extends = "wmt14_en_de_bas"\n'}, r"recipe '.*a.toml' extends 'wmt14_en_de_bas': no recipe is called 'wmt14_en_de_bas'. Did you mean 'wmt14_en_de_base'"),
+        ({"a": 'extends = "gone.toml"\n'}, r"recipe '.*a.toml' extends 'gone.toml': cannot read recipe '.*/gone.toml': No such file"),
+        ({"a": "extends = 7\n"}, r"extends = 7: expected the name of a recipe, or the path of a .toml file"),
+        ({"a": 'extends = "demo"\n[model]\nd_modell = 1\n'}, r"a.toml' \(with recipe 'demo' under it\) has 1 fault:\n  - model.d_modell: unknown key. Did you mean 'd_model'"),
+        ({"a": 'extends = "demo"\nmodel = 3\n'}, r"model = 3"),
+        ({"a": 'extends = "b.toml"\n', "b": "model = 3\n[data]\n"}, r"model = 3"),
+        ({"a": 'extends = "b.toml"\n', "b": "[oops\n"}, r"a.toml' extends 'b.toml': recipe '.*b.toml' is not valid TOML"),
+    ],
+)
+def test_what_is_wrong_with_extending_is_named(texts: dict[str, str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=said):
+        load_recipe(chain(tmp_path, **texts))
 
 
 def test_overrides_are_laid_over_the_file() -> None:

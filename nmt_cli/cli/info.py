@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from ..hardware import Hardware
     from ..recipe import Recipe
 
 
@@ -16,11 +17,18 @@ def info(
     devices: Annotated[int, typer.Option(metavar="N", min=1, help="Devices to reckon with.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
+    table3: Annotated[bool, typer.Option("--table3", help="Every row of the paper's table 3 instead: the paper's figures and ours.")] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Measure some micro-batches here, and tell the hours that training would take.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object on stdout.")] = False,
 ) -> None:
     """Parameters, vocabulary, updates, tokens an update on this hardware and memory; checks a recipe without running it."""
     from ..errors import UsageError
 
+    if table3:
+        if what != "demo" or overrides:
+            raise UsageError("--table3 shows the paper's rows: name no recipe, run or model beside it, and change none with --set.")
+        _table3(devices, device, probe, as_json)
+        return
     folder = Path(what)
     if folder.is_dir():
         if overrides:
@@ -35,7 +43,11 @@ def info(
     from ..hardware import Hardware
     from ..training.estimate import estimate
 
-    numbers = estimate(recipe, vocabularies, Hardware.find(device, recipe.train.precision), devices)
+    hardware = Hardware.find(device, recipe.train.precision)
+    numbers = estimate(recipe, vocabularies, hardware, devices)
+    if probe:
+        seconds = _measure(recipe, vocabularies, hardware, devices)
+        numbers |= {"seconds_an_update": seconds, "hours": seconds * recipe.train.updates / 3600}
     values = {"name": recipe.name, **facts, **numbers, "recipe": recipe.to_dict()}
     if as_json:
         import json
@@ -43,6 +55,70 @@ def info(
         print(json.dumps(values, indent=2, ensure_ascii=False))
     else:
         print(_described(values, recipe))
+
+
+def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
+    """Seconds of an update, with the threads that training would take."""
+    import torch
+
+    from ..hardware import cores
+    from ..training.speed import seconds_an_update
+
+    torch.set_num_threads(cores())
+    return seconds_an_update(recipe, vocabularies, hardware, devices)
+
+
+def _table3(devices: int, device: str, probe: bool, as_json: bool) -> None:
+    """Print table 3; with `probe` a bar on stderr tells how far the measuring has come."""
+    from .. import console
+    from ..hardware import Hardware
+    from ..training.table3 import ROWS, compare
+
+    hardware = Hardware.find(device, "auto")
+
+    def seconds(recipe: Recipe) -> float:
+        return _measure(recipe, (recipe.data.vocab_size, recipe.data.vocab_size), hardware, devices)
+
+    rows = []
+    with console.progress(len(ROWS), "measuring", " rows", scale=False) as bar:
+        for row in compare(hardware, devices, seconds if probe else None):
+            rows.append(row)
+            bar.update(1)
+    if as_json:
+        import json
+
+        print(json.dumps({"device": hardware.device, "precision": hardware.precision, "devices": devices, "rows": rows}, indent=2, ensure_ascii=False))
+    else:
+        print(_as_table(rows, hardware, devices))
+
+
+def _as_table(rows: list[dict[str, Any]], hardware: Hardware, devices: int) -> str:
+    from ..training.table3 import common_vocabulary
+
+    head = ("row", "recipe", "what differs from base", "PPL", "BLEU", "paper", "ours", "differs", "explained by", "updates", "tokens", "hours")
+    lines = [head, ("", "", "", "paper", "paper", "params", "params", "", "vocabulary", "", "an update", "here")]
+    million = 1_000_000
+    for row in rows:
+        least, most = row["vocabulary_of_paper"]
+        counts = (f"{row['paper_parameters'] / million:.0f}M", f"{row['parameters'] / million:.2f}M", f"{row['difference'] / million:+.1f}M", f"{least / 1000:.1f}k-{most / 1000:.1f}k")
+        hours = "-" if row["hours"] is None else f"{row['hours']:,.3g}" if row["hours"] < 100 else f"{row['hours']:,.0f}"
+        scores = (f"{row['paper_perplexity']:.2f}", f"{row['paper_bleu']:.1f}")
+        lines.append((row["row"], row["recipe"], row["what"], *scores, *counts, f"{row['updates']:,}", f"{row['batch_tokens']:,}", hours))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ["  ".join(cell.ljust(width) if number < 3 else cell.rjust(width) for number, (cell, width) in enumerate(zip(line, widths, strict=True))).rstrip() for line in lines]
+    measured = f"hours: all updates on {devices} × {hardware.device} in {hardware.precision}, " + ("from micro-batches measured just now" if rows[0]["hours"] is not None else "measured with --probe")
+    common = common_vocabulary([row for row in rows if row["row"] not in APART])
+    explained = [f"A vocabulary of {common[0] / 1000:.1f}k to {common[1] / 1000:.1f}k pieces would explain every row at once but {' and '.join(APART)}."] if common else []
+    return "\n".join([*text, "", *NOTES, *explained, measured])
+
+
+APART = ("E", "big")
+"""Rows that no such vocabulary fits: for E the paper prints base's number, without the table of positions; of big it prints fewer than ours has."""
+NOTES = (
+    "PPL and BLEU are the paper's, on newstest2013, one checkpoint. Ours are trained with the command at the head of each recipe.",
+    "params: ours count every weight once, with 37,000 pieces and one matrix for both embeddings and the output (section 3.4), projections with biases.",
+    "explained by: the vocabularies with which our model has the paper's number of parameters, to the million it is rounded to.",
+)
 
 
 def _of_folder(folder: Path) -> tuple[Recipe, tuple[int, int], dict[str, Any]]:
@@ -80,6 +156,8 @@ def _described(values: dict[str, Any], recipe: Recipe) -> str:
         f"  here        {values['devices']} × {values['device']} in {values['precision']}: about {values['micro_batches_an_update']} micro-batches an update, up to {values['micro_batch_tokens']:,} tokens each",
         f"  memory      about {values['memory_bytes'] / gigabyte:.1f} GiB to train, {values['memory_free_bytes'] / gigabyte:.1f} GiB free on a device",
     ]
+    if "hours" in values:
+        lines.append(f"  time        {values['seconds_an_update']:.3g} s an update, measured here: about {values['hours']:,.3g} hours for all updates")
     if values["kind"] != "recipe":
         lines.append(f"  files       whole and unchanged ({values['model']}, written by nmt {values['package_version']})")
     if "updates_done" in values:

@@ -75,7 +75,7 @@ def test_too_many_words_lose_rare_ones_and_keep_the_frequent() -> None:
     frequent = {f"word{i}": 50 for i in range(200)}
     counts = WordCounts(held=20_000)
     for chunk in range(40):
-        counts.add(Counter({**{word: 1 for word in frequent}, **{f"rare{chunk}-{draw.random()}": 1 for _ in range(500)}}))
+        counts.add(Counter({**dict.fromkeys(frequent, 1), **{f"rare{chunk}-{draw.random()}": 1 for _ in range(500)}}))
     left = dict(counts.most_frequent())
     assert sum(map(len, left)) <= 20_000
     assert all(left[word] == 40 for word in frequent)

@@ -1,0 +1,67 @@
+"""What is wrong with a dictionary that pydantic refuses, in words: every fault at once, each with the nearest right name."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+Sections = Mapping[str, type[BaseModel]]
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    found = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseModel]) -> str:
+    """All faults of `values`, a line each below "has … faults:"; `whole` is what they should have been."""
+    sections = {name: field.annotation for name, field in whole.model_fields.items() if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)}
+    lines = _faults(error, sections)
+    lines += [line for line in _contradictions_besides(error, values, whole, sections) if line not in lines]
+    noun = "fault" if len(lines) == 1 else "faults"
+    return f"has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in lines)
+
+
+def _faults(error: ValidationError, sections: Sections) -> list[str]:
+    lines = []
+    for fault in error.errors():
+        place = ".".join(str(part) for part in fault["loc"])
+        section, _, key = place.partition(".")
+        if fault["type"] == "extra_forbidden":
+            inside = list(sections[section].model_fields) if key and section in sections else list(sections)
+            lines.append(f"{place}: unknown {'key' if key else 'section'}.{_elsewhere(key, section, sections) or nearest(key or section, inside)}")
+        elif fault["type"] == "value_error":
+            lines += [f"{place + ': ' if place else ''}{line}" for line in str(fault["ctx"]["error"]).splitlines()]
+        elif fault["type"] == "missing":
+            lines.append(f"{place}: this section is missing")
+        else:
+            lines.append(f"{place or 'the recipe'} = {fault['input']!r}: {fault['msg'][:1].lower()}{fault['msg'][1:]}")
+    return lines
+
+
+def _elsewhere(key: str, section: str, sections: Sections) -> str:
+    homes = [name for name, model in sections.items() if key in model.model_fields and name != section]
+    return f" It belongs in [{homes[0]}]." if homes else ""
+
+
+def _contradictions_besides(error: ValidationError, values: dict[str, Any], whole: type[BaseModel], sections: Sections) -> list[str]:
+    """Contradictions that show once the faulty keys are left out; those that speak of a left-out key are not named."""
+    left_out, sound = set(), copy.deepcopy(values)
+    for fault in error.errors():
+        if fault["type"] == "value_error" or not fault["loc"]:
+            continue
+        *path, key = [part for part in fault["loc"] if isinstance(part, str)]
+        table = sound
+        for part in path:
+            table = table.get(part, {})
+        left_out.add(key)
+        table.pop(key, None)
+    try:
+        whole.model_validate(sound)
+    except ValidationError as more:
+        return [line for line in _faults(more, sections) if not any(key in line for key in left_out)]
+    return []

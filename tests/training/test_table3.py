@@ -1,0 +1,133 @@
+"""The paper's table beside our models: the rows' own numbers, parameters counted by hand, hours from what was measured."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from forked import run
+
+from nmt_cli.hardware import Hardware
+from nmt_cli.recipe import Recipe, load_recipe, recipe_folder, recipe_names
+from nmt_cli.training.speed import seconds_an_update
+from nmt_cli.training.table3 import ROWS, Row, common_vocabulary, compare
+
+Rows = list[dict[str, Any]]
+CPU = Hardware.find("cpu", "fp32")
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    return list(compare(CPU))
+
+
+def test_every_row_of_the_table_is_there_once() -> None:
+    blocks = [row.block for row in ROWS]
+    assert {block: blocks.count(block) for block in blocks} == {"base": 1, "A": 4, "B": 2, "C": 7, "D": 4, "E": 1, "big": 1}
+    assert {row.recipe for row in ROWS if row.recipe.startswith("table3")} == {name for name in recipe_names() if name.startswith("table3")}
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.block not in ("base", "big")], ids=lambda row: row.recipe)
+def test_a_row_differs_from_base_in_what_its_name_says_alone(row: Row) -> None:
+    base, own = load_recipe("wmt14_en_de_base").to_dict(), load_recipe(row.recipe).to_dict()
+    changed = {key: own[section][key] for section in ("data", "model", "train", "decode") for key in own[section] if own[section][key] != base[section][key]}
+    *_, key, value = row.recipe.split("_")
+    names = {"heads": ["num_heads"], "dk": ["d_k"], "layers": ["encoder_layers", "decoder_layers"], "dmodel": ["d_model"], "dff": ["d_ff"], "dropout": ["dropout"], "smoothing": ["label_smoothing"]}
+    expected = {"positions": "learned"} if value == "learned" else {name: float(value) / 10 if value.startswith("0") else int(value) for name in names[key]}
+    assert changed == expected
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.recipe)
+def test_the_recipes_head_states_the_papers_figures(row: Row) -> None:
+    head = (recipe_folder() / f"{row.recipe}.toml").read_text(encoding="utf-8").partition("extends")[0]
+    assert f"{row.perplexity:.2f}" in head
+    assert re.search(rf"BLEU {row.bleu}\b", head)
+    assert f"{row.millions}M" in head
+
+
+def parameters(layers: int, d: int, d_ff: int, keys: int, values: int, vocabulary: int = 37_000) -> int:
+    """By hand; `keys`, `values`: of all heads together."""
+    attention = 2 * (d * keys + keys) + d * values + values + values * d + d
+    feed_forward = d * d_ff + d_ff + d_ff * d + d
+    return vocabulary * d + layers * (3 * attention + 2 * feed_forward + 5 * 2 * d)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"),
+    [
+        ("wmt14_en_de_base", parameters(6, 512, 2048, 512, 512)),
+        ("table3_a_heads_1", parameters(6, 512, 2048, 512, 512)),
+        ("table3_a_heads_32", parameters(6, 512, 2048, 512, 512)),
+        ("table3_b_dk_16", parameters(6, 512, 2048, 128, 512)),
+        ("table3_c_layers_8", parameters(8, 512, 2048, 512, 512)),
+        ("table3_c_dmodel_1024", parameters(6, 1024, 2048, 1024, 1024)),
+        ("table3_c_dff_4096", parameters(6, 512, 4096, 512, 512)),
+        ("table3_e_learned", parameters(6, 512, 2048, 512, 512) + 2 * 1024 * 512),
+        ("wmt14_en_de_big", parameters(6, 1024, 4096, 1024, 1024)),
+    ],
+)
+def test_parameters_are_those_counted_by_hand(rows: Rows, recipe: str, expected: int) -> None:
+    [found] = [row for row in rows if row["recipe"] == recipe]
+    assert found["parameters"] == expected
+    assert found["difference"] == expected - found["paper_parameters"]
+
+
+def test_a_vocabulary_of_about_41000_explains_the_rows(rows: Rows) -> None:
+    for row in rows:
+        assert abs(row["difference"]) < 0.07 * row["paper_parameters"]
+        width = load_recipe(row["recipe"]).model.d_model
+        for size, million in zip(row["vocabulary_of_paper"], (-0.5, 0.5), strict=True):
+            assert row["parameters"] + (size - 37_000) * width == pytest.approx(row["paper_parameters"] + million * 1e6, abs=width)
+    least, most = cast(tuple[int, int], common_vocabulary([row for row in rows if row["row"] not in ("E", "big")]))
+    assert 40_000 < least <= most < 42_000
+    assert common_vocabulary(rows) is None
+
+
+def test_hours_follow_from_the_seconds_of_an_update(rows: Rows) -> None:
+    measured = compare(CPU, seconds=lambda recipe: recipe.model.d_ff / 1000)
+    assert [row["hours"] for row in measured] == [pytest.approx(load_recipe(row.recipe).model.d_ff / 1000 * (300_000 if row.block == "big" else 100_000) / 3600) for row in ROWS]
+    assert all(row["hours"] is None for row in rows)
+
+
+SMALL = ["model.d_model=32", "model.d_ff=64", "model.num_heads=2", "model.encoder_layers=1", "model.decoder_layers=1"]
+
+
+def recipe(*settings: str) -> Recipe:
+    return load_recipe("demo", [*SMALL, *settings])
+
+
+def test_a_larger_update_takes_longer_and_several_devices_share_it() -> None:
+    small, large = (seconds_an_update(recipe(f"train.batch_tokens={tokens}", "train.micro_batch_tokens=1024"), (500, 500), CPU) for tokens in (2048, 65_536))
+    assert 0 < small < large
+    assert 0 < seconds_an_update(recipe("train.batch_tokens=65536", "train.micro_batch_tokens=1024"), (500, 500), CPU, devices=8) < large
+
+
+def info(tmp_path: Path, *arguments: str, code: int = 0) -> str:
+    """What `nmt info` prints, or complains of where `code` is not 0."""
+    done = run(tmp_path, "info", *arguments)
+    assert done.returncode == code
+    assert bool(done.stderr) == bool(code)
+    return (done.stderr if code else done.stdout).decode()
+
+
+def test_the_command_prints_the_table(tmp_path: Path) -> None:
+    lines = info(tmp_path, "--table3").splitlines()
+    assert [line.split()[:2] for line in lines[2:22]] == [[row.block, row.recipe] for row in ROWS]
+    assert lines[2].split()[-9:] == ["4.92", "25.8", "65M", "63.08M", "-1.9M", "39.8k-41.7k", "100,000", "25,000", "-"]
+    assert "A vocabulary of 40.9k to 41.2k pieces would explain every row at once but E and big." in lines
+    rows = json.loads(info(tmp_path, "--table3", "--json"))["rows"]
+    assert [(row["paper_perplexity"], row["paper_bleu"]) for row in rows] == [(row.perplexity, row.bleu) for row in ROWS]
+
+
+def test_the_table_takes_no_other_recipe(tmp_path: Path) -> None:
+    assert "name no recipe" in info(tmp_path, "wmt14_en_de_big", "--table3", code=2)
+
+
+def test_a_recipe_is_probed(tmp_path: Path) -> None:
+    settings = [word for setting in [*SMALL, "train.batch_tokens=4096"] for word in ("--set", setting)]
+    assert re.search(r"time +[\d.e-]+ s an update, measured here: about [\d.,e-]+ hours for all updates", info(tmp_path, "demo", *settings, "--probe"))
+    values = json.loads(info(tmp_path, "demo", *settings, "--probe", "--json"))
+    assert values["hours"] == pytest.approx(values["seconds_an_update"] * values["updates"] / 3600)
