@@ -1,23 +1,36 @@
-"""`nmt preprocess` on a corpus of millions of pairs, beside SentencePiece alone.
+"""`nmt preprocess` on a corpus of millions of pairs, beside SentencePiece alone, and a training that starts on the shards.
 
-    python benchmarks/prepare.py --pairs 10000000 --work FOLDER [--vocab 37000] [--slices 20]
+    python benchmarks/prepare.py --work FOLDER [--pairs 10000000] [--vocab 37000]
 
-makes the text (`made_up`: no real language, but word frequencies after Zipf, word forms of stems and endings, sentence
-lengths as news text has them), runs the command on it, watches the memory of all its processes, and says what share of
-SentencePiece's own speed the encoding reaches: the same text and model, as many processes as cores, each of which calls
-`encode` on lists of lines that lie in its memory, alternated with slices of `nmt`'s own stage. Then it starts a training
-on the shards and measures the time to its first update, and its memory. FOLDER is kept; run again it takes the text
-that is there.
+makes the text (`made_up`: no real language, but word frequencies after Zipf, forms of stems and endings, sentence lengths
+as news text has them), runs `nmt preprocess` on it, all of it, and watches the memory of all its processes. SentencePiece
+alone: its `encode` on lists of lines that lie in memory, with the same model, in as many processes as there are cores,
+right before and right after; it has nothing to read, to learn, to filter or to write. Then a small training starts on the
+shards, and on the shards of the first tenth of the text: the time to the first update, and memory. FOLDER is kept; run
+again it takes the text that is there.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import re
+import shutil
+import signal
+import subprocess
+import sys
 import threading
+import time
+from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from common import setup
+
+from nmt_cli.data.tokenizer import Tokenizer
+from nmt_cli.hardware import cores
 
 LANGUAGES = ("en", "de")
 TYPES = 1_000_000
@@ -32,6 +45,7 @@ valid_source = ["valid.en"]
 valid_target = ["valid.de"]
 vocab_size = {vocab}
 character_coverage = 0.9999
+tokenizer = "{tokenizer}"
 
 [model]
 encoder_layers = 2
@@ -42,11 +56,11 @@ num_heads = 4
 
 [train]
 batch_tokens = 25_000
-updates = {updates}
+updates = 20
 log_every = 1
-valid_every = 1000000
-checkpoint_every = 1000000
-checkpoint_minutes = 0
+valid_every = 1000
+checkpoint_every = 1000
+checkpoint_minutes = 0.0
 """
 
 
@@ -125,7 +139,7 @@ class Memory:
             self.peak, self.anonymous = max(self.peak, pss), max(self.anonymous, anonymous)
 
     def stop(self) -> tuple[float, float]:
-        """Peaks in GiB: of all, and of what is not a file's."""
+        """Peaks in GiB: of all, and of what is not a file's map."""
         self._end.set()
         self._thread.join()
         return self.peak / 2**20, self.anonymous / 2**20
@@ -143,3 +157,98 @@ def tree(root: int) -> list[int]:
         except OSError:
             continue
     return found
+
+
+# --- the runs ---
+
+NMT = [sys.executable, "-m", "nmt_cli"]
+
+
+def preprocess(folder: Path, name: str, vocab: int, text: Path, tokenizer: str = "") -> tuple[float, float, float, dict[str, object]]:
+    """Seconds, peak GiB of all processes and without file maps, and the command's own summary."""
+    recipe = folder / f"{name}.toml"
+    recipe.write_text(RECIPE.format(vocab=vocab, tokenizer=tokenizer), encoding="utf-8")
+    shutil.rmtree(folder / name, ignore_errors=True)
+    began = time.perf_counter()
+    process = subprocess.Popen([*NMT, "preprocess", str(recipe), "--data-dir", str(text), "--out", str(folder / name), "--json"], stdout=subprocess.PIPE, text=True)
+    memory = Memory(process.pid)
+    out, _ = process.communicate()
+    seconds = time.perf_counter() - began
+    if process.returncode:
+        sys.exit(process.returncode)
+    return seconds, *memory.stop(), json.loads(out)
+
+
+def train(folder: Path, name: str, updates: int = 6) -> tuple[float, float, float]:
+    """Seconds from the command to the end of the first update, and peaks of memory in GiB after `updates`."""
+    run = folder / "runs" / name
+    shutil.rmtree(run, ignore_errors=True)
+    began = time.perf_counter()
+    command = [*NMT, "train", str(folder / f"{name}.toml"), "--data", str(folder / name), "--run", str(run)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    memory, first = Memory(process.pid), 0.0
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.match(r"update (\d+)/", line):
+            first = first or time.perf_counter() - began
+            if int(found[1]) >= updates:
+                break
+    peaks = memory.stop()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    if not first:
+        sys.exit(f"the training on {name} ended before its first update")
+    return first, *peaks
+
+
+def encode_slice(task: tuple[str, str, int, int]) -> tuple[int, float]:
+    """SentencePiece on so many lines of a file from one on: lines and seconds."""
+    model, path, first, count = task
+    tokenizer = Tokenizer.load(model)
+    with open(path, encoding="utf-8", newline="\n") as file:
+        lines = [line.rstrip("\n") for line in islice(file, first, first + count)]
+    began = time.perf_counter()
+    for place in range(0, len(lines), 8000):
+        tokenizer.encode(lines[place : place + 8000])
+    return len(lines), time.perf_counter() - began
+
+
+def sentencepiece_alone(model: Path, text: Path, pairs: int, lines: int = 100_000) -> float:
+    """Lines a second of a process a core, both languages, from the middle of the text."""
+    count = min(lines, pairs // 2)
+    tasks = [(str(model), str(text / f"train.{LANGUAGES[number % 2]}"), pairs // 3, count) for number in range(max(2, cores()))]
+    with get_context("spawn").Pool(len(tasks)) as pool:
+        return sum(done / seconds for done, seconds in pool.map(encode_slice, tasks, 1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--pairs", type=int, default=10_000_000)
+    parser.add_argument("--vocab", type=int, default=37_000)
+    options = parser.parse_args()
+    setup(0)
+    work: Path = options.work
+    texts = {"whole": work / "text", "tenth": work / "text-tenth"}
+    for name, pairs in (("whole", options.pairs), ("tenth", options.pairs // 10)):
+        texts[name].mkdir(parents=True, exist_ok=True)
+        with get_context("spawn").Pool(2) as pool:
+            pool.map(make_side, [(str(texts[name]), number, pairs) for number in range(2) if not (texts[name] / f"train.{LANGUAGES[number]}").exists()])
+    size = sum((texts["whole"] / f"train.{name}").stat().st_size for name in LANGUAGES)
+    print(f"{options.pairs:,} pairs, {size / 2**30:.2f} GiB of text")
+    preprocess(work, "tenth", options.vocab, texts["tenth"])  # and with it a model for SentencePiece before the whole
+    before = sentencepiece_alone(work / "tenth" / "tokenizer.model", texts["whole"], options.pairs)
+    seconds, peak, anonymous, summary = preprocess(work, "whole", options.vocab, texts["whole"])
+    after = sentencepiece_alone(work / "whole" / "tokenizer.model", texts["whole"], options.pairs)
+    alone = 2 * options.pairs / ((before + after) / 2)
+    print(f"nmt preprocess, all of it          {seconds:8.1f} s   {2 * options.pairs / seconds:10,.0f} lines/s   peak {peak:.2f} GiB ({anonymous:.2f} without file maps)")
+    print(f"SentencePiece alone, encoding only {alone:8.1f} s   {before:10,.0f} and {after:,.0f} lines/s before and after")
+    print(f"nmt preprocess reaches {alone / seconds:.2f} × of SentencePiece alone; for 36 million pairs: {seconds * 36e6 / options.pairs / 60:.0f} minutes")
+    print("splits:", json.dumps(summary["splits"])[:300])
+    for name in ("tenth", "whole"):
+        first, peak, anonymous = train(work, name)
+        print(f"training on the {name}: first update after {first:.1f} s; peak {peak:.2f} GiB ({anonymous:.2f} without file maps)")
+
+
+if __name__ == "__main__":
+    main()
