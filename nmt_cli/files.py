@@ -2,6 +2,7 @@
 
     with new_folder(path) as aside: write into `aside`      # at the end it becomes `path`
     write_atomic(path, data)                                # a single file likewise
+    with new_file(path) as stream: write into `stream`      # a file that does not fit into memory
     link_atomic(path, target)                               # a symbolic link likewise
     clear_away(folder)                                      # what killed processes left in it
     system_error(error)                                     # the OSError in a library's words
@@ -18,6 +19,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 PIECE = 1 << 24
 """Bytes read at once."""
@@ -51,6 +53,22 @@ def write_atomic(path: Path, data: bytes) -> None:
     try:
         aside.write_bytes(data)
         flush_to_disk(aside)
+        aside.replace(path)
+        flush_to_disk(path.parent)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A stream to write into; what is written becomes `path` when the block ends well. Raises OSError."""
+    aside = _aside(path)
+    try:
+        with aside.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
         aside.replace(path)
         flush_to_disk(path.parent)
     except BaseException:

@@ -13,6 +13,7 @@ import typer
 from .. import __version__, console
 from ..errors import NmtError
 from .average import average
+from .data import group as data
 from .export import export
 from .info import info
 from .preprocess import preprocess
@@ -23,7 +24,7 @@ from .translate import translate
 app = typer.Typer(
     name="nmt",
     help='The Transformer of "Attention Is All You Need": from two text files to a scored translation.',
-    epilog="nmt preprocess · nmt train · nmt average · nmt translate < input · nmt score",
+    epilog="nmt data · nmt preprocess · nmt train · nmt average · nmt translate < input · nmt score",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (preprocess, train, average, translate, score, export, info):
     app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
+app.add_typer(data)
 
 
 def _version(wanted: bool) -> None:

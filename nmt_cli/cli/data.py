@@ -1,0 +1,120 @@
+"""`nmt data`: corpora from their official addresses to the files that `nmt preprocess` reads; a subcommand a data set.
+
+The data sets are those of `data.corpora.table`. The table itself goes to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..data.corpora.table import DATASETS
+
+if TYPE_CHECKING:
+    from ..data.corpora.build import Summary
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+group = typer.Typer(
+    name="data",
+    help="Fetch a corpus and lay it out for `nmt preprocess`. Without a name: the data sets there are.",
+    invoke_without_command=True,
+    context_settings=HELP,
+)
+
+
+@group.callback()
+def _table(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        listing(as_json=False)
+
+
+def listing(as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON, with every address.")] = False) -> None:
+    """The data sets, their sizes, licences and addresses."""
+    if as_json:
+        _print_json({name: _described(name) for name in DATASETS})
+        return
+    width = max(map(len, DATASETS))
+    for name, dataset in DATASETS.items():
+        typer.echo(f"{name:<{width}}  {dataset.size:>6}  {dataset.title}\n{'':<{width}}          licence: {dataset.licence}")
+
+
+def _described(name: str) -> dict[str, Any]:
+    from ..data.corpora.table import outputs
+
+    dataset = DATASETS[name]
+    return {
+        "title": dataset.title,
+        "languages": dataset.languages,
+        "size": dataset.size,
+        "licence": dataset.licence,
+        "files": [file for text in dataset.texts for file in outputs(text, dataset.languages)],
+        "archives": [[{"url": source.url, "digest": source.digest, "bytes": source.size} for source in archive.sources] for archive in dataset.archives],
+        "recipe": dataset.recipe,
+    }
+
+
+def fetch(
+    context: typer.Context,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where the text goes.  [default: text/NAME]", show_default=False)] = None,
+    downloads: Annotated[Path | None, typer.Option("--downloads", metavar="DIR", help="Where the archives are kept; one that lies there is not fetched.  [default: OUT/downloads]", show_default=False)] = None,
+    mirror: Annotated[list[str] | None, typer.Option("--mirror", metavar="URL", help="Try URL/ARCHIVE before the official address. Repeatable, tried in turn.", show_default=False)] = None,
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Keep the archives once the text is there.")] = True,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Refuse an archive whose checksum is not the known one.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON on stdout.")] = False,
+) -> None:
+    """The subcommand of every data set, which is the name that it was called by."""
+    _lay(str(context.info_name), out, downloads, mirror or [], keep, verify, as_json)
+
+
+def _help(name: str) -> str:
+    dataset = DATASETS[name]
+    return (
+        f"{dataset.title}.\n\nFetches {dataset.size}, checks it, and writes the files that the recipe {dataset.recipe} names. Licence: {dataset.licence}.\n\n"
+        "Run again, it goes on where it stopped, and does nothing once all is there."
+    )
+
+
+def _lay(name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool) -> None:
+    import shlex
+    import signal
+
+    from .. import console
+    from ..data.corpora.build import lay
+    from ..errors import Stopped, UsageError
+
+    for mirror in mirrors:
+        if not mirror.startswith(("http://", "https://")):
+            raise UsageError(f"--mirror {mirror!r}: expected an address that begins with https:// or http://. Archives that you have go into --downloads DIR.")
+    dataset, folder = DATASETS[name], out or Path("text") / name
+    console.say(f"{name}: {dataset.title}; licence: {dataset.licence}")
+    try:
+        summary = lay(name, dataset, folder, downloads or folder / "downloads", mirrors, verify, keep)
+    except KeyboardInterrupt:
+        raise Stopped(signal.SIGINT, "interrupted. What has come is kept; the same command goes on there.") from None
+    console.say(_said(summary))
+    console.say("next: " + shlex.join(["nmt", "preprocess", dataset.recipe, "--data-dir", str(folder)]))
+    if as_json:
+        _print_json(summary.to_dict())
+
+
+def _said(summary: Summary) -> str:
+    """What was done, for people."""
+    if not summary.fresh:
+        return f"nothing to do: {summary.folder} already holds it all"
+    files = [file for text in summary.manifest.texts for file in text.files]
+    width = max(len(file.file) for file in files)
+    return "\n".join([f"{summary.folder}: written in {summary.seconds:.1f} s", *(f"  {file.file:<{width}}  {file.lines:>12,} lines" for file in files)])
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+group.command("list", context_settings=HELP)(listing)
+for dataset_name in DATASETS:
+    group.command(dataset_name, help=_help(dataset_name), context_settings=HELP)(fetch)
