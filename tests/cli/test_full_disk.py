@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from disks import small_disk
 from forked import nmt
 from kills import differences, faults, prepare
 
@@ -31,22 +31,9 @@ Trainer._update = update
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own in memory, mostly taken. It lives in a process's own name space."""
-    (tmp_path / "disk").mkdir()
-    mount = f"mount -t tmpfs -o size={SIZE}m none {tmp_path / 'disk'} && echo mounted && exec cat"
-    try:
-        holder = subprocess.Popen(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    except OSError:
-        pytest.skip("there is no unshare to mount a small disk with")
-    with holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        if holder.stdout.readline() != b"mounted\n":
-            pytest.skip("mounting a small disk is not allowed here")
-        path = Path(f"/proc/{holder.pid}/root{tmp_path / 'disk'}")
-        (path / "taken").write_bytes(bytes(TAKEN * 2**20))
+    """A file system of its own in memory, mostly taken."""
+    with small_disk(tmp_path, SIZE, TAKEN) as path:
         yield path
-        holder.stdin.close()
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,7 @@ def _receive(source: Source, partial: Partial, checked: bool, verify: bool) -> b
         if same:
             headers["If-Range"] = str(partial.state.mark)
     try:
-        with urllib.request.urlopen(urllib.request.Request(source.url, headers=headers), timeout=TIMEOUT) as response:
+        with urllib.request.build_opener().open(urllib.request.Request(source.url, headers=headers), timeout=TIMEOUT) as response:
             begin, total = _agreed(response, partial, begin, same)
             if verify and source.size is not None and total not in (None, source.size):
                 raise _Unusable(f"the server has {total:,} bytes, expected {source.size:,}")

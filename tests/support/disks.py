@@ -1,0 +1,30 @@
+"""A full disk, a real one: a file system of a few megabytes in memory."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_disk(folder: Path, size: int, taken: int = 0) -> Iterator[Path]:
+    """A file system of its own of `size` megabytes, of which a file `taken` takes as many; it lives in a process's own name space."""
+    (folder / "disk").mkdir()
+    mount = f"mount -t tmpfs -o size={size}m none {folder / 'disk'} && echo mounted && exec cat"
+    try:
+        holder = subprocess.Popen(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except OSError:
+        pytest.skip("there is no unshare to mount a small disk with")
+    with holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        if holder.stdout.readline() != b"mounted\n":
+            pytest.skip("mounting a small disk is not allowed here")
+        path = Path(f"/proc/{holder.pid}/root{folder / 'disk'}")
+        (path / "taken").write_bytes(bytes(taken * 2**20))
+        yield path
+        holder.stdin.close()
