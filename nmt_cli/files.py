@@ -2,7 +2,7 @@
 
     with new_folder(path) as aside: write into `aside`      # at the end it becomes `path`
     write_atomic(path, data)                                # a single file likewise
-    with new_file(path) as stream: write into `stream`      # a file that does not fit into memory
+    with new_files(paths) as streams: write into them       # files that do not fit into memory, all or none
     link_atomic(path, target)                               # a symbolic link likewise
     clear_away(folder)                                      # what killed processes left in it
     system_error(error)                                     # the OSError in a library's words
@@ -16,8 +16,8 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -61,18 +61,26 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A stream to write into; what is written becomes `path` when the block ends well. Raises OSError."""
-    aside = _aside(path)
+def new_files(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
+    """Streams to write into, which become `paths` when the block ends well; all of them are written before any is renamed.
+
+    Raises OSError.
+    """
+    asides = [_aside(path) for path in paths]
     try:
-        with aside.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        aside.replace(path)
-        flush_to_disk(path.parent)
+        with ExitStack() as stack:
+            streams: list[BinaryIO] = [stack.enter_context(aside.open("wb")) for aside in asides]
+            yield streams
+            for stream in streams:
+                stream.flush()
+                os.fsync(stream.fileno())
+        for aside, path in zip(asides, paths, strict=True):
+            aside.replace(path)
+        for folder in {path.parent for path in paths}:
+            flush_to_disk(folder)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        for aside in asides:
+            aside.unlink(missing_ok=True)
         raise
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli import files
-from nmt_cli.files import link_atomic, new_folder, sha256, write_atomic
+from nmt_cli.files import link_atomic, new_files, new_folder, sha256, write_atomic
 
 
 class Fault(Exception):
@@ -57,6 +57,36 @@ def test_a_fault_while_writing_leaves_what_was_there(method: str, there_before: 
     monkeypatch.undo()
     assert names(tmp_path) == (["file"] if there_before else [])
     assert not there_before or path.read_bytes() == b"old"
+
+
+def test_new_files_are_there_at_the_end_and_not_before(tmp_path: Path) -> None:
+    paths = [tmp_path / "one", tmp_path / "two"]
+    paths[0].write_text("old")
+    with new_files(paths) as (one, two):
+        one.write(b"1")
+        two.write(b"2")
+        assert paths[0].read_text() == "old"
+        assert not paths[1].exists()
+    assert [path.read_bytes() for path in paths] == [b"1", b"2"]
+    assert names(tmp_path) == ["one", "two"]
+
+
+@pytest.mark.parametrize("where", ["block", "fsync", "replace"])
+def test_of_new_files_none_is_there_after_a_fault(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one").write_text("old")
+    if where != "block":
+        monkeypatch.setattr(*((files.os, "fsync") if where == "fsync" else (Path, "replace")), failing)
+
+    def write() -> None:
+        with new_files([tmp_path / "one", tmp_path / "two"]) as (one, _):
+            one.write(b"1")
+            if where == "block":
+                raise Fault
+
+    with pytest.raises(Fault):
+        write()
+    assert names(tmp_path) == ["one"]
+    assert (tmp_path / "one").read_text() == "old"
 
 
 def test_readers_never_see_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,8 @@ ATTEMPTS, PAUSE, LONGEST_PAUSE = 5, 1.0, 60.0
 TIMEOUT = 60.0
 """Seconds without a byte."""
 PIECE = 1 << 18
+TELL = 10_000_000
+"""Bytes to come that are told of before they do."""
 PASSING = {408, 425, 429, 500, 502, 503, 504}
 AGENT = f"nmt/{__version__} (Python-urllib)"
 
@@ -90,7 +92,10 @@ def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: b
 def _there(source: Source, path: Path, verify: bool) -> Fetched:
     """The archive that is here, if it is that."""
     known = source.digest if verify else None
-    digest = sha256(path)
+    try:
+        digest = sha256(path)
+    except OSError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error.strerror}. Move it away to have it fetched again.") from None
     before = recorded(path)
     if known is not None and not matches(path, known, digest):
         raise DataError(f"{str(path)!r} is not the archive that it should be: its {_shown(path, known, digest)}, expected {known}. Remove it to have it fetched again, or give --no-verify to take it as it is.")
@@ -134,7 +139,7 @@ def _from(source: Source, partial: Partial, verify: bool) -> Fetched:
             if failures >= ATTEMPTS:
                 raise _Unusable(f"{fault}, {ATTEMPTS} times in a row") from None
             wait = min(max(PAUSE * 2 ** (failures - 1), fault.wait), LONGEST_PAUSE)
-            console.say(f"{source.name}: {fault}; again in {wait:.0f} s, from byte {partial.size:,}")
+            console.say(f"{source.name}: {fault}; again in {wait:.0f} s")
             time.sleep(wait)
             continue
         digest = sha256(partial.path)
@@ -174,6 +179,8 @@ def _receive(source: Source, partial: Partial, checked: bool, verify: bool) -> b
             if begin == 0:
                 partial.restart(State(url=source.url, mark=_mark(response), total=total))
             partial.check_room(total)
+            if total is None or total - begin >= TELL:
+                console.say(f"{source.url}: " + (f"{(total - begin) / 1e6:,.1f} MB to come" if total is not None else "of unknown length"))
             _copy(response, partial, total, source.name)
     except urllib.error.HTTPError as error:
         with error:
@@ -187,18 +194,18 @@ def _receive(source: Source, partial: Partial, checked: bool, verify: bool) -> b
         raise _Unusable(f"no address that can be fetched: {error}") from None
     if total is not None and partial.size < total:
         raise _Passing(f"the connection ended after {partial.size:,} of {total:,} bytes")
-    if total is not None and partial.size > total:
-        partial.discard()
-        raise _Passing("more bytes came than the server said")
     return begin > 0
 
 
 def _copy(response: Any, partial: Partial, total: int | None, name: str) -> None:
+    """What the server sends, each piece written as soon as it is there."""
+    come = partial.size
     with console.progress(total, name, "B") as bar:
-        bar.update(partial.size)
-        while piece := response.read(PIECE):
+        bar.update(come)
+        while (total is None or come < total) and (piece := response.read1(PIECE if total is None else min(PIECE, total - come))):
             partial.write(piece)
             bar.update(len(piece))
+            come += len(piece)
 
 
 def _agreed(response: Any, partial: Partial, begin: int, same: bool) -> tuple[int, int | None]:

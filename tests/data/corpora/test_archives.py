@@ -89,7 +89,7 @@ def test_missing_members_are_named_with_their_neighbours(packed: Path) -> None:
 def test_a_name_that_climbs_out_is_refused(name: str, tmp_path: Path) -> None:
     for kind, pack in PACKED.items():
         (tmp_path / kind).write_bytes(pack({"good": "a", name: "b"}))
-        with pytest.raises(DataError, match="leads out of the archive's folder. Nothing was unpacked"):
+        with pytest.raises(DataError, match=r"leads out of the archive's folder\. Nothing was unpacked"):
             contents(tmp_path / kind)
 
 
@@ -113,7 +113,7 @@ def test_a_zips_link_that_climbs_out_is_refused(tmp_path: Path) -> None:
             member.external_attr = (stat.S_IFLNK | 0o777) << 16
             archive.writestr(member, target)
         if refused:
-            with pytest.raises(DataError, match="the link 'a/link' leads out of the archive's folder, to '../../x'"):
+            with pytest.raises(DataError, match=r"the link 'a/link' leads out of the archive's folder, to '\.\./\.\./x'"):
                 contents(tmp_path / "x.zip")
         else:
             assert contents(tmp_path / "x.zip") == {}
@@ -156,8 +156,7 @@ def test_a_damaged_archive_is_a_named_fault(kind: str, how: str, tmp_path: Path)
     path = tmp_path / kind
     path.write_bytes(damaged(PACKED[kind]({"a": noise, "b": noise[::-1]}))[how])
     with pytest.raises(DataError, match=r"x\.(tgz|zip|tar\.xz)"):
-        for name in contents(path):
-            read(path, name)
+        [read(path, name) for name in contents(path)]
 
 
 def test_the_last_bytes_checksum_counts(tmp_path: Path) -> None:

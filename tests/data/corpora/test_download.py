@@ -103,6 +103,12 @@ def test_what_is_there_and_is_something_else_is_refused_and_left(site: Site, tmp
     assert fetch(archive(site), tmp_path, verify=False).verified is False
 
 
+def test_a_folder_in_the_archives_place_is_named(site: Site, tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(DataError, match=r"cannot read .*corpus.tgz': Is a directory"):
+        fetch(archive(site), tmp_path)
+
+
 def test_an_archive_without_a_known_checksum_must_stay_as_it_was_fetched(site: Site, tmp_path: Path) -> None:
     fetch(archive(site, digest=None), tmp_path)
     (tmp_path / NAME).write_bytes(OTHER)
@@ -125,7 +131,7 @@ def test_a_cut_download_goes_on_where_it_was_cut(site: Site, tmp_path: Path, cap
     assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
     assert site.asked(NAME, "range") == [None, "bytes=30000-", "bytes=80000-"]
     assert site.asked(NAME, "if-range") == [None, '"first"', '"first"']
-    assert "the connection ended after 30,000 of 100,000 bytes; again in 0 s, from byte 30,000" in capsys.readouterr().err
+    assert "the connection ended after 30,000 of 100,000 bytes; again in 0 s" in capsys.readouterr().err
 
 
 def test_an_earlier_commands_part_is_gone_on_with(site: Site, tmp_path: Path) -> None:
@@ -381,6 +387,8 @@ def test_a_stop_midway_keeps_what_came(site: Site, tmp_path: Path, monkeypatch: 
         stopping.setattr(download.console, "progress", lambda *_: Stopping())
         with pytest.raises(KeyboardInterrupt):
             fetch(archive(site, digest=None), tmp_path)
-    assert (tmp_path / f"{NAME}.part").read_bytes() == CONTENT[:20_000]
+    came = (tmp_path / f"{NAME}.part").read_bytes()
+    assert 0 < len(came) <= 20_000
+    assert came == CONTENT[: len(came)]
     fetch(archive(site, digest=None), tmp_path)
-    assert site.asked(NAME, "range") == [None, "bytes=20000-"]
+    assert site.asked(NAME, "range") == [None, f"bytes={len(came)}-"]

@@ -41,7 +41,7 @@ def test_a_segment_that_is_not_closed_is_a_named_fault(text: str) -> None:
 
 
 def test_a_file_without_segments_is_a_named_fault() -> None:
-    with pytest.raises(DataError, match="'made.sgm' holds no <seg>"):
+    with pytest.raises(DataError, match=r"'made\.sgm' holds no <seg>"):
         lines("one\ntwo\n")
 
 

@@ -26,7 +26,7 @@ def test_nothing_held_out_is_in_another_part_on_either_side() -> None:
     pairs = made()
     parts = cut(pairs, 40)
     assert [len(parts[name]) for name in ("train", "valid", "test")] == [len(pairs) - 80, 40, 40]
-    assert sorted(sum(parts.values(), [])) == sorted(pairs)
+    assert sorted(pair for part in parts.values() for pair in part) == sorted(pairs)
     for side in (0, 1):
         keys = {name: {key(pair[side]) for pair in part} for name, part in parts.items()}
         assert not keys["train"] & keys["valid"]

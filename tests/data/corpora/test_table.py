@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.data.corpora.table import DATASETS, MULTI30K_LINES, MULTI30K_SHA256, TEST_FILTERED, TEST_FULL, Split, Text, archives_of, outputs
+from nmt_cli.data.corpora.table import (
+    DATASETS,
+    MULTI30K_LINES,
+    MULTI30K_SHA256,
+    TEST_FILTERED,
+    TEST_FULL,
+    Split,
+    Text,
+    archives_of,
+    outputs,
+)
 from nmt_cli.recipe import load_recipe
 
 SHARED = Path(__file__).parents[3] / "../shared/data/multi30k"

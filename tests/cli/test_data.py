@@ -1,0 +1,288 @@
+"""`nmt data` itself, against a server on this machine: from the archives to `nmt preprocess`, and every named fault."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from disks import small_disk
+from forked import nmt, run
+from website import Site, serve, sgm, tgz, zipped
+
+from nmt_cli.data.corpora.table import DATASETS
+
+QUICK = "import nmt_cli.data.corpora.download as download; download.PAUSE = 0.0"
+WMT = Path(__file__).parents[2] / "../shared/data/wmt-newstest"
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but this machine is asked: the official addresses go to a proxy that is not there."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serve() as site:
+        yield site
+
+
+def numbered(count: int, word: str) -> list[str]:
+    return [f"{word} {number} {'abcdefghij'[number % 10]}" for number in range(count)]
+
+
+def corpus(name: str, first: str, second: str, count: int) -> dict[str, bytes | str]:
+    """Both sides of a corpus, and members of other languages before them."""
+    return {
+        f"{name}.cs-en.cs": "not wanted\n",
+        f"{name}.{second}-en.{second}": "".join(f"{line}\n" for line in numbered(count, second)),
+        f"{name}.{second}-en.{first}": "".join(f"{line}\n" for line in numbered(count, first)),
+    }
+
+
+@pytest.fixture(scope="module")
+def wmt() -> dict[str, bytes]:
+    """Small archives with the members of WMT's; the test sets have as many lines as the real ones."""
+    full = {"newstest2014-deen-src.en": 3003, "newstest2014-deen-ref.de": 3003, "newstest2014-fren-src.en": 3003, "newstest2014-fren-ref.fr": 3003}
+    dev = {"newstest2013-src.en": 3000, "newstest2013-ref.de": 3000, "newstest2013-ref.fr": 3000}
+
+    def sets(folder: str, lines: dict[str, int]) -> bytes:
+        return tgz({f"{folder}/{name}.sgm": sgm(numbered(count, f"{folder} {name[-2:]}")) for name, count in lines.items()})
+
+    return {
+        "training-parallel-europarl-v7.tgz": tgz(corpus("training/europarl-v7", "en", "de", 300) | corpus("training/europarl-v7", "en", "fr", 300)),
+        "training-parallel-commoncrawl.tgz": tgz(corpus("commoncrawl", "en", "de", 200) | corpus("commoncrawl", "en", "fr", 200)),
+        "training-parallel-nc-v9.tgz": tgz(corpus("training/news-commentary-v9", "en", "de", 100) | corpus("training/news-commentary-v9", "en", "fr", 100)),
+        "training-parallel-un.tgz": tgz(corpus("un/undoc.2000", "en", "fr", 50)),
+        "training-giga-fren.tar": tgz({f"giga-fren.release2.fixed.{language}.gz": gzip.compress(f"giga {language}\n\n".encode()) for language in ("en", "fr")}, "w"),
+        "dev.tgz": sets("dev", dev),
+        "test-full.tgz": sets("test-full", full),
+        "test-filtered.tgz": sets("test", {"newstest2014-deen-src.en": 2737, "newstest2014-deen-ref.de": 2737}),
+    }
+
+
+def flat(said: str) -> str:
+    return " ".join(said.split())
+
+
+# From the archives to the shards
+
+
+def test_wmt14_from_a_mirror_to_preprocess(site: Site, wmt: dict[str, bytes], tmp_path: Path) -> None:
+    site.files = dict(wmt)
+    site.cuts, site.marks = [1000, 2000], {"dev.tgz": '"it"'}  # the first download is cut twice
+    done = run(tmp_path, "data", "wmt14-en-de", "--mirror", site.address, "--no-verify", "--json", prelude=QUICK)
+    said = done.stderr.decode()
+    assert done.returncode == 0, said
+    text = tmp_path / "text/wmt14-en-de"
+    assert {path.name for path in text.iterdir()} == {
+        "train.en.gz", "train.de.gz", "newstest2013.en", "newstest2013.de", "newstest2014.en", "newstest2014.de",
+        "newstest2014-filtered.en", "newstest2014-filtered.de", "manifest.json", "downloads",
+    }  # fmt: skip
+    assert [line.split()[1] for line in gzip.decompress((text / "train.de.gz").read_bytes()).decode().splitlines()] == [*map(str, [*range(300), *range(200), *range(100)])]
+    assert (text / "newstest2013.de").read_text().splitlines() == numbered(3000, "dev de")
+    assert (text / "newstest2014.en").read_text().splitlines() == numbered(3003, "test-full en")
+    assert (text / "newstest2014-filtered.de").read_text().splitlines() == numbered(2737, "test de")
+    assert "not sha256:0224c7c7" in said
+    value = json.loads(done.stdout)
+    assert (value["fresh"], value["complete"], value["dataset"], len(value["texts"]), len(value["archives"])) == (True, True, "wmt14-en-de", 4, 6)
+    assert site.asked("dev.tgz", "range") == [None, "bytes=1000-", "bytes=3000-"]
+
+    again = run(tmp_path, "data", "wmt14-en-de", "--json")
+    assert json.loads(again.stdout)["fresh"] is False
+    assert "nothing to do" in again.stderr.decode()
+    following = again.stderr.decode().splitlines()[-1]
+    assert following == "next: nmt preprocess wmt14_en_de_base --data-dir text/wmt14-en-de"
+    said = nmt(tmp_path, *shlex.split(following.removeprefix("next: nmt ")), "--set", "data.vocab_size=300", "--workers", 1)
+    assert "600 of 600 pairs" in said
+    assert "3,000 of 3,000 pairs" in said
+
+
+def test_wmt14_english_french_has_five_corpora(site: Site, wmt: dict[str, bytes], tmp_path: Path) -> None:
+    site.files = dict(wmt)
+    said = nmt(tmp_path, "data", "wmt14-en-fr", "--mirror", site.address, "--no-verify", "--no-keep", "--out", "fr", "--downloads", "archives")
+    train = gzip.decompress((tmp_path / "fr/train.fr.gz").read_bytes()).decode().splitlines()
+    assert train == [*numbered(300, "fr"), *numbered(200, "fr"), *numbered(50, "fr"), *numbered(100, "fr"), "giga fr"]
+    assert "652 pairs; 1 with an empty side dropped" in said
+    assert said.splitlines()[-1] == "next: nmt preprocess wmt14_en_fr_base --data-dir fr"
+    assert {path.name for path in (tmp_path / "archives").iterdir()} == {"SHA256SUMS"}
+
+
+@pytest.mark.skipif(not WMT.is_dir(), reason="the original test sets are not beside the project (../shared/data/wmt-newstest)")
+def test_the_original_test_sets_come_out_line_by_line(site: Site, wmt: dict[str, bytes], tmp_path: Path) -> None:
+    """The originals in archives like WMT's. test-full's own en-de files are not beside the project: en-fr's are."""
+
+    def original(name: str) -> bytes:
+        return gzip.decompress((WMT / "sgm" / f"{name}.sgm.gz").read_bytes())
+
+    def plain(name: str) -> bytes:
+        return (WMT / name).read_bytes()
+
+    site.files = dict(wmt)
+    site.files["dev.tgz"] = tgz({f"dev/{name}.sgm": original(name) for name in ("newstest2013-src.en", "newstest2013-ref.de", "newstest2013-ref.fr")})
+    site.files["test-filtered.tgz"] = tgz({f"test/{name}.sgm": original(name) for name in ("newstest2014-deen-src.en", "newstest2014-deen-ref.de")})
+    site.files["test-full.tgz"] = tgz({
+        "test-full/newstest2014-deen-src.en.sgm": original("newstest2014-deen-ref.en"),  # its English, and its German, of de-en
+        "test-full/newstest2014-deen-ref.de.sgm": original("newstest2014-deen-src.de"),
+        **{f"test-full/{name}.sgm": original(name) for name in ("newstest2014-fren-src.en", "newstest2014-fren-ref.fr")},
+    })
+    for name in ("wmt14-en-de", "wmt14-en-fr"):
+        nmt(tmp_path, "data", name, "--mirror", site.address, "--no-verify", "--downloads", "archives")
+    expected = {
+        "wmt14-en-de/newstest2013.en": "newstest2013.en",
+        "wmt14-en-de/newstest2013.de": "newstest2013.de",
+        "wmt14-en-fr/newstest2013.fr": "newstest2013.fr",
+        "wmt14-en-de/newstest2014.en": "newstest2014-ende-full.en",
+        "wmt14-en-de/newstest2014.de": "newstest2014-deen-full.de",
+        "wmt14-en-de/newstest2014-filtered.en": "newstest2014-ende-filtered.en",
+        "wmt14-en-de/newstest2014-filtered.de": "newstest2014-ende-filtered.de",
+        "wmt14-en-fr/newstest2014.en": "newstest2014-enfr.en",
+        "wmt14-en-fr/newstest2014.fr": "newstest2014-enfr.fr",
+    }
+    assert [name for name, file in expected.items() if (tmp_path / "text" / name).read_bytes() != plain(file)] == []
+
+
+def test_multi30k_raw_and_tokenised(site: Site, tmp_path: Path) -> None:
+    dataset = DATASETS["multi30k"]
+    lines = {"train": 29_000, "val": 1014, "test_2016_flickr": 1000, "test_2017_flickr": 1000, "test_2017_mscoco": 461}
+    for archive in dataset.archives:
+        content = "".join(f"{number}\n" for number in range(lines[archive.name.split(".")[0]])).encode()
+        site.files[archive.name] = gzip.compress(content, 1) if archive.name.endswith(".gz") else content
+    said = nmt(tmp_path, "data", "multi30k", "--mirror", site.address, "--no-verify")
+    assert said.splitlines()[-1] == "next: nmt preprocess multi30k_en_de --data-dir text/multi30k"
+    for name in ("train.de.gz", "tok/train.lc.norm.tok.en.gz"):
+        assert gzip.decompress((tmp_path / "text/multi30k" / name).read_bytes()).count(b"\n") == 29_000
+
+
+def test_tatoeba_is_cut_and_the_next_command_works(site: Site, tmp_path: Path) -> None:
+    lines = "".join(f"Line {number}.\tZeile {number}.\tCC-BY\n" for number in range(4200)) + "Hi.\tHallo.\tx\nHi!\tServus.\tx\n"
+    site.files["deu-eng.zip"] = zipped({"deu.txt": lines, "_about.txt": "about"})
+    said = nmt(tmp_path, "data", "tatoeba-en-de", "--mirror", site.address)
+    text = tmp_path / "text/tatoeba-en-de"
+    assert [(text / name).read_bytes().count(b"\n") for name in ("valid.en", "valid.de", "test.en", "test.de")] == [2000] * 4
+    assert "no checksum is published for it" in said
+    digest = hashlib.sha256(site.files["deu-eng.zip"]).hexdigest()
+    assert (text / "downloads/SHA256SUMS").read_text() == f"{digest}  deu-eng.zip\n"
+    said = nmt(tmp_path, *shlex.split(said.splitlines()[-1].removeprefix("next: nmt ")), "--set", "data.vocab_size=300", "--workers", 1)
+    assert "202 of 202 pairs" in said
+
+
+# Faults
+
+
+def test_a_wrong_checksum_is_refused(site: Site, tmp_path: Path) -> None:
+    site.files["train.en.gz"] = b"something else"
+    said = flat(nmt(tmp_path, "data", "multi30k", "--mirror", site.address, prelude=QUICK, code=1))
+    assert f"{site.address}/train.en.gz: wrong checksum: its SHA-256 is {hashlib.sha256(b'something else').hexdigest()}, expected sha256:d79cfa99" in said
+    assert "https://raw.githubusercontent.com/multi30k/dataset/" in said
+    assert "Connection refused" in said
+    assert list((tmp_path / "text/multi30k/downloads").iterdir()) == []
+
+
+def test_an_archive_that_climbs_out_is_refused(site: Site, tmp_path: Path) -> None:
+    site.files["deu-eng.zip"] = zipped({"deu.txt": "a\tb\n", "../../climbs.txt": "x"})
+    said = flat(nmt(tmp_path, "data", "tatoeba-en-de", "--mirror", site.address, code=1))
+    assert "is refused: the name '../../climbs.txt' leads out of the archive's folder. Nothing was unpacked." in said
+    assert not list(tmp_path.rglob("climbs.txt"))
+
+
+def test_a_disk_that_is_full_loses_nothing(site: Site, tmp_path: Path) -> None:
+    noise = random.Random(1).randbytes(2 * 2**20)
+    lines = "".join(f"Line {number} {noise[number * 200 : number * 200 + 200].hex()}.\tZeile {number}.\tCC-BY\n" for number in range(6000))
+    site.files["deu-eng.zip"] = zipped({"deu.txt": lines, "_about.txt": "about"})
+    site.marks["deu-eng.zip"] = '"it"'
+    command = ["data", "tatoeba-en-de", "--mirror", site.address, "--out"]
+    with small_disk(tmp_path, 3, 2) as disk:
+        out = disk / "text"
+        said = flat(nmt(tmp_path, *command, out, code=1))
+        assert "no room for 'deu-eng.zip'" in said
+        site.lengths = False  # so that it shows only while writing
+        said = flat(nmt(tmp_path, *command, out, code=1))
+        assert "the disk is full. Free some space or choose another folder" in said
+        assert "What has come is kept; the same command goes on there." in said
+        came = (out / "downloads/deu-eng.zip.part").stat().st_size
+        assert came > 500_000
+        (disk / "taken").unlink()
+        said = flat(nmt(tmp_path, *command, out, code=1))  # the archive fits now, the text does not
+        assert site.asked("deu-eng.zip", "range")[-1] == f"bytes={came}-"
+        assert "cannot write the text" in said
+        assert "the disk is full" in said
+        assert {path.name for path in out.iterdir()} == {"downloads", "manifest.json"}
+        said = nmt(tmp_path, *command, tmp_path / "roomy", "--downloads", out / "downloads")
+        assert "was here" in said
+        assert (tmp_path / "roomy/test.en").read_bytes().count(b"\n") == 2000
+
+
+def test_ctrl_c_says_how_to_go_on_and_the_next_command_does(site: Site, tmp_path: Path) -> None:
+    lines = "".join(f"Line {number}.\tZeile {number}.\tCC-BY\n" for number in range(5000))
+    site.files["deu-eng.zip"] = zipped({"deu.txt": lines})
+    site.marks["deu-eng.zip"], site.slow = '"it"', 0.05
+    command = ["data", "tatoeba-en-de", "--mirror", site.address]
+    part = tmp_path / "text/tatoeba-en-de/downloads/deu-eng.zip.part"
+    with subprocess.Popen([sys.executable, "-m", "nmt_cli", *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (part.exists() and part.stat().st_size):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert out == b""
+    assert said.decode().splitlines()[-1] == "error: interrupted. What has come is kept; the same command goes on there."
+    site.slow, came = 0.0, part.stat().st_size
+    assert 0 < came < len(site.files["deu-eng.zip"])
+    nmt(tmp_path, *command)
+    assert site.asked("deu-eng.zip", "range") == [None, f"bytes={came}-"]
+
+
+def test_an_out_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "'file' is a file or lies below one, expected a folder: choose another --out." in flat(nmt(tmp_path, "data", "multi30k", "--out", "file", code=1))
+
+
+# The command line
+
+
+def test_the_table_is_data() -> None:
+    done = run(Path(), "data")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [line.split()[0] for line in done.stdout.decode().splitlines()[::2]] == list(DATASETS)
+    assert run(Path(), "data", "list").stdout == done.stdout
+    table = json.loads(run(Path(), "data", "list", "--json").stdout)
+    assert list(table) == list(DATASETS)
+    assert table["multi30k"]["archives"][0][0]["url"].endswith("/data/task1/raw/train.en.gz")
+    assert table["wmt14-en-de"]["files"][-2:] == ["train.en.gz", "train.de.gz"]
+
+
+@pytest.mark.parametrize("mirror", ["/a/folder", "ftp://x/y", "mirror.example"])
+def test_a_mirror_that_is_no_address_is_a_usage_error(mirror: str) -> None:
+    assert f"--mirror {mirror!r}: expected an address that begins with https://" in flat(nmt(Path(), "data", "multi30k", "--mirror", mirror, code=2))
+
+
+def test_an_unknown_data_set_is_a_usage_error() -> None:
+    assert "wmt15" in nmt(Path(), "data", "wmt15", code=2)
+
+
+def test_help_and_the_table_import_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from nmt_cli.cli.app import app\n"
+        "for arguments in (['data', '--help'], ['data', 'wmt14-en-de', '-h'], ['data']):\n"
+        "    app(arguments, standalone_mode=False)\n"
+        "heavy = {'torch', 'numpy', 'sacrebleu', 'sentencepiece', 'urllib.request', 'tqdm'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
