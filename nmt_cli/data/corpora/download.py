@@ -78,7 +78,11 @@ def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: b
     for source in sources:
         with Partial(folder / source.name) as partial:
             try:
-                return _from(source, partial, verify)
+                fetched = _from(source, partial, verify)
+                for other in archive.sources:
+                    if other.name != source.name:
+                        Partial(folder / other.name).discard()  # what an earlier address began
+                return fetched
             except _Unusable as reason:
                 reasons.append(f"  - {source.url}: {reason}")
                 if len(reasons) < len(sources):

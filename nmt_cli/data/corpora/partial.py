@@ -60,6 +60,7 @@ class Partial:
             write_atomic(self._state_path, json.dumps(asdict(state)).encode())
         except OSError as error:
             raise self._named(error) from None
+        self.write(b"")  # an empty file is a file too
 
     def write(self, piece: bytes) -> None:
         """Put `piece` behind what has come."""

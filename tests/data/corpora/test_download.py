@@ -123,6 +123,14 @@ def test_a_length_that_is_not_said_is_no_matter(site: Site, tmp_path: Path) -> N
     assert fetch(archive(site, size=len(CONTENT)), tmp_path).path.read_bytes() == CONTENT
 
 
+def test_a_file_of_no_bytes_is_a_file(site: Site, tmp_path: Path) -> None:
+    site.files[NAME] = b""
+    assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == b""
+    (tmp_path / NAME).unlink()
+    with pytest.raises(DataError, match="wrong checksum"):
+        fetch(archive(site), tmp_path)
+
+
 # Interrupted
 
 
@@ -268,6 +276,13 @@ def test_what_one_address_began_another_ends(site: Site, second: Site, tmp_path:
     fetch(archive(site, second), tmp_path)
     assert second.asked(NAME, "range") == ["bytes=40000-"]
     assert second.asked(NAME, "if-range") == [None]  # its marks are its own
+
+
+def test_what_one_address_began_goes_where_another_gives_a_file_of_another_name(site: Site, second: Site, tmp_path: Path) -> None:
+    site.cuts, second.files = [40_000, 0, 0, 0, 0], {"corpus.zip": CONTENT}
+    both = Archive((*archive(site).sources, Source(url=f"{second.address}/corpus.zip", digest=SHA)))
+    assert fetch(both, tmp_path).path == tmp_path / "corpus.zip"
+    assert here(tmp_path) == {"corpus.zip", "SHA256SUMS"}
 
 
 def test_a_wrong_checksum_is_refused_and_the_next_address_tried(site: Site, second: Site, tmp_path: Path) -> None:
