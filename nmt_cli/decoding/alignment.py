@@ -7,13 +7,13 @@ The layer is the last but one (of several): attention there is nearest to alignm
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from ..model.attention import attention_weights
 from ..model.layers import DecoderLayer
 from ..model.transformer import Transformer
 
@@ -42,7 +42,7 @@ def _through(layer: DecoderLayer, x: Tensor, keys: Tensor, values: Tensor) -> Te
 
     def look(h: Tensor) -> Tensor:
         query = attention.query(h).view(*h.shape[:2], attention.num_heads, -1).transpose(1, 2)  # (1, H, T, K)
-        seen.append((query @ keys.transpose(2, 3) / math.sqrt(query.size(3))).softmax(-1).mean(1)[0])
+        seen.append(attention_weights(query, keys).mean(1)[0])
         return h
 
     layer.around_cross_attention(layer.around_self_attention(x, lambda h: layer.self_attention(h, None, causal=True)), look)

@@ -3,9 +3,10 @@
     B batch   S source length   T target length   D d_model   H heads   K d_k   W d_v
     masks are boolean, True = may attend, and broadcast to (B, H, T, S)
 
-`attend` runs the fastest kernel for the device; `attend_plain` is equation (1) written out, its slow twin. Projections that read
-the same input are one matrix product: queries, keys and values in self-attention, keys and values of the memory in
-encoder-decoder attention. Projections carry biases, as in torch's `nn.Transformer` and fairseq (the paper's formula
+`attend` runs the fastest kernel for the device; `attend_plain` is equation (1) written out, its slow twin, and
+`attention_weights` its softmax. A module attends by `attend`, and while it is `watched` by the written-out form, whose weights are kept.
+Projections that read the same input are one matrix product: queries, keys and values in self-attention, keys and values
+of the memory in encoder-decoder attention. Projections carry biases, as in torch's `nn.Transformer` and fairseq (the paper's formula
 shows none; they are 0.06 % of base's parameters). No dropout on attention weights: the
 paper names none (section 5.4).
 
@@ -16,6 +17,8 @@ decoder take one position at a time: it is given the new keys and values and ret
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -55,11 +58,16 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
 
 def attend_plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
     """Equation (1) written out: the slow twin of `attend`, same arguments."""
+    return attention_weights(query, key, mask, causal) @ value  # (B, H, T, W)
+
+
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    """softmax(QK^T / sqrt(d_k)), (B, H, T, S): how much each query takes of each key. A row sums to 1."""
     scores = (query / math.sqrt(query.size(-1))) @ key.transpose(-2, -1)  # (B, H, T, S)
     allowed = _allowed(query, key, mask, causal)
     if allowed is not None:
         scores = scores.masked_fill(~allowed, float("-inf"))
-    return scores.softmax(-1) @ value  # (B, H, T, W)
+    return scores.softmax(-1)
 
 
 def _allowed(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
@@ -126,7 +134,7 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
-        self.num_heads = config.num_heads
+        self.num_heads, self.attend = config.num_heads, attend
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
         self.sizes = [keys, keys, values]
         self.query_key_value = _projection(config.d_model, self.sizes)
@@ -137,7 +145,7 @@ class SelfAttention(nn.Module):
         query, key, value = _heads(self.query_key_value(x), self.sizes, self.num_heads, packing)
         if cache is not None:
             key, value = cache.append(key, value)
-        return self.output(_joined(attend(query, key, value, mask, causal), packing))  # type: ignore[no-any-return]
+        return self.output(_joined(self.attend(query, key, value, mask, causal), packing))  # type: ignore[no-any-return]
 
 
 class CrossAttention(nn.Module):
@@ -145,7 +153,7 @@ class CrossAttention(nn.Module):
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
-        self.num_heads = config.num_heads
+        self.num_heads, self.attend = config.num_heads, attend
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
         self.sizes = [keys, values]
         self.query = _projection(config.d_model, [keys])
@@ -161,4 +169,24 @@ class CrossAttention(nn.Module):
         """x (B, T, D), `projected` from `project` -> (B, T, D). `packing` is the target's."""
         query = self.query(x)
         query = _heads(query, [query.size(-1)], self.num_heads, packing)[0]
-        return self.output(_joined(attend(query, *projected, mask), packing))  # type: ignore[no-any-return]
+        return self.output(_joined(self.attend(query, *projected, mask), packing))  # type: ignore[no-any-return]
+
+
+@contextmanager
+def watched(module: SelfAttention | CrossAttention) -> Iterator[list[Tensor]]:
+    """Let `module` attend by equation (1) written out; each softmax, (B, H, T, S), goes into the list that is given.
+
+    Not while other threads use the module.
+    """
+    seen: list[Tensor] = []
+    usual = module.attend
+
+    def attend_seen(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        seen.append(attention_weights(query, key, mask, causal))
+        return seen[-1] @ value
+
+    module.attend = attend_seen
+    try:
+        yield seen
+    finally:
+        module.attend = usual
