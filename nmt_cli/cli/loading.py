@@ -2,16 +2,70 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..data.tokenizer import Vocabulary
     from ..decoding.sampling import Sampling
     from ..decoding.translator import Translator
     from ..model.folder import LoadedModel
+    from ..model.transformer import Transformer
     from ..recipe import Recipe
+
+
+DEFAULT_MODEL = Path("runs/latest")
+PRECISIONS = ("auto", "fp32", "bf16", "int8")
+
+
+def models_named(given: list[Path] | None) -> list[Path]:
+    """What --model names, else $NMT_MODEL, else DEFAULT_MODEL."""
+    import os
+
+    return given or [Path(os.environ.get("NMT_MODEL") or DEFAULT_MODEL)]
+
+
+def decode_changes(overrides: list[str], given: dict[str, Any]) -> list[str]:
+    """What changes in the recipe's [decode], as --set has it: `overrides`, and of the options `given` by key those that are not None."""
+    from ..errors import UsageError
+
+    wrong = [change for change in overrides if not change.strip().startswith("decode.")]
+    if wrong:
+        raise UsageError(f"--set {wrong[0]!r}: a trained model's recipe is what it is; only decode.KEY=VALUE can be changed here.")
+    return [*overrides, *(f"decode.{key}={value}" for key, value in given.items() if value is not None)]
+
+
+def check_precision(precision: str) -> None:
+    """Raise UsageError where --precision is none of PRECISIONS."""
+    from ..errors import UsageError
+
+    if precision not in PRECISIONS:
+        raise UsageError(f"--precision {precision!r}: expected {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}.")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Models in fp32 on the first of `devices`, their vocabulary, and the first one's recipe with what was changed in it."""
+
+    folders: list[Path]
+    models: list[Transformer]
+    vocabulary: Vocabulary
+    recipe: Recipe
+    devices: list[str]
+
+    def translator(self, *, nbest: int = 1, precision: str = "auto", sampling: Sampling | None = None, align: bool = False) -> Translator:
+        """What translates with them."""
+        from ..decoding.precision import fastest
+        from ..decoding.translator import Translator
+
+        return Translator(
+            self.models, self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
+            longest=self.recipe.data.max_length, nbest=nbest, precision=fastest(self.devices[0]) if precision == "auto" else precision,
+            devices=self.devices, sampling=sampling, align=align,
+        )  # fmt: skip
 
 
 def load_translator(
@@ -19,6 +73,11 @@ def load_translator(
     nbest: int, device: str, devices: int | None, precision: str, sampling: Sampling | None, align: bool,
 ) -> Translator:  # fmt: skip
     """The models at `paths`, ready to translate by the first one's recipe with `changes`."""
+    return load(paths, changes, nbest=nbest, device=device, devices=devices).translator(nbest=nbest, precision=precision, sampling=sampling, align=align)
+
+
+def load(paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None) -> Loaded:
+    """The models at `paths`, on the devices asked for."""
     from ..console import say
     from ..errors import RecipeError, UsageError
     from ..hardware import Hardware
@@ -39,18 +98,11 @@ def load_translator(
     workers = workers_on(Hardware.find(device).device, device, devices)
 
     from ..data.tokenizer import Vocabulary
-    from ..decoding.precision import fastest
-    from ..decoding.translator import Translator
     from ..model.folder import load_model
 
     loaded = [load_model(folder, checked) for folder, checked in zip(folders, checks, strict=True)]
     _check_vocabularies(loaded)
-    vocabulary = Vocabulary.load(folders[0])
-    return Translator(
-        [one.model.to(workers[0]) for one in loaded], vocabulary.source, vocabulary.target, recipe.decode,
-        longest=recipe.data.max_length, nbest=nbest, precision=fastest(workers[0]) if precision == "auto" else precision,
-        devices=workers, sampling=sampling, align=align,
-    )  # fmt: skip
+    return Loaded(folders, [one.model.to(workers[0]) for one in loaded], Vocabulary.load(folders[0]), recipe, workers)
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:

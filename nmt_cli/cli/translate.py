@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .loading import check_precision, decode_changes, models_named
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
     from ..decoding.translator import Line, Result, Translator
-
-DEFAULT_MODEL = Path("runs/latest")
-PRECISIONS = ("auto", "fp32", "bf16", "int8")
 
 
 def translate(
@@ -67,7 +66,7 @@ def translate(
     """
     from ..hardware import keep_freed_memory
 
-    changes = _changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "prune": prune, "batch_tokens": batch_tokens})
+    changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "prune": prune, "batch_tokens": batch_tokens})
     _check_usage(precision, alignment and not as_json, prefix_column and prefix_file is not None)
     settings = _sampling_settings(sample, {"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed}, changes)
 
@@ -80,7 +79,7 @@ def translate(
     if sampling:
         changes.append(f"decode.beam={nbest}")
     translator = load_translator(
-        _models(model), changes, nbest=nbest, device=device, devices=devices, precision=precision, sampling=sampling, align=alignment
+        models_named(model), changes, nbest=nbest, device=device, devices=devices, precision=precision, sampling=sampling, align=alignment
     )
     replaced: Counter[str] = Counter()
     lines = _lines(input_file, prefix_column, prefix_file, replaced)
@@ -89,27 +88,10 @@ def translate(
         _run(translator, lines, sink, form, replaced)
 
 
-def _models(given: list[Path] | None) -> list[Path]:
-    import os
-
-    return given or [Path(os.environ.get("NMT_MODEL") or DEFAULT_MODEL)]
-
-
-def _changes(overrides: list[str], given: dict[str, Any]) -> list[str]:
-    """What changes in the recipe's [decode], as --set has it."""
-    from ..errors import UsageError
-
-    wrong = [change for change in overrides if not change.strip().startswith("decode.")]
-    if wrong:
-        raise UsageError(f"--set {wrong[0]!r}: a trained model's recipe is what it is; only decode.KEY=VALUE can be changed here.")
-    return [*overrides, *(f"decode.{key}={value}" for key, value in given.items() if value is not None)]
-
-
 def _check_usage(precision: str, alignment_alone: bool, both_prefixes: bool) -> None:
     from ..errors import UsageError
 
-    if precision not in PRECISIONS:
-        raise UsageError(f"--precision {precision!r}: expected {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}.")
+    check_precision(precision)
     if alignment_alone:
         raise UsageError("--alignment needs --json, the one form that has a place for it.")
     if both_prefixes:

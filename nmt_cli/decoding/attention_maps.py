@@ -127,7 +127,7 @@ def _view(kind: str, rows: Sequence[str], columns: Sequence[str], weights: Tenso
 def check_choice(config: ModelSection, kind: str | None, layer: int | None, head: int | None) -> None:
     """Raise UsageError where a model of this size has nothing that --kind, --layer and --head name."""
     if kind not in (None, *KINDS):
-        raise UsageError(f"--kind {kind!r}: expected {', '.join(KINDS)}.")
+        raise UsageError(f"--kind {kind!r}: expected encoder, decoder or cross.")
     layers = config.encoder_layers if kind == "encoder" else config.decoder_layers if kind else max(config.encoder_layers, config.decoder_layers)
     for name, value, count in (("layer", layer, layers), ("head", head, config.num_heads)):
         if value is not None and not 1 <= value <= count:

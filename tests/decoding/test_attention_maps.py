@@ -271,7 +271,7 @@ def test_layers_and_heads_are_chosen_by_number() -> None:
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
-        (("middle", None, None), "--kind 'middle': expected encoder, decoder, cross."),
+        (("middle", None, None), "--kind 'middle': expected encoder, decoder or cross."),
         ((None, 4, None), "--layer 4: expected 1 to 3"),
         (("encoder", 3, None), "--layer 3: expected 1 to 2"),
         ((None, 0, None), "--layer 0: expected 1 to 3"),
