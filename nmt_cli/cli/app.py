@@ -12,6 +12,7 @@ import typer
 
 from .. import __version__, console
 from ..errors import NmtError
+from .attend import attend
 from .average import average
 from .data import group as data
 from .export import export
@@ -31,7 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (preprocess, train, average, translate, score, export, info):
+for command in (preprocess, train, average, translate, score, attend, export, info):
     app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
 app.add_typer(data)
 

@@ -1,0 +1,196 @@
+"""`nmt attend`: a sentence is translated, and what every head looked at is drawn.
+
+The translation goes to stdout, remarks to stderr, pictures into files. What is drawn are the weights of one fp32 pass
+over the sentence and its translation (`decoding.attention_maps`), whatever the translation was searched with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ..decoding.attention_maps import Seen
+    from .loading import Loaded
+
+OUT = Path("attention.html")
+PNG = ".png"
+OTHER_FORMATS = (".svg", ".pdf", ".jpg", ".jpeg", ".gif", ".webp")
+
+
+def attend(
+    sentence: Annotated[list[str] | None, typer.Argument(metavar="[SENTENCE]", help="The sentence, in quotes.  [default: the one line of stdin]", show_default=False)] = None,
+    model: Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", help="Model folder, or run folder (its averaged model, else the best, else the last).  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="The page to write.  [default: attention.html; with --png or --json none]", show_default=False)] = None,
+    png: Annotated[Path | None, typer.Option("--png", metavar="FILE|DIR", help="Draw pictures too: into DIR one of each kind; FILE.png is one, of cross-attention unless --kind names another. Needs matplotlib.", show_default=False)] = None,
+    target: Annotated[str | None, typer.Option("--target", metavar="TEXT", help="Look at this translation instead of searching for one.", show_default=False)] = None,
+    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="encoder, decoder or cross alone.  [default: all three]", show_default=False)] = None,
+    layer: Annotated[int | None, typer.Option("--layer", metavar="N", help="One layer alone, counted from 1.  [default: all]", show_default=False)] = None,
+    head: Annotated[int | None, typer.Option("--head", metavar="N", help="One head alone, counted from 1.  [default: all]", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object with all weights instead of the translation.")] = False,
+    beam: Annotated[int | None, typer.Option(metavar="W", help="Hypotheses kept; 1 is greedy search.  [default: the recipe's, 4]", show_default=False)] = None,
+    alpha: Annotated[float | None, typer.Option(metavar="A", help="Length penalty; 0 is none.  [default: the recipe's, 0.6]", show_default=False)] = None,
+    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: the sentence's own tokens plus N.  [default: the recipe's, 50]", show_default=False)] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="decode.KEY=VALUE", help="Override a key of the recipe's [decode]; repeatable.", show_default=False)] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    precision: Annotated[str, typer.Option(metavar="P", help="Of the search: fp32, bf16 or int8; auto: what the hardware does fastest. Weights are always those of fp32.")] = "fp32",
+) -> None:
+    """Translate a sentence and draw what every head of the model looks at: one page for the browser.
+
+    The page needs no network and no other file. It has the attention of encoder, decoder and encoder to decoder, for each layer and head, as lines between words (as in the paper's appendix) and as heat maps; pointing at a word or a cell tells its weights.
+
+    The weights are the model's own, softmax(QK^T / sqrt(d_k)) of one pass over sentence and translation; a row sums to 1. Rows of decoder and cross-attention are steps: each bears the piece that is written there.
+
+    --json prints source, translation, score, log_prob, and attention, a list with an object a kind: kind, rows and columns (pieces), layers and heads (numbers from 1), weights as [layer][head][row][column].
+    """
+    from ..errors import UsageError
+    from .loading import check_precision, decode_changes, load, models_named
+
+    check_precision(precision)
+    changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra})
+    if target is not None and not target.strip():
+        raise UsageError(f"--target {target!r} is empty: expected a translation to look at.")
+    _check_paths(out, png)
+    text = _sentence(sentence or [])
+
+    from ..decoding.attention_maps import check_choice, chosen
+
+    loaded = load(models_named([model] if model else None), changes, device=device)
+    check_choice(loaded.models[0].config, kind, layer, head)
+    whole = _see(loaded, text, _valid(target) if target else None, precision)
+    seen = replace(whole, views=chosen(whole.views, kind, layer, head))
+    if out or not (png or as_json):
+        _write_page(out or OUT, seen)
+    if png:
+        _write_pictures(png, seen, kind)
+    _print(_json(seen) if as_json else seen.translation)
+
+
+def _check_paths(out: Path | None, png: Path | None) -> None:
+    """Raise UsageError where a file cannot be meant."""
+    from importlib.util import find_spec
+
+    from ..errors import UsageError
+
+    if out and out.is_dir():
+        raise UsageError(f"--out {str(out)!r} is a folder: expected a file, such as {str(out / OUT)!r}.")
+    if png and png.suffix.lower() != PNG and (png.is_file() or png.suffix.lower() in OTHER_FORMATS):
+        raise UsageError(f"--png {str(png)!r}: expected a file whose name ends in {PNG}, or a folder.")
+    if png and find_spec("matplotlib") is None:
+        raise UsageError("--png needs the extra package matplotlib: pip install 'nmt-cli[plots]'. The page (--out) needs nothing.")
+
+
+def _sentence(given: list[str]) -> str:
+    """The one sentence that is given, or stands on stdin."""
+    import sys
+
+    from ..console import on_terminal, say
+    from ..data.lines import decode_line, iter_lines
+    from ..errors import DataError, UsageError
+
+    if len(given) > 1:
+        raise UsageError(f"{len(given)} sentences were given, the second is {given[1]!r}: a page shows one. Put quotes around the words of a sentence.")
+    if given:
+        lines, where = [_valid(line) for line in given[0].split("\n")], "the sentence"
+    else:
+        if sys.stdin.isatty() and on_terminal():
+            say("type a sentence, then Enter and Ctrl-D")
+        lines, where = [], "standard input"
+        for raw in iter_lines(sys.stdin.buffer):
+            lines.append(decode_line(raw)[0])
+            if len(lines) > 1 and lines[-1].strip():
+                break
+    if any(line.strip() for line in lines[1:]):
+        raise DataError(f"{where} has more than one line: a page shows one sentence. Call nmt attend once for each, with a file of its own (--out).")
+    if not lines or not lines[0].strip():
+        raise DataError(f"{where} is empty{f' ({lines[0]!r})' if lines else ''}: expected a sentence to translate.")
+    return lines[0]
+
+
+def _valid(argument: str) -> str:
+    """An argument with bytes that are not UTF-8 replaced by U+FFFD, as in lines that are read."""
+    return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Seen:
+    """Translate, or take the `target`, and look. Raises DataError where the sentence is too long to be read at once."""
+    from ..decoding.attention_maps import Seen, look
+    from ..decoding.search import length_penalty
+    from ..errors import DataError
+
+    [source] = loaded.vocabulary.source.encode([text])
+    if not source:
+        raise DataError(f"the sentence {text!r} holds no characters that the model's tokenizer keeps: expected words.")
+    longest = min(loaded.recipe.data.max_length, loaded.models[0].config.max_positions - 1)
+    if len(source) > longest:
+        raise DataError(f"the sentence has {len(source):,} pieces, the model reads {longest:,} at once: nmt translate would translate it in parts. Give one of its parts.")
+    if target is None:
+        [result] = loaded.translator(precision=precision).translate([text])
+        numbers = {piece: number for number, piece in enumerate(loaded.vocabulary.target.table)}
+        translation, output = result.translation, [numbers[piece] for piece in result.best.pieces]
+    else:
+        translation, [output] = target, loaded.vocabulary.target.encode([target])
+    views, log_prob = look(loaded.models[0], loaded.vocabulary, source, output)
+    score = log_prob / float(length_penalty(len(output) + 1, loaded.recipe.decode.alpha))
+    return Seen(str(loaded.folders[0]), text, translation, log_prob, score, views)
+
+
+def _write_page(path: Path, seen: Seen) -> None:
+    from ..console import say
+    from ..data.lines import write_aside
+    from ..decoding.attention_page import page
+
+    content = page(seen).encode("utf-8")
+    write_aside(path, content, "the page")
+    say(f"wrote {path} ({_size(len(content))}): open it in a browser")
+
+
+def _write_pictures(path: Path, seen: Seen, kind: str | None) -> None:
+    """One file, or one a kind into a folder."""
+    from ..console import say
+    from ..data.lines import write_aside
+    from ..decoding.attention_picture import picture
+
+    if path.suffix.lower() == PNG:
+        [view] = [view for view in seen.views if view.kind == (kind or "cross")] or seen.views[:1]
+        files = {path: view}
+    else:
+        files = {path / f"{view.kind}{PNG}": view for view in seen.views}
+    for file, view in files.items():
+        content = picture(view, seen)
+        write_aside(file, content, "the picture")
+        say(f"wrote {file} ({_size(len(content))})")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
+
+
+def _json(seen: Seen) -> str:
+    import json
+
+    attention = [
+        {"kind": view.kind, "rows": view.rows, "columns": view.columns, "layers": view.layers, "heads": view.heads, "weights": view.weights.double().numpy().round(9).tolist()}
+        for view in seen.views
+    ]
+    values = {"source": seen.source, "translation": seen.translation, "score": seen.score, "log_prob": seen.log_prob, "attention": attention}
+    return json.dumps(values, ensure_ascii=False)
+
+
+def _print(text: str) -> None:
+    """To stdout. After a fault what is left in its buffer goes nowhere, so that Python does not trip over it when it leaves."""
+    import os
+    import sys
+
+    from ..errors import write_failed
+
+    try:
+        sys.stdout.buffer.write(text.encode("utf-8") + b"\n")
+        sys.stdout.buffer.flush()
+    except OSError as fault:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(fault, BrokenPipeError):  # whoever read stdout has left: nothing to say
+            raise write_failed(fault, Path("stdout"), "the translation") from None
