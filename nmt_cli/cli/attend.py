@@ -22,7 +22,7 @@ OTHER_FORMATS = (".svg", ".pdf", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 def attend(
-    sentence: Annotated[list[str] | None, typer.Argument(metavar="[SENTENCE]", help="The sentence, in quotes.  [default: the one line of stdin]", show_default=False)] = None,
+    sentence: Annotated[list[str] | None, typer.Argument(metavar="SENTENCE", help="The sentence, in quotes.  [default: the one line of stdin]", show_default=False)] = None,
     model: Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", help="Model folder, or run folder (its averaged model, else the best, else the last).  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="The page to write.  [default: attention.html; with --png or --json none]", show_default=False)] = None,
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE|DIR", help="Draw pictures too: into DIR one of each kind; FILE.png is one, of cross-attention unless --kind names another. Needs matplotlib.", show_default=False)] = None,
@@ -60,7 +60,7 @@ def attend(
 
     loaded = load(models_named([model] if model else None), changes, device=device)
     check_choice(loaded.models[0].config, kind, layer, head)
-    whole = _see(loaded, text, _valid(target) if target else None, precision)
+    whole = _see(loaded, text, _valid(target).replace("\n", " ") if target else None, precision)
     seen = replace(whole, views=chosen(whole.views, kind, layer, head))
     if out or not (png or as_json):
         _write_page(out or OUT, seen)
@@ -96,12 +96,13 @@ def _sentence(given: list[str]) -> str:
     if given:
         lines, where = [_valid(line) for line in given[0].split("\n")], "the sentence"
     else:
-        if sys.stdin.isatty() and on_terminal():
-            say("type a sentence, then Enter and Ctrl-D")
+        typed = sys.stdin.isatty()
+        if typed and on_terminal():
+            say("type a sentence:")
         lines, where = [], "standard input"
         for raw in iter_lines(sys.stdin.buffer):
             lines.append(decode_line(raw)[0])
-            if len(lines) > 1 and lines[-1].strip():
+            if typed or (len(lines) > 1 and lines[-1].strip()):
                 break
     if any(line.strip() for line in lines[1:]):
         raise DataError(f"{where} has more than one line: a page shows one sentence. Call nmt attend once for each, with a file of its own (--out).")
@@ -111,7 +112,7 @@ def _sentence(given: list[str]) -> str:
 
 
 def _valid(argument: str) -> str:
-    """An argument with bytes that are not UTF-8 replaced by U+FFFD, as in lines that are read."""
+    """An argument whose bytes that are not UTF-8 are replaced by U+FFFD, as in lines that are read."""
     return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -135,7 +136,7 @@ def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Seen:
         translation, [output] = target, loaded.vocabulary.target.encode([target])
     views, log_prob = look(loaded.models[0], loaded.vocabulary, source, output)
     score = log_prob / float(length_penalty(len(output) + 1, loaded.recipe.decode.alpha))
-    return Seen(str(loaded.folders[0]), text, translation, log_prob, score, views)
+    return Seen(_valid(str(loaded.folders[0])), text, translation, log_prob, score, views)
 
 
 def _write_page(path: Path, seen: Seen) -> None:
