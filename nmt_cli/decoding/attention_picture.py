@@ -81,6 +81,7 @@ def _fonts() -> list[str]:
 
 
 def _drawn(figure: Figure, view: View, seen: Seen) -> None:
+    """Lines where there is one layer, then the maps from left to right and down, then the heading."""
     layers, heads = len(view.layers), len(view.heads)
     rows, columns = len(view.rows), len(view.columns)
     grid = layers > 1 and heads > 1
@@ -104,7 +105,8 @@ def _drawn(figure: Figure, view: View, seen: Seen) -> None:
             axes.set_title(f"head {view.heads[head]}" if layer == 0 else "", fontsize=8, color=SOFT, pad=3)
             axes.set_ylabel(f"layer {view.layers[layer]}" if head == 0 else "", fontsize=8, color=SOFT, labelpad=3)
         elif layers * heads > 1:
-            axes.set_title(f"layer {view.layers[layer]}" if layers > 1 else f"head {view.heads[head]}", fontsize=9, color=SOFT, pad=4 + (72 * (top - GAP - 0.24) if labelled else 0))
+            above = 72 * (top - GAP - 0.24) if labelled else 0  # the labels
+            axes.set_title(f"layer {view.layers[layer]}" if layers > 1 else f"head {view.heads[head]}", fontsize=9, color=SOFT, pad=4 + above)
         if labelled:
             _label(axes, view, size)
         if layers * heads == 1 and piece >= 0.2:

@@ -66,7 +66,7 @@ function render(anew) {
 }
 
 function begin() {
-  const [kind, layer, heads] = decodeURIComponent(location.hash.slice(1)).split("/");
+  const [kind, layer, heads] = location.hash.slice(1).replace(/%2c/gi, ",").split("/");
   const k = Math.max(0, data.kinds.findIndex(({ name }) => name === kind));
   state.kind = k;
   const wanted = (heads || "").split(",").map((number) => now().heads.indexOf(Number(number))).filter((h) => h >= 0);
