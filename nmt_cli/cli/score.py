@@ -75,22 +75,23 @@ def _check_usage(hypotheses: list[Path], ref: list[Path], model: Path | None, of
 
 
 def _score_by_metrics(hypotheses: list[Path], ref: list[Path], metric: list[str] | None, lowercase: bool, tokenize: str | None, json: bool, width: int) -> None:
-    from ..evaluation.metrics import DEFAULT_TOKENIZER, METRICS, build, compute
+    from ..evaluation.metrics import DEFAULT_METRICS, DEFAULT_TOKENIZER, Options, Scorer, build
     from ..evaluation.significance import compare
 
-    metrics = list(dict.fromkeys(name.lower() for name in metric)) if metric else list(METRICS)
-    options: dict[str, Any] = {"lowercase": lowercase, "tokenize": tokenize or DEFAULT_TOKENIZER}
+    metrics = list(dict.fromkeys(name.lower() for name in metric)) if metric else list(DEFAULT_METRICS)
+    options = Options(lowercase=lowercase, tokenize=tokenize or DEFAULT_TOKENIZER)
     for name in metrics:  # a wrong name is told before any file is read
-        build(name, **options)
+        build(name, options)
     systems, references = _read_parallel(hypotheses, ref)
     _remark(systems, hypotheses, ref, metrics, tokenize)
+    scorers = {name: Scorer(name, references, options) for name in metrics}
 
     if len(systems) == 1:
-        scores = [compute(name, systems[0][1], references, **options) for name in metrics]
+        scores = [scorer.score(systems[0][1]) for scorer in scorers.values()]
         head = _head(systems[0], ref)
         _print(_json({**head, "scores": {s.metric: s.as_dict() for s in scores}}) if json else _lines(scores, width))
         return
-    tables = compare(systems, references, metrics, **options)
+    tables = compare(systems, scorers)
     if json:
         _print(_json([
             {**_head(system, ref), "scores": {name: rows[number].as_dict() for name, rows in tables.items()}}

@@ -1,9 +1,12 @@
-"""BLEU, chrF and TER of a whole test set, by sacrebleu's own code, each with its signature.
+"""Scores of a whole test set, each with its signature: BLEU, chrF and TER by sacrebleu's own code, and others beside them.
 
     hypotheses + reference streams ──▶ compute("bleu", …) ──▶ Score(value, signature, …)
+    reference streams ──▶ Scorer("bleu", …) ──▶ .score(hypotheses), of any number of systems and of any of their lines
 
 A score without its signature compares with nothing (Post, 2018, arXiv 1804.08771), so `Score` carries both. What is
-compared is plain text: detokenised, true case. A new metric is one line of `METRICS`.
+compared is plain text: detokenised, true case. All these metrics are functions of sums over sentences: a `Scorer` reads
+the references once and keeps a row of numbers a sentence, from which the whole, a part or a resampled test set is scored.
+A new metric is one line of `METRICS`: one of sacrebleu's, or a class of `additive.Additive` in a file of its own.
 """
 
 from __future__ import annotations
@@ -18,18 +21,29 @@ from ..console import warn
 from ..errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Metric
+    from sacrebleu.metrics.base import Metric, Signature
 
 DEFAULT_TOKENIZER = "13a"
 """mteval-v13a, what WMT uses and what a published score means unless it says otherwise."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One metric: how to build it from (lowercase, tokenize), and which way is better."""
+class Options:
+    """What can be chosen of the metrics; each takes what concerns it."""
 
-    build: Callable[[bool, str], Metric]
+    lowercase: bool = False
+    """Ignore case in BLEU and chrF; TER always does (as sacrebleu's)."""
+    tokenize: str = DEFAULT_TOKENIZER
+    """BLEU's tokenizer, one of `tokenizers()`."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One metric: how to build it, which way is better, and whether it is scored without being asked for."""
+
+    build: Callable[[Options], Metric]
     higher_is_better: bool = True
+    default: bool = True
 
 
 def _sacrebleu(name: str, **options: Any) -> Metric:
@@ -42,10 +56,11 @@ def _sacrebleu(name: str, **options: Any) -> Metric:
 
 # `force` turns off sacrebleu's notice about text that looks tokenised; `nmt score` gives one that names the file.
 METRICS: dict[str, Kind] = {
-    "bleu": Kind(lambda lowercase, tokenize: _sacrebleu("BLEU", lowercase=lowercase, tokenize=tokenize, force=True)),
-    "chrf": Kind(lambda lowercase, tokenize: _sacrebleu("CHRF", lowercase=lowercase)),
-    "ter": Kind(lambda lowercase, tokenize: _sacrebleu("TER"), higher_is_better=False),
+    "bleu": Kind(lambda options: _sacrebleu("BLEU", lowercase=options.lowercase, tokenize=options.tokenize, force=True)),
+    "chrf": Kind(lambda options: _sacrebleu("CHRF", lowercase=options.lowercase)),
+    "ter": Kind(lambda options: _sacrebleu("TER"), higher_is_better=False),
 }
+DEFAULT_METRICS = tuple(name for name, kind in METRICS.items() if kind.default)
 
 
 @dataclass(frozen=True)
@@ -74,43 +89,73 @@ class Score:
         }
 
 
-def compute(
-    metric: str,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    lowercase: bool = False,
-    tokenize: str = DEFAULT_TOKENIZER,
-) -> Score:
+class Scorer:
+    """A metric with its references, read once; each system's rows of sufficient statistics are kept.
+
+    `rows`: (lines, K) numbers, K the metric's own; a score is a function of their sum over lines.
+    """
+
+    def __init__(self, metric: str, references: Sequence[Sequence[str]], options: Options = Options()) -> None:
+        self.name = metric
+        self.references = references
+        self._metric = build(metric, options)
+        check_parallel(references[0] if references else (), references)
+        self._metric._ref_cache = self._metric._cache_references(references)
+        self._kept: dict[int, tuple[Sequence[str], list[list[Any]]]] = {}
+
+    def rows(self, hypotheses: Sequence[str]) -> list[list[Any]]:
+        """The statistics of each line; of the same object only once. Raises DataError where it is not parallel to the references."""
+        if id(hypotheses) not in self._kept:
+            check_parallel(hypotheses, self.references)
+            self._kept[id(hypotheses)] = hypotheses, self._metric._extract_corpus_statistics(hypotheses, None)
+        return self._kept[id(hypotheses)][1]
+
+    def score(self, hypotheses: Sequence[str], lines: Sequence[int] | None = None) -> Score:
+        """Score all of `hypotheses`, or the `lines` of it alone, at least one, counted from 0."""
+        rows = self.rows(hypotheses)
+        result = self._metric._aggregate_and_compute(rows if lines is None else [rows[line] for line in lines])
+        details = result.format(width=2).removeprefix(f"{result.name} = {result.score:.2f}").strip()
+        return self.named(result.name, float(result.score), self.get_signature().format(), details)
+
+    def named(self, name: str, value: float, signature: str, details: str = "") -> Score:
+        """A Score of this metric."""
+        return Score(self.name, name, value, signature, details, METRICS[self.name].higher_is_better)
+
+    # What sacrebleu's tests of significance ask of a metric; None for `references` means those given at first.
+    def get_signature(self) -> Signature:
+        return self._metric.get_signature()
+
+    def _extract_corpus_statistics(self, hypotheses: Sequence[str], references: None) -> list[list[Any]]:
+        return self.rows(hypotheses)
+
+    def _aggregate_and_compute(self, rows: Any) -> Any:
+        return self._metric._aggregate_and_compute(rows)
+
+    def _compute_score_from_stats(self, sums: Any) -> Any:
+        return self._metric._compute_score_from_stats(sums)
+
+
+def compute(metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], options: Options = Options()) -> Score:
     """Score `hypotheses` against reference streams, each of them parallel to the hypotheses.
 
-    `lowercase` acts on BLEU and chrF, `tokenize` on BLEU alone; TER ignores case always (as sacrebleu does).
+    For several systems against the same references make one `Scorer`: it reads them once.
     """
-    scorer = build(metric, lowercase=lowercase, tokenize=tokenize)
+    check_known("metric", metric, METRICS)
     check_parallel(hypotheses, references)
-    result = scorer.corpus_score(hypotheses, references)
-    details = result.format(width=2).removeprefix(f"{result.name} = {result.score:.2f}").strip()
-    return Score(
-        metric=metric,
-        name=result.name,
-        value=float(result.score),
-        signature=scorer.get_signature().format(),
-        details=details,
-        higher_is_better=METRICS[metric].higher_is_better,
-    )
+    return Scorer(metric, references, options).score(hypotheses)
 
 
-def build(metric: str, *, lowercase: bool = False, tokenize: str = DEFAULT_TOKENIZER) -> Metric:
+def build(metric: str, options: Options = Options()) -> Metric:
     """The sacrebleu object behind a metric; unknown names of metrics and tokenizers are usage errors."""
-    _check_known("metric", metric, METRICS)
-    _check_known("tokenizer", tokenize, tokenizers())
+    check_known("metric", metric, METRICS)
+    check_known("tokenizer", options.tokenize, tokenizers())
     try:
-        return METRICS[metric].build(lowercase, tokenize)
+        return METRICS[metric].build(options)
     except (ImportError, RuntimeError, OSError, SystemExit) as error:
         # Some tokenizers want an extra package (ja-mecab, ko-mecab) or fetch a model (flores200, …).
         reason = " ".join(str(error).split())
         raise DataError(
-            f"the tokenizer {tokenize!r} cannot be used here: {reason}. Supply what it asks for, or choose another one."
+            f"the tokenizer {options.tokenize!r} cannot be used here: {reason}. Supply what it asks for, or choose another one."
         ) from error
 
 
@@ -134,7 +179,8 @@ def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]
             )
 
 
-def _check_known(what: str, name: str, known: Iterable[str]) -> None:
+def check_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise UsageError, with the nearest name, unless `name` is among `known`."""
     names = list(known)
     if name in names:
         return
