@@ -1,0 +1,81 @@
+"""BLEU of real systems' outputs against figures that others have published.
+
+The outputs are WMT14's submissions on newstest2014. `scores-sacrebleu.tsv` holds the figures of sacrebleu's own code, two
+decimals, in three settings; `scores.tsv` those of matrix.statmt.org, one decimal. The latter are mteval-v13a's four decimals
+of a fraction, rounded once more: 0.27447 is printed as 0.2745, and shown as 27.5.
+"""
+
+import csv
+import os
+from decimal import ROUND_HALF_UP, Decimal
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.data.lines import decode_line, iter_lines, open_binary
+from nmt_cli.evaluation.metrics import Options, Scorer, compute
+
+SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
+PUBLISHED = SHARED / "wmt-system-outputs"
+REFERENCES = {"wmt14.de-en": "newstest2014-deen-full.en", "wmt14.en-fr": "newstest2014-enfr.fr"}
+SETTINGS = {
+    "bleu_13a_cased": Options(),
+    "bleu_13a_lowercased": Options(lowercase=True),
+    "bleu_intl_cased": Options(tokenize="intl"),
+}
+ON_MATRIX = {"bleu_13a_cased": "BLEU-cased", "bleu_13a_lowercased": "BLEU"}
+FRENCH_WITHIN = 0.1
+"""German to English is equal to the decimal; the matrix's figures for French are up to this much from sacrebleu's too."""
+
+pytestmark = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"needs the WMT system outputs below {SHARED} (set NMT_SHARED_DATA)")
+
+
+def lines_of(path: Path) -> list[str]:
+    with open_binary(path) as stream:
+        return [decode_line(raw)[0] for raw in iter_lines(stream)]
+
+
+def table(folder: str, name: str) -> dict[str, dict[str, str]]:
+    with (PUBLISHED / folder / name).open(encoding="utf-8") as file:
+        return {row["file"]: row for row in csv.DictReader(file, delimiter="\t")}
+
+
+def hypotheses_of(folder: str, system: str) -> list[str]:
+    (path,) = (PUBLISHED / folder).glob(f"{system}.*.gz")
+    return lines_of(path)
+
+
+def as_shown(value: float) -> str:
+    """BLEU as mteval-v13a prints it, a fraction of four decimals, and the matrix shows it: times 100, one decimal."""
+    return str(Decimal(f"{value:.2f}").quantize(Decimal("0.1"), ROUND_HALF_UP))
+
+
+@cache
+def references(folder: str) -> list[list[str]]:
+    return [lines_of(SHARED / "wmt-newstest" / REFERENCES[folder])]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("folder", REFERENCES)
+def test_every_system_scores_what_is_published(folder: str, setting: str) -> None:
+    by_sacrebleu, by_matrix = table(folder, "scores-sacrebleu.tsv"), table(folder, "scores.tsv")
+    assert len(by_sacrebleu) == len(by_matrix) == 13
+    scorer, wrong, compared = Scorer("bleu", references(folder), SETTINGS[setting]), [], 0
+    for system, row in by_sacrebleu.items():
+        value = scorer.score(hypotheses_of(folder, system)).value
+        if abs(value - float(row[setting])) > 0.005:
+            wrong.append(f"{system}: {value:.4f}, sacrebleu {row[setting]}")
+        if setting in ON_MATRIX and (figure := by_matrix[system][ON_MATRIX[setting]]):
+            compared += 1
+            equal = as_shown(value) == figure if folder == "wmt14.de-en" else abs(float(as_shown(value)) - float(figure)) < FRENCH_WITHIN + 1e-9
+            if not equal:
+                wrong.append(f"{system}: {value:.4f}, matrix.statmt.org {figure}")
+    assert wrong == []
+    assert compared == 8 * (setting in ON_MATRIX)
+
+
+def test_one_call_gives_what_a_scorer_gives() -> None:
+    folder, system = "wmt14.de-en", "eubridge.3569"
+    score = compute("bleu", hypotheses_of(folder, system), references(folder))
+    assert f"{score.value:.2f}" == table(folder, "scores-sacrebleu.tsv")[system]["bleu_13a_cased"] == "28.98"
