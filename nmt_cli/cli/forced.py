@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .score import STDIN
+from .texts import STDIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,7 @@
 """Metrics that are not sacrebleu's, in the form that sacrebleu gives its own: a row of numbers a sentence, and their sums.
 
     class Exact(Additive):                              # a metric in whole: the share of lines that are their reference
-        def __init__(self): super().__init__("Exact", {"version": "1"})
+        def __init__(self): super().__init__("Exact", version="1")
         def rows(self, hypotheses, references): return [[h == r, 1] for h, r in zip(hypotheses, references[0])]
         def value(self, sums): return 100 * sums[0] / sums[1]
 
@@ -21,12 +21,12 @@ from sacrebleu.metrics.base import Metric, Score, Signature
 class Additive(Metric):
     """A metric whose score is a function of sums over sentences, such as a mean or an F1 of counts.
 
-    `name` is what is printed; `signature` names what the score depends on, its own version included.
+    `name` is what is printed; `version` ends the signature.
     """
 
-    def __init__(self, name: str, signature: Mapping[str, str]) -> None:
+    def __init__(self, name: str, version: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.name, self._named = name, dict(signature)
+        self.name, self.version = name, version
 
     @abstractmethod
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[Sequence[float]]:
@@ -40,9 +40,13 @@ class Additive(Metric):
         """What else the metric says of itself, in print."""
         return ""
 
+    def signature(self) -> Mapping[str, str]:
+        """What else the score depends on, for the signature: neither key nor value holds `:` or `|`."""
+        return {}
+
     def get_signature(self) -> Signature:
         signature = Signature({"num_refs": self.num_refs})
-        for key, value in self._named.items():
+        for key, value in (*self.signature().items(), ("version", self.version)):
             signature.update(key, value)
         return signature
 

@@ -15,6 +15,7 @@ import difflib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..console import warn
@@ -22,6 +23,8 @@ from ..errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric, Signature
+
+    from .protocols import Protocol
 
 DEFAULT_TOKENIZER = "13a"
 """mteval-v13a, what WMT uses and what a published score means unless it says otherwise."""
@@ -35,15 +38,37 @@ class Options:
     """Ignore case in BLEU and chrF; TER always does (as sacrebleu's)."""
     tokenize: str = DEFAULT_TOKENIZER
     """BLEU's tokenizer, one of `tokenizers()`."""
+    protocol: Protocol | None = None
+    """BLEU by a protocol instead, of which the tokenizer is a part."""
+    source: Sequence[str] | None = None
+    """What the hypotheses translate, line by line, for COMET."""
+    comet_model: Path | None = None
+    """COMET's checkpoint, or a folder with it."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One metric: how to build it, which way is better, and whether it is scored without being asked for."""
+    """One metric: how to build it, which way is better, whether it is scored without being asked for, and its usual decimals."""
 
     build: Callable[[Options], Metric]
     higher_is_better: bool = True
     default: bool = True
+    decimals: int = 2
+
+
+def _bleu(options: Options) -> Metric:
+    if options.protocol:
+        from . import protocols
+
+        return protocols.build(options.protocol, lowercase=options.lowercase)
+    # `force` turns off sacrebleu's notice about text that looks tokenised; `nmt score` gives one that names the file.
+    return _sacrebleu("BLEU", lowercase=options.lowercase, tokenize=options.tokenize, force=True)
+
+
+def _comet(options: Options) -> Metric:
+    from .comet import Comet
+
+    return Comet(options.comet_model, options.source)
 
 
 def _sacrebleu(name: str, **options: Any) -> Metric:
@@ -54,11 +79,11 @@ def _sacrebleu(name: str, **options: Any) -> Metric:
     return metric
 
 
-# `force` turns off sacrebleu's notice about text that looks tokenised; `nmt score` gives one that names the file.
 METRICS: dict[str, Kind] = {
-    "bleu": Kind(lambda options: _sacrebleu("BLEU", lowercase=options.lowercase, tokenize=options.tokenize, force=True)),
+    "bleu": Kind(_bleu),
     "chrf": Kind(lambda options: _sacrebleu("CHRF", lowercase=options.lowercase)),
     "ter": Kind(lambda options: _sacrebleu("TER"), higher_is_better=False),
+    "comet": Kind(_comet, default=False, decimals=4),
 }
 DEFAULT_METRICS = tuple(name for name, kind in METRICS.items() if kind.default)
 

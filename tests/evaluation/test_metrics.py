@@ -110,7 +110,7 @@ class Exact(Additive):
     calls = 0
 
     def __init__(self) -> None:
-        super().__init__("Exact", {"version": "1"})
+        super().__init__("Exact", version="1")
 
     def rows(self, hypotheses, references):
         self.calls += 1

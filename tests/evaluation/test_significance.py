@@ -52,7 +52,7 @@ class Right(Additive):
     """The number of lines that are right, where a hypothesis is "1" or "0" and says so itself."""
 
     def __init__(self) -> None:
-        super().__init__("Right", {})
+        super().__init__("Right", version="1")
 
     def rows(self, hypotheses, references):
         return [[int(hypothesis)] for hypothesis in hypotheses]

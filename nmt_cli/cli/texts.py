@@ -1,0 +1,76 @@
+"""The text that `nmt score` compares: hypotheses, references and source as parallel lines, and remarks on what they look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+STDIN = Path("-")
+TWICE = "'-' (standard input) was given more than once: it can be read only once."
+LOOKS_TOKENISED = 100
+"""Lines that end in " ." before it is remarked on: sacrebleu's own threshold."""
+
+System = tuple[str, list[str]]
+"""The name of a hypothesis, and its lines."""
+
+
+def read_parallel(hypotheses: list[Path], ref: list[Path], src: Path | None = None) -> tuple[list[System], list[list[str]], list[str] | None]:
+    """All files as lines: systems, references and source, with every unequal pair of counts told at once."""
+    from ..errors import DataError, UsageError
+
+    if [*hypotheses, *ref, src].count(STDIN) > 1:
+        raise UsageError(TWICE)
+    references = [_read(path) for path in ref]
+    systems = [(str(path), _read(path)) for path in hypotheses]
+    source = _read(src) if src else None
+    others = [*systems, *([(str(src), source)] if source else [])]
+    faults = [
+        f"{name!r} has {len(lines):,} lines, the reference {str(path)!r} has {len(reference):,}"
+        for name, lines in others
+        for path, reference in zip(ref, references, strict=True)
+        if len(lines) != len(reference)
+    ]
+    if faults:
+        raise DataError(
+            "; ".join(faults) + ". They must be parallel, line by line. A line ends at \\n only: U+2028, \\r and the like are characters of a line."
+        )
+    return systems, references, source
+
+
+def _read(path: Path) -> list[str]:
+    import sys
+
+    from ..console import warn
+    from ..data.lines import decode_line, iter_lines, open_binary
+    from ..errors import DataError
+
+    if path == STDIN:
+        decoded = [decode_line(raw) for raw in iter_lines(sys.stdin.buffer)]
+    else:
+        with open_binary(path) as stream:
+            decoded = [decode_line(raw) for raw in iter_lines(stream)]
+    if not decoded:
+        raise DataError(f"{_shown(path)} is empty: expected one translation a line.")
+    damaged = sum(replaced for _, replaced in decoded)
+    if damaged:
+        warn(f"{_shown(path)}: {damaged:,} of {len(decoded):,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+    return [text for text, _ in decoded]
+
+
+def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metrics: list[str], tokenize: str | None) -> None:
+    """Say what is allowed but seldom meant."""
+    from ..console import warn
+
+    for hypothesis in hypotheses:
+        for reference in ref:
+            if hypothesis.exists() and reference.exists() and hypothesis.samefile(reference):
+                warn(f"{str(hypothesis)!r} is scored against itself: {str(reference)!r} is the same file.")
+    if tokenize and "bleu" not in metrics:
+        warn(f"--tokenize {tokenize} has no effect: it acts on BLEU, which was not asked for.")
+    for name, lines in systems if "bleu" in metrics and tokenize != "none" else ():
+        count = sum(line.endswith(" .") for line in lines)
+        if count >= LOOKS_TOKENISED:
+            warn(f"{_shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; or, if the references are tokenised alike, use --tokenize none.")
+
+
+def _shown(path: Path) -> str:
+    return "standard input" if path == STDIN else repr(str(path))

@@ -1,0 +1,124 @@
+"""COMET (Rei et al., 2020, arXiv 2009.09025): a neural metric of source, hypothesis and reference, by COMET's own package.
+
+    --comet-model PATH ──▶ find_checkpoint ──▶ comet.load_from_checkpoint ──▶ .predict ──▶ a score a sentence, and their mean
+
+The model must stand on this disk already, and so must the tokenizer and configuration of the encoder that it builds on
+(xlm-roberta-large, mostly): nothing is ever downloaded. A checkpoint of COMET is a pickle; it is read by torch's restricted
+loader, which takes tensors and plain values and runs no code of the file.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .. import console
+from ..errors import DataError, ModelError, UsageError
+from ..files import sha256
+from .additive import Additive
+
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"}
+WHERE = ("checkpoints/*.ckpt", "snapshots/*/checkpoints/*.ckpt")
+"""Below --comet-model: the model's own folder, or its folder in the cache of huggingface_hub."""
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The checkpoint at `path`: the file itself, or the only one in a folder of COMET's layout. Raises ModelError."""
+    if not path.exists():
+        raise ModelError(f"there is no COMET model at {str(path)!r}. It is not downloaded: fetch one beforehand, and give its folder or its .ckpt file.")
+    found = [path] if path.is_file() else [file for pattern in WHERE for file in sorted(path.glob(pattern))]
+    if len(found) != 1:
+        raise ModelError(
+            f"{str(path)!r} holds {len(found)} COMET checkpoints, expected one: a folder with hparams.yaml and checkpoints/model.ckpt. Give that folder, or the .ckpt file itself."
+        )
+    if not (found[0].parents[1] / "hparams.yaml").is_file():
+        raise ModelError(f"{str(found[0])!r} lacks its hparams.yaml: COMET reads it from {str(found[0].parents[1])!r}, one folder above the checkpoint's.")
+    return found[0]
+
+
+class Comet(Additive):
+    """The mean of a COMET model's scores of the sentences; rows: (score, 1)."""
+
+    def __init__(self, model: Path | None, source: Sequence[str] | None) -> None:
+        if model is None:
+            raise UsageError("--metric comet needs --comet-model PATH, a COMET model on this disk; none is downloaded.")
+        if importlib.util.find_spec("comet") is None:
+            raise UsageError("--metric comet needs the extra package unbabel-comet, which is not installed: pip install 'nmt-cli[comet]'.")
+        self.checkpoint, self.source = find_checkpoint(model), source
+        from importlib.metadata import version
+
+        super().__init__("COMET", version("unbabel-comet"))
+
+    def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
+        """Raises UsageError without a source or with several references, DataError for a source that is not parallel."""
+        if self.source is None:
+            raise UsageError("--metric comet needs --src SRC, the text that the hypotheses translate.")
+        if len(references) != 1:
+            raise UsageError(f"--ref was given {len(references)} times: COMET takes one reference. Give it once, or leave --metric comet out.")
+        if len(self.source) != len(hypotheses):
+            raise DataError(f"{len(self.source)} source lines cannot be scored with {len(hypotheses)} hypothesis lines: they must be parallel, line by line.")
+        samples = [{"src": src, "mt": mt, "ref": ref} for src, mt, ref in zip(self.source, hypotheses, references[0], strict=True)]
+        with _quiet():
+            import torch
+
+            predicted = self._model.predict(samples, batch_size=16, gpus=int(torch.cuda.is_available()), progress_bar=console.on_terminal())
+        return [[float(score), 1.0] for score in predicted["scores"]]
+
+    def value(self, sums: Sequence[float]) -> float:
+        return sums[0] / sums[1]
+
+    def signature(self) -> dict[str, str]:
+        return {"model": _name(self.checkpoint), "sha256": self._digest}
+
+    @cached_property
+    def _digest(self) -> str:
+        return sha256(self.checkpoint)[:12]
+
+    @cached_property
+    def _model(self) -> Any:
+        with _quiet():
+            try:
+                import comet
+            except ImportError as error:
+                raise UsageError(f"the package unbabel-comet cannot be used here: {error}. Install it anew: pip install 'nmt-cli[comet]'.") from None
+            try:
+                return comet.load_from_checkpoint(str(self.checkpoint), local_files_only=True)
+            except Exception as error:  # of torch, transformers, lightning or yaml
+                reason = " ".join(str(error).split())
+                raise ModelError(
+                    f"COMET cannot load {str(self.checkpoint)!r}: {type(error).__name__}: {reason[:400]}. Is it a COMET checkpoint of tensors and plain values, "
+                    "with the tokenizer and configuration of the encoder that its hparams.yaml names (pretrained_model) on this disk? Nothing is downloaded."
+                ) from None
+
+
+def _name(checkpoint: Path) -> str:
+    """What people call the model: its folder, or its repository where the folder is a snapshot of huggingface_hub."""
+    folder = checkpoint.parents[1]
+    return folder.parents[1].name.removeprefix("models--").replace("--", "/") if folder.parent.name == "snapshots" else folder.name
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No network, no unpickling of code, and no word of COMET's libraries on stdout."""
+    import logging
+    import sys
+
+    before = {name: os.environ.get(name) for name in OFFLINE}
+    os.environ.update(OFFLINE)
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    try:
+        with redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

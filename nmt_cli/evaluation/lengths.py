@@ -1,0 +1,85 @@
+"""A test set broken down by sentence length: short and long sentences often fail for different reasons.
+
+    bounds 10, 20, …  ──▶ buckets 1-10, 11-20, …, 51+ of reference words ──▶ lines, scores and length ratio of each
+
+Words are what stands between spaces, in the first reference and in the hypothesis: the buckets are the same for every
+system and metric. The ratio is the hypothesis' words over the reference's. Every line is in one bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UsageError
+from .metrics import Score, Scorer
+
+BOUNDS = (10, 20, 30, 40, 50)
+"""Words of the longest sentence of each bucket but the last."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The lines whose reference has `shortest` to `longest` words; `longest` None: any number more."""
+
+    shortest: int
+    longest: int | None
+    lines: tuple[int, ...]
+    """Counted from 0."""
+
+    @property
+    def name(self) -> str:
+        if self.longest is None:
+            return f"{self.shortest}+"
+        return f"{self.shortest}-{self.longest}" if self.longest > self.shortest else str(self.shortest)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One system on one bucket."""
+
+    bucket: Bucket
+    ratio: float | None
+    """Words of the hypothesis over words of the reference; None where the reference has none."""
+    scores: dict[str, Score]
+    """By metric; empty where the bucket is."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: `words`, `shortest`, `longest`, `lines`, `ratio`, `scores` (metric -> number)."""
+        bucket = self.bucket
+        return {
+            "words": bucket.name, "shortest": bucket.shortest, "longest": bucket.longest, "lines": len(bucket.lines), "ratio": self.ratio,
+            "scores": {metric: score.value for metric, score in self.scores.items()},
+        }  # fmt: skip
+
+
+def parse_bounds(text: str) -> tuple[int, ...]:
+    """Bounds as they are written on the command line, "10,20,30". Raises UsageError."""
+    parts = text.split(",")
+    bounds = tuple(int(part) for part in parts if part.strip().isascii() and part.strip().isdigit())
+    if len(bounds) < len(parts) or any(a >= b for a, b in zip((0, *bounds), bounds, strict=False)):
+        raise UsageError(f"the lengths {text!r} are no bounds: expected numbers of words, each larger than the one before, such as {','.join(map(str, BOUNDS))}.")
+    return bounds
+
+
+def buckets(reference: Sequence[str], bounds: Sequence[int] = BOUNDS) -> list[Bucket]:
+    """The lines of `reference` by their words; a bucket for each range, lines or not, and one of no words where there are such."""
+    words = [len(line.split()) for line in reference]
+    edges: list[tuple[int, int | None]] = [(0, 0), *((low + 1, high) for low, high in zip((0, *bounds), bounds, strict=False)), (bounds[-1] + 1, None)]
+    made = [
+        Bucket(shortest, longest, tuple(line for line, count in enumerate(words) if shortest <= count and (longest is None or count <= longest)))
+        for shortest, longest in edges
+    ]
+    return made if made[0].lines else made[1:]
+
+
+def by_length(hypotheses: Sequence[str], reference: Sequence[str], scorers: Mapping[str, Scorer], bounds: Sequence[int] = BOUNDS) -> list[Part]:
+    """Each bucket of `reference` in turn, scored by every metric on its own lines."""
+    parts = []
+    for bucket in buckets(reference, bounds):
+        expected = sum(len(reference[line].split()) for line in bucket.lines)
+        given = sum(len(hypotheses[line].split()) for line in bucket.lines)
+        scores = {metric: scorer.score(hypotheses, bucket.lines) for metric, scorer in scorers.items()} if bucket.lines else {}
+        parts.append(Part(bucket, given / expected if expected else None, scores))
+    return parts
