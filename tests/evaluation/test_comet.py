@@ -1,0 +1,174 @@
+"""COMET: which file is its model, what is missing, and, where the package is installed, the numbers of COMET's own `predict`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli.errors import DataError, ModelError, UsageError
+from nmt_cli.evaluation.comet import Comet, _name, find_checkpoint
+from nmt_cli.evaluation.metrics import Options, Scorer, compute
+from nmt_cli.evaluation.significance import compare
+
+INSTALLED = importlib.util.find_spec("comet") is not None
+needs_comet = pytest.mark.skipif(not INSTALLED, reason="needs unbabel-comet: pip install 'nmt-cli[comet]'")
+
+SOURCE = ["Die Katze schläft.", "Ein Hund bellt laut.", "Ja", ""]
+HYPOTHESES = ["The cat sleeps.", "A dog barks.", "yes", "x"]
+OTHERS = ["Cat the sleep", "A dog is barking loudly.", "no", "y"]
+REFERENCE = ["The cat is asleep.", "A dog barks loudly.", "Yes", "z"]
+
+
+def layout(folder: Path, *checkpoints: str, hparams: str = "hparams.yaml") -> Path:
+    for name in (*checkpoints, hparams):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def test_the_checkpoint_is_found(tmp_path: Path) -> None:
+    plain = layout(tmp_path / "wmt22-comet-da", "checkpoints/model.ckpt")
+    assert find_checkpoint(plain) == find_checkpoint(plain / "checkpoints/model.ckpt") == plain / "checkpoints/model.ckpt"
+    cached = layout(tmp_path / "models--Unbabel--wmt22-comet-da", "snapshots/a1b2/checkpoints/model.ckpt", hparams="snapshots/a1b2/hparams.yaml")
+    assert find_checkpoint(cached) == find_checkpoint(cached / "snapshots/a1b2") == cached / "snapshots/a1b2/checkpoints/model.ckpt"
+    assert [_name(find_checkpoint(path)) for path in (plain, cached)] == ["wmt22-comet-da", "Unbabel/wmt22-comet-da"]
+
+
+def test_what_is_no_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"there is no COMET model at 'missing'\. It is not downloaded"):
+        find_checkpoint(Path("missing"))
+    with pytest.raises(ModelError, match="holds 0 COMET checkpoints, expected one: a folder with hparams.yaml and checkpoints/model.ckpt"):
+        find_checkpoint(tmp_path)
+    with pytest.raises(ModelError, match="holds 2 COMET checkpoints"):
+        find_checkpoint(layout(tmp_path / "two", "checkpoints/a.ckpt", "checkpoints/b.ckpt"))
+    with pytest.raises(ModelError, match=r"lacks its hparams\.yaml: COMET reads it from"):
+        find_checkpoint(layout(tmp_path / "bare", "checkpoints/model.ckpt", hparams="other.yaml"))
+
+
+def test_a_missing_package_or_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="--metric comet needs --comet-model PATH"):
+        compute("comet", HYPOTHESES, [REFERENCE])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"needs the extra package unbabel-comet, which is not installed: pip install 'nmt-cli\[comet\]'"):
+        compute("comet", HYPOTHESES, [REFERENCE], Options(comet_model=tmp_path))
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A COMET model of random weights over an encoder of two layers and sixteen features, all its files on this disk."""
+    root = tmp_path_factory.mktemp("comet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        import yaml
+        from comet.models import RegressionMetric
+        from tokenizers import Tokenizer, models, pre_tokenizers, processors
+        from transformers import XLMRobertaConfig, XLMRobertaTokenizerFast
+
+        letters = [(letter, -1.0) for letter in "▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,'äöüß"]
+        pieces = [(special, 0.0) for special in ("<s>", "<pad>", "</s>", "<unk>")] + letters + [("<mask>", 0.0)]
+        tokenizer = Tokenizer(models.Unigram(pieces, unk_id=3))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+        encoder = root / "encoder"
+        XLMRobertaTokenizerFast(tokenizer_object=tokenizer).save_pretrained(encoder)
+        XLMRobertaConfig(
+            vocab_size=len(pieces), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=130
+        ).save_pretrained(encoder)
+        torch.manual_seed(0)
+        model = RegressionMetric(pretrained_model=str(encoder), hidden_sizes=[8], load_pretrained_weights=False, local_files_only=True)
+        folder = layout(root / "tiny", "checkpoints/model.ckpt")
+        hyper = dict(model.hparams)
+        (folder / "hparams.yaml").write_text(yaml.dump({**hyper, "class_identifier": "regression_metric"}))
+        saved = {"state_dict": model.state_dict(), "hyper_parameters": hyper, "pytorch-lightning_version": "2.0.0", "epoch": 0, "global_step": 0}
+        torch.save(saved, folder / "checkpoints/model.ckpt")
+    return folder
+
+
+def predicted(folder: Path, hypotheses: list[str]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import comet
+
+        model = comet.load_from_checkpoint(str(folder / "checkpoints/model.ckpt"), local_files_only=True)
+        samples = [{"src": src, "mt": mt, "ref": ref} for src, mt, ref in zip(SOURCE, hypotheses, REFERENCE, strict=True)]
+        return model.predict(samples, gpus=0, progress_bar=False)
+
+
+@needs_comet
+def test_it_is_the_mean_of_comets_own_predictions(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    expected = predicted(tiny, HYPOTHESES)
+    capfd.readouterr()
+    scorer = Scorer("comet", [REFERENCE], Options(source=SOURCE, comet_model=tiny))
+    score = scorer.score(HYPOTHESES)
+    assert [row[0] for row in scorer.rows(HYPOTHESES)] == pytest.approx(expected["scores"], abs=1e-7)
+    assert score.value == pytest.approx(expected["system_score"], abs=1e-7)
+    assert score.name == "COMET"
+    assert score.signature.startswith("nrefs:1|model:tiny|sha256:")
+    assert scorer.score(HYPOTHESES, [1]).value == pytest.approx(expected["scores"][1], abs=1e-7)
+    assert capfd.readouterr() == ("", "")
+    assert "HF_HUB_OFFLINE" not in os.environ
+
+
+@needs_comet
+def test_it_is_resampled_like_any_other_metric(tiny: Path) -> None:
+    scorer = {"comet": Scorer("comet", [REFERENCE], Options(source=SOURCE, comet_model=tiny))}
+    first, second = compare([("a", HYPOTHESES), ("b", OTHERS)], scorer, samples=100)["comet"]
+    assert (first.p_value, 0 < (second.p_value or 0) <= 1) == (None, True)
+    assert second.score.value == pytest.approx(predicted(tiny, OTHERS)["system_score"], abs=1e-6)
+
+
+@needs_comet
+def test_misuse_is_named(tiny: Path) -> None:
+    options = Options(source=SOURCE, comet_model=tiny)
+    with pytest.raises(UsageError, match="--ref was given 2 times: COMET takes one reference"):
+        compute("comet", HYPOTHESES, [REFERENCE, REFERENCE], options)
+    with pytest.raises(UsageError, match="needs --src SRC"):
+        compute("comet", HYPOTHESES, [REFERENCE], Options(comet_model=tiny))
+    with pytest.raises(DataError, match="3 source lines cannot be scored with 4 hypothesis lines"):
+        compute("comet", HYPOTHESES, [REFERENCE], Options(source=SOURCE[:3], comet_model=tiny))
+
+
+@needs_comet
+def test_a_model_whose_encoder_is_not_on_this_disk_is_named_and_not_fetched(tiny: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(tiny, tmp_path / "copy")
+    hidden = tiny.parent / "hidden"
+    (tiny.parent / "encoder").rename(hidden)
+    try:
+        with pytest.raises(ModelError, match=r"COMET cannot load .*model\.ckpt.*the encoder that its hparams\.yaml names .*Nothing is downloaded"):
+            Comet(tmp_path / "copy", SOURCE).rows(HYPOTHESES, [REFERENCE])
+    finally:
+        hidden.rename(tiny.parent / "encoder")
+
+
+class Trap:
+    """Unpickled, it would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+@needs_comet
+def test_no_code_of_a_checkpoint_is_run(tiny: Path, tmp_path: Path) -> None:
+    import shutil
+
+    import torch
+
+    shutil.copytree(tiny, tmp_path / "evil")
+    checkpoint = tmp_path / "evil/checkpoints/model.ckpt"
+    torch.save({**torch.load(checkpoint, weights_only=True), "trap": Trap(tmp_path / "sprung")}, checkpoint)
+    with pytest.raises(ModelError, match="COMET cannot load .*Is it a COMET checkpoint of tensors and plain values"):
+        Comet(tmp_path / "evil", SOURCE).rows(HYPOTHESES, [REFERENCE])
+    assert not (tmp_path / "sprung").exists()
+    torch.load(checkpoint, weights_only=False)  # and the trap would have sprung
+    assert (tmp_path / "sprung").exists()

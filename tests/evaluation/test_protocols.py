@@ -1,0 +1,203 @@
+"""The paper's BLEU: each step on examples worked by hand, the whole with its arithmetic, and beside Moses' own Perl scripts.
+
+With $NMT_MOSES, a folder of mosesdecoder, and perl on the machine, tokens and scores are compared with those of the scripts.
+"""
+
+import math
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.errors import UsageError
+from nmt_cli.evaluation.metrics import Options, Score, Scorer, compute
+from nmt_cli.evaluation.protocols import PROTOCOLS, STEPS, MultiBleu, Protocol, build, languages, steps
+
+MOSES = os.environ.get("NMT_MOSES")
+PAPER = Protocol("paper")
+
+
+def paper(hypotheses: list[str], references: list[list[str]], *, lowercase: bool = False, **changes: object) -> Score:
+    return compute("bleu", hypotheses, references, Options(lowercase=lowercase, protocol=Protocol("paper", **changes)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("step", "language", "line", "expected"),
+    [
+        # typographic closing quotes, the ellipsis and full-width forms are replaced; „ « » – are not on Moses' list
+        ("punct", "de", "„neu“ «x» ’s … ７：（ja）！ a–b", "„neu\" «x» 's ... 7:(ja)! a–b"),
+        # numbers keep commas and dots, abbreviations and ordinals before a small letter theirs; the last full stop goes off
+        ("tok", "de", "Am 3. Mai kamen z.B. 5,300 Leute, u.a. Dr. Ott.", "Am 3. Mai kamen z.B. 5,300 Leute , u.a. Dr. Ott ."),
+        # special characters are escaped, hyphens stay; in German an apostrophe stands alone
+        ("tok", "de", "\"R&D\" [x|y] <a-b> geht's", "&quot; R &amp; D &quot; &#91; x &#124; y &#93; &lt; a-b &gt; geht &apos; s"),
+        ("tok", "en", "It isn't Ann's.", "It isn &apos;t Ann &apos;s ."),
+        ("tok", "fr", "L'eau qu'il a.", "L&apos; eau qu&apos; il a ."),
+        # dots in a row stay together, no-break and thin spaces part, control characters go
+        ("tok", "de", "Na... 5\u00a0% und\u20093\u202fm\x1c!", "Na ... 5 % und 3 m !"),
+        # other scripts are words, as to Perl
+        ("tok", "de", "Er sagte 日本語 und 한국어.", "Er sagte 日本語 und 한국어 ."),
+        ("compounds", "de", "Rich-Text-Format", "Rich ##AT##-##AT## Text ##AT##-##AT## Format"),
+        # the byte before and the byte after belong to one match: "o" cannot begin the next one, the second byte of "ö" can
+        ("compounds", "de", "a-o-b", "a ##AT##-##AT## o-b"),
+        ("compounds", "de", "a-ö-b", "a ##AT##-##AT## ö ##AT##-##AT## b"),
+        ("compounds", "de", "- a - b -c d- a--b", "- a - b -c d- a ##AT##-##AT## -b"),
+    ],
+)
+def test_a_step(step: str, language: str, line: str, expected: str) -> None:
+    assert STEPS[step](language)[1](line) == expected
+
+
+def test_the_paper_has_three_steps_and_can_leave_compounds() -> None:
+    assert list(steps(PAPER)) == ["punct", "tok", "compounds"] == list(PROTOCOLS["paper"])
+    assert list(steps(Protocol("paper", compounds=False))) == ["punct", "tok"]
+
+
+HYPOTHESIS, REFERENCE = ["Das Rich-Text-Format ist alt."], ["Das Rich-Text-Format ist „neu“."]
+
+
+def test_a_score_worked_by_hand() -> None:
+    """
+    Hypothesis, 9 tokens:  Das Rich @ Text @ Format ist alt .             (@ for ##AT##-##AT##)
+    Reference, 11 tokens:  Das Rich @ Text @ Format ist „ neu &quot; .
+    1-grams: all but "alt", 8 of 9.     2-grams: six up to "Format ist", then "ist alt", "alt .": 6 of 8.
+    3-grams: 5 of 7.                    4-grams: 4 of 6.
+    Brevity penalty exp(1 - 11/9) = 0.8007.  BLEU = 0.8007 · (8/9 · 6/8 · 5/7 · 4/6)^(1/4) = 0.8007 · 0.7506 = 0.6011
+    """
+    score = paper(HYPOTHESIS, [REFERENCE])
+    assert score.value == pytest.approx(100 * math.exp(1 - 11 / 9) * (8 / 9 * 6 / 8 * 5 / 7 * 4 / 6) ** 0.25)
+    assert f"{score.value:.2f}" == "60.11"
+    assert score.details == "88.9/75.0/71.4/66.7 (BP = 0.801 ratio = 0.818 hyp_len = 9 ref_len = 11)"
+
+
+def test_without_a_common_4_gram_it_is_0_for_nothing_is_smoothed() -> None:
+    """Without compounds split: 5 tokens against 7, "Das Rich-Text-Format ist" in common: 4/5, 2/4, 1/3, 0/2."""
+    score = paper(HYPOTHESIS, [REFERENCE], compounds=False)
+    assert (score.value, score.details) == (0.0, "80.0/50.0/33.3/0.0 (BP = 0.670 ratio = 0.714 hyp_len = 5 ref_len = 7)")
+    assert paper(["a b"], [["a b"]]).value == 0.0  # no 4-gram at all
+
+
+def test_of_lengths_equally_close_the_shorter_counts() -> None:
+    """4 tokens against 3 and 5: both are one off, multi-bleu takes 3, so there is no penalty; against 5 alone exp(1 - 5/4)."""
+    assert paper(["a b c d"], [["a b c"], ["a b c d e"]]).value == pytest.approx(100.0)
+    assert paper(["a b c d"], [["a b c d e"], ["a b c"]]).value == pytest.approx(100.0)
+    assert paper(["a b c d"], [["a b c d e"]]).value == pytest.approx(100 * math.exp(-1 / 4))
+
+
+def test_a_repeated_word_counts_as_often_as_the_best_reference_has_it() -> None:
+    """die ×4: one reference has it twice, the other once: 2 of 4 unigrams, "die die" 1 of 3, no longer ones."""
+    score = paper(["die die die die"], [["die die da hier"], ["die Katze ist da"]])
+    assert score.details.startswith("50.0/33.3/0.0/0.0 (BP = 1.000")
+
+
+def test_the_brevity_penalty_is_of_the_whole_text() -> None:
+    """A line too short and one too long: 8 tokens against 8 in all, no penalty; of their 4-grams the first line has none."""
+    score = paper(["a b c", "d e f g h"], [["a b c x", "d e f g"]])
+    assert "BP = 1.000 ratio = 1.000 hyp_len = 8 ref_len = 8" in score.details
+    assert score.value == pytest.approx(100 * (7 / 8 * 5 / 6 * 3 / 4 * 1 / 2) ** 0.25)
+
+
+def test_blank_lines_are_no_tokens() -> None:
+    score = paper(["", "a b c d", " \u00a0 "], [["", "a b c d", "x"]])
+    assert "hyp_len = 4 ref_len = 5" in score.details
+    assert paper([""], [["a"]]).value == 0.0
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    """Lines with what the steps look for."""
+    rng = random.Random(seed)
+    words = "Haus, Rich-Text ö-ä-ü „ja“ «non» 3,5 z.B. Dr. 12. l'eau isn't R&D ... (x) 5\u00a0% 日本 a|b [c] U-Bahn-Hof? –".split(" ")
+    return [" ".join(rng.choices(words, k=rng.randint(1, 12))) + rng.choice([".", "!", "", " ."]) for _ in range(count)]
+
+
+@pytest.mark.parametrize("compounds", [False, True])
+def test_it_is_sacrebleus_bleu_of_the_same_tokens(compounds: bool) -> None:
+    import sacrebleu
+
+    ours = Options(protocol=Protocol("paper", compounds=compounds))
+    hypotheses, references = sentences(200), [sentences(200, 1), sentences(200, 2)]
+    for k in range(0, 200, 2):
+        hypotheses[k] = references[k // 2 % 2][k].replace("Haus", "Heim")
+    made = build(ours.protocol or PAPER)
+    tokens, of_references = [made.tokens(line) for line in hypotheses], [[made.tokens(line) for line in stream] for stream in references]
+    assert any("##AT##" in line for line in tokens) == compounds
+    theirs = sacrebleu.corpus_bleu(tokens, of_references, tokenize="none", smooth_method="none", force=True)
+    score = Scorer("bleu", references, ours).score(hypotheses)
+    assert 20 < score.value < 90
+    assert score.value == theirs.score
+    if not compounds:  # then sacrebleu's own default smoothing makes no difference either: every order has matches
+        assert score.value == pytest.approx(compute("bleu", tokens, of_references, Options(tokenize="none")).value)
+
+
+def test_lower_casing_is_that_of_multi_bleu_which_knows_a_to_z() -> None:
+    assert paper(["DAS HAUS IST GROẞ"], [["das haus ist groẞ"]], lowercase=True).value == pytest.approx(100.0)
+    assert paper(["ÜBER DAS HAUS GEHT"], [["Über das Haus geht"]], lowercase=True).value == pytest.approx(100.0)
+    assert paper(["ÜBER DAS HAUS GEHT"], [["über das Haus geht"]], lowercase=True).details.startswith("75.0/")  # Über, über
+    assert build(PAPER, lowercase=True).tokens("ÄRGER Über Abc") == "Ärger Über abc"
+    assert "case:lc-ascii" in paper(["a"], [["a"]], lowercase=True).signature
+
+
+def test_references_may_be_tokenised_already() -> None:
+    tokenised = ["Das Rich-Text-Format ist &quot; neu &quot; ."]
+    score = paper(['Das Rich-Text-Format ist "neu".'], [tokenised], tokenized_references=True)
+    assert score.value == pytest.approx(100.0)
+    assert "|refs:tokenized|" in score.signature
+    assert paper(['Das Rich-Text-Format ist "neu".'], [tokenised]).value < 100  # &quot; is escaped once more
+
+
+def test_in_tokenised_references_ascii_spaces_alone_part_tokens() -> None:
+    made = build(Protocol("paper", tokenized_references=True))
+    assert len(made.tokens("5\u00a0% \u2028x \x1c y\tz", reference=True).split()) == 5
+    assert len(made.tokens("5\u00a0% \u2028x").split()) == 3  # Moses parts there
+
+
+def test_the_signature_names_every_step() -> None:
+    from importlib.metadata import version
+
+    ends = f"|bleu:multi-bleu|sacremoses:{version('sacremoses')}|version:{version('sacrebleu')}"
+    assert paper(["a"], [["a"]]).signature == f"nrefs:1|case:mixed|protocol:paper|punct:unicode|tok:moses-de|compounds:##AT##{ends}"
+    assert paper(["a"], [["a"], ["b"]], language="fr", compounds=False).signature == f"nrefs:2|case:mixed|protocol:paper|punct:unicode|tok:moses-fr|compounds:no{ends}"
+
+
+def test_wrong_names_are_named() -> None:
+    assert {"de", "en", "fr", "cs", "zh"} <= set(languages())
+    with pytest.raises(UsageError, match=r"unknown protocol 'papr': expected one of paper\. Did you mean 'paper'\?"):
+        build(Protocol("papr"))
+    with pytest.raises(UsageError, match=r"unknown language 'xx': expected one of as, .*, zh\."):
+        build(Protocol("paper", "xx"))
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(UsageError, match=r"--protocol needs the extra package sacremoses .*: pip install 'nmt-cli\[moses\]'\."):
+        build(PAPER)
+
+
+def perl(script: str, text: str, *arguments: str) -> str:
+    return subprocess.run(["perl", f"{MOSES}/scripts/{script}", *arguments], input=text.encode(), capture_output=True, check=True).stdout.decode()
+
+
+@pytest.mark.skipif(not MOSES or not shutil.which("perl"), reason="needs perl and a folder of mosesdecoder in $NMT_MOSES")
+@pytest.mark.parametrize("language", ["de", "en", "fr"])
+def test_tokens_and_score_are_those_of_the_perl_scripts(language: str, tmp_path: Path) -> None:
+    def prepared(lines: list[str]) -> str:
+        text = perl("tokenizer/tokenizer.perl", perl("tokenizer/replace-unicode-punctuation.perl", "\n".join(lines) + "\n"), "-q", "-l", language)
+        split = ["perl", "-ple", r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g"]
+        return subprocess.run(split, input=text.encode(), capture_output=True, check=True).stdout.decode()
+
+    # no abbreviation at a line's end: since 2018 tokenizer.perl parts its full stop, in 2017 it did not, nor does sacremoses
+    hypotheses, reference = ([line for line in sentences(400, seed) if not line.endswith(".")] for seed in (3, 4))
+    count = min(len(hypotheses), len(reference))
+    hypotheses, reference = hypotheses[:count], reference[:count]
+    hypotheses[::2] = reference[::2]
+    made = MultiBleu(Protocol("paper", language), lowercase=False)
+    assert [made.tokens(line).split() for line in hypotheses] == [line.split() for line in prepared(hypotheses).split("\n")[:-1]]
+    (tmp_path / "ref").write_text(prepared(reference), encoding="utf-8")
+    for lowercase, options in ((False, []), (True, ["-lc"])):
+        said = perl("generic/multi-bleu.perl", prepared(hypotheses), *options, str(tmp_path / "ref"))
+        score = paper(hypotheses, [reference], language=language, lowercase=lowercase)
+        assert re.findall(r"[\d.]+", said) == re.findall(r"[\d.]+", f"{score.value:.2f} {score.details}")
