@@ -42,7 +42,7 @@ def test_the_checkpoint_is_found(tmp_path: Path) -> None:
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"there is no COMET model at 'missing'\. It is not downloaded"):
         find_checkpoint(Path("missing"))
-    with pytest.raises(ModelError, match="holds 0 COMET checkpoints, expected one: a folder with hparams.yaml and checkpoints/model.ckpt"):
+    with pytest.raises(ModelError, match=r"holds 0 COMET checkpoints, expected one: a folder with hparams\.yaml and checkpoints/model\.ckpt"):
         find_checkpoint(tmp_path)
     with pytest.raises(ModelError, match="holds 2 COMET checkpoints"):
         find_checkpoint(layout(tmp_path / "two", "checkpoints/a.ckpt", "checkpoints/b.ckpt"))
@@ -167,7 +167,7 @@ def test_no_code_of_a_checkpoint_is_run(tiny: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny, tmp_path / "evil")
     checkpoint = tmp_path / "evil/checkpoints/model.ckpt"
     torch.save({**torch.load(checkpoint, weights_only=True), "trap": Trap(tmp_path / "sprung")}, checkpoint)
-    with pytest.raises(ModelError, match="COMET cannot load .*Is it a COMET checkpoint of tensors and plain values"):
+    with pytest.raises(ModelError, match=r"COMET cannot load .*Is it a COMET checkpoint of tensors and plain values"):
         Comet(tmp_path / "evil", SOURCE).rows(HYPOTHESES, [REFERENCE])
     assert not (tmp_path / "sprung").exists()
     torch.load(checkpoint, weights_only=False)  # and the trap would have sprung

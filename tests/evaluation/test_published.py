@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from forked import run
+
 from nmt_cli.data.lines import decode_line, iter_lines, open_binary
 from nmt_cli.evaluation.metrics import Options, Scorer, compute
 
@@ -79,3 +81,11 @@ def test_one_call_gives_what_a_scorer_gives() -> None:
     folder, system = "wmt14.de-en", "eubridge.3569"
     score = compute("bleu", hypotheses_of(folder, system), references(folder))
     assert f"{score.value:.2f}" == table(folder, "scores-sacrebleu.tsv")[system]["bleu_13a_cased"] == "28.98"
+
+
+def test_the_command_prints_what_is_published() -> None:
+    folder = PUBLISHED / "wmt14.de-en"
+    (path,) = folder.glob("kit.3109.*.gz")
+    done = run(folder, "score", path.name, "--ref", SHARED / "wmt-newstest" / REFERENCES[folder.name], "--metric", "bleu", "--lowercase")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"BLEU    28.27  nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|")

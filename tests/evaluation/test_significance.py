@@ -102,6 +102,12 @@ def test_the_confidence_of_one_system_is_sacrebleus() -> None:
     assert row.score.details == compute("bleu", BAD, [REFERENCE]).details
 
 
+def test_samples_unless_told_are_sacrebleus() -> None:
+    from sacrebleu.significance import PairedTest
+
+    assert {test.key: test.samples for test in TESTS.values()} == PairedTest._DEFAULT_SAMPLES
+
+
 def test_options_reach_the_metric() -> None:
     options = Options(lowercase=True, tokenize="char")
     rows = compare([("a", GOOD), ("b", [line.upper() for line in GOOD])], scorers("bleu", options=options), samples=20)["bleu"]
