@@ -33,7 +33,7 @@ def score(
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=1, help="Of the resampling.  [default: 12345]", show_default=False)] = None,
     by_length: Annotated[bool, typer.Option("--by-length", help="Also a table by the length of REF: lines, length ratio and scores of 1-10 words, 11-20, …, 51 and more.")] = False,
     lengths: Annotated[str | None, typer.Option("--lengths", metavar="N,N,…", help="The table by length, with these as the longest of each range.  [default: 10,20,30,40,50]", show_default=False)] = None,
-    comet_model: Annotated[Path | None, typer.Option("--comet-model", metavar="PATH", help="With --metric comet: COMET's model on this disk, its folder or its .ckpt file. Nothing is downloaded.", show_default=False)] = None,
+    comet_model: Annotated[Path | None, typer.Option("--comet-model", metavar="PATH", help="With --metric comet: COMET's model on this disk, its folder or its .ckpt file. Nothing is downloaded. It is a pickle, of which tensors and plain values alone are read: take one that you trust.", show_default=False)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     width: Annotated[int | None, typer.Option("--width", metavar="N", min=1, max=12, help="Decimals in the text output.  [default: 2; COMET 4; with --model 6]", show_default=False)] = None,
     model: Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", help="Model or run folder: score REF, given SRC, by its probability.", show_default=False)] = None,
@@ -74,7 +74,7 @@ def score(
     from ..evaluation.significance import BOOTSTRAP, SEED, TESTS
     from .scores import Wanted, score_by_metrics
 
-    asked = _protocol(protocol, language, not no_compounds, tokenized_ref) if protocol else None
+    asked = _protocol(protocol, language, not no_compounds, tokenized_ref) if protocol is not None else None
     options = Options(lowercase=lowercase, tokenize=tokenize or DEFAULT_TOKENIZER, protocol=asked, comet_model=comet_model)
     check_known("test of significance", significance or BOOTSTRAP, TESTS)
     score_by_metrics(Wanted(

@@ -48,7 +48,7 @@ def score_by_metrics(wanted: Wanted) -> None:
     for name in wanted.metrics:  # a wrong name is told before any file is read
         build(name, wanted.options)
     systems, references, source = read_parallel(wanted.hypotheses, wanted.references, wanted.src)
-    remark(systems, wanted.hypotheses, wanted.references, wanted.metrics, wanted.tokenize)
+    remark(systems, wanted.hypotheses, wanted.references, wanted.metrics, wanted.tokenize, protocol=wanted.options.protocol is not None)
     scorers = {name: Scorer(name, references, replace(wanted.options, source=source)) for name in wanted.metrics}
 
     tables: dict[str, list[Row]] = {}

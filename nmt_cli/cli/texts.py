@@ -56,7 +56,7 @@ def _read(path: Path) -> list[str]:
     return [text for text, _ in decoded]
 
 
-def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metrics: list[str], tokenize: str | None) -> None:
+def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metrics: list[str], tokenize: str | None, *, protocol: bool = False) -> None:
     """Say what is allowed but seldom meant."""
     from ..console import warn
 
@@ -69,7 +69,8 @@ def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metri
     for name, lines in systems if "bleu" in metrics and tokenize != "none" else ():
         count = sum(line.endswith(" .") for line in lines)
         if count >= LOOKS_TOKENISED:
-            warn(f"{_shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; or, if the references are tokenised alike, use --tokenize none.")
+            way_out = "the protocol tokenises plain text" if protocol else "or, if the references are tokenised alike, use --tokenize none"
+            warn(f"{_shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; {way_out}.")
 
 
 def _shown(path: Path) -> str:

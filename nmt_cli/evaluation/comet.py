@@ -56,11 +56,9 @@ class Comet(Additive):
         super().__init__("COMET", version("unbabel-comet"))
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
-        """Raises UsageError without a source or with several references, DataError for a source that is not parallel."""
+        """Raises UsageError without a source, DataError for one that is not parallel."""
         if self.source is None:
             raise UsageError("--metric comet needs --src SRC, the text that the hypotheses translate.")
-        if len(references) != 1:
-            raise UsageError(f"--ref was given {len(references)} times: COMET takes one reference. Give it once, or leave --metric comet out.")
         if len(self.source) != len(hypotheses):
             raise DataError(f"{len(self.source)} source lines cannot be scored with {len(hypotheses)} hypothesis lines: they must be parallel, line by line.")
         samples = [{"src": src, "mt": mt, "ref": ref} for src, mt, ref in zip(self.source, hypotheses, references[0], strict=True)]
@@ -75,6 +73,11 @@ class Comet(Additive):
 
     def signature(self) -> dict[str, str]:
         return {"model": _name(self.checkpoint), "sha256": self._digest}
+
+    def _cache_references(self, references: Sequence[Sequence[str]]) -> list[Any]:
+        if len(references) != 1:
+            raise UsageError(f"--ref was given {len(references)} times: COMET takes one reference. Give it once, or leave --metric comet out.")
+        return super()._cache_references(references)
 
     @cached_property
     def _digest(self) -> str:
@@ -105,18 +108,19 @@ def _name(checkpoint: Path) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No network, no unpickling of code, and no word of COMET's libraries on stdout."""
+    """No network, no unpickling of code, and no small talk of COMET's libraries."""
     import logging
     import sys
 
-    before = {name: os.environ.get(name) for name in OFFLINE}
+    before, muted = {name: os.environ.get(name) for name in OFFLINE}, logging.root.manager.disable
     os.environ.update(OFFLINE)
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    logging.disable(logging.WARNING)
     try:
         with redirect_stdout(sys.stderr), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        logging.disable(muted)
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

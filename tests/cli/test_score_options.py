@@ -79,6 +79,15 @@ def test_the_protocol_in_json_and_for_several_systems(folder: Path) -> None:
     assert table.startswith(f"BLEU  nrefs:1|bs:20|seed:12345|case:mixed|{STEPS}|{ENDS}  (higher is better)\n")
 
 
+def test_text_that_looks_tokenised_is_remarked_on_for_a_protocol_too(folder: Path) -> None:
+    (folder / "tokenised").write_text("Das ist gut .\n" * 100)
+    (folder / "plain").write_text("Das ist gut.\n" * 100)
+    done = run(folder, "score", "tokenised", "--ref", "plain", "--protocol", "paper")
+    assert (done.returncode, done.stderr.decode()) == (0, (
+        "warning: 'tokenised': 100 lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; the protocol tokenises plain text.\n"
+    ))  # fmt: skip
+
+
 def test_confidence_of_one_system(folder: Path) -> None:
     line = score(folder, "hyp", "--ref", "ref", "--metric", "chrf", "--confidence", "--samples", "50", "--seed", "3")
     alone = json.loads(score(folder, "hyp", "--ref", "ref", "--metric", "chrf", "--confidence", "--samples", "50", "--seed", "3", "--json"))
@@ -127,6 +136,7 @@ def test_by_length_in_json(folder: Path) -> None:
         ("--protocol paper --tokenize intl", "--tokenize intl and --protocol paper were both given: a protocol has its own tokenizer. Give one of them."),
         ("--protocol paper --metric ter", "--protocol paper says how BLEU is computed, and BLEU is not asked for. Give --metric bleu too, or no --metric."),
         ("--protocol papr", "unknown protocol 'papr': expected one of paper. Did you mean 'paper'?"),
+        ("--protocol=", "unknown protocol '': expected one of paper."),
         ("--protocol paper --language english", "unknown language 'english': expected one of as, "),
         ("--significance bootstrap", "--significance bootstrap needs several HYP: it tests them against the first. Give two or more; for one, --confidence."),
         ("other --significance bootstraps", "unknown test of significance 'bootstraps': expected one of bootstrap, randomisation. Did you mean 'bootstrap'?"),

@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
 from forked import run
 
 from nmt_cli.data.lines import decode_line, iter_lines, open_binary
