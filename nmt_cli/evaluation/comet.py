@@ -9,12 +9,12 @@ loader, which takes tensors and plain values and runs no code of the file.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,10 @@ def find_checkpoint(path: Path) -> Path:
         raise ModelError(
             f"{str(path)!r} holds {len(found)} COMET checkpoints, expected one: a folder with hparams.yaml and checkpoints/model.ckpt. Give that folder, or the .ckpt file itself."
         )
-    if not (found[0].parents[1] / "hparams.yaml").is_file():
-        raise ModelError(f"{str(found[0])!r} lacks its hparams.yaml: COMET reads it from {str(found[0].parents[1])!r}, one folder above the checkpoint's.")
-    return found[0]
+    checkpoint = found[0].absolute()  # what links point to lies elsewhere, without hparams.yaml
+    if not (checkpoint.parent.parent / "hparams.yaml").is_file():
+        raise ModelError(f"{str(found[0])!r} lacks its hparams.yaml: COMET reads it from {str(checkpoint.parent.parent)!r}, one folder above the checkpoint's.")
+    return checkpoint
 
 
 class Comet(Additive):
@@ -48,12 +49,11 @@ class Comet(Additive):
     def __init__(self, model: Path | None, source: Sequence[str] | None) -> None:
         if model is None:
             raise UsageError("--metric comet needs --comet-model PATH, a COMET model on this disk; none is downloaded.")
-        if importlib.util.find_spec("comet") is None:
-            raise UsageError("--metric comet needs the extra package unbabel-comet, which is not installed: pip install 'nmt-cli[comet]'.")
+        try:
+            super().__init__("COMET", version("unbabel-comet"))
+        except PackageNotFoundError:
+            raise UsageError("--metric comet needs the extra package unbabel-comet, which is not installed: pip install 'nmt-cli[comet]'.") from None
         self.checkpoint, self.source = find_checkpoint(model), source
-        from importlib.metadata import version
-
-        super().__init__("COMET", version("unbabel-comet"))
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
         """Raises UsageError without a source, DataError for one that is not parallel."""
@@ -102,8 +102,8 @@ class Comet(Additive):
 
 def _name(checkpoint: Path) -> str:
     """What people call the model: its folder, or its repository where the folder is a snapshot of huggingface_hub."""
-    folder = checkpoint.parents[1]
-    return folder.parents[1].name.removeprefix("models--").replace("--", "/") if folder.parent.name == "snapshots" else folder.name
+    folder = checkpoint.parent.parent
+    return folder.parent.parent.name.removeprefix("models--").replace("--", "/") if folder.parent.name == "snapshots" else folder.name
 
 
 @contextmanager

@@ -36,7 +36,6 @@ NOT_WORD = regex.compile(r"([^\p{Alphabetic}\p{Nd}\s.'`,\-])")
 """What tokenizer.perl sets apart. sacremoses has a list of characters instead, without Chinese, Japanese and Korean."""
 CONTROL = dict.fromkeys(range(0x1C, 0x20))
 """Spaces to Python, to Perl junk that is removed."""
-ASCII_SPACES = " \t\n\r\f\v"
 OTHER_SPACES = {
     ord(space): 0xFDD0 + number for number, space in enumerate("\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000")
 }  # fmt: skip

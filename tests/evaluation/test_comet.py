@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import warnings
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,14 @@ def test_the_checkpoint_is_found(tmp_path: Path) -> None:
     assert [_name(find_checkpoint(path)) for path in (plain, cached)] == ["wmt22-comet-da", "Unbabel/wmt22-comet-da"]
 
 
+def test_a_checkpoint_in_the_folder_where_one_stands_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(layout(tmp_path / "wmt22-comet-da", "checkpoints/model.ckpt") / "checkpoints")
+    assert _name(find_checkpoint(Path("model.ckpt"))) == "wmt22-comet-da"
+    monkeypatch.chdir("/")
+    with pytest.raises(ModelError, match="lacks its hparams"):
+        find_checkpoint(Path("proc/self/status"))
+
+
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"there is no COMET model at 'missing'\. It is not downloaded"):
         find_checkpoint(Path("missing"))
@@ -53,7 +62,11 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
 def test_a_missing_package_or_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="--metric comet needs --comet-model PATH"):
         compute("comet", HYPOTHESES, [REFERENCE])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("nmt_cli.evaluation.comet.version", missing)
     with pytest.raises(UsageError, match=r"needs the extra package unbabel-comet, which is not installed: pip install 'nmt-cli\[comet\]'"):
         compute("comet", HYPOTHESES, [REFERENCE], Options(comet_model=tmp_path))
 
