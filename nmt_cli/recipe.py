@@ -56,6 +56,11 @@ class DataSection(Section):
     vocab_size: int = Field(default=37_000, ge=8)
     joint_vocab: bool = True
     """One BPE and one embedding matrix for both languages (section 5.1); false: one for each language."""
+    target_vocab_size: int = Field(default=0, ge=0)
+    """Of the target's own vocabulary, with joint_vocab = false; 0: `vocab_size`."""
+    target_pieces: Literal["bpe", "words"] = "bpe"
+    """`words`: each word between spaces is one piece of the target vocabulary, as it stands: for symbols, such as
+    linearised trees. The most frequent ones, or all if there are fewer than its size. Needs two vocabularies."""
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "nmt_nfkc"
     """SentencePiece's rule, stored in its model: applied alike in training and in translation."""
     character_coverage: float = Field(default=1.0, gt=0.9, le=1.0)
@@ -69,6 +74,11 @@ class DataSection(Section):
     """Longer side over shorter side, in tokens (both counted one longer, to be lenient on short lines)."""
     shard_pairs: int = Field(default=1_000_000, ge=1)
 
+    @property
+    def target_size(self) -> int:
+        """Pieces that the target's vocabulary has, at most."""
+        return self.target_vocab_size or self.vocab_size
+
     @model_validator(mode="after")
     def _consistent(self) -> DataSection:
         faults = []
@@ -80,6 +90,12 @@ class DataSection(Section):
             faults.append(f"generator = {self.generator!r} makes its own text: leave train_source and valid_source out")
         if not self.generator and not self.train_source:
             faults.append("train_source and train_target are needed (files below --data-dir)")
+        if self.target_vocab_size and self.joint_vocab:
+            faults.append(f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary has vocab_size = {self.vocab_size} pieces")
+        if 0 < self.target_vocab_size < 8:
+            faults.append(f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = {self.vocab_size}")
+        if self.target_pieces == "words" and self.joint_vocab:
+            faults.append('target_pieces = "words" needs joint_vocab = false: the source is learned as BPE, by itself')
         if self.min_length > self.max_length:
             faults.append(f"min_length = {self.min_length} exceeds max_length = {self.max_length}")
         return _checked(self, faults)

@@ -38,7 +38,7 @@ def info(
         from ..recipe import load_recipe
 
         recipe = load_recipe(what, overrides or [])
-        vocabularies, facts = (recipe.data.vocab_size, recipe.data.vocab_size), {"kind": "recipe"}
+        vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}
 
     from ..hardware import Hardware
     from ..training.estimate import estimate
@@ -146,7 +146,8 @@ def _of_folder(folder: Path) -> tuple[Recipe, tuple[int, int], dict[str, Any]]:
 def _described(values: dict[str, Any], recipe: Recipe) -> str:
     parts = values["parameters_by_part"]
     model, gigabyte = recipe.model, 2**30
-    vocabulary = f"{values['source_vocab']:,} joint" if recipe.data.joint_vocab else f"{values['source_vocab']:,} source, {values['target_vocab']:,} target"
+    most = "at most " if values["kind"] == "recipe" and recipe.data.target_pieces == "words" else ""  # as many as the text has
+    vocabulary = f"{values['source_vocab']:,} joint" if recipe.data.joint_vocab else f"{values['source_vocab']:,} source, {most}{values['target_vocab']:,} target"
     lines = [
         f"{values['kind']} {values['name']}",
         f"  model       {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.norm}-norm, {model.positions} positions, dropout {model.dropout}",

@@ -27,6 +27,8 @@ from .shards import FileEntry, Split, file_entry
 TEXT = "text"
 ROLES = ("train_source", "train_target", "valid_source", "valid_target")
 SPLITS: tuple[Split, ...] = ("train", "valid")
+LATER = {"target_vocab_size": 0, "target_pieces": "bpe"}
+"""Keys of [data] that earlier versions did not have, with the value that means what those did: shards of theirs stay good."""
 
 
 @dataclass(frozen=True)
@@ -122,4 +124,5 @@ def named(things: Sequence[Any], most: int = 6) -> str:
 def fingerprint_of(data: DataSection, entries: dict[str, list[FileEntry]]) -> str:
     """What the shards depend on: contents, not places; how they are cut up is left out."""
     contents = {role: [entry.sha256 for entry in files] for role, files in entries.items()}
-    return hashlib.sha256(json.dumps([data.model_dump(exclude={"shard_pairs"}), contents], sort_keys=True).encode()).hexdigest()
+    left_out = {"shard_pairs", *(key for key, usual in LATER.items() if getattr(data, key) == usual)}
+    return hashlib.sha256(json.dumps([data.model_dump(exclude=left_out), contents], sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Text to subword ids and back: one SentencePiece BPE for both languages, or one for each.
+"""Text to subword ids and back: one SentencePiece BPE for both languages, or one for each; of symbols, a piece each.
 
     text ── normalise ──▶ pieces ──▶ ids        ids ──▶ pieces ──▶ text
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -146,19 +146,45 @@ def _fields(message: bytes) -> dict[int, Any]:
 
 def learn_bpe(sentences: Iterable[str], data: DataSection) -> Tokenizer:
     """Learn byte-pair encoding (section 5.1) from a stream of sentences; the same text gives the same bytes."""
-    return _learn(sentences, data)
+    return _learn(sentences, data, _bpe(data))
 
 
-def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection) -> Tokenizer:
+def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:
     """The same from the text's words, each once and with its count: the same pieces, sooner and in less memory.
 
     The words hold no spaces, tabs or line ends. One word too long for SentencePiece (4,192 bytes) is passed over, where
-    `learn_bpe` passes over a sentence of such a length.
+    `learn_bpe` passes over a sentence of such a length. `size`: the recipe's key that holds the number of pieces.
     """
-    return _learn((f"{word}\t{count}" for word, count in words), data, "tsv")
+    return _learn(_counted(words), data, {"input_format": "tsv", **_bpe(data)}, size)
 
 
-def _learn(lines: Iterable[str], data: DataSection, form: str = "text") -> Tokenizer:
+def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:
+    """A piece for each word as it stands, of more than fit the most frequent; fewer words, a smaller vocabulary.
+
+    For symbols, such as linearised trees: nothing is normalised, and a word that is not among them becomes <unk>.
+    """
+    options = {"model_type": "word", "hard_vocab_limit": False, "normalization_rule_name": "identity", "character_coverage": 1.0, "byte_fallback": False}
+    return _learn(_counted(words), data, {"input_format": "tsv", **options}, size)
+
+
+LEARNERS: dict[str, Callable[..., Tokenizer]] = {"bpe": learn_from_words, "words": learn_symbols}
+"""By the recipe's `data.target_pieces`."""
+
+
+def _counted(words: Iterable[tuple[str, int]]) -> Iterator[str]:
+    return (f"{word}\t{count}" for word, count in words)
+
+
+def _bpe(data: DataSection) -> dict[str, Any]:
+    return {
+        "model_type": "bpe",
+        "normalization_rule_name": data.normalization,
+        "character_coverage": data.character_coverage,
+        "byte_fallback": data.byte_fallback,
+    }
+
+
+def _learn(lines: Iterable[str], data: DataSection, options: dict[str, Any], size: str = "vocab_size") -> Tokenizer:
     import io
 
     import sentencepiece
@@ -168,22 +194,18 @@ def _learn(lines: Iterable[str], data: DataSection, form: str = "text") -> Token
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(stream),
             model_writer=model,
-            input_format=form,
-            model_type="bpe",
-            vocab_size=data.vocab_size,
-            normalization_rule_name=data.normalization,
-            character_coverage=data.character_coverage,
-            byte_fallback=data.byte_fallback,
+            vocab_size=getattr(data, size),
             pad_id=PAD,
             unk_id=UNK,
             bos_id=BOS,
             eos_id=EOS,
             num_threads=THREADS,
             minloglevel=2,
+            **options,
         )
     except RuntimeError as error:
         stream.raise_kept()
-        raise _explained(str(error), data) from None
+        raise _explained(str(error), size, getattr(data, size)) from None
     stream.raise_kept()
     return Tokenizer(model.getvalue(), "learned tokenizer")
 
@@ -207,18 +229,18 @@ class _Guarded:
             raise self._kept
 
 
-def _explained(message: str, data: DataSection) -> DataError:
+def _explained(message: str, key: str, size: int) -> DataError:
     """SentencePiece's complaint in the recipe's terms."""
-    asked = f"data.vocab_size = {data.vocab_size}"
+    asked = f"data.{key} = {size}"
     if largest := re.search(r"Please set it to a value <= (\d+)", message):
         limit = largest.group(1)
-        return DataError(f"{asked} is more than this text supports: the largest possible is {limit}. Give --set data.vocab_size={limit} or less, or more text.")
+        return DataError(f"{asked} is more than this text supports: the largest possible is {limit}. Give --set data.{key}={limit} or less, or more text.")
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         needed = smallest.group(1)
-        return DataError(f"{asked} is too small: the characters of this text alone need {needed}. Give --set data.vocab_size={needed} or more, or lower data.character_coverage.")
+        return DataError(f"{asked} is too small: the characters of this text alone need {needed}. Give --set data.{key}={needed} or more, or lower data.character_coverage.")
     if "sentences_.empty()" in message or "all_chars_count" in message:
         return DataError("the training text is empty: a vocabulary cannot be learned from it.")
-    return DataError(f"SentencePiece could not learn a vocabulary of {data.vocab_size} pieces: {message.strip()}")
+    return DataError(f"SentencePiece could not learn a vocabulary of {size} pieces: {message.strip()}")
 
 
 JOINT_FILE, SOURCE_FILE, TARGET_FILE = "tokenizer.model", "tokenizer.source.model", "tokenizer.target.model"
@@ -265,8 +287,10 @@ class Vocabulary:
     @classmethod
     def learn(cls, words: Sequence[Iterable[tuple[str, int]]], data: DataSection) -> Vocabulary:
         """Learn from words and their counts: those of both sides together, or of source and target by themselves."""
-        source, *target = (learn_from_words(side, data) for side in words)
-        return cls(source, target[0] if target else source)
+        both, *others = words
+        source = learn_from_words(both, data)
+        size = "target_vocab_size" if data.target_vocab_size else "vocab_size"
+        return cls(source, LEARNERS[data.target_pieces](others[0], data, size) if others else source)
 
     def save(self, folder: str | Path) -> None:
         for name, tokenizer in self.files.items():

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import hashlib
 import json
 import os
 import random
@@ -22,6 +23,7 @@ from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.data import prepare as module
 from nmt_cli.data import shards
 from nmt_cli.data import workers as processes
+from nmt_cli.data.inputs import fingerprint_of
 from nmt_cli.data.prepare import prepare
 from nmt_cli.data.shards import Corpus, open_index, valid_text, verify
 from nmt_cli.data.tokenizer import Tokenizer, Vocabulary
@@ -205,6 +207,25 @@ def test_separate_vocabularies(text: Path, out: Path) -> None:
     assert not index.joint
     assert index.tokenizer_sha256 == Vocabulary.load(out).sha256
     assert decoded(out, "train") == sentences(400)
+
+
+def test_targets_far_longer_than_their_sources_are_kept(out: Path, tmp_path: Path) -> None:
+    pairs = [(f"word number {i % 9}", " ".join(["(NP"] * 40 + ["XX"] + [")NP"] * 40)) for i in range(50)]
+    for name in ("train", "valid"):
+        write(tmp_path, name, pairs)
+    long = {"vocab_size": 40, "joint_vocab": False, "target_pieces": "words", "byte_fallback": False, "max_length": 81, "max_ratio": 30.0}
+    split = prepare(recipe(**long), tmp_path, out).index.splits["train"]
+    assert (split.pairs, split.dropped, split.longest_target) == (50, {"empty": 0, "too_long": 0, "ratio": 0}, 81)
+    with pytest.raises(DataError, match=r"all 50 train pairs were dropped .*ratio 50"):
+        prepare(recipe(**{**long, "max_ratio": 9.0}), tmp_path, tmp_path / "none")
+
+
+def test_keys_that_came_later_leave_the_fingerprint_of_earlier_shards() -> None:
+    """Shards that an earlier version wrote are found to be these: the hash below is of its keys alone."""
+    data = recipe().data
+    known = json.dumps([data.model_dump(exclude={"shard_pairs", "target_pieces", "target_vocab_size"}), {}], sort_keys=True)
+    assert fingerprint_of(data, {}) == hashlib.sha256(known.encode()).hexdigest()
+    assert fingerprint_of(recipe(joint_vocab=False, target_pieces="words").data, {}) != fingerprint_of(recipe(joint_vocab=False).data, {})
 
 
 def test_an_existing_tokenizer_is_used(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from nmt_cli.data.tokenizer import (
     Tokenizer,
     Vocabulary,
     learn_bpe,
+    learn_symbols,
 )
 from nmt_cli.data.words import count_words
 from nmt_cli.errors import DataError
@@ -163,6 +164,41 @@ def test_separate_vocabularies_are_two(tmp_path: Path) -> None:
     (tmp_path / TARGET_FILE).unlink()
     with pytest.raises(DataError, match=r"no tokenizer at .*target"):
         Vocabulary.load(tmp_path)
+
+
+SYMBOLS = ["(S (NP XX )NP (VP XX )VP )S", "(S (VP XX (NP-SBJ=1 XX )NP-SBJ=1 )VP ﬁ İ )S", "(S XX )S"]
+
+
+def test_each_symbol_is_a_piece_as_it_stands() -> None:
+    words = learn_symbols(count_words(SYMBOLS).items(), section())
+    pieces = {symbol for line in SYMBOLS for symbol in line.split()}
+    assert set(words.table[4:]) == {f"▁{symbol}" for symbol in pieces}  # fewer than vocab_size = 300
+    ids = words.encode(SYMBOLS)
+    assert [len(row) for row in ids] == [len(line.split()) for line in SYMBOLS]
+    assert words.decode(ids) == SYMBOLS  # nothing is normalised, no letter's case changed
+    assert words.decode(words.encode(["  (S   XX )S "])) == ["(S XX )S"]
+    assert words.encode(["(S (UNSEEN XX"])[0][1] == UNK
+    assert learn_symbols(count_words(SYMBOLS).items(), section(normalization="nfkc_cf", character_coverage=0.95)).sha256 == words.sha256
+
+
+def test_of_more_symbols_than_fit_the_most_frequent_are_kept() -> None:
+    words = learn_symbols({"a": 1, "b": 2, "c": 3, "d": 2, "e": 1}.items(), section(vocab_size=8))
+    assert words.table[4:] == ["▁c", "▁b", "▁d", "▁a"]
+
+
+def test_very_long_symbols_are_learned() -> None:
+    rare = "(" + "LONG-" * 40
+    assert f"▁{rare}" in learn_symbols([("XX", 9), (rare, 1)], section()).table
+
+
+def test_the_targets_vocabulary_may_be_of_symbols_and_have_a_size_of_its_own() -> None:
+    words = [count_words(SENTENCES).items(), count_words(SYMBOLS).items()]
+    data = section(vocab_size=290, target_vocab_size=20, joint_vocab=False, target_pieces="words")
+    both = Vocabulary.learn(words, data)
+    assert (both.source_size, both.target_size) == (290, 4 + 11)
+    assert both.target.sha256 == learn_symbols(words[1], section(vocab_size=20)).sha256
+    with pytest.raises(DataError, match=r"data\.target_vocab_size = 5000 is more than .* Give --set data\.target_vocab_size="):
+        Vocabulary.learn(words, section(vocab_size=290, target_vocab_size=5000, joint_vocab=False))
 
 
 def test_a_folder_without_tokenizer(tmp_path: Path) -> None:
