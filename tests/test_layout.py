@@ -28,6 +28,7 @@ FLOORS = {
     "hardware": 2,
     "console": 2,
     "files": 2,
+    "trees": 2,
     "errors": 1,
     "faults": 1,
     "__init__": 0,  # the version

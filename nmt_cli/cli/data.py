@@ -1,4 +1,5 @@
-"""`nmt data`: corpora from their official addresses to the files that `nmt preprocess` reads; a subcommand a data set.
+"""`nmt data`: corpora from their official addresses to the files that `nmt preprocess` reads; a subcommand a data set;
+and trees to pairs (`trees`).
 
 The data sets are those of `data.corpora.table`. The table itself goes to stdout, everything else to stderr.
 """
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..data.corpora.table import DATASETS
+from .trees import trees
 
 if TYPE_CHECKING:
     from ..data.corpora.build import Summary
@@ -19,7 +21,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 group = typer.Typer(
     name="data",
-    help="Fetch a corpus and lay it out for `nmt preprocess`. Without a name: the data sets there are.",
+    help="Fetch a corpus and lay it out for `nmt preprocess`, or turn treebanks into pairs. Without a name: the data sets there are.",
     invoke_without_command=True,
     context_settings=HELP,
 )
@@ -116,5 +118,6 @@ def _print_json(value: Any) -> None:
 
 
 group.command("list", context_settings=HELP)(listing)
+group.command("trees", context_settings=HELP)(trees)
 for dataset_name in DATASETS:
     group.command(dataset_name, help=_help(dataset_name), context_settings=HELP)(fetch)

@@ -1,0 +1,188 @@
+"""`nmt data trees`: bracketed trees to sentences and linearised trees, and back.
+
+    IN ── brackets ──▶ NAME.words, NAME.linear, NAME.ptb        --back: words and parses, line by line ──▶ brackets
+
+How trees are read, linearised and repaired is in `nmt_cli.trees`. Both ways stream: memory does not grow with the text.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import BinaryIO
+
+    from ..trees.brackets import Tree
+
+STDIN = Path("-")
+WRITTEN = ("words", "linear", "ptb")
+"""What the files of a conversion are called behind the dot."""
+
+
+def trees(
+    inputs: Annotated[list[Path] | None, typer.Argument(metavar="IN", help="Bracketed trees, plain, .gz, .xz or .bz2; - is stdin. With --back one file of parses, by default stdin.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The folder that the files go to.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="One NAME.words, NAME.linear and NAME.ptb for all IN together, in order.  [default: files for each IN, called as it is up to the first dot]", show_default=False)] = None,
+    functions: Annotated[bool, typer.Option("--functions/--no-functions", help="Keep function tags and indices (NP-SBJ, NP=2), or leave the label alone (NP).")] = False,
+    traces: Annotated[bool, typer.Option("--traces/--no-traces", help="Keep empty elements (-NONE- 0) as words, or remove them and constituents that hold nothing else.")] = False,
+    escapes: Annotated[bool, typer.Option("--escapes/--no-escapes", help="In .words: keep -LRB- and the like as treebanks write them, or write ( as people type it.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="The other way: IN are linearised trees, as `nmt translate` gives them; bracketed trees go to stdout.")] = False,
+    words: Annotated[Path | None, typer.Option("--words", metavar="FILE", help="With --back: the sentences that were parsed, line by line parallel to IN.", show_default=False)] = None,
+) -> None:
+    """Turn bracketed trees into pairs for training a parser, or a parser's output back into trees.
+
+    A tree may go over several lines. NAME.words holds a sentence a line, words separated by spaces; NAME.linear its tree, as (S (NP XX XX )NP (VP XX )VP )S, where XX is a word and a closing bracket carries its label; NAME.ptb the tree in brackets with words and parts of speech, for `nmt score --metric evalb`. The root (ROOT, TOP, S1 or no label) is taken off and written as TOP in brackets.
+
+    --back prints a tree for each line, words tagged XX: N lines in, N lines out. Symbols that make no tree are repaired: stray brackets are dropped, open ones closed at the end, missing words added at the end; the tree has just the sentence's words. A line without words gives an empty line.
+    """
+    from ..errors import UsageError
+
+    if back:
+        given = [option for option, value in (("--out", out), ("--name", name), ("--functions", functions), ("--traces", traces), ("--escapes", escapes)) if value]
+        if given:
+            raise UsageError(f"{', '.join(given)}: not with --back, which prints trees on stdout.")
+        if words is None:
+            raise UsageError("--back needs --words FILE, the sentences that were parsed: linearised trees hold no words.")
+        if len(inputs or []) > 1:
+            raise UsageError(f"--back was given {len(inputs or [])} files of parses: give one, or stdin.")
+        parses = (inputs or [STDIN])[0]
+        if parses == words == STDIN:
+            raise UsageError("'-' (standard input) was given twice: it can be read only once.")
+        _print_trees(words, parses)
+        return
+    if words is not None:
+        raise UsageError("--words: only with --back. Without it the words come from the trees.")
+    if not inputs or out is None:
+        raise UsageError("give IN, files of bracketed trees, and --out DIR, the folder for what is made of them; or --back --words FILE for the other way.")
+    for target, paths in _targets(inputs, name).items():
+        _convert(paths, out, target, functions, traces, escapes)
+
+
+def _targets(inputs: list[Path], name: str | None) -> dict[str, list[Path]]:
+    """The name of each conversion, and what goes into it. Raises UsageError where two files would have one name."""
+    from ..errors import UsageError
+
+    if inputs.count(STDIN) > 1:
+        raise UsageError("'-' (standard input) was given more than once: it can be read only once.")
+    if name is not None:
+        if not name or "/" in name or name.startswith("."):
+            raise UsageError(f"--name {name!r}: expected the beginning of a file name, as 'train'; the folder is --out.")
+        return {name: inputs}
+    targets: dict[str, list[Path]] = {}
+    for path in inputs:
+        stem = "" if path == STDIN else path.name.partition(".")[0]
+        if not stem:
+            raise UsageError(f"{str(path)!r} has no name to call the files after: give --name NAME.")
+        if stem in targets:
+            raise UsageError(f"{str(targets[stem][0])!r} and {str(path)!r} would both go to {stem}.words: give --name NAME to join them, or convert them one by one.")
+        targets[stem] = [path]
+    return targets
+
+
+def _convert(paths: list[Path], out: Path, name: str, functions: bool, traces: bool, escapes: bool) -> None:
+    """Write NAME.words, NAME.linear and NAME.ptb, and say what they hold."""
+    from ..console import say, warn
+    from ..errors import DataError
+    from ..trees.brackets import plain
+    from ..trees.linear import linearise
+
+    count = emptied = tokens = symbols = longest = 0
+    with _written([out / f"{name}.{kind}" for kind in WRITTEN]) as (words_file, linear_file, gold_file):
+        for tree in _read(paths):
+            tree = tree if functions else tree.without_functions()
+            tree = tree if traces else tree.without_traces()
+            if not tree.leaves:
+                emptied += 1
+                continue
+            linear = linearise(tree)
+            words_file.write((" ".join(tree.words if escapes else map(plain, tree.words)) + "\n").encode())
+            linear_file.write(f"{linear}\n".encode())
+            gold_file.write(f"{tree}\n".encode())
+            length = linear.count(" ") + 1
+            count, tokens, symbols, longest = count + 1, tokens + len(tree.leaves), symbols + length, max(longest, length)
+        if not count:
+            raise DataError(f"{', '.join(_shown(path) for path in paths)}: there is no tree in it; expected brackets, as (TOP (S (NP (DT The) …".replace("\n", " "))
+    if emptied:
+        warn(f"{emptied:,} of {count + emptied:,} trees hold nothing but traces: they were left out.")
+    say(f"{out / name}.{{{','.join(WRITTEN)}}}: {count:,} trees, {tokens:,} words, {symbols:,} symbols (the longest tree {longest:,})")
+
+
+def _read(paths: list[Path]) -> Iterator[Tree]:
+    from ..trees.brackets import read_trees
+
+    for path in paths:
+        yield from read_trees(_lines(path), _shown(path))
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a file or stdin; a warning at the end tells of invalid UTF-8."""
+    import os
+    import sys
+
+    from ..console import warn
+    from ..data.lines import decode_line, iter_lines, open_binary
+
+    damaged = 0
+    with os.fdopen(os.dup(sys.stdin.fileno()), "rb") if path == STDIN else open_binary(path) as stream:
+        for raw in iter_lines(stream):
+            text, replaced = decode_line(raw)
+            damaged += replaced
+            yield text
+    if damaged:
+        warn(f"{_shown(path)}: {damaged:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+
+
+def _print_trees(words: Path, parses: Path) -> None:
+    """A tree in brackets for each pair of lines, as they come."""
+    import sys
+    from itertools import zip_longest
+
+    from ..console import say
+    from ..errors import DataError
+    from ..trees.brackets import between_spaces
+    from ..trees.linear import delinearise, repaired
+
+    count = mended = 0
+    for sentence, line in zip_longest(_lines(words), _lines(parses)):
+        if sentence is None or line is None:
+            short, long = (words, parses) if sentence is None else (parses, words)
+            raise DataError(f"{_shown(short)} has {count:,} lines, {_shown(long)} has more: sentences and parses must be parallel, line by line. A line ends at \\n only.")
+        count += 1
+        tokens = between_spaces(sentence)
+        tree = delinearise(line, tokens)
+        mended += repaired(line, tree)
+        sys.stdout.buffer.write(f"{tree}\n".encode() if tokens else b"\n")
+    sys.stdout.buffer.flush()
+    say(f"{count:,} trees, {mended:,} of them repaired")
+
+
+@contextmanager
+def _written(paths: Iterable[Path]) -> Iterator[list[BinaryIO]]:
+    """Files to write, which take their names together when all went well."""
+    import os
+
+    from ..errors import write_failed
+
+    asides = {path: path.with_name(f".{path.name}.partial-{os.getpid()}") for path in paths}
+    folder = next(iter(asides)).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            yield [stack.enter_context(aside.open("wb")) for aside in asides.values()]
+        for path, aside in asides.items():
+            aside.replace(path)
+    except OSError as error:
+        raise write_failed(error, folder, "the pairs") from None
+    finally:
+        for aside in asides.values():
+            with suppress(OSError):
+                aside.unlink()
+
+
+def _shown(path: Path) -> str:
+    return "standard input" if path == STDIN else repr(str(path))
