@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def score(
     ref: Annotated[list[Path], typer.Option("--ref", metavar="REF", help="Reference, line by line parallel to HYP. Repeat it for several references.", show_default=False)],
     hypotheses: Annotated[list[Path] | None, typer.Argument(metavar="HYP", help="Translations, one a line; - is stdin. Plain, .gz, .xz or .bz2. None with --model.", show_default=False)] = None,
-    metric: Annotated[list[str] | None, typer.Option("--metric", metavar="METRIC", help="bleu, chrf, ter or comet. Repeat it for several; default: bleu, chrf and ter.", show_default=False)] = None,
+    metric: Annotated[list[str] | None, typer.Option("--metric", metavar="METRIC", help="bleu, chrf, ter or comet; evalb for parses. Repeat it for several; default: bleu, chrf and ter.", show_default=False)] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF (TER always does).")] = False,
     tokenize: Annotated[str | None, typer.Option("--tokenize", metavar="T", help="BLEU's tokenizer: 13a (default), intl, char, zh, ja-mecab, …; none for text that is tokenised already.", show_default=False)] = None,
     protocol: Annotated[str | None, typer.Option("--protocol", metavar="NAME", help="BLEU as papers report it. paper: Unicode punctuation replaced, Moses tokenisation, compounds split, multi-bleu; needs the extra package: pip install 'nmt-cli[moses]'.", show_default=False)] = None,
@@ -49,6 +49,8 @@ def score(
     --json prints an object for one HYP, a list of them for several: hypothesis, references, lines, scores. scores maps each metric to an object: metric, name, score (unrounded), signature, details, higher_is_better; with several HYP also mean, ci95 and p_value (null for the first), and details is empty; with --confidence mean and ci95. --protocol adds protocol (name, language, steps), --by-length a list by_length: words, shortest, longest, lines, ratio, scores.
 
     --protocol paper is the BLEU of "Attention Is All You Need", 27.3 and 28.4 for English to German. Its steps stand in the signature. It is higher than sacrebleu's of the same text (29.3 against 28.6 for Ott et al., 2018): compare it with figures of its own kind alone.
+
+    --metric evalb scores parses by labelled bracket F1, as EVALB does: REF are trees in brackets with words and parts of speech, HYP linearised trees, as `nmt translate` writes them, or brackets.
 
     --model DIR --src SRC --ref REF prints a line for each line of REF, in order: LOG_PROB, a tab, PERPLEXITY, a tab, TOKENS; with --json an object a line: source, target, tokens, log_prob, perplexity. LOG_PROB is the natural log of P(REF's line | SRC's line), the sum over its TOKENS, end symbol counted; PERPLEXITY is exp(-LOG_PROB / TOKENS). Two blank lines have 0 tokens, LOG_PROB 0 and PERPLEXITY 1; a blank line against text is scored as its end symbol alone. A pair with a side longer than the model can take has nan (null) and is told of on stderr. The corpus goes to stderr: NLL a token, perplexity, sentences, tokens, of the pairs that have a score.
     """

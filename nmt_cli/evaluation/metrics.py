@@ -4,7 +4,7 @@
     reference streams ──▶ Scorer("bleu", …) ──▶ .score(hypotheses), of any number of systems and of any of their lines
 
 A score without its signature compares with nothing (Post, 2018, arXiv 1804.08771), so `Score` carries both. What is
-compared is plain text: detokenised, true case. All these metrics are functions of sums over sentences: a `Scorer` reads
+compared is plain text: detokenised, true case; for `evalb` trees. All these metrics are functions of sums over sentences: a `Scorer` reads
 the references once and keeps a row of numbers a sentence, from which the whole, a part or a resampled test set is scored.
 A new metric is one line of `METRICS`: one of sacrebleu's, or a class of `additive.Additive` in a file of its own.
 """
@@ -65,6 +65,12 @@ def _bleu(options: Options) -> Metric:
     return _sacrebleu("BLEU", lowercase=options.lowercase, tokenize=options.tokenize, force=True)
 
 
+def _evalb() -> Metric:
+    from .evalb import Evalb
+
+    return Evalb()
+
+
 def _comet(options: Options) -> Metric:
     from .comet import Comet
 
@@ -83,6 +89,7 @@ METRICS: dict[str, Kind] = {
     "bleu": Kind(_bleu),
     "chrf": Kind(lambda options: _sacrebleu("CHRF", lowercase=options.lowercase)),
     "ter": Kind(lambda options: _sacrebleu("TER"), higher_is_better=False),
+    "evalb": Kind(lambda options: _evalb(), default=False),
     "comet": Kind(_comet, default=False, decimals=4),
 }
 DEFAULT_METRICS = tuple(name for name, kind in METRICS.items() if kind.default)
@@ -95,7 +102,7 @@ class Score:
     metric: str
     """The key in `METRICS`."""
     name: str
-    """The name in print: BLEU, chrF2, TER."""
+    """The name in print: BLEU, chrF2, TER, EVALB."""
     value: float
     signature: str
     details: str = ""
