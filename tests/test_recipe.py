@@ -77,6 +77,26 @@ def test_the_papers_recipes_hold_the_papers_numbers(name: str) -> None:
     assert recipe.data.target_language == name.split("_")[2]
 
 
+def test_the_papers_parser_holds_the_papers_numbers() -> None:
+    # section 6.3, and what it leaves as in the base model
+    recipe = load_recipe("wsj_parsing")
+    model, base = recipe.model, load_recipe("wmt14_en_de_base")
+    assert (model.encoder_layers, model.decoder_layers, model.d_model, recipe.data.vocab_size) == (4, 4, 1024, 16_000)
+    assert (recipe.decode.beam, recipe.decode.alpha, recipe.decode.max_extra) == (21, 0.3, 300)
+    assert (model.d_ff, model.num_heads, model.norm, model.positions) == (base.model.d_ff, base.model.num_heads, "post", "sinusoidal")
+    for key in ("batch_tokens", "updates", "adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing", "clip_norm", "average"):
+        assert getattr(recipe.train, key) == getattr(base.train, key)
+
+
+@pytest.mark.parametrize("name", ["wsj_parsing", "gum_parsing"])
+def test_the_parsers_recipes_let_long_trees_through(name: str) -> None:
+    recipe = load_recipe(name)
+    assert (recipe.data.target_pieces, recipe.data.joint_vocab) == ("words", False)
+    assert recipe.data.max_length >= 400
+    assert recipe.data.max_ratio >= 100
+    assert recipe.decode.max_extra == 300
+
+
 def test_the_defaults_are_base() -> None:
     assert ModelSection() == load_recipe("wmt14_en_de_base").model
 
@@ -154,6 +174,9 @@ def test_a_list_of_files_is_a_list_of_strings(tmp_path: Path) -> None:
         (TEACHING + "[train]\ncheckpoint_every = 0\ncheckpoint_minutes = 0.0", "train: checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved"),
         (TEACHING + "[train]\naverage = 6", "train: average = 6 exceeds keep = 5: averaging would miss pruned checkpoints"),
         (TEACHING + '[train]\nbest_metric = "bleu"\nvalid_bleu_sentences = 0', 'train: best_metric = "bleu" needs valid_bleu_sentences > 0'),
+        (TEACHING + 'target_pieces = "words"', 'data: target_pieces = "words" needs joint_vocab = false: the source is learned as BPE, by itself'),
+        (TEACHING + "target_vocab_size = 9", "data: target_vocab_size = 9 needs joint_vocab = false: a joint vocabulary has vocab_size = 37000 pieces"),
+        (TEACHING + "target_vocab_size = 7\njoint_vocab = false\n[model]\ntie_embeddings = false", "data: target_vocab_size = 7: expected 8 or more, or 0 for vocab_size = 37000"),
         (TEACHING + "joint_vocab = false", "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"),
         (
             TEACHING + "[model]\nmax_positions = 256",

@@ -1,0 +1,121 @@
+"""A parser by the real command line: trees, pairs, training, parses and F1, with trees ten times as long as their sentences."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from forked import nmt, run
+
+WORDS = "abcdefghi"
+DEPTH = 5
+RECIPE = """
+[data]
+train_source = ["train.words"]
+train_target = ["train.linear"]
+valid_source = ["test.words"]
+valid_target = ["test.linear"]
+vocab_size = 23
+joint_vocab = false
+target_vocab_size = 100
+target_pieces = "words"
+byte_fallback = false
+max_length = 120
+max_ratio = 20.0
+
+[model]
+encoder_layers = 1
+decoder_layers = 2
+d_model = 64
+d_ff = 128
+num_heads = 4
+dropout = 0.0
+norm = "pre"
+max_positions = 256
+tie_embeddings = false
+
+[train]
+batch_tokens = 1024
+updates = 120
+warmup = 30
+lr_factor = 0.5
+precision = "fp32"
+log_every = 60
+valid_every = 120
+valid_bleu_sentences = 0
+checkpoint_every = 120
+keep = 1
+average = 1
+
+[decode]
+beam = 21
+alpha = 0.3
+max_extra = 300
+"""
+
+
+def tree(words: list[str]) -> str:
+    """Each word below five constituents of its own: 11 symbols a word."""
+    chains = ("".join(f"({word.upper()}{depth} " for depth in range(DEPTH)) + f"(NN {word})" + ")" * DEPTH for word in words)
+    return f"(ROOT {' '.join(chains)})"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text/, shards/ and run/."""
+    folder, draw = tmp_path_factory.mktemp("parsing"), random.Random(4)
+    for name, count in (("train", 500), ("test", 30)):
+        lines = [tree(sorted(draw.sample(WORDS, draw.randrange(1, 10)))) for _ in range(count)]
+        (folder / f"{name}.trees").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "chains.toml").write_text(RECIPE)
+    nmt(folder, "data", "trees", "train.trees", "test.trees", "--out", "text")
+    assert "500 of 500 pairs; dropped: none" in nmt(folder, "preprocess", "chains.toml", "--data-dir", "text", "--out", "shards")
+    nmt(folder, "train", "chains.toml", "--data", "shards", "--run", "run")
+    return folder
+
+
+def test_the_symbols_are_the_vocabulary_of_the_trees(trained: Path) -> None:
+    index = json.loads((trained / "shards" / "index.json").read_text())
+    assert not index["joint"]
+    assert index["target_size"] == 4 + 1 + 2 * len(WORDS) * DEPTH  # special ids, XX, brackets
+    longest = index["splits"]["train"]
+    assert longest["longest_target"] == 11 * longest["longest_source"] == 99
+
+
+def test_long_trees_come_out_whole(trained: Path) -> None:
+    words = (trained / "text" / "test.words").read_bytes()
+    done = run(trained, "translate", "--model", "run", "--precision", "fp32", text=words)
+    assert done.returncode == 0, done.stderr
+    parses = done.stdout.decode().splitlines()
+    assert max(len(line.split()) for line in parses) > 9 + 50  # more than the paper's limit for translation
+    (trained / "test.parsed").write_bytes(done.stdout)
+    scored = run(trained, "score", "test.parsed", "--ref", "text/test.ptb", "--metric", "evalb", "--json")
+    assert json.loads(scored.stdout)["scores"]["evalb"]["score"] > 97
+    back = run(trained, "data", "trees", "--back", "--words", "text/test.words", "test.parsed")
+    gold = (trained / "text" / "test.ptb").read_text().replace("(NN ", "(XX ").splitlines()
+    assert sum(one == other for one, other in zip(back.stdout.decode().splitlines(), gold, strict=True)) >= 27
+
+
+def test_a_short_limit_cuts_them_and_they_are_repaired(trained: Path) -> None:
+    words = (trained / "text" / "test.words").read_bytes()
+    done = run(trained, "translate", "--model", "run", "--precision", "fp32", "--max-extra", "20", "--beam", "1", text=words)
+    (trained / "short.parsed").write_bytes(done.stdout)
+    scored = json.loads(run(trained, "score", "short.parsed", "--ref", "text/test.ptb", "--metric", "evalb", "--json").stdout)["scores"]["evalb"]
+    assert scored["score"] < 80
+    assert "repaired = 0" not in scored["details"]
+
+
+def test_a_sentence_longer_than_training_is_parsed_in_parts_which_stand_side_by_side(trained: Path) -> None:
+    sentence = f"{' '.join(WORDS)} " * 20  # 180 words, data.max_length is 120
+    parse = run(trained, "translate", "--model", "run", "--beam", "1", "--precision", "fp32", text=sentence.encode()).stdout
+    (trained / "long.words").write_text(sentence + "\n")
+    back = run(trained, "data", "trees", "--back", "--words", "long.words", text=parse)
+    assert back.stdout.count(b"(XX ") == 180
+    assert back.stdout.count(b"\n") == 1
+
+
+def test_info_knows_that_the_trees_have_fewer_symbols(trained: Path) -> None:
+    assert b"23 source, at most 100 target" in run(trained, "info", "chains.toml").stdout
+    assert b"23 source, 95 target" in run(trained, "info", "run").stdout
