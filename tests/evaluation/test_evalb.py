@@ -10,7 +10,7 @@ import pytest
 from nmt_cli import __version__
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.evaluation.evalb import Counts, evalb, f1
-from nmt_cli.evaluation.metrics import METRICS, USUAL, compute
+from nmt_cli.evaluation.metrics import DEFAULT_METRICS, METRICS, Scorer, compute
 from nmt_cli.evaluation.significance import compare
 
 SIGNATURE = f"nrefs:1|labelled:yes|prm:COLLINS|punct:no|root:no|equal:PRT=ADVP|version:nmt-{__version__}"
@@ -142,7 +142,7 @@ def test_several_references_are_refused() -> None:
 
 def test_it_is_scored_only_when_asked_for() -> None:
     assert "evalb" in METRICS
-    assert USUAL == ("bleu", "chrf", "ter")
+    assert DEFAULT_METRICS == ("bleu", "chrf", "ter")
 
 
 def test_systems_are_compared_by_resampling() -> None:
@@ -150,7 +150,7 @@ def test_systems_are_compared_by_resampling() -> None:
     gold = [GOLD] * 60
     good = [draw.choice([GOLD, "(S (NP XX XX )NP (VP XX XX XX XX XX XX )VP XX )S"]) for _ in gold]
     poor = ["(S (NP XX XX )NP (VP XX XX XX XX XX XX )VP XX )S"] * 60
-    first, second, third = compare([("poor", poor), ("good", good), ("same", poor)], [gold], ["evalb"])["evalb"]
+    first, second, third = compare([("poor", poor), ("good", good), ("same", poor)], {"evalb": Scorer("evalb", [gold])})["evalb"]
     assert first.score.value == compute("evalb", poor, [gold]).value < second.score.value == compute("evalb", good, [gold]).value
     assert first.score.signature == SIGNATURE.replace("nrefs:1|", "nrefs:1|bs:1000|seed:12345|")
     assert second.p_value is not None
