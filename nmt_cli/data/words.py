@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -86,15 +86,21 @@ class WordCounts:
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
     """The words of some texts. A tab parts words too: SentencePiece takes counts in a line of their own, after a tab."""
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(text.replace("\t", " ").split(" "))
+    counts = Counter(" ".join(texts).replace("\t", " ").split(" "))
     counts.pop("", None)
     return counts
 
 
 def _hash(word: str) -> int:
     return zlib.crc32(word.encode("utf-8", "surrogatepass"))
+
+
+class _Numbers(dict[str, int]):
+    """Words in the order in which they were first asked for."""
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        return number
 
 
 class WordEncoder:
@@ -105,29 +111,30 @@ class WordEncoder:
         self._forget()
 
     def _forget(self) -> None:
-        self._numbers: dict[str, int] = {}
+        self._numbers = _Numbers()
         self._size = 0
         self._ids: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # of all words, one after another
         self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # one more than words
 
     def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Ids of all texts, one after another, without begin and end symbols, and how many each has.  # (N,), (texts,)"""
-        if not self.tokenizer.by_words or any(META_SPACE in text for text in texts):
+        together = " ".join(texts)
+        if not self.tokenizer.by_words or META_SPACE in together:
             return flat(self.tokenizer.encode(texts))
-        words = [text.split(" ") for text in texts]
         if self._size > self.remembered:
             self._forget()
-        self._learn(sorted(set().union(*words).difference(self._numbers)))
-        number = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(words)), np.int64)
-        lengths = (self._starts[1:] - self._starts[:-1])[number]
+        known = len(self._numbers)
+        number = np.fromiter(map(self._numbers.__getitem__, together.split(" ")), np.int64)
+        if len(self._numbers) > known:
+            self._learn(list(islice(self._numbers, known, None)))
+        lengths = np.diff(self._starts)[number]
         ends = np.cumsum(lengths)
-        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self._starts[number] - (ends - lengths), lengths)
-        firsts = np.cumsum([0, *map(len, words)])
+        places = np.arange(ends[-1]) + np.repeat(self._starts[number] - (ends - lengths), lengths)
+        firsts = np.cumsum([0, *(text.count(" ") + 1 for text in texts)])
         return self._ids[places], np.diff(np.concatenate([[0], ends])[firsts])
 
     def _learn(self, words: list[str]) -> None:
         ids, lengths = flat(self.tokenizer.encode(words))
-        self._numbers.update(zip(words, range(len(self._numbers), len(self._numbers) + len(words)), strict=True))
         self._size += sum(map(len, words))
         self._starts = np.concatenate([self._starts, self._starts[-1] + np.cumsum(lengths)])
         self._ids = np.concatenate([self._ids, ids])
