@@ -106,7 +106,7 @@ def _convert(paths: list[Path], out: Path, name: str, functions: bool, traces: b
             length = linear.count(" ") + 1
             count, tokens, symbols, longest = count + 1, tokens + len(tree.leaves), symbols + length, max(longest, length)
         if not count:
-            raise DataError(f"{', '.join(_shown(path) for path in paths)}: there is no tree in it; expected brackets, as (TOP (S (NP (DT The) …".replace("\n", " "))
+            raise DataError(f"{', '.join(_shown(path) for path in paths)}: there is no tree in it; expected brackets, as (TOP (NP (DT the) (NN dog))).")
     if emptied:
         warn(f"{emptied:,} of {count + emptied:,} trees hold nothing but traces: they were left out.")
     say(f"{out / name}.{{{','.join(WRITTEN)}}}: {count:,} trees, {tokens:,} words, {symbols:,} symbols (the longest tree {longest:,})")
@@ -139,6 +139,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _print_trees(words: Path, parses: Path) -> None:
     """A tree in brackets for each pair of lines, as they come."""
+    import os
     import sys
     from itertools import zip_longest
 
@@ -148,16 +149,20 @@ def _print_trees(words: Path, parses: Path) -> None:
     from ..trees.linear import delinearise, repaired
 
     count = mended = 0
-    for sentence, line in zip_longest(_lines(words), _lines(parses)):
-        if sentence is None or line is None:
-            short, long = (words, parses) if sentence is None else (parses, words)
-            raise DataError(f"{_shown(short)} has {count:,} lines, {_shown(long)} has more: sentences and parses must be parallel, line by line. A line ends at \\n only.")
-        count += 1
-        tokens = between_spaces(sentence)
-        tree = delinearise(line, tokens)
-        mended += repaired(line, tree)
-        sys.stdout.buffer.write(f"{tree}\n".encode() if tokens else b"\n")
-    sys.stdout.buffer.flush()
+    try:
+        for sentence, line in zip_longest(_lines(words), _lines(parses)):
+            if sentence is None or line is None:
+                short, long = (words, parses) if sentence is None else (parses, words)
+                raise DataError(f"{_shown(short)} has {count:,} lines, {_shown(long)} has more: sentences and parses must be parallel, line by line. A line ends at \\n only.")
+            count += 1
+            tokens = between_spaces(sentence)
+            tree = delinearise(line, tokens)
+            mended += repaired(line, tree)
+            sys.stdout.buffer.write(f"{tree}\n".encode() if tokens else b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:  # whoever read stdout has left: nothing to say, and nothing to flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
     say(f"{count:,} trees, {mended:,} of them repaired")
 
 

@@ -27,7 +27,7 @@ max_ratio = 20.0
 
 [model]
 encoder_layers = 1
-decoder_layers = 2
+decoder_layers = 1
 d_model = 64
 d_ff = 128
 num_heads = 4
@@ -42,7 +42,7 @@ updates = 120
 warmup = 30
 lr_factor = 0.5
 precision = "fp32"
-log_every = 60
+log_every = 40
 valid_every = 120
 valid_bleu_sentences = 0
 checkpoint_every = 120
@@ -67,7 +67,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with text/, shards/ and run/."""
     folder, draw = tmp_path_factory.mktemp("parsing"), random.Random(4)
     for name, count in (("train", 500), ("test", 30)):
-        lines = [tree(sorted(draw.sample(WORDS, draw.randrange(1, 10)))) for _ in range(count)]
+        lines = [tree(sorted(draw.sample(WORDS, draw.choice([2, 6, 9])))) for _ in range(count)]
         (folder / f"{name}.trees").write_text("".join(f"{line}\n" for line in lines))
     (folder / "chains.toml").write_text(RECIPE)
     nmt(folder, "data", "trees", "train.trees", "test.trees", "--out", "text")
@@ -92,10 +92,10 @@ def test_long_trees_come_out_whole(trained: Path) -> None:
     assert max(len(line.split()) for line in parses) > 9 + 50  # more than the paper's limit for translation
     (trained / "test.parsed").write_bytes(done.stdout)
     scored = run(trained, "score", "test.parsed", "--ref", "text/test.ptb", "--metric", "evalb", "--json")
-    assert json.loads(scored.stdout)["scores"]["evalb"]["score"] > 97
+    assert json.loads(scored.stdout)["scores"]["evalb"]["score"] > 95
     back = run(trained, "data", "trees", "--back", "--words", "text/test.words", "test.parsed")
     gold = (trained / "text" / "test.ptb").read_text().replace("(NN ", "(XX ").splitlines()
-    assert sum(one == other for one, other in zip(back.stdout.decode().splitlines(), gold, strict=True)) >= 27
+    assert sum(one == other for one, other in zip(back.stdout.decode().splitlines(), gold, strict=True)) >= 25
 
 
 def test_a_short_limit_cuts_them_and_they_are_repaired(trained: Path) -> None:

@@ -143,6 +143,19 @@ def test_unequal_sides_of_the_way_back_are_named_after_what_they_share(folder: P
         assert said in done.stderr.decode()
 
 
+def test_a_reader_that_leaves_is_no_fault(folder: Path) -> None:
+    (folder / "words").write_bytes(b"a b c d e f\n" * 50_000)
+    (folder / "parses").write_bytes(b"(S XX XX XX XX XX XX )S\n" * 50_000)
+    command = [sys.executable, "-m", "nmt_cli", "data", "trees", "--back", "--words", "words", "parses"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"(TOP (S (XX a) ")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
 def test_a_later_fault_leaves_what_an_earlier_run_wrote(folder: Path) -> None:
     ok(folder, "some.mrg", "--out", ".")
     (folder / "some.mrg").write_text(TREES + ")")
