@@ -179,16 +179,17 @@ def preprocess(folder: Path, name: str, vocab: int, text: Path, tokenizer: str =
     return seconds, *memory.stop(), json.loads(out)
 
 
-def train(folder: Path, name: str, updates: int = 6) -> tuple[float, float, float]:
-    """Seconds from the command to the end of the first update, and peaks of memory in GiB after `updates`."""
+def train(folder: Path, name: str, updates: int = 6) -> tuple[float, float, float, float]:
+    """Seconds from the command to the start of training and to the end of the first update; peaks of memory in GiB after `updates`."""
     run = folder / "runs" / name
     shutil.rmtree(run, ignore_errors=True)
     began = time.perf_counter()
     command = [*NMT, "train", str(folder / f"{name}.toml"), "--data", str(folder / name), "--run", str(run)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    memory, first = Memory(process.pid), 0.0
+    memory, started, first = Memory(process.pid), 0.0, 0.0
     assert process.stderr is not None
     for line in process.stderr:
+        started = started or time.perf_counter() - began
         if found := re.match(r"update (\d+)/", line):
             first = first or time.perf_counter() - began
             if int(found[1]) >= updates:
@@ -198,7 +199,7 @@ def train(folder: Path, name: str, updates: int = 6) -> tuple[float, float, floa
     process.communicate()
     if not first:
         sys.exit(f"the training on {name} ended before its first update")
-    return first, *peaks
+    return started, first, *peaks
 
 
 def encode_slice(task: tuple[str, str, int, int]) -> tuple[int, float]:
@@ -246,8 +247,8 @@ def main() -> None:
     print(f"nmt preprocess reaches {alone / seconds:.2f} × of SentencePiece alone; for 36 million pairs: {seconds * 36e6 / options.pairs / 60:.0f} minutes")
     print("splits:", json.dumps(summary["splits"])[:300])
     for name in ("tenth", "whole"):
-        first, peak, anonymous = train(work, name)
-        print(f"training on the {name}: first update after {first:.1f} s; peak {peak:.2f} GiB ({anonymous:.2f} without file maps)")
+        started, first, peak, anonymous = train(work, name)
+        print(f"training on the {name}: starts after {started:.1f} s, first update after {first:.1f} s; peak {peak:.2f} GiB ({anonymous:.2f} without file maps)")
 
 
 if __name__ == "__main__":
