@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import random
 import re
 import signal
 import subprocess
@@ -18,15 +17,11 @@ import pytest
 import torch
 import typer
 from typer.testing import CliRunner
+from untrained import write_untrained
 
 from nmt_cli.cli.attend import attend as command
-from nmt_cli.data.tokenizer import learn_bpe
 from nmt_cli.errors import NmtError
-from nmt_cli.model.folder import weights_of, write_model
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
 
-WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and"]
 LINE = "the small cat sees a red house."
 
 
@@ -34,26 +29,10 @@ app = typer.Typer()
 app.command()(command)
 
 
-def sentence(rng: random.Random, length: int) -> str:
-    return " ".join(rng.choice(WORDS) for _ in range(length)) + "."
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with an untrained model in it: two encoder layers, one decoder layer, two heads."""
-    rng = random.Random(0)
-    recipe = Recipe(
-        data=DataSection(generator="teaching", vocab_size=330, max_length=40),
-        model=ModelSection(encoder_layers=2, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64),
-        decode=DecodeSection(max_extra=2, beam=2),
-    )
-    tokenizer = learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], recipe.data)
-    torch.manual_seed(0)
-    size = tokenizer.vocab_size
-    run = tmp_path_factory.mktemp("run")
-    (run / "best").mkdir()
-    write_model(run / "best", weights_of(Transformer(recipe.model, size, size)), recipe, (size, size), {"tokenizer.model": tokenizer.model}, {})
-    return run
+    return write_untrained(tmp_path_factory.mktemp("run") / "best", encoder_layers=2).parent
 
 
 @pytest.fixture(autouse=True)

@@ -12,43 +12,22 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 import typer
 from typer.testing import CliRunner, Result
+from untrained import sentence, write_untrained
 
 from nmt_cli.cli.forced import _write
 from nmt_cli.cli.score import score
-from nmt_cli.data.tokenizer import learn_bpe
 from nmt_cli.errors import DataError, ModelError, NmtError, UsageError
-from nmt_cli.model.folder import weights_of, write_model
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, ModelSection, Recipe
-
-WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and"]
 
 app = typer.Typer()
 app.command()(score)
 
 
-def sentence(rng: random.Random, length: int) -> str:
-    return " ".join(rng.choice(WORDS) for _ in range(length)) + "."
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with an untrained model in it."""
-    rng = random.Random(0)
-    recipe = Recipe(
-        data=DataSection(generator="teaching", vocab_size=330, max_length=40),
-        model=ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64),
-    )
-    tokenizer = learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], recipe.data)
-    torch.manual_seed(0)
-    size = tokenizer.vocab_size
-    run = tmp_path_factory.mktemp("run")
-    (run / "best").mkdir()
-    write_model(run / "best", weights_of(Transformer(recipe.model, size, size)), recipe, (size, size), {"tokenizer.model": tokenizer.model}, {})
-    return run
+    return write_untrained(tmp_path_factory.mktemp("run") / "best").parent
 
 
 @pytest.fixture(autouse=True)

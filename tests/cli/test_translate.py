@@ -16,36 +16,13 @@ from pathlib import Path
 
 import forked
 import pytest
-import torch
-
-from nmt_cli.data.tokenizer import learn_bpe
-from nmt_cli.model.folder import weights_of, write_model
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
-
-WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and"]
-
-
-def sentence(rng: random.Random, length: int) -> str:
-    return " ".join(rng.choice(WORDS) for _ in range(length)) + "."
+from untrained import sentence, write_untrained
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with an untrained model in it."""
-    rng = random.Random(0)
-    recipe = Recipe(
-        data=DataSection(generator="teaching", vocab_size=330, max_length=40),
-        model=ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64),
-        decode=DecodeSection(max_extra=2, beam=2),
-    )
-    tokenizer = learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], recipe.data)
-    torch.manual_seed(0)
-    size = tokenizer.vocab_size
-    run = tmp_path_factory.mktemp("run")
-    (run / "best").mkdir()
-    write_model(run / "best", weights_of(Transformer(recipe.model, size, size)), recipe, (size, size), {"tokenizer.model": tokenizer.model}, {})
-    return run
+    return write_untrained(tmp_path_factory.mktemp("run") / "best").parent
 
 
 def environment() -> dict[str, str]:
@@ -240,16 +217,10 @@ def test_interrupting_is_quiet(folder: Path) -> None:
         assert b"Traceback" not in process.stderr.read()
 
 
-def test_interrupting_several_workers_in_the_midst_of_a_batch_is_quick(folder: Path, tmp_path: Path) -> None:
+def test_interrupting_several_workers_in_the_midst_of_a_batch_is_quick(tmp_path: Path) -> None:
     """Each batch would take minutes: threads are joined when Python leaves, and must not finish it."""
-    recipe = Recipe(
-        data=DataSection(generator="teaching", vocab_size=330, max_length=40),
-        model=ModelSection(encoder_layers=1, decoder_layers=4, d_model=64, d_ff=64, num_heads=2, max_positions=4096),
-        decode=DecodeSection(max_extra=4000),
-    )
-    tokenizer = (folder / "best" / "tokenizer.model").read_bytes()
-    write_model(tmp_path, weights_of(Transformer(recipe.model, 330, 330)), recipe, (330, 330), {"tokenizer.model": tokenizer}, {})
-    command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(tmp_path), "--devices", "3"]
+    model = write_untrained(tmp_path / "large", max_extra=4000, beam=4, decoder_layers=4, d_model=64, max_positions=4096)
+    command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(model), "--devices", "3"]
     heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), preexec_fn=heeds) as process:
         assert process.stdin is not None

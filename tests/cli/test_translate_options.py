@@ -13,43 +13,25 @@ import pytest
 import torch
 import typer
 from typer.testing import CliRunner, Result
+from untrained import sentence, write_untrained
 
 from nmt_cli.cli.loading import workers_on
 from nmt_cli.cli.translate import translate
-from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
+from nmt_cli.data.tokenizer import Tokenizer
 from nmt_cli.decoding.precision import available, fastest
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.hardware import cores
-from nmt_cli.model.folder import weights_of, write_model
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
-
-WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and"]
 
 app = typer.Typer()
 app.command()(translate)
-
-
-def sentence(rng: random.Random, length: int) -> str:
-    return " ".join(rng.choice(WORDS) for _ in range(length)) + "."
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Untrained models: `one` and `two` share their vocabulary, `other` has another."""
     folder = tmp_path_factory.mktemp("models")
-    for seed, (name, vocabulary) in enumerate([("one", 0), ("two", 0), ("other", 1)]):
-        rng = random.Random(vocabulary)
-        recipe = Recipe(
-            data=DataSection(generator="teaching", vocab_size=330, max_length=40),
-            model=ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64),
-            decode=DecodeSection(max_extra=2, beam=2),
-        )
-        tokenizer = learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], recipe.data)
-        torch.manual_seed(seed)
-        size = tokenizer.vocab_size
-        (folder / name).mkdir()
-        write_model(folder / name, weights_of(Transformer(recipe.model, size, size)), recipe, (size, size), {"tokenizer.model": tokenizer.model}, {})
+    for seed, (name, text) in enumerate([("one", 0), ("two", 0), ("other", 1)]):
+        write_untrained(folder / name, seed, text)
     return folder
 
 
