@@ -128,6 +128,6 @@ def test_the_table_takes_no_other_recipe(tmp_path: Path) -> None:
 
 def test_a_recipe_is_probed(tmp_path: Path) -> None:
     settings = [word for setting in [*SMALL, "train.batch_tokens=4096"] for word in ("--set", setting)]
-    assert re.search(r"time +[\d.e-]+ s an update, measured here: about [\d.,e-]+ hours for all updates", info(tmp_path, "demo", *settings, "--probe"))
     values = json.loads(info(tmp_path, "demo", *settings, "--probe", "--json"))
+    assert values["seconds_an_update"] > 0
     assert values["hours"] == pytest.approx(values["seconds_an_update"] * values["updates"] / 3600)
