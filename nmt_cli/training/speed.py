@@ -9,6 +9,7 @@ whole update; over several devices it is divided, and the exchange of gradients 
 
 from __future__ import annotations
 
+import gc
 import time
 
 import numpy as np
@@ -31,6 +32,13 @@ SENTENCE, SPREAD = 3.25, 0.6
 
 def seconds_an_update(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1) -> float:
     """Seconds that an update of `recipe` takes on devices like this one. Raises TrainingError when memory does not suffice."""
+    try:
+        return _seconds(recipe, vocabularies, hardware, devices)
+    finally:
+        gc.collect()  # weights and their hooks hold one another: without it several recipes in turn would fill the memory
+
+
+def _seconds(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
     torch.manual_seed(recipe.train.seed)
     model = Transformer(recipe.model, *vocabularies).to(hardware.device).train()
     updater = Updater(model, recipe, hardware, Ranks())
