@@ -4,6 +4,7 @@
     write_atomic(path, data)                                # a single file likewise
     with new_files(paths) as streams: write into them       # files that do not fit into memory, all or none
     link_atomic(path, target)                               # a symbolic link likewise
+    lock(handle)                                            # one process at a time
     clear_away(folder)                                      # what killed processes left in it
     system_error(error)                                     # the OSError in a library's words
 
@@ -12,6 +13,7 @@ A fault midway leaves what stood at `path` as it was, and nothing beside it.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -32,6 +34,20 @@ def sha256(path: Path) -> str:
         while size := stream.readinto(piece):
             digest.update(memoryview(piece)[:size])
     return digest.hexdigest()
+
+
+def lock(handle: int) -> bool:
+    """Keep other processes out of an open file or folder until it is closed; False: one of them has it.
+
+    A file system without locks lets everybody in.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def flush_to_disk(path: Path) -> None:

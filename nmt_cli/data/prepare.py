@@ -12,7 +12,6 @@ earlier shards stay as they were. Files that are not ours are never touched.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import re
@@ -30,7 +29,7 @@ from numpy.typing import NDArray
 
 from .. import console
 from ..errors import DataError, write_failed
-from ..files import flush_to_disk
+from ..files import flush_to_disk, lock
 from ..hardware import cores
 from ..recipe import DataSection, Recipe
 from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
@@ -289,7 +288,8 @@ def _aside(out: Path) -> Iterator[Path]:
     except OSError as error:
         raise write_failed(error, out, "the shards") from None
     try:
-        _lock(handle, out)
+        if not lock(handle):
+            raise DataError(f"another nmt preprocess is writing to {str(out)!r} just now: let it finish, or choose another --out.")
         for leftover in partial.iterdir():
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         try:
@@ -301,15 +301,6 @@ def _aside(out: Path) -> Iterator[Path]:
         raise write_failed(error, out, "the shards") from None
     finally:
         os.close(handle)
-
-
-def _lock(handle: int, out: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DataError(f"another nmt preprocess is writing to {str(out)!r} just now: let it finish, or choose another --out.") from None
-    except OSError:
-        pass  # a file system without locks
 
 
 def _install(partial: Path, out: Path) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -101,13 +100,6 @@ class Block:
     target: Ids
     source_lengths: Lengths
     target_lengths: Lengths
-
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[list[int], list[int]]], dtype: npt.DTypeLike = np.uint16) -> Block:
-        sides = list(zip(*pairs, strict=True)) or [(), ()]
-        flat = [np.fromiter((i for ids in side for i in ids), dtype) for side in sides]
-        lengths = [np.fromiter((len(ids) for ids in side), np.int32) for side in sides]
-        return cls(flat[0], flat[1], lengths[0], lengths[1])
 
     def __len__(self) -> int:
         return len(self.source_lengths)

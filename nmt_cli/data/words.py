@@ -39,6 +39,7 @@ class WordCounts:
     def __init__(self, held: int = HELD) -> None:
         self.held = held
         self._counts: Counter[str] = Counter()
+        self._size = 0  # characters of all words
         self._halvings = 0
 
     def __len__(self) -> int:
@@ -46,11 +47,11 @@ class WordCounts:
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Take in the counts of a part of the text."""
+        self._size += sum(map(len, counts.keys() - self._counts.keys()))
         self._counts.update(counts)
-        if sum(map(len, self._counts)) <= self.held:
-            return
-        self._halve()
-        while sum(map(len, self._counts)) > self.held:
+        if self._size > self.held:
+            self._halve()
+        while self._size > self.held:
             self._halvings += 1
             self._halve()
 
@@ -58,6 +59,7 @@ class WordCounts:
         """Give up what this many halvings leave out, of the words that came since as well."""
         rare, mask = 1 + self._halvings // 8, (1 << self._halvings) - 1
         for word in [word for word, count in self._counts.items() if count <= rare and _hash(word) & mask]:
+            self._size -= len(word)
             del self._counts[word]
 
     def most_frequent(self, learned: int = LEARNED) -> list[tuple[str, int]]:

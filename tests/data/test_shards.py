@@ -41,12 +41,19 @@ def some_pairs(count: int, highest: int = 300) -> Pairs:
     return [tuple(random.integers(4, highest, random.integers(0, 9)).tolist() for _ in range(2)) for _ in range(count)]  # type: ignore[misc]
 
 
+def block_of(pairs: list[tuple[list[int], list[int]]], dtype: type = np.uint16) -> Block:
+    sides = list(zip(*pairs, strict=True)) or [(), ()]
+    flat = [np.array([number for ids in side for number in ids], dtype) for side in sides]
+    lengths = [np.array([len(ids) for ids in side], np.int32) for side in sides]
+    return Block(flat[0], flat[1], lengths[0], lengths[1])
+
+
 def make(folder: Path, train: Pairs, valid: Pairs, shard_pairs: int = 7, block: int = 5, dtype: Any = np.uint16) -> ShardIndex:
     splits = {}
     for split, pairs in (("train", train), ("valid", valid)):
         writer = ShardWriter(folder, split, shard_pairs, dtype)  # type: ignore[arg-type]
         for i in range(0, len(pairs), block):
-            writer.write(Block.of(pairs[i : i + block], dtype))
+            writer.write(block_of(pairs[i : i + block], dtype))
         splits[split] = writer.close()
     for name in VALID_TEXT:
         (folder / name).write_text("".join(f"{name} {i}\u2028\n" for i in range(len(valid))), encoding="utf-8", newline="\n")
@@ -253,4 +260,4 @@ def test_a_failing_disk_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     writer = ShardWriter(tmp_path / "file", "train", 1)
     with pytest.raises(DataError, match=r"cannot write a shard at"):
-        writer.write(Block.of([([5], [6])]))
+        writer.write(block_of([([5], [6])]))

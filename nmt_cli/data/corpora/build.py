@@ -12,7 +12,6 @@ give the same bytes: gzip without time or name.
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import hashlib
 import io
@@ -28,7 +27,7 @@ from typing import Any, BinaryIO, cast
 
 from ... import console
 from ...errors import DataError, write_failed
-from ...files import clear_away, new_files, sha256
+from ...files import clear_away, lock, new_files, sha256
 from ..lines import decode_line, iter_lines, read_pairs
 from . import split, sums
 from .archives import check_holds, contents, open_member
@@ -112,12 +111,8 @@ def _locked(out: Path) -> Iterator[None]:
     except OSError as error:
         raise write_failed(error, out, "the data set") from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"another nmt data is writing to {str(out)!r} just now: let it finish, or choose another --out.") from None
-        except OSError:
-            pass  # a file system without locks
+        if not lock(handle):
+            raise DataError(f"another nmt data is writing to {str(out)!r} just now: let it finish, or choose another --out.")
         yield
     finally:
         os.close(handle)
