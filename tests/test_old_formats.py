@@ -1,0 +1,67 @@
+"""Folders that older versions wrote are read: they translate the same lines alike and resume to the same weights.
+
+`fixtures/format_N` holds what the version with format N wrote (made by its make.py). Weights are compared with a tolerance:
+another processor adds in another order.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import forked
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("format_*"))
+CLOCKS = {"seconds", "tokens_per_second"}
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in json.loads(line).items() if key not in CLOCKS} for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(params=FIXTURES, ids=lambda path: path.name)
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of what an older version wrote."""
+    return shutil.copytree(request.param, tmp_path / "old", symlinks=True)
+
+
+def test_there_are_fixtures() -> None:
+    assert [path.name for path in FIXTURES][:1] == ["format_1"]
+
+
+def test_an_old_model_translates_the_same(old: Path) -> None:
+    for folder in ("model", "run"):
+        done = forked.run(old, "translate", "--model", folder, "--input", "test.en", "--precision", "fp32", "--devices", "1")
+        assert done.returncode == 0, done.stderr.decode()
+        if folder == "model":
+            assert done.stdout == (old / "test.translated.de").read_bytes()
+
+
+def test_an_old_model_and_run_are_described(old: Path) -> None:
+    for folder in ("model", "run"):
+        done = forked.run(old, "info", folder, "--json")
+        assert done.returncode == 0, done.stderr.decode()
+        assert json.loads(done.stdout)["source_vocab"] == 80
+
+
+def test_an_old_run_resumes_to_the_same_weights(old: Path) -> None:
+    forked.nmt(old, "train", "count.toml", "--run", "run", "--data", "shards", "--threads", "1", "--set", "train.updates=1550")
+    ours, expected = (load_file(folder / "model.safetensors") for folder in (old / "run/last", old / "resumed"))
+    assert ours.keys() == expected.keys()
+    for name, weights in expected.items():
+        np.testing.assert_allclose(ours[name], weights, rtol=0, atol=1e-3, err_msg=name)
+    resumed, wanted = records(old / "run/metrics.jsonl"), records(old / "resumed/metrics.jsonl")
+    assert [(record["type"], record["update"]) for record in resumed] == [(record["type"], record["update"]) for record in wanted]
+    assert resumed[-1]["nll"] == pytest.approx(wanted[-1]["nll"], abs=1e-3)
+
+
+def test_an_old_run_is_averaged(old: Path) -> None:
+    forked.nmt(old, "average", "run", "--last", "1", "--out", "averaged")
+    ours, expected = (load_file(folder / "model.safetensors") for folder in (old / "averaged", old / "run/last"))
+    for name, weights in expected.items():
+        np.testing.assert_array_equal(ours[name], weights, err_msg=name)
