@@ -67,7 +67,7 @@ class Sides:
 
 def beside(model: Path, data_dir: Path, peers: Sequence[str], sentences: int, swept: int, rounds: int) -> None:
     """Ours and the peers'."""
-    recipe, vocabulary = Recipe.from_dict(read_config(model)["recipe"], str(model)), Vocabulary.load(model)
+    recipe, vocabulary = Recipe.from_dict(read_config(model).recipe, str(model)), Vocabulary.load(model)
     source, reference = test_set(data_dir, recipe, sentences)
     threads = torch.get_num_threads()
 

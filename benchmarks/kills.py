@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import NmtError
-from nmt_cli.model.contents import check_files, read_config
+from nmt_cli.training.run import Checkpoint
 
 SOURCE = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 TARGET = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
@@ -74,6 +74,7 @@ PLACES = {"starting": 2, "training": 6, "validating": 4, "saving": 5}
 SIGNALS = {signal.SIGKILL: 6, signal.SIGTERM: 2, signal.SIGINT: 2}
 CODES = {signal.SIGKILL: (-9,), signal.SIGTERM: (143, -15), signal.SIGINT: (130,)}
 CLOCKS = ("seconds", "tokens_per_second", "began")
+HASHES = {"content_sha256", "metrics.json", "config.json"}
 
 
 def write_text(folder: Path) -> None:
@@ -113,9 +114,9 @@ def prepare(folder: Path) -> None:
 
 
 def timeless(value: Any) -> Any:
-    """JSON without its clock fields."""
+    """JSON without its clock fields, and without the hashes of files that have some."""
     if isinstance(value, dict):
-        return {key: timeless(item) for key, item in value.items() if key not in CLOCKS}
+        return {key: timeless(item) for key, item in value.items() if key not in CLOCKS | HASHES}
     return value
 
 
@@ -131,7 +132,7 @@ def records(run: Path) -> list[Any]:
 def state(checkpoint: Path) -> Any:
     """state.json, with the records instead of the bytes that it had: clock fields are not always of one length."""
     values = read_json(checkpoint / "state.json")
-    text = (checkpoint.parents[1] / "metrics.jsonl").read_bytes()[: values.pop("metrics_bytes")]
+    text = (checkpoint.parents[1] / "metrics.jsonl").read_bytes()[: values["progress"].pop("metrics_bytes")]
     return {**values, "records": text.count(b"\n"), "whole": text[-1:] in (b"", b"\n")}
 
 
@@ -166,9 +167,7 @@ def faults(run: Path) -> list[str]:
         found.append("last is missing")
     for folder in [*there, *links]:
         try:
-            config = read_config(folder)
-            moments = json.loads((folder / "state.json").read_text(encoding="utf-8"))["sha256"]
-            check_files(folder, {"sha256": {**config["sha256"], **moments}})
+            Checkpoint(folder, int(folder.resolve().name.removeprefix("step-"))).verify()
         except (NmtError, OSError, ValueError, KeyError) as error:
             found.append(f"{folder.name}: {error}")
     return found

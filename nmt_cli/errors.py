@@ -55,9 +55,25 @@ class Stopped(NmtError):
 
 
 def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = DataError) -> NmtError:
-    """Name why `what` could not be written at `path`, and the way out."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return kind(f"cannot write {what} at {str(path)!r}: the disk is full. Free some space or choose another folder; nothing that stood there before was harmed.")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return kind(f"cannot write {what} at {str(path)!r}: no write permission. Choose a folder that you may write to, or change its permissions.")
-    return kind(f"cannot write {what} at {str(path)!r}: {error.strerror or error}.")
+    """Return an error that names why `what` could not be written at `path`, and the way out."""
+    shown = repr(str(path) if len(str(path)) <= LONGEST_SHOWN else f"{str(path)[:LONGEST_SHOWN]}…")
+    reason, way_out = WRITE_FAILURES.get(error.errno or 0, (error.strerror or str(error), ""))
+    return kind(f"cannot write {what} at {shown}: {reason}.{way_out}")
+
+
+LONGEST_SHOWN = 300
+"""Characters of a path that an error repeats."""
+_SPACE = " Free some space or choose another folder; nothing that stood there before was harmed."
+_PERMISSION = " Choose a folder that you may write to, or change its permissions."
+WRITE_FAILURES = {
+    errno.ENOSPC: ("the disk is full", _SPACE),
+    errno.EDQUOT: ("the disk is full", _SPACE),
+    errno.EACCES: ("no write permission", _PERMISSION),
+    errno.EPERM: ("no write permission", _PERMISSION),
+    errno.EROFS: ("the file system is mounted read-only", " Choose a folder elsewhere."),
+    errno.ENAMETOOLONG: ("the name is too long", " Most file systems allow 255 bytes a name."),
+    errno.ENOTDIR: ("a part of its path is a file, not a folder", " Choose another path."),
+    errno.EISDIR: ("it is a folder", " Give the name of a file."),
+    errno.ELOOP: ("its links lead in a circle", " Choose another path."),
+}
+"""By error number: the reason, and what helps."""

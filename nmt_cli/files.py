@@ -1,14 +1,15 @@
-"""Files and folders that are complete or not there: written aside, flushed to the disk, then renamed.
+"""Files and folders that are complete or absent: written aside, flushed to the disk, then renamed.
 
-    with new_folder(path) as aside: write into `aside`      # at the end it becomes `path`
-    write_atomic(path, data)                                # a single file likewise
-    with new_files(paths) as streams: write into them       # files that do not fit into memory, all or none
-    link_atomic(path, target)                               # a symbolic link likewise
-    lock(handle)                                            # one process at a time
-    clear_away(folder)                                      # what killed processes left in it
-    system_error(error)                                     # the OSError in a library's words
+    with new_folder(path, ours) as aside: write into `aside`    # at the end it becomes `path`
+    write_atomic(path, data)                                    # a single file likewise
+    with new_files(paths) as streams: write into them           # files that do not fit into memory, all or none
+    link_atomic(path, target)                                   # a symbolic link likewise
+    lock(handle)                                                # one writer, or several readers
+    clear_partial(folder, names)                                # what killed processes left in it
+    system_error(error)                                         # the OSError in a library's words
 
-A fault midway leaves what stood at `path` as it was, and nothing beside it.
+An error or a signal midway leaves what was at `path` as it was, and nothing beside it. A file that is replaced keeps
+its mode and owner. A folder is replaced only if `ours` proves it: what a command may replace is decided in `outputs`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,20 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import stat
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from .errors import UsageError
+
 PIECE = 1 << 24
 """Bytes read at once."""
+ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>partial|old)-(?P<process>\d+)", re.DOTALL)
+"""How `_aside` names what is not complete yet."""
+LONGEST_NAME = 150
+"""Bytes of a name that are repeated in the name of what is written aside; file systems allow 255."""
 
 
 def sha256(path: Path) -> str:
@@ -36,13 +44,13 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def lock(handle: int) -> bool:
-    """Keep other processes out of an open file or folder until it is closed; False: one of them has it.
+def lock(handle: int, *, shared: bool = False) -> bool:
+    """Lock an open file or folder until it is closed or the process ends; False: another process holds it.
 
-    A file system without locks lets everybody in.
+    `shared`: with others who share it; otherwise alone. A file system without locks lets everybody in.
     """
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
@@ -59,51 +67,65 @@ def flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def _aside(path: Path) -> Path:
-    return path.parent / f".{path.name}.partial-{os.getpid()}"
+def _aside(path: Path, what: str = "partial") -> Path:
+    """A free name beside `path`, on the same file system."""
+    name = path.name.encode("utf-8", "surrogateescape")[:LONGEST_NAME].decode("utf-8", "ignore")
+    aside = path.parent / f".{name}.{what}-{os.getpid()}"
+    while os.path.lexists(aside):  # a killed process had this number, or it is someone's own
+        aside = aside.with_name(f"{aside.name}0")
+    return aside
+
+
+def _keep_mode(aside: Path, path: Path) -> None:
+    """Give `aside` the mode of what it replaces, and its owner where this process may."""
+    with suppress(FileNotFoundError):
+        before = path.stat()
+        with suppress(PermissionError):
+            os.chown(aside, before.st_uid, before.st_gid)
+        aside.chmod(stat.S_IMODE(before.st_mode))
 
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write `data` so that `path` holds either all of it or what it held before. Raises OSError."""
-    aside = _aside(path)
-    try:
-        aside.write_bytes(data)
-        flush_to_disk(aside)
-        aside.replace(path)
-        flush_to_disk(path.parent)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+    with new_files([path]) as (stream,):
+        stream.write(data)
 
 
 @contextmanager
-def new_files(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
+def new_files(paths: Sequence[Path], check: Callable[[Path, Path], None] | None = None) -> Iterator[list[BinaryIO]]:
     """Streams to write into, which become `paths` when the block ends well; all of them are written before any is renamed.
 
-    Raises OSError.
+    Before that `check(new, path)` is called for every path that exists; it raises where it may not be replaced. Raises
+    OSError.
     """
     asides = [_aside(path) for path in paths]
     try:
         with ExitStack() as stack:
-            streams: list[BinaryIO] = [stack.enter_context(aside.open("wb")) for aside in asides]
+            streams: list[BinaryIO] = [stack.enter_context(aside.open("xb")) for aside in asides]
             yield streams
             for stream in streams:
                 stream.flush()
                 os.fsync(stream.fileno())
         for aside, path in zip(asides, paths, strict=True):
+            if check and os.path.lexists(path):
+                check(aside, path)
+        for aside, path in zip(asides, paths, strict=True):
+            _keep_mode(aside, path)
             aside.replace(path)
         for folder in {path.parent for path in paths}:
             flush_to_disk(folder)
     except BaseException:
         for aside in asides:
-            aside.unlink(missing_ok=True)
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
         raise
 
 
 def link_atomic(path: Path, target: str) -> None:
-    """Let the symbolic link `path` point to `target`, replacing a link that stands there. Raises OSError."""
+    """Let the symbolic link `path` point to `target`; a link at `path` is replaced, nothing else. Raises OSError."""
+    if os.path.lexists(path) and not path.is_symlink():
+        raise FileExistsError(f"{str(path)!r} exists and is not a link")
     aside = _aside(path)
-    aside.unlink(missing_ok=True)
     try:
         aside.symlink_to(target)
         aside.replace(path)
@@ -113,21 +135,28 @@ def link_atomic(path: Path, target: str) -> None:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to write into, which becomes `path` when the block ends well; an earlier `path` is replaced.
+def new_folder(path: Path, ours: Callable[[Path], str] = lambda _: "it exists") -> Iterator[Path]:
+    """A folder to write into, which becomes `path` when the block ends well.
 
-    Raises OSError. After a fault or an interrupt nothing of the new folder is left.
+    A `path` that exists is replaced if it is an empty folder or `ours(path)` returns "", else `ours` returns why it may
+    not be; this is asked before the block and again before the replacement. Raises OSError, and UsageError for a
+    `path` that may not be replaced. After an error or an interrupt nothing of the new folder is left.
     """
-    aside, old = _aside(path), path.parent / f".{path.name}.old-{os.getpid()}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(aside, ignore_errors=True)
+    if not os.path.lexists(path):  # a process was killed between the two renames below
+        for item in [item for item, match in _left_aside(path.parent) if (match["name"], match["what"]) == (path.name, "old")][-1:]:
+            item.rename(path)
+    check_free(path, ours)
+    aside, old = _aside(path), _aside(path, "old")
     aside.mkdir()
     try:
         yield aside
         for item in aside.rglob("*"):
             flush_to_disk(item)
         flush_to_disk(aside)
+        check_free(path, ours)
         if path.exists():
+            _keep_mode(aside, path)
             path.rename(old)
         aside.rename(path)
         flush_to_disk(path.parent)
@@ -136,28 +165,41 @@ def new_folder(path: Path) -> Iterator[Path]:
         if old.exists() and not path.exists():
             old.rename(path)
         raise
-    finally:
+    if old.exists():
         shutil.rmtree(old, ignore_errors=True)
 
 
-def clear_away(folder: Path) -> None:
-    """Remove what killed processes left half-written in `folder`; what they were about to replace takes its place again.
+def check_free(path: Path, ours: Callable[[Path], str]) -> None:
+    """Raise UsageError unless `path` is free, an empty folder, or `ours(path)` returns ""; see `new_folder`."""
+    if not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and not any(path.iterdir())):
+        return
+    if reason := ours(path):
+        raise UsageError(f"{str(path)!r} is not replaced: {reason}. Choose another output, or move it away.")
 
-    Raises OSError.
+
+def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str]) -> None:
+    """Remove what processes that were killed left half-written in `folder` in place of `names`, a collection or a
+    pattern of names; what they were about to replace takes its name again. Everything of another name is left alone.
+
+    The caller holds a lock that keeps other writers of these names out. Raises OSError.
     """
-    for old in sorted(folder.glob(".*.old-*")):
-        path = folder / old.name[1:].rpartition(".old-")[0]
-        if not path.exists():
-            old.rename(path)
-    for left in (*folder.glob(".*.partial-*"), *folder.glob(".*.old-*")):
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left, ignore_errors=True)
+    for item, match in _left_aside(folder):
+        if not (names.fullmatch(match["name"]) if isinstance(names, re.Pattern) else match["name"] in names):
+            continue
+        if match["what"] == "old" and not os.path.lexists(folder / match["name"]):
+            item.rename(folder / match["name"])
+        elif item.is_dir() and not item.is_symlink():
+            shutil.rmtree(item, ignore_errors=True)
         else:
-            left.unlink(missing_ok=True)
+            item.unlink(missing_ok=True)
+
+
+def _left_aside(folder: Path) -> list[tuple[Path, re.Match[str]]]:
+    return [(item, match) for item in sorted(folder.iterdir()) if (match := ASIDE.fullmatch(item.name))]
 
 
 def system_error(error: Exception) -> OSError:
-    """The OSError that `error` is, or tells of in its text, as safetensors' errors do."""
+    """The OSError that `error` is, or describes in its text, as safetensors' errors do."""
     if isinstance(error, OSError):
         return error
     number = re.search(r"os error (\d+)", str(error))

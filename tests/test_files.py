@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import stat
 from pathlib import Path
 
 import pytest
 
 from nmt_cli import files
-from nmt_cli.files import link_atomic, new_files, new_folder, sha256, write_atomic
+from nmt_cli.errors import UsageError
+from nmt_cli.files import clear_partial, link_atomic, lock, new_files, new_folder, sha256, write_atomic
 
 
 class Fault(Exception):
@@ -22,6 +25,10 @@ def names(folder: Path) -> list[str]:
 
 def failing(*_: object, **__: object) -> None:
     raise Fault
+
+
+def ours(_: Path) -> str:
+    return ""
 
 
 def test_sha256_is_hashlibs(tmp_path: Path) -> None:
@@ -39,24 +46,58 @@ def test_write_atomic_writes_and_replaces(tmp_path: Path) -> None:
     assert names(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("method", ["write_bytes", "replace"])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
 @pytest.mark.parametrize("there_before", [True, False])
-def test_a_fault_while_writing_leaves_what_was_there(method: str, there_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_while_writing_leaves_what_was_there(step: str, there_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     if there_before:
         path.write_bytes(b"old")
-
-    def half_written(aside: Path, data: bytes) -> None:
-        with aside.open("wb") as stream:
-            stream.write(data[:2])
-        raise Fault
-
-    monkeypatch.setattr(Path, method, half_written if method == "write_bytes" else failing)
+    monkeypatch.setattr(*((files.os, "fsync") if step == "fsync" else (Path, "replace")), failing)
     with pytest.raises(Fault):
         write_atomic(path, b"new")
     monkeypatch.undo()
     assert names(tmp_path) == (["file"] if there_before else [])
     assert not there_before or path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
+def test_a_file_that_is_replaced_keeps_its_mode(mode: int, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(mode)
+    write_atomic(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    write_atomic(tmp_path / "fresh", b"new")
+    path.unlink()
+    path.touch()
+    assert (tmp_path / "fresh").stat().st_mode == path.stat().st_mode  # as any new file
+
+
+def test_new_files_ask_before_anything_is_replaced(tmp_path: Path) -> None:
+    paths = [tmp_path / "one", tmp_path / "two"]
+    paths[1].write_bytes(b"mine")
+
+    def check(new: Path, path: Path) -> None:
+        assert (new.read_bytes(), path) == (b"2", paths[1])
+        raise Fault
+
+    def write() -> None:
+        with new_files(paths, check) as (one, two):
+            one.write(b"1")
+            two.write(b"2")
+
+    with pytest.raises(Fault):
+        write()
+    assert names(tmp_path) == ["two"]
+    assert paths[1].read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("name", ["n" * 240, "ü" * 120])
+def test_a_long_name_is_written_too(name: str, tmp_path: Path) -> None:
+    write_atomic(tmp_path / name, b"1")
+    with new_folder(tmp_path / name[:-1]):
+        pass
+    assert names(tmp_path) == [name[:-1], name]
 
 
 def test_new_files_are_there_at_the_end_and_not_before(tmp_path: Path) -> None:
@@ -94,13 +135,13 @@ def test_readers_never_see_half_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / "file"
     path.write_bytes(b"old")
     seen: list[bytes] = []
-    flush = files.flush_to_disk
+    fsync = os.fsync
 
-    def spy(what: Path) -> None:
+    def spy(descriptor: int) -> None:
         seen.append(path.read_bytes())
-        flush(what)
+        fsync(descriptor)
 
-    monkeypatch.setattr(files, "flush_to_disk", spy)
+    monkeypatch.setattr(os, "fsync", spy)
     write_atomic(path, b"new")
     assert seen == [b"old", b"new"]  # the file's own flush, then the folder's
 
@@ -122,6 +163,10 @@ def test_a_link_that_cannot_take_its_place_leaves_no_litter(tmp_path: Path) -> N
     (tmp_path / "last" / "kept").touch()
     with pytest.raises(OSError, match="last"):
         link_atomic(tmp_path / "last", "one")
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="file' exists and is not a link"):
+        link_atomic(tmp_path / "file", "one")
+    (tmp_path / "file").unlink()
     assert names(tmp_path) == ["last"]
     assert names(tmp_path / "last") == ["kept"]
 
@@ -144,7 +189,7 @@ def test_a_new_folder_replaces_the_old_one_altogether(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     path.mkdir()
     (path / "old").touch()
-    with new_folder(path) as aside:
+    with new_folder(path, ours) as aside:
         (aside / "new").touch()
         assert names(path) == ["old"]
     assert names(path) == ["new"]
@@ -160,7 +205,7 @@ def test_a_fault_in_the_block_leaves_what_was_there(fault: type[BaseException], 
         (path / "old").touch()
 
     def write() -> None:
-        with new_folder(path) as aside:
+        with new_folder(path, ours) as aside:
             (aside / "new").touch()
             raise fault
 
@@ -185,7 +230,7 @@ def test_a_fault_while_folders_change_places_leaves_the_old_one(failing_rename: 
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", spy)
-    with pytest.raises(Fault), new_folder(path) as aside:
+    with pytest.raises(Fault), new_folder(path, ours) as aside:
         (aside / "new").touch()
     assert names(tmp_path) == ["folder"]
     assert names(path) == ["old"]
@@ -197,9 +242,85 @@ def test_what_an_earlier_crash_left_aside_is_not_taken_over(tmp_path: Path) -> N
     crashed = tmp_path / leftover
     crashed.mkdir()
     (crashed / "half").touch()
-    with new_folder(tmp_path / "folder") as aside:
+    with new_folder(tmp_path / "folder", ours) as aside:
         assert names(aside) == []
+    assert names(tmp_path) == [leftover, "folder"]
+    clear_partial(tmp_path, ["folder"])
     assert names(tmp_path) == ["folder"]
+
+
+def test_a_folder_that_was_moved_aside_comes_back(tmp_path: Path) -> None:
+    (tmp_path / ".folder.old-1").mkdir()
+    (tmp_path / ".folder.old-1" / "kept").touch()
+    with pytest.raises(UsageError, match="folder' is not replaced: it exists"), new_folder(tmp_path / "folder"):
+        pass
+    assert names(tmp_path / "folder") == ["kept"]
+
+
+def test_clearing_leaves_other_names_alone(tmp_path: Path) -> None:
+    kept = [".thesis.old-2024", ".folder.partial-x", ".folder.old", "folder.partial-1", ".step-x.partial-3"]
+    for name in [*kept, ".folder.partial-1", ".step-7.old-2"]:
+        (tmp_path / name).mkdir()
+    clear_partial(tmp_path, ["folder"])
+    clear_partial(tmp_path, re.compile(r"step-\d+"))
+    assert names(tmp_path) == sorted([*kept, "step-7"])
+
+
+@pytest.mark.parametrize("reason", ["it holds a thesis", ""])
+def test_a_folder_is_replaced_only_where_it_is_proven_ours(reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir(mode=0o750)
+    (path / "old").touch()
+    asked = []
+
+    def proof(folder: Path) -> str:
+        asked.append(folder)
+        return reason
+
+    def write() -> None:
+        with new_folder(path, proof) as aside:
+            (aside / "new").touch()
+
+    if reason:
+        with pytest.raises(UsageError, match=r"folder' is not replaced: it holds a thesis\. Choose another output"):
+            write()
+    else:
+        write()
+    assert names(path) == (["old"] if reason else ["new"])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750
+    assert asked == [path] * (1 if reason else 2)
+    (tmp_path / "empty").mkdir()
+    with new_folder(tmp_path / "empty") as aside:
+        (aside / "new").touch()
+    assert names(tmp_path / "empty") == ["new"]
+
+
+def test_a_folder_that_fills_up_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+
+    def write() -> None:
+        with new_folder(path) as aside:
+            (aside / "new").touch()
+            path.mkdir()
+            (path / "mine").touch()
+
+    with pytest.raises(UsageError, match="it exists"):
+        write()
+    assert names(path) == ["mine"]
+    assert names(tmp_path) == ["folder"]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_locks_are_shared_or_held_alone(shared: bool, tmp_path: Path) -> None:
+    first, second = (os.open(tmp_path, os.O_RDONLY) for _ in range(2))
+    assert lock(first, shared=shared)
+    assert lock(second, shared=True) is shared
+    os.close(second)
+    second = os.open(tmp_path, os.O_RDONLY)
+    assert not lock(second)
+    os.close(first)
+    assert lock(second)
+    os.close(second)
 
 
 def test_everything_in_a_folder_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,8 @@ def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str) -
     from ..data.tokenizer import Vocabulary
     from ..decoding.scoring import Scorer
 
-    loaded, vocabulary = load_model(folder), Vocabulary.load(folder)
+    loaded = load_model(folder)
+    vocabulary = Vocabulary.load(folder, loaded.config.vocabularies)
     return Scorer(loaded.model.to(hardware.device), vocabulary, batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens, precision=precision)
 
 

@@ -13,15 +13,20 @@ if TYPE_CHECKING:
 
 
 def info(
-    what: Annotated[str, typer.Argument(metavar="RECIPE|RUN|MODEL", help="A recipe's name or path, a run folder or a model folder.")] = "demo",
+    what: Annotated[str, typer.Argument(metavar="RECIPE|RUN|MODEL|SHARDS", help="A recipe's name or path, a run folder, a model folder, or a folder of `nmt preprocess`.")] = "demo",
     devices: Annotated[int, typer.Option(metavar="N", min=1, help="Devices to reckon with.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
     table3: Annotated[bool, typer.Option("--table3", help="Every row of the paper's table 3 instead: the paper's figures and ours.")] = False,
     probe: Annotated[bool, typer.Option("--probe", help="Measure some micro-batches here, and tell the hours that training would take.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Of a folder: read every file of it, of a run all its checkpoints, and compare with the recorded SHA-256. Nothing is taken as read before.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object on stdout.")] = False,
 ) -> None:
-    """Parameters, vocabulary, updates, tokens an update on this hardware and memory; checks a recipe without running it."""
+    """Parameters, vocabulary, updates, tokens an update on this hardware and memory; checks a recipe without running it.
+
+    Of a folder it also says whether its files are whole. A file that was checked before and has not been written to since
+    is not read again, unless with --verify.
+    """
     from ..errors import UsageError
 
     if table3:
@@ -32,9 +37,14 @@ def info(
     folder = Path(what)
     if folder.is_dir():
         if overrides:
-            raise UsageError("--set changes a recipe; a run or model folder is what it is.")
-        recipe, vocabularies, facts = _of_folder(folder)
+            raise UsageError("--set changes a recipe; a folder is what it is.")
+        if (folder / "index.json").is_file():
+            _shards(folder, verify, as_json)
+            return
+        recipe, vocabularies, facts = _of_folder(folder, verify)
     else:
+        if verify:
+            raise UsageError(f"--verify checks the files of a folder, and {what!r} is none. Give a run, a model or a folder of shards.")
         from ..recipe import load_recipe
 
         recipe = load_recipe(what, overrides or [])
@@ -121,26 +131,48 @@ NOTES = (
 )
 
 
-def _of_folder(folder: Path) -> tuple[Recipe, tuple[int, int], dict[str, Any]]:
-    """Recipe, vocabulary sizes and what is known of a run or model folder."""
-    import json
-
-    from ..model.contents import METRICS, check_files, find_model, read_config
+def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], dict[str, Any]]:
+    """Recipe, vocabulary sizes and what is known of a run or model folder; with `verify` all its files are read."""
+    from ..data.tokenizer import Vocabulary
+    from ..files import sha256
+    from ..model.contents import check_files, find_model, read_config, read_metrics
     from ..recipe import Recipe
     from ..training.run import RunFolder
 
     model = find_model(folder)
     config = read_config(model)
-    check_files(model, config)
-    run = RunFolder(folder)
-    checkpoints = run.checkpoints()
-    facts: dict[str, Any] = {"kind": "run" if model != folder else "model", "model": str(model), "package_version": config["package_version"]}
+    check_files(model, config.sha256, *([sha256] if verify else []))
+    Vocabulary.load(model, config.vocabularies)
+    checkpoints = RunFolder(folder).checkpoints()
+    facts: dict[str, Any] = {"kind": "run" if model != folder else "model", "model": str(model), "package_version": config.package_version}
     if checkpoints:
         facts |= {"updates_done": checkpoints[-1].update, "checkpoints": [c.folder.name for c in checkpoints]}
-    metrics = model / METRICS
-    facts["scores"] = json.loads(metrics.read_text(encoding="utf-8")) if metrics.is_file() else {}
-    recipe = Recipe.from_dict(config["recipe"], str(model))
-    return recipe, (config["source_vocab"], config["target_vocab"]), facts
+    if verify:
+        for checkpoint in checkpoints:
+            checkpoint.verify()
+        facts["verified"] = [str(model), *(str(checkpoint.folder) for checkpoint in checkpoints)]
+    facts["scores"] = read_metrics(model)
+    return Recipe.from_dict(config.recipe, str(model)), config.vocabularies, facts
+
+
+def _shards(folder: Path, verify: bool, as_json: bool) -> None:
+    """Print what a folder of shards holds, its files checked."""
+    import json
+
+    from ..data import shards
+    from ..files import sha256
+
+    index = shards.verify(folder, *([sha256] if verify else []))
+    values = {"kind": "shards", "folder": str(folder), "verified": verify, **index.model_dump(exclude={"data"})}
+    if as_json:
+        print(json.dumps(values, indent=2, ensure_ascii=False))
+        return
+    sizes = f"{index.source_size:,} joint" if index.joint else f"{index.source_size:,} source, {index.target_size:,} target"
+    splits = ", ".join(f"{name} {split.pairs:,} pairs ({split.source_tokens:,} and {split.target_tokens:,} tokens)" for name, split in index.splits.items())
+    print(f"shards {folder}\n  recipe      {index.recipe}\n  vocabulary  {sizes}\n  splits      {splits}\n  files       {WHOLE} (written by nmt {index.package_version})")
+
+
+WHOLE = "whole and unchanged"
 
 
 def _described(values: dict[str, Any], recipe: Recipe) -> str:
@@ -160,7 +192,8 @@ def _described(values: dict[str, Any], recipe: Recipe) -> str:
     if "hours" in values:
         lines.append(f"  time        {values['seconds_an_update']:.3g} s an update, measured here: about {values['hours']:,.3g} hours for all updates")
     if values["kind"] != "recipe":
-        lines.append(f"  files       whole and unchanged ({values['model']}, written by nmt {values['package_version']})")
+        read = f"; {len(values['verified'])} folders read" if "verified" in values else ""
+        lines.append(f"  files       {WHOLE} ({values['model']}, written by nmt {values['package_version']}{read})")
     if "updates_done" in values:
         lines.append(f"  done        {values['updates_done']:,} updates; checkpoints {', '.join(values['checkpoints'])}")
     scores = {key: value for key, value in values.get("scores", {}).items() if key in ("update", "nll", "ppl", "bleu", "bleu_signature", "averaged") and value is not None}

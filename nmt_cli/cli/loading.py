@@ -89,7 +89,7 @@ def load(paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, devic
             say(f"model: {folder}")
     configs = [read_config(folder) for folder in folders]
     try:
-        recipe = _overridden(configs[0]["recipe"], changes)
+        recipe = _overridden(configs[0].recipe, changes)
     except RecipeError as error:
         raise UsageError(str(error)) from None
     if nbest > recipe.decode.beam:
@@ -102,7 +102,7 @@ def load(paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, devic
 
     loaded = [load_model(folder, checked) for folder, checked in zip(folders, checks, strict=True)]
     _check_vocabularies(loaded)
-    return Loaded(folders, [one.model.to(workers[0]) for one in loaded], Vocabulary.load(folders[0]), recipe, workers)
+    return Loaded(folders, [one.model.to(workers[0]) for one in loaded], Vocabulary.load(folders[0], loaded[0].config.vocabularies), recipe, workers)
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:
@@ -129,14 +129,10 @@ def workers_on(device: str, named: str, count: int | None) -> list[str]:
 def _check_vocabularies(loaded: Sequence[LoadedModel]) -> None:
     """Raise UsageError where a model's tokenizers are not those of the first."""
     from ..errors import UsageError
-    from ..model.contents import WEIGHTS
-
-    def tokenizers(one: LoadedModel) -> dict[str, Any]:
-        return {name: digest for name, digest in one.config["sha256"].items() if name != WEIGHTS}
 
     first = loaded[0]
     for other in loaded[1:]:
-        if tokenizers(other) != tokenizers(first):
+        if other.config.tokenizers != first.config.tokenizers:
             raise UsageError(
                 f"--model {str(first.folder)!r} and --model {str(other.folder)!r} have different tokenizers (by SHA-256 in config.json): "
                 "an ensemble is of models that share their vocabulary, as those that were trained on the same shards do."

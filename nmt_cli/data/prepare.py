@@ -7,7 +7,12 @@
 The result depends on the text and the recipe's [data] section alone, not on the number of workers. Memory holds a few
 chunks and one shard. Everything is built in a hidden folder aside (`.NAME.partial`, locked, so that a second command
 does not meddle and what a killed one left behind is cleaned up) and put in place at the end: whatever goes wrong, the
-earlier shards stay as they were. Files that are not ours are never touched.
+earlier shards stay as they were. A folder of shards that a training reads is locked and is not replaced.
+
+What is replaced is proven to be an earlier product: the folder's index.json, which checks itself, lists the file, and its
+SHA-256 is the one recorded there. Every other file stays, and one with a name that is needed is an error. Putting shards in
+place of others takes several renames: they begin with a mark (`INSTALLING`) in the folder aside, and where it is found the
+next command finishes them.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from numpy.typing import NDArray
 
 from .. import console
 from ..errors import DataError, write_failed
-from ..files import flush_to_disk, lock
+from ..files import ASIDE, flush_to_disk, lock, sha256
 from ..hardware import cores
 from ..recipe import DataSection, Recipe
 from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
@@ -45,8 +50,11 @@ from .shards import (
     SplitEntry,
     differences,
     file_entry,
+    held_alone,
     id_type,
+    listed,
     open_index,
+    read_index,
     write_index,
 )
 from .tokenizer import Tokenizer, Vocabulary
@@ -60,6 +68,9 @@ READ = 20_000
 REASONS = ("empty", "too_long", "ratio")
 """Why pairs are dropped, the first that holds."""
 OURS = re.compile(r"index\.json|(train|valid)-\d{5,}\.safetensors|valid\.(source|target)\.txt|tokenizer(\.source|\.target)?\.model")
+"""Names of what this command writes, beside the folder TEXT."""
+INSTALLING = "installing"
+"""A file in the folder aside: it is whole, and its files are being put in place."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +99,13 @@ def prepare(recipe: Recipe, data_dir: Path | None, out: Path, force: bool = Fals
     with find_inputs(recipe.data, data_dir) as inputs:
         entries = inputs.entries()
         fingerprint = fingerprint_of(recipe.data, entries)
+        _finish_installing(out)
         earlier = None if force else _earlier(recipe, out, fingerprint, entries)
         if earlier is not None:
             return Summary(out, earlier, False, time.monotonic() - started)
         replaced: Counter[str] = Counter()
-        with _aside(out) as partial:
+        with held_alone(out), _aside(out) as partial:
+            _check_replaceable(out)
             index = _build(recipe, inputs, partial, workers or cores(), replaced, entries, fingerprint)
             write_index(partial, index)
             _install(partial, out)
@@ -112,6 +125,7 @@ def _build(recipe: Recipe, inputs: Inputs, folder: Path, workers: int, replaced:
         (folder / TEXT).mkdir()
         for made in sorted(inputs.generated.iterdir()):
             write_aside(folder / TEXT / made.name, made.read_bytes(), "the teaching corpus")
+    texts = [f"{TEXT}/{path.name}" for path in sorted((folder / TEXT).glob("*"))]
     return ShardIndex(
         recipe=recipe.name,
         data=recipe.data.model_dump(),
@@ -120,7 +134,7 @@ def _build(recipe: Recipe, inputs: Inputs, folder: Path, workers: int, replaced:
         target_size=vocabulary.target_size,
         tokenizer_sha256=vocabulary.sha256,
         splits=splits,
-        files=[file_entry(folder / name) for name in (*vocabulary.files, *VALID_TEXT)],
+        files=[file_entry(folder / name, name) for name in (*vocabulary.files, *VALID_TEXT, *texts)],
         inputs=entries,
         fingerprint=fingerprint,
     )
@@ -264,9 +278,9 @@ def _earlier(recipe: Recipe, out: Path, fingerprint: str, entries: dict[str, lis
         raise write_failed(error, out, "the shards") from None
     if not there:
         return None
-    way_out = "Give --force to replace the shards there (other files stay), or another --out."
     if INDEX_FILE not in there:
-        raise DataError(f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(there)}. {way_out}")
+        raise DataError(f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(there)}. Choose another --out, or give --force to put the shards beside these files.")
+    way_out = "Give --force to replace the shards there (other files stay), or another --out."
     index = open_index(out)
     if index.fingerprint == fingerprint:
         return index
@@ -277,11 +291,16 @@ def _earlier(recipe: Recipe, out: Path, fingerprint: str, entries: dict[str, lis
     raise DataError(f"the folder {str(out)!r} holds other shards (recipe {index.recipe!r}):\n" + "".join(f"  - {change}\n" for change in changes) + way_out)
 
 
+def _partial(out: Path) -> Path:
+    """The folder aside: on the same disk as `out`, inside it where it exists."""
+    real = Path(os.path.realpath(out))
+    return (real if real.is_dir() else real.parent) / f".{real.name}.partial"
+
+
 @contextmanager
 def _aside(out: Path) -> Iterator[Path]:
-    """A locked, empty folder to build in, on the same disk as `out`; gone at the end, whatever happens."""
-    place = Path(os.path.realpath(out))
-    partial = (place if place.is_dir() else place.parent) / f".{place.name}.partial"
+    """A locked, empty folder to build in; gone at the end, whatever happens."""
+    partial = _partial(out)
     try:
         partial.mkdir(parents=True, exist_ok=True)
         handle = os.open(partial, os.O_RDONLY)
@@ -290,34 +309,101 @@ def _aside(out: Path) -> Iterator[Path]:
     try:
         if not lock(handle):
             raise DataError(f"another nmt preprocess is writing to {str(out)!r} just now: let it finish, or choose another --out.")
-        for leftover in partial.iterdir():
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        _clear(partial)
         try:
             yield partial
         finally:
-            if partial.exists() and os.path.samestat(os.stat(partial), os.fstat(handle)):
-                shutil.rmtree(partial, ignore_errors=True)
+            if partial.exists() and os.path.samestat(os.stat(partial), os.fstat(handle)) and not (partial / INSTALLING).exists():
+                _clear(partial)
+                with suppress(OSError):
+                    partial.rmdir()
     except OSError as error:
         raise write_failed(error, out, "the shards") from None
     finally:
         os.close(handle)
 
 
+def _clear(partial: Path) -> None:
+    """Remove what an earlier command left in the folder aside. Raises DataError for what cannot be its work."""
+    for item in list(partial.iterdir()):
+        name = found["name"] if (found := ASIDE.fullmatch(item.name)) else item.name
+        if item.is_symlink() or not (OURS.fullmatch(name) or name in (TEXT, INSTALLING)):
+            raise DataError(f"{str(item)!r} is not of nmt preprocess, which works in the folder that it lies in. Move it away.")
+        shutil.rmtree(item) if item.is_dir() else item.unlink()
+
+
+def _check_replaceable(out: Path, new: Path | None = None) -> list[Path]:
+    """The files of `out` that an earlier command wrote, as paths below it.
+
+    Raises DataError for a file of another that would be replaced: one with a name of ours, or one that is in the folder
+    `new`, unless it has the same contents there.
+    """
+    if not out.is_dir():
+        return []
+    index = read_index(out) if (out / INDEX_FILE).exists() else None
+    recorded = {entry.file: entry.sha256 for entry in listed(index)} if index else {}
+    wanted = {path.relative_to(new) for path in new.rglob("*") if path.is_file()} if new else set()
+    there = {path.relative_to(out) for path in out.iterdir() if OURS.fullmatch(path.name)} | {path for path in wanted if os.path.lexists(out / path)}
+    ours = [path for path in sorted(there) if (index and str(path) == INDEX_FILE) or _unchanged(out / path, recorded.get(str(path)))]
+    others = [path for path in sorted(there - set(ours)) if not (new and path in wanted and _unchanged(out / path, sha256(new / path)))]
+    if others:
+        raise DataError(
+            f"{str(out / others[0])!r} would be replaced, and it is not as nmt preprocess wrote it: {INDEX_FILE} "
+            f"{'records another SHA-256' if str(others[0]) in recorded else 'does not list it'}. Move it away, or choose another --out."
+        )
+    return [*ours, *(path for path in (Path(name) for name in recorded) if path not in there and _unchanged(out / path, recorded[str(path)]))]
+
+
+def _unchanged(path: Path, recorded: str | None) -> bool:
+    return recorded is not None and path.is_file() and not path.is_symlink() and sha256(path) == recorded
+
+
 def _install(partial: Path, out: Path) -> None:
     """Put the finished folder in place: by one rename where `out` is new, else file by file and the index last."""
     flush_to_disk(partial)
     if not out.exists():
-        place = Path(os.path.realpath(out))
-        os.rename(partial, place)
-        flush_to_disk(place.parent)
+        real = Path(os.path.realpath(out))
+        os.rename(partial, real)
+        flush_to_disk(real.parent)
         return
-    with suppress(FileNotFoundError):
-        (out / INDEX_FILE).unlink()
-    for old in [path for path in out.iterdir() if OURS.fullmatch(path.name)]:
-        old.unlink()
-    new = sorted((path for path in partial.rglob("*") if path.is_file()), key=lambda path: path.name == INDEX_FILE)
-    for path in new:
-        place = out / path.relative_to(partial)
-        place.parent.mkdir(exist_ok=True)
-        os.replace(path, place)
+    earlier = _check_replaceable(out, partial)
+    (partial / INSTALLING).touch()
+    flush_to_disk(partial)
+    _move(partial, out, earlier)
+
+
+def _move(partial: Path, out: Path, earlier: list[Path]) -> None:
+    """Replace the files `earlier` in `out` by those in the marked folder aside."""
+    new = {path.relative_to(partial) for path in partial.rglob("*") if path.is_file()} - {Path(INSTALLING)}
+    for path in sorted(new, key=lambda path: (str(path) == INDEX_FILE, path)):
+        if str(path) == INDEX_FILE:  # the last: until then the earlier index says what is to be removed
+            for old in set(earlier) - _listed_in(partial):
+                (out / old).unlink(missing_ok=True)
+            flush_to_disk(out)
+        (out / path).parent.mkdir(exist_ok=True)
+        os.replace(partial / path, out / path)
     flush_to_disk(out)
+    (partial / INSTALLING).unlink()
+
+
+def _listed_in(folder: Path) -> set[Path]:
+    return {Path(INDEX_FILE), *(Path(entry.file) for entry in listed(read_index(folder)))}
+
+
+def _finish_installing(out: Path) -> None:
+    """Finish what a command that was killed had begun to put in place. Raises DataError where others use the folder."""
+    partial = _partial(out)
+    if not out.is_dir() or not (partial / INSTALLING).exists():
+        return
+    with held_alone(out):
+        try:
+            if (partial / INDEX_FILE).exists():
+                known = {Path(entry.file): entry.sha256 for entry in listed(read_index(out))} if (out / INDEX_FILE).exists() else {}
+                coming = _listed_in(partial)
+                earlier = [path for path, digest in known.items() if path not in coming and _unchanged(out / path, digest)]
+                _move(partial, out, earlier)
+            _clear(partial)
+            partial.rmdir()
+        except OSError as error:
+            raise write_failed(error, out, "the shards") from None
+    console.say(f"{out}: finished putting in place the shards of a command that was stopped")

@@ -1,4 +1,4 @@
-"""The prepared corpus on disk: written in a stream, checked by hash, read through the memory map.
+"""The prepared corpus on disk: written in a stream, checked by hash before its first use, read through the memory map.
 
     FOLDER/index.json                           ShardIndex: what the shards hold, from what, made how
     FOLDER/train-00000.safetensors …            source, target: flat ids (uint16; uint32 where a vocabulary exceeds 65,535)
@@ -8,27 +8,36 @@
 
 Pair i of a shard is source[source_offsets[i] : source_offsets[i + 1]] and likewise target, without begin and end
 symbols. Opening a corpus reads headers alone; lengths come from the offsets; ids are read where a pair is asked for.
+
+Who trains on a folder holds a shared lock on it (`hold`), and who writes shards into it an exclusive one: what a training
+uses is not replaced under it. The locks end with their processes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from .. import __version__
+from ..cache import remembered_sha256
 from ..errors import DataError
+from ..files import lock
 from ..recipe import DataSection, Recipe
+from ..records import Record, read_record, to_json
 from .lines import iter_lines, open_binary, write_aside
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = Record.newest
 INDEX_FILE = "index.json"
 VALID_TEXT = ("valid.source.txt", "valid.target.txt")
 Split = Literal["train", "valid"]
@@ -36,8 +45,11 @@ Ids = npt.NDArray[np.unsignedinteger[Any]]
 Lengths = npt.NDArray[np.int32]
 
 
+REMEDY = "Remove it, and make the shards again with nmt preprocess … --force."
+
+
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class FileEntry(_Entry):
@@ -64,10 +76,14 @@ class SplitEntry(_Entry):
     longest_source: int = 0
     longest_target: int = 0
     shards: list[ShardEntry] = []
+    ids_sha256: str = ""
+    """SHA-256 of all ids and lengths, however they are cut into shards (since format version 2)."""
 
 
-class ShardIndex(_Entry):
+class ShardIndex(Record):
     """index.json."""
+
+    model_config = ConfigDict(frozen=True)
 
     format_version: int = FORMAT_VERSION
     package_version: str = __version__
@@ -80,16 +96,27 @@ class ShardIndex(_Entry):
     tokenizer_sha256: str
     splits: dict[Split, SplitEntry]
     files: list[FileEntry]
-    """Tokenizers and raw validation text."""
+    """Tokenizers, raw validation text, and the text that the package made itself."""
     inputs: dict[str, list[FileEntry]]
     fingerprint: str
     """SHA-256 of the inputs' contents and the [data] section."""
 
     @property
-    def text(self) -> str:
+    def data_fingerprint(self) -> str:
         """SHA-256 of the inputs' contents and the tokenizer, however they are cut into shards."""
         hashes = [entry.sha256 for role in sorted(self.inputs) for entry in self.inputs[role]]
         return hashlib.sha256("\n".join([*hashes, self.tokenizer_sha256]).encode()).hexdigest()
+
+    @property
+    def ids_fingerprint(self) -> str:
+        """SHA-256 of what the shards hold, however they are cut; "" for shards of format version 1."""
+        hashes = [self.splits[split].ids_sha256 for split in sorted(self.splits)]
+        return hashlib.sha256("\n".join(hashes).encode()).hexdigest() if all(hashes) else ""
+
+    @property
+    def vocabularies(self) -> tuple[int, int]:
+        """Tokens in the source's and the target's vocabulary."""
+        return self.source_size, self.target_size
 
 
 @dataclass
@@ -132,12 +159,15 @@ class ShardWriter:
     _shards: list[ShardEntry] = field(default_factory=list)
     _tokens: list[int] = field(default_factory=lambda: [0, 0])
     _longest: list[int] = field(default_factory=lambda: [0, 0])
+    _digests: list[Any] = field(default_factory=lambda: [hashlib.sha256() for _ in range(4)])
 
     def write(self, block: Block) -> None:
         """Take pairs in; every full shard goes to the disk at once. Raises DataError when it cannot be written."""
         for side, lengths in enumerate((block.source_lengths, block.target_lengths)):
             self._tokens[side] += int(lengths.sum())
             self._longest[side] = max(self._longest[side], int(lengths.max(initial=0)))
+        for digest, numbers in zip(self._digests, (block.source, block.target, block.source_lengths, block.target_lengths), strict=True):
+            digest.update(np.ascontiguousarray(numbers, dtype="<u4").tobytes())
         while len(block):
             taken, block = block.cut(self.shard_pairs - sum(map(len, self._held)))
             self._held.append(taken)
@@ -157,6 +187,7 @@ class ShardWriter:
             longest_source=self._longest[0],
             longest_target=self._longest[1],
             shards=self._shards,
+            ids_sha256=hashlib.sha256(b"".join(digest.digest() for digest in self._digests)).hexdigest(),
         )
 
     def _flush(self) -> None:
@@ -186,36 +217,25 @@ def file_entry(path: Path, name: str | None = None) -> FileEntry:
 
 
 def write_index(folder: Path, index: ShardIndex) -> None:
-    write_aside(folder / INDEX_FILE, (index.model_dump_json(indent=2) + "\n").encode(), "the index of the shards")
+    write_aside(folder / INDEX_FILE, to_json(index), "the index of the shards")
+
+
+def read_index(folder: str | Path) -> ShardIndex:
+    """Read index.json; what it lists is not looked at. Raises DataError."""
+    try:
+        return read_record(Path(folder) / INDEX_FILE, ShardIndex, DataError, REMEDY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"{str(folder)!r} holds no prepared corpus (no {INDEX_FILE}): run nmt preprocess RECIPE --out {folder} first.") from None
 
 
 def open_index(folder: str | Path) -> ShardIndex:
-    """Read index.json and check, by size alone, that its files are there. For their contents: `verify`."""
-    folder = Path(folder)
-    path = folder / INDEX_FILE
-    again = "write the folder anew with nmt preprocess … --force"
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise DataError(f"{str(folder)!r} holds no prepared corpus (no {INDEX_FILE}): run nmt preprocess RECIPE --out {folder} first.") from None
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}.") from None
-    except ValueError as error:
-        raise DataError(f"{str(path)!r} is not JSON: {error}. It is damaged: {again}.") from None
-    version = values.get("format_version") if isinstance(values, dict) else None
-    if isinstance(version, int) and version > FORMAT_VERSION:
-        raise DataError(f"{str(path)!r} has format version {version}, this nmt ({__version__}) reads up to {FORMAT_VERSION}: update nmt, or {again}.")
-    try:
-        index = ShardIndex.model_validate(values)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise DataError(f"{str(path)!r} is no index of shards ({place}: {fault['msg']}). It is damaged: {again}.") from None
+    """Read index.json and check, by size alone, that its files are there. For their contents: `verify`. Raises DataError."""
+    folder, index = Path(folder), read_index(folder)
     for entry in listed(index):
         size = _size(folder / entry.file)
         if size != entry.bytes:
             state = "is missing" if size is None else f"has {size:,} bytes, expected {entry.bytes:,}"
-            raise DataError(f"{str(folder / entry.file)!r} {state}: the prepared corpus is not whole; {again}.")
+            raise DataError(f"{str(folder / entry.file)!r} {state}: the prepared corpus is not whole. {REMEDY}")
     return index
 
 
@@ -231,13 +251,49 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def verify(folder: str | Path) -> ShardIndex:
-    """Read every file and compare its SHA-256 with the index; name all that differ."""
+def verify(folder: str | Path, hash_of: Callable[[Path], str] = remembered_sha256) -> ShardIndex:
+    """Compare the SHA-256 of every file with the index; raises DataError naming all that differ.
+
+    `hash_of` reads a file, or remembers that it was read.
+    """
     folder, index = Path(folder), open_index(folder)
-    changed = [entry.file for entry in listed(index) if file_entry(folder / entry.file).sha256 != entry.sha256]
+    try:
+        changed = [entry.file for entry in listed(index) if hash_of(folder / entry.file) != entry.sha256]
+    except OSError as error:
+        raise DataError(f"cannot read {str(error.filename or folder)!r}: {error.strerror or error}.") from None
     if changed:
-        raise DataError(f"in {str(folder)!r} the contents have changed since they were written: {', '.join(changed)}. Write the folder anew with nmt preprocess … --force.")
+        raise DataError(f"in {str(folder)!r} the contents have changed since they were written: {', '.join(changed)}. {REMEDY}")
     return index
+
+
+def hold(folder: str | Path) -> int:
+    """Lock the folder against `nmt preprocess` and return the descriptor that holds the lock until it is closed.
+
+    Others may hold it too. Raises DataError while shards are being written into it.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise DataError(f"cannot open the folder of shards {str(folder)!r}: {error.strerror}.") from None
+    if not lock(handle, shared=True):
+        os.close(handle)
+        raise DataError(f"nmt preprocess is writing to {str(folder)!r}. Wait until it has finished, or name other shards with --data DIR.")
+    return handle
+
+
+@contextmanager
+def held_alone(folder: Path) -> Iterator[None]:
+    """Lock the folder, if it exists, against trainings and other writers. Raises DataError where it is in use."""
+    if not folder.is_dir():
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        if not lock(handle):
+            raise DataError(f"the shards in {str(folder)!r} are in use: an nmt train reads them, or another nmt preprocess writes there. Let it finish, or choose another --out.")
+        yield
+    finally:
+        os.close(handle)
 
 
 def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path) -> None:
@@ -247,7 +303,7 @@ def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path) -> None
         raise DataError(
             f"the shards in {str(folder)!r} were made by another recipe ({index.recipe!r}) than {recipe.name!r}:\n"
             + "\n".join(f"  - data.{key}: the shards have {was!r}, the recipe {now!r}" for key, (was, now) in differ.items())
-            + f"\nMake them anew (nmt preprocess {recipe.name or 'RECIPE'} --out {folder} --force), or name other shards with --data DIR."
+            + f"\nReplace them (nmt preprocess {recipe.name or 'RECIPE'} --out {folder} --force), or name other shards with --data DIR."
         )
 
 
@@ -347,10 +403,10 @@ class _Shard:
             offsets = [self.tensors[f"{side}_offsets"] for side in ("source", "target")]
             ends = [len(self.tensors[side]) for side in ("source", "target")]
             whole = all(len(o) == pairs + 1 and o[0] == 0 and o[-1] == end for o, end in zip(offsets, ends, strict=True))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"cannot read the shard {str(path)!r}: {error}. Make it anew with nmt preprocess … --force.") from None
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise DataError(f"cannot read the shard {str(path)!r}: {error}. {REMEDY}") from None
         if not whole:
-            raise DataError(f"the shard {str(path)!r} is damaged: its offsets do not fit its {pairs:,} pairs. Make it anew with nmt preprocess … --force.")
+            raise DataError(f"the shard {str(path)!r} is damaged: its offsets do not fit its {pairs:,} pairs. {REMEDY}")
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
         t = self.tensors

@@ -275,8 +275,23 @@ class Vocabulary:
         return {JOINT_FILE: self.source} if self.joint else {SOURCE_FILE: self.source, TARGET_FILE: self.target}
 
     @classmethod
-    def load(cls, folder: str | Path) -> Vocabulary:
+    def load(cls, folder: str | Path, sizes: tuple[int, int] | None = None) -> Vocabulary:
+        """The vocabulary of a folder; `sizes` are the tokens that its weights or shards have, source and target.
+
+        Raises DataError where there is none, or one of other sizes.
+        """
         folder = Path(folder)
+        vocabulary = cls._load(folder)
+        found = (vocabulary.source_size, vocabulary.target_size)
+        if sizes is not None and found != sizes:
+            raise DataError(
+                f"the tokenizer in {str(folder)!r} has {found[0]:,} source and {found[1]:,} target tokens, what it belongs to has {sizes[0]:,} and {sizes[1]:,}: "
+                "it was exchanged. Restore the folder from a copy."
+            )
+        return vocabulary
+
+    @classmethod
+    def _load(cls, folder: Path) -> Vocabulary:
         if (folder / JOINT_FILE).exists():
             both = Tokenizer.load(folder / JOINT_FILE)
             return cls(both, both)

@@ -44,7 +44,7 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Exporte
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"--out {str(out)!r} exists and is {'not empty' if out.is_dir() else 'no folder'}: name a new folder.")
     loaded = load_model(model)
-    trained = Trained(loaded.model, loaded.recipe, Vocabulary.load(model))
+    trained = Trained(loaded.model, loaded.recipe, Vocabulary.load(model, loaded.config.vocabularies))
     target.check(trained)
     texts = sentences(trained, text)
     try:

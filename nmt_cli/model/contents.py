@@ -5,57 +5,124 @@ A command begins here: it finds the folder, reads its recipe, and has the files 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from .. import __version__
+from ..cache import remembered_sha256
 from ..errors import ModelError
 from ..files import sha256
+from ..records import Record, parse_json, read_record
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = Record.newest
 WEIGHTS, CONFIG, METRICS = "model.safetensors", "config.json", "metrics.json"
+TOKENIZERS = re.compile(r"tokenizer(\.source|\.target)?\.model")
 CHOICES = ("averaged", "best", "last")
 """In a run folder, the models to use, the first that is there."""
+REMEDY = "Restore the folder from a copy, or take another checkpoint."
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """`config.json` of a model folder, its version checked. Raises ModelError."""
+class ModelConfig(Record):
+    """config.json: what the weights are and the SHA-256 of every other file of the folder."""
+
+    package_version: str
+    parameters: int
+    """Numbers in the weights."""
+    source_vocab: int
+    target_vocab: int
+    """Tokens in the vocabularies."""
+    sha256: dict[str, str]
+    """By file name: the weights, the tokenizers and metrics.json (the last since format version 2)."""
+    recipe: dict[str, Any]
+
+    @property
+    def vocabularies(self) -> tuple[int, int]:
+        """Tokens in the source's and the target's vocabulary."""
+        return self.source_vocab, self.target_vocab
+
+    @property
+    def tokenizers(self) -> dict[str, str]:
+        """SHA-256 of the tokenizers by file name."""
+        return {name: digest for name, digest in self.sha256.items() if TOKENIZERS.fullmatch(name)}
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """`config.json` of a model folder, its version and hash checked. Raises ModelError."""
     path = folder / CONFIG
     if not folder.is_dir():
         raise ModelError(f"no model folder at {str(folder)!r}. Train one (`nmt train`), or name another with --model.")
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version = config["format_version"]
+        config = read_record(path, ModelConfig, ModelError, REMEDY)
     except FileNotFoundError:
         raise ModelError(f"{str(folder)!r} is not a model folder: it has no {CONFIG}. Name a model folder or a run folder.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{str(path)!r} is damaged ({type(error).__name__}: {error}). Restore the folder from a copy, or take another checkpoint.") from None
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise ModelError(f"{str(folder)!r} has format version {version!r}; this nmt {__version__} reads up to {FORMAT_VERSION}. Install a newer nmt.")
+    strange = [name for name in config.sha256 if name not in (WEIGHTS, METRICS) and not TOKENIZERS.fullmatch(name)]
+    if strange or WEIGHTS not in config.sha256 or not config.tokenizers:
+        raise ModelError(f"{str(path)!r} is damaged: sha256 lists {', '.join(sorted(config.sha256))}; expected {WEIGHTS}, {METRICS} and the tokenizers. {REMEDY}")
     return config
 
 
-def check_files(folder: Path, config: Mapping[str, Any]) -> None:
-    """Every file that `config.json` vouches for is there and unchanged. Raises ModelError naming the first that is not."""
-    for name, expected in config["sha256"].items():
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """`metrics.json` of a model folder: what it scored. Raises ModelError for a damaged one; {} where there is none."""
+    path = folder / METRICS
+    try:
+        return parse_json(path.read_bytes(), path, ModelError, REMEDY)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}.") from None
+
+
+def check_files(folder: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str] = remembered_sha256) -> None:
+    """Every file of `hashes` is there and unchanged; `hash_of` reads a file, or remembers that it was read.
+
+    Raises ModelError naming the first that is not.
+    """
+    for name, expected in hashes.items():
         path = folder / name
         if not path.is_file():
-            raise ModelError(f"{str(folder)!r} lacks {name}. The folder was cut: restore it from a copy, or take another checkpoint.")
-        if sha256(path) != expected:
-            raise ModelError(f"{str(path)!r} was changed or cut: its SHA-256 is not the one in {CONFIG}. Restore it from a copy, or take another checkpoint.")
+            raise ModelError(f"{str(folder)!r} lacks {name}. {REMEDY}")
+        try:
+            found = hash_of(path)
+        except OSError as error:
+            raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}.") from None
+        if found != expected:
+            raise ModelError(f"{str(path)!r} was changed or damaged: its SHA-256 is not the one in {CONFIG}. {REMEDY}")
 
 
-def checking(folder: Path, config: Mapping[str, Any]) -> Future[None]:
+def foreign(folder: Path, expected: Mapping[str, str]) -> str:
+    """Why a folder is not as it was written: a file that is not `expected`, or one that was changed; "" if it is.
+
+    `expected` holds the SHA-256 of its files by name; "" for one that may hold anything.
+    """
+    for item in sorted(folder.iterdir()):
+        if item.name not in expected or item.is_symlink() or not item.is_file():
+            return f"it holds {item.name!r}, which nmt did not write"
+        if expected[item.name] and sha256(item) != expected[item.name]:
+            return f"its file {item.name!r} was changed after it was written"
+    return ""
+
+
+def not_an_average(folder: Path) -> str:
+    """Why `folder` is not what `nmt average` wrote, unchanged; "" if it is."""
+    try:
+        config = read_config(folder)
+        if not isinstance(read_metrics(folder).get("averaged"), list):
+            return "it is a model folder that nmt average did not write"
+        return foreign(folder, {CONFIG: "", METRICS: "", **config.sha256})
+    except ModelError as error:
+        return f"it is not a model folder that nmt average wrote ({error})" if (folder / CONFIG).exists() else "nmt average did not write it"
+
+
+def checking(folder: Path, config: ModelConfig) -> Future[None]:
     """`check_files` in a thread of its own; what it raises, the result raises."""
     future: Future[None] = Future()
 
     def check() -> None:
         try:
-            check_files(folder, config)
+            check_files(folder, config.sha256)
             future.set_result(None)
         except Exception as error:
             future.set_exception(error)

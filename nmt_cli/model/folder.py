@@ -5,7 +5,7 @@
     tokenizer.model     SentencePiece (with separate vocabularies tokenizer.source.model and tokenizer.target.model)
     metrics.json        what it scored, on what, with which signature
 
-`write_model` fills a folder that the caller makes (`files.new_folder`), `load_model` checks and reads one,
+config.json also holds the SHA-256 of its own content; `contents` checks it. `write_model` fills a folder that the caller makes (`files.new_folder`), `load_model` checks and reads one,
 `find_model` goes from a run folder to the model to use. Tokenizers are opaque bytes here. Nothing is pickled.
 """
 
@@ -27,7 +27,8 @@ from .. import __version__
 from ..errors import ModelError, NmtError
 from ..files import sha256
 from ..recipe import Recipe
-from .contents import CONFIG, FORMAT_VERSION, METRICS, WEIGHTS, check_files, read_config
+from ..records import to_json
+from .contents import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig, check_files, read_config
 from .transformer import Transformer
 
 
@@ -38,7 +39,7 @@ class LoadedModel:
     model: Transformer
     recipe: Recipe
     folder: Path
-    config: dict[str, Any]
+    config: ModelConfig
 
 
 def weights_of(model: Transformer) -> dict[str, Tensor]:
@@ -59,17 +60,17 @@ def write_model(
     (folder / WEIGHTS).chmod((folder / METRICS).stat().st_mode)  # safetensors leaves it to its owner alone
     for name, content in tokenizers.items():
         (folder / name).write_bytes(content)
-    (folder / METRICS).write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    config = {
-        "format_version": FORMAT_VERSION,
-        "package_version": __version__,
-        "parameters": sum(weight.numel() for weight in weights.values()),
-        "source_vocab": vocabularies[0],
-        "target_vocab": vocabularies[1],
-        "sha256": {name: sha256(folder / name) for name in (WEIGHTS, *tokenizers)},
-        "recipe": recipe.to_dict(),
-    }
-    (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / METRICS).write_text(json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    config = ModelConfig(
+        format_version=FORMAT_VERSION,
+        package_version=__version__,
+        parameters=sum(weight.numel() for weight in weights.values()),
+        source_vocab=vocabularies[0],
+        target_vocab=vocabularies[1],
+        sha256={name: sha256(folder / name) for name in (WEIGHTS, METRICS, *tokenizers)},
+        recipe=recipe.to_dict(),
+    )
+    (folder / CONFIG).write_bytes(to_json(config))
 
 
 def load_model(folder: Path, checked: Future[None] | None = None) -> LoadedModel:
@@ -78,20 +79,18 @@ def load_model(folder: Path, checked: Future[None] | None = None) -> LoadedModel
     Raises ModelError when a file is missing, cut, changed, of a newer format or does not fit the recipe.
     """
     config = read_config(folder)
-    remedy = "Restore it from a copy, or take another checkpoint."
     try:
-        checked.result() if checked else check_files(folder, config)
-        recipe = Recipe.from_dict(config["recipe"], f"{str(folder / CONFIG)!r}")
+        checked.result() if checked else check_files(folder, config.sha256)
+        recipe = Recipe.from_dict(config.recipe, f"{str(folder / CONFIG)!r}")
         weights = load_file(folder / WEIGHTS)
-        sizes = config["source_vocab"], config["target_vocab"]
     except NmtError as error:
         raise ModelError(str(error)) from None
-    except (KeyError, TypeError, AttributeError, SafetensorError, OSError) as error:
-        raise ModelError(f"{str(folder)!r} does not load ({type(error).__name__}: {error}). {remedy}") from None
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{str(folder)!r} does not load ({type(error).__name__}: {error}). {REMEDY}") from None
     try:
-        model = build(recipe, *sizes, weights)
+        model = build(recipe, *config.vocabularies, weights)
     except (ModelError, TypeError, RuntimeError) as error:
-        raise ModelError(f"{str(folder)!r} does not load: {error} {remedy}") from None
+        raise ModelError(f"{str(folder)!r} does not load: {error} {REMEDY}") from None
     return LoadedModel(model.eval(), recipe, folder, config)
 
 

@@ -14,9 +14,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ..errors import ModelError, UsageError, write_failed
-from ..files import new_folder, system_error
-from ..model.contents import CONFIG, WEIGHTS, check_files, read_config
+from ..files import system_error
+from ..model.contents import CONFIG, WEIGHTS, ModelConfig, check_files, not_an_average, read_config
 from ..model.folder import write_model
+from ..outputs import check_output_folder, output_folder
 from ..recipe import Recipe
 from .run import RunFolder, best_of
 
@@ -33,7 +34,7 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
     there = RunFolder(run).checkpoints()
     if not there:
         raise ModelError(f"run {str(run)!r} has no checkpoints to average. Train it first, or name another run folder.")
-    recipe = Recipe.from_dict(read_config(there[-1].folder)["recipe"], str(there[-1].folder))
+    recipe = Recipe.from_dict(read_config(there[-1].folder).recipe, str(there[-1].folder))
     ranked = best_of(there, recipe.train.best_metric) if best else [c for c in there[::-1] if c.spaced] or there
     wanted = best or last or min(recipe.train.average, len(ranked))
     if len(ranked) < wanted:
@@ -45,11 +46,13 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
 def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     """Write the mean of the model folders' weights to the model folder `out`; returns what went in.
 
-    Raises ModelError for a damaged folder, the same checkpoint twice, and architectures or vocabularies that differ.
+    Raises ModelError for a damaged folder, the same checkpoint twice, and architectures or vocabularies that differ,
+    UsageError for an `out` that is not free and not an earlier average.
     """
+    check_output_folder(out, "the averaged model", not_an_average, folders)
     configs = [read_config(folder) for folder in folders]
     for folder, config in zip(folders, configs, strict=True):
-        check_files(folder, config)
+        check_files(folder, config.sha256)
     _check_same_architecture(folders, configs)
     _check_different(folders, configs)
     first = configs[0]
@@ -58,21 +61,20 @@ def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
         for name, tensor in load_file(folder / WEIGHTS).items():
             total[name] += tensor
     mean = {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
-    tokenizers = {name: (folders[0] / name).read_bytes() for name in first["sha256"] if name != WEIGHTS}
-    recipe = Recipe.from_dict(first["recipe"], str(folders[0] / CONFIG))
+    tokenizers = {name: (folders[0] / name).read_bytes() for name in first.tokenizers}
+    recipe = Recipe.from_dict(first.recipe, str(folders[0] / CONFIG))
     made_of = {"averaged": [folder.resolve().name for folder in folders]}
     try:
-        with new_folder(out) as aside:
-            write_model(aside, mean, recipe, (first["source_vocab"], first["target_vocab"]), tokenizers, made_of)
-    except (OSError, SafetensorError) as error:
+        with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as aside:
+            write_model(aside, mean, recipe, first.vocabularies, tokenizers, made_of)
+    except SafetensorError as error:
         raise write_failed(system_error(error), out, "the averaged model", ModelError) from None
     return made_of
 
 
-def _check_same_architecture(folders: Sequence[Path], configs: Sequence[dict[str, Any]]) -> None:
-    def architecture(config: dict[str, Any]) -> dict[str, Any]:
-        tokenizers = {name: digest for name, digest in config["sha256"].items() if name != WEIGHTS}
-        return {**config["recipe"]["model"], "tokenizer": tokenizers}
+def _check_same_architecture(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
+    def architecture(config: ModelConfig) -> dict[str, Any]:
+        return {**Recipe.from_dict(config.recipe, CONFIG).model.model_dump(), "tokenizer": config.tokenizers}
 
     first = architecture(configs[0])
     for folder, config in zip(folders[1:], configs[1:], strict=True):
@@ -81,10 +83,10 @@ def _check_same_architecture(folders: Sequence[Path], configs: Sequence[dict[str
             raise ModelError(f"{str(folders[0])!r} and {str(folder)!r} are different models ({', '.join(differing)} differ): only checkpoints of one architecture and vocabulary can be averaged.")
 
 
-def _check_different(folders: Sequence[Path], configs: Sequence[dict[str, Any]]) -> None:
+def _check_different(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
     seen: dict[str, Path] = {}
     for folder, config in zip(folders, configs, strict=True):
-        digest = config["sha256"][WEIGHTS]
+        digest = config.sha256[WEIGHTS]
         if digest in seen:
             raise ModelError(f"{str(seen[digest])!r} and {str(folder)!r} hold the same weights: a checkpoint counts once in an average. Leave one of them out.")
         seen[digest] = folder

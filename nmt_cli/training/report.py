@@ -35,9 +35,18 @@ class Report:
         self.board = _tensorboard(run.path) if tensorboard and leads else None
 
     def rewind(self, size: int) -> None:
-        """Cut metrics.jsonl back to `size` bytes: what follows belongs to updates that will be done again."""
-        if self.leads and self.run.metrics.exists() and self.run.metrics.stat().st_size > size:
+        """Cut metrics.jsonl back to `size` bytes: what follows belongs to updates that will be done again.
+
+        A file that has fewer lost records, which a warning says; training needs none of them.
+        """
+        if not self.leads:
+            return
+        there = self.run.metrics.stat().st_size if self.run.metrics.exists() else 0
+        if there > size:
             os.truncate(self.run.metrics, size)
+        elif there < size:
+            state = f"has {there:,} bytes" if self.run.metrics.exists() else "is missing"
+            console.warn(f"{str(self.run.metrics)!r} {state}, at the last checkpoint it had {size:,}: records of earlier updates are lost. Training resumes without them.")
 
     def record(self, values: dict[str, Any]) -> None:
         """A line of metrics.jsonl."""

@@ -13,9 +13,11 @@ A GPU runs ahead of this loop: what updates came to is read, and agreed between 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +28,7 @@ import torch
 
 from .. import console
 from ..data.batches import EpochPlan
-from ..data.shards import Corpus, check_matches, open_index
+from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
 from ..data.tokenizer import Vocabulary
 from ..errors import DataError, Stopped, TrainingError, write_failed
 from ..files import link_atomic, write_atomic
@@ -54,20 +56,23 @@ class Trainer:
 
         Raises NmtError for what does not fit.
         """
-        index = open_index(shards)
+        self.shards_lock = hold(shards)  # from here on nobody replaces them
+        weakref.finalize(self, os.close, self.shards_lock)
+        index = verify(shards)
         check_matches(index, recipe, shards)
         self.recipe, self.hardware, self.ranks = recipe, hardware, ranks
-        self.corpus = Corpus.open(shards, "train")
-        self.vocabulary = Vocabulary.load(shards)
+        self.corpus = Corpus(shards, "train", index)
+        self.vocabulary = Vocabulary.load(shards, index.vocabularies)
         if self.vocabulary.sha256 != index.tokenizer_sha256:
-            raise DataError(f"the tokenizer in {str(shards)!r} is not the one its shards were made with. Make them anew: nmt preprocess … --force.")
+            raise DataError(f"the tokenizer in {str(shards)!r} is not the one its shards were made with. Make the shards again with nmt preprocess … --force.")
+        self.tokenizers = {name: tokenizer.model for name, tokenizer in self.vocabulary.files.items()}
         self.sizes = (self.vocabulary.source_size, self.vocabulary.target_size)
         self.run = RunFolder(run)
         if ranks.leads:
             self.run.create()
         self.report = Report(self.run, ranks.leads, tensorboard)
-        model, self.progress, moments = self._start(index.text)
-        if len({tuple(row) for row in ranks.gathered([float(self.progress.update), float(int(index.text[:12], 16))])}) > 1:
+        model, self.progress, moments = self._start(index)
+        if len({tuple(row) for row in ranks.gathered([float(self.progress.update), float(int(index.data_fingerprint[:12], 16))])}) > 1:
             raise DataError("the ranks see different shards or checkpoints: --data and --run must lie on a file system that all machines share.")
         self.updater = Updater(model, recipe, hardware, ranks, lambda text: console.warn(f"rank {ranks.rank}: {text}"), backend)
         self.updater.restore(moments, self.progress.update - self.progress.skipped)
@@ -87,13 +92,14 @@ class Trainer:
         self.saved_at = time.monotonic()
         self.resumed_at = time.perf_counter()
 
-    def _start(self, text: str) -> tuple[Transformer, Progress, dict[str, torch.Tensor]]:
+    def _start(self, index: ShardIndex) -> tuple[Transformer, Progress, dict[str, torch.Tensor]]:
         """Model, progress and moments: those of the last checkpoint, or fresh ones."""
-        found = self.run.load_last(self.recipe, text)
+        found = self.run.load_last(self.recipe, index.data_fingerprint, index.ids_fingerprint)
         if found is None:
             self.report.rewind(0)
             torch.manual_seed(self.recipe.train.seed)
-            return Transformer(self.recipe.model, *self.sizes).to(self.hardware.device).train(), Progress(text=text), {}
+            progress = Progress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
+            return Transformer(self.recipe.model, *self.sizes).to(self.hardware.device).train(), progress, {}
         _, progress, weights, moments = found
         self.report.rewind(progress.metrics_bytes)
         if self.ranks.leads:
@@ -258,8 +264,8 @@ class Trainer:
             return folder
         progress.metrics_bytes = self.report.flushed()
         current = progress.validation if progress.validation.get("update") == progress.update else {}
-        tokenizers = {name: (self.corpus.folder / name).read_bytes() for name in self.vocabulary.files}
-        self.run.save(weights_of(self.model), self.updater.moments(), progress, self.recipe, self.sizes, tokenizers, current)
+        self.run.save(weights_of(self.model), self.updater.moments(), progress, self.recipe, self.sizes, self.tokenizers, current)
+        link_latest(self.run.path)
         self.run.prune(train.keep, train.keep_best, train.best_metric)
         return folder
 
@@ -276,7 +282,7 @@ class Trainer:
 
     def _introduce(self) -> None:
         train, ranks = self.recipe.train, self.ranks
-        if ranks.leads:
+        if ranks.leads and self.run.checkpoints():
             link_latest(self.run.path)
         done = f"going on after update {self.progress.update:,}" if self.progress.update else "starting"
         cells, cell = self.plan.cells_an_update, self.plan.cell_tokens
@@ -351,8 +357,9 @@ class _Meter:
 
 
 def link_latest(run: Path) -> None:
-    """Let `latest`, beside the run, point to it."""
+    """Let `latest`, beside the run, point to it. A link of another kind stays, and whatever else has that name."""
     link = run.parent / "latest"
-    if link.is_symlink() or not link.exists():
-        with suppress(OSError):  # a convenience: the folder above may be another's
-            link_atomic(link, run.name)
+    if link.is_symlink() and "/" in os.readlink(link):
+        return
+    with suppress(OSError):  # a convenience: the folder above may be another's
+        link_atomic(link, run.name)

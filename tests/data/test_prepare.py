@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from nmt_cli.data import shards
 from nmt_cli.data import workers as processes
 from nmt_cli.data.inputs import fingerprint_of
 from nmt_cli.data.prepare import prepare
-from nmt_cli.data.shards import Corpus, open_index, valid_text, verify
+from nmt_cli.data.shards import INDEX_FILE, Corpus, open_index, valid_text, verify
 from nmt_cli.data.tokenizer import Tokenizer, Vocabulary
 from nmt_cli.errors import DataError, NmtError
 from nmt_cli.recipe import Recipe
@@ -137,7 +138,7 @@ def test_force_replaces_what_is_ours_and_nothing_else(text: Path, out: Path) -> 
 
 
 def test_a_folder_with_other_files_is_not_littered(text: Path, out: Path) -> None:
-    with pytest.raises(DataError, match=r"is not empty and holds no index.json but train.de, train.en, valid.de, valid.en. Give --force"):
+    with pytest.raises(DataError, match=r"is not empty and holds no index.json but train.de, train.en, valid.de, valid.en. Choose another --out, or give --force to put the shards beside these files"):
         prepare(recipe(), text, text, workers=1)
     out.mkdir()
     assert prepare(recipe(), text, out, workers=1).fresh  # an empty folder is free
@@ -152,6 +153,78 @@ def test_damaged_shards_are_named_and_made_anew_by_force(text: Path, out: Path) 
         prepare(recipe(), text, out, workers=1)
     prepare(recipe(), text, out, force=True, workers=1)
     verify(out)
+
+
+@pytest.mark.parametrize("name", ["train-00000.safetensors", "tokenizer.model", "valid.source.txt", "train-00099.safetensors"])
+def test_force_replaces_only_what_the_index_proves(text: Path, out: Path, name: str) -> None:
+    prepare(recipe(), text, out, workers=1)
+    (out / "notes.txt").write_text("mine")
+    (out / name).write_bytes(b"mine")
+    before = contents(out)
+    for force, said in ((False, "out' holds other shards|has 4 bytes"), (True, f"{name}' would be replaced, and it is not as nmt preprocess wrote it")):
+        with pytest.raises(DataError, match=said):
+            prepare(recipe(vocab_size=310), text, out, force=force, workers=1)
+        assert contents(out) == before
+    (out / name).unlink()
+    prepare(recipe(vocab_size=310), text, out, force=True, workers=1)
+    assert (out / "notes.txt").read_text() == "mine"
+    assert verify(out).source_size == 310
+
+
+def test_force_does_not_replace_files_of_these_names_without_an_index(text: Path, out: Path) -> None:
+    out.mkdir()
+    (out / "tokenizer.model").write_bytes(b"mine")
+    with pytest.raises(DataError, match=r"tokenizer.model' would be replaced, and it is not as nmt preprocess wrote it: index.json does not list it"):
+        prepare(recipe(), text, out, force=True, workers=1)
+    assert contents(out) == {"tokenizer.model": b"mine"}
+
+
+def test_shards_in_use_are_not_replaced(text: Path, out: Path) -> None:
+    prepare(recipe(), text, out, workers=1)
+    before = contents(out)
+    handle = shards.hold(out)
+    with pytest.raises(DataError, match="are in use: an nmt train reads them"):
+        prepare(recipe(vocab_size=310), text, out, force=True, workers=1)
+    assert contents(out) == before
+    assert not prepare(recipe(), text, out, workers=1).fresh  # looking at them is no use of them
+    os.close(handle)
+    assert prepare(recipe(vocab_size=310), text, out, force=True, workers=1).fresh
+
+
+@pytest.mark.parametrize("moves", range(6))
+def test_an_installation_that_was_killed_is_finished_by_the_next_command(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int) -> None:
+    """Killed after so many renames: a kill leaves no time for what tidies up, so the folder aside is kept as it was."""
+    prepare(recipe(shard_pairs=100), text, out, workers=1)
+    replace, killed, left = os.replace, tmp_path / "killed", moves
+
+    def stopping(source: Path, target: Path) -> None:
+        nonlocal left
+        if Path(target).parent == out:
+            left -= 1
+            if left < 0:
+                shutil.copytree(out, killed)
+                raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(recipe(vocab_size=310), text, out, force=True, workers=1)
+    monkeypatch.undo()
+    shutil.rmtree(out)
+    killed.rename(out)
+    assert not prepare(recipe(vocab_size=310), text, out, workers=1).fresh
+    assert verify(out).source_size == 310
+    assert set(contents(out)) == {INDEX_FILE, "tokenizer.model", "train-00000.safetensors", "valid-00000.safetensors", "valid.source.txt", "valid.target.txt"}
+    assert not (out / ".out.partial").exists()
+
+
+def test_a_folder_aside_that_is_someones_own_stays(text: Path, out: Path) -> None:
+    stale = out.parent / ".out.partial"
+    stale.mkdir()
+    (stale / "thesis.tex").write_text("mine")
+    with pytest.raises(DataError, match=r"thesis.tex' is not of nmt preprocess"):
+        prepare(recipe(), text, out, workers=1)
+    assert (stale / "thesis.tex").read_text() == "mine"
 
 
 def test_pairs_are_dropped_for_a_reason_and_counted(text: Path, out: Path) -> None:

@@ -1,6 +1,7 @@
 """The shards' format: what is written is read back, without being loaded, and every kind of damage is named."""
 
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from nmt_cli.data.shards import (
     check_matches,
     differences,
     file_entry,
+    held_alone,
+    hold,
     id_type,
     open_index,
     valid_text,
@@ -185,11 +188,13 @@ def test_no_folder_and_no_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", r"is not JSON: .* It is damaged: write the folder anew with nmt preprocess … --force"),
+        ("{", r"index.json' is damaged: it is not JSON .*Remove it, and make the shards again with nmt preprocess … --force"),
         ("\udcff", r"is not JSON"),
-        ("[1]", r"is no index of shards"),
-        ("{}", r"is no index of shards \(recipe: Field required\)"),
-        (json.dumps({"format_version": FORMAT_VERSION + 1}), rf"has format version {FORMAT_VERSION + 1}, this nmt \(.*\) reads up to {FORMAT_VERSION}: update nmt"),
+        ("[1]", r"expected a JSON object, found list"),
+        ("{}", r"format_version is None, expected a whole number from 1 to 2"),
+        ('{"format_version": 1}', r"index.json' is damaged: recipe: field required"),
+        ('{"format_version": 2}', r"does not have the SHA-256 that it states"),
+        (json.dumps({"format_version": FORMAT_VERSION + 1}), rf"has format version {FORMAT_VERSION + 1}; this nmt .* reads up to {FORMAT_VERSION}"),
     ],
 )
 def test_an_index_that_is_none(tmp_path: Path, text: str, message: str) -> None:
@@ -219,6 +224,32 @@ def test_changed_bytes_are_found_by_verify(tmp_path: Path) -> None:
     open_index(tmp_path)
     with pytest.raises(DataError, match=r"contents have changed .*: valid.target.txt, train-00001.safetensors"):
         verify(tmp_path)
+
+
+def test_what_shards_hold_has_one_fingerprint_however_they_are_cut(tmp_path: Path) -> None:
+    pairs = some_pairs(9)
+    found = set()
+    for number, shard_pairs in enumerate((2, 3, 100)):
+        writer = ShardWriter(tmp_path / str(number), "train", shard_pairs)
+        for pair in pairs:
+            writer.write(block_of([pair]))
+        found.add(writer.close().ids_sha256)
+    assert len(found) == 1
+    writer = ShardWriter(tmp_path / "other", "train", 100)
+    writer.write(block_of([*pairs[:-1], ([1], [1])]))
+    assert writer.close().ids_sha256 not in found
+
+
+def test_trainings_share_a_folder_and_a_writer_has_it_alone(tmp_path: Path) -> None:
+    make(tmp_path, some_pairs(3), [])
+    first, second = hold(tmp_path), hold(tmp_path)
+    with pytest.raises(DataError, match=r"are in use: an nmt train reads them, or another nmt preprocess writes there"), held_alone(tmp_path):
+        pass
+    os.close(first)
+    os.close(second)
+    with held_alone(tmp_path), pytest.raises(DataError, match="nmt preprocess is writing to"):
+        hold(tmp_path)
+    os.close(hold(tmp_path))
 
 
 @pytest.mark.parametrize("at", [0, 20, 300])

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, cast
 
 from ... import console
 from ...errors import DataError, write_failed
-from ...files import clear_away, lock, new_files, sha256
+from ...files import clear_partial, lock, new_files, sha256
 from ..lines import decode_line, iter_lines, read_pairs
 from . import split, sums
 from .archives import check_holds, contents, open_member
@@ -69,7 +69,7 @@ def lay(name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Sequen
         with _locked(out):
             fresh, manifest = _lay(name, dataset, out, downloads, mirrors, verify)
             if not keep:
-                _remove_archives(dataset, downloads)
+                _remove_archives(dataset, downloads, manifest)
     except OSError as error:
         raise DataError(f"cannot work on {str(error.filename or out)!r}: {error.strerror or error}.") from None
     return Summary(name, out, fresh, time.monotonic() - started, manifest)
@@ -132,20 +132,20 @@ def _begun(name: str, dataset: Dataset, out: Path) -> Manifest:
         return Manifest(dataset=name)
     if manifest.dataset != name:
         raise DataError(f"{str(out)!r} holds the data set {manifest.dataset!r}, not {name!r}: choose another --out.")
-    for folder in {out, *((out / file).parent for text in dataset.texts for file in outputs(text, dataset.languages))}:
+    written = [out / NAME, *(out / file for text in dataset.texts for file in outputs(text, dataset.languages))]
+    for folder in {path.parent for path in written}:
         if folder.is_dir():
-            clear_away(folder)
+            clear_partial(folder, [path.name for path in written if path.parent == folder])
     return manifest
 
 
 def _whole(entry: TextEntry, out: Path) -> bool:
     """Whether a text's files are all there; raises DataError for one that has been changed."""
-    if not all((out / file.file).is_file() for file in entry.files):
-        return False
-    for file in entry.files:
+    there = [file for file in entry.files if (out / file.file).exists()]
+    for file in there:
         if (out / file.file).stat().st_size != file.bytes or sha256(out / file.file) != file.sha256:
             raise DataError(f"{str(out / file.file)!r} has been changed since it was written. Move it away to have it made again, or choose another --out.")
-    return True
+    return len(there) == len(entry.files)
 
 
 def _fingerprint(text: Text | Split, dataset: Dataset) -> str:
@@ -201,11 +201,13 @@ def _members(text: Text | Split) -> Iterator[tuple[Archive, str]]:
         yield part.target
 
 
-def _remove_archives(dataset: Dataset, downloads: Path) -> None:
+def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> None:
+    """Remove the archives that were fetched and are as they came; one that lay there before stays."""
+    fetched = {entry.file: entry.sha256 for entry in manifest.archives if entry.url is not None}
     for archive in dataset.archives:
         for source in archive.sources:
             path = downloads / source.name
-            if path.exists():
+            if path.is_file() and not path.is_symlink() and fetched.get(source.name) == sha256(path):
                 path.unlink()
                 sums.forget(path)
 
@@ -220,7 +222,7 @@ def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive,
     try:
         for file in files:
             (out / file).parent.mkdir(parents=True, exist_ok=True)
-        with new_files([out / file for file in files]) as raw, ExitStack() as stack:
+        with new_files([out / file for file in files], _check_same) as raw, ExitStack() as stack:
             streams = [stack.enter_context(_packed(stream)) if file.endswith(".gz") else stream for file, stream in zip(files, raw, strict=True)]
             if isinstance(text, Split):
                 _write_split(text, paths, streams, counts)
@@ -232,6 +234,12 @@ def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive,
         raise DataError(f"{fault} The archives are kept; the same command goes on there.") from None
     console.say(f"{', '.join(files)}: {_described(text, counts)}")
     return TextEntry(fingerprint=fingerprint, files=entries, read=counts["read"], dropped=counts["dropped"], replaced=counts["replaced"])
+
+
+def _check_same(aside: Path, path: Path) -> None:
+    """Raise DataError where `path` is neither what a killed command had written nor, as that is the same, what `aside` holds."""
+    if sha256(aside) != sha256(path):
+        raise DataError(f"{str(path)!r} would be replaced, and no nmt data wrote it. Move it away, or choose another --out.")
 
 
 def _described(text: Text | Split, counts: Counter[str]) -> str:

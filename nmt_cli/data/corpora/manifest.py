@@ -5,20 +5,20 @@ It is there from the first file on and says which files are ours; a text whose f
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from ...errors import DataError
+from ...records import Record, read_record, to_json
 from ..lines import write_aside
 
 NAME = "manifest.json"
-FORMAT = 1
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class FileEntry(_Entry):
@@ -51,40 +51,33 @@ class ArchiveEntry(_Entry):
     verified: bool
 
 
-class Manifest(_Entry):
+class Manifest(Record):
     """The whole; `complete` once every text is there."""
 
-    format: int = FORMAT
+    format_version: int = Record.newest
     dataset: str
     complete: bool = False
     texts: list[TextEntry] = Field(default_factory=list)
     archives: list[ArchiveEntry] = Field(default_factory=list)
 
+    @classmethod
+    def upgrade(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Format version 1 called it `format`."""
+        if values.get("format") == 1 and "format_version" not in values:
+            values["format_version"] = values.pop("format")
+        return values
+
     def save(self, folder: Path) -> None:
         """Raises DataError where nothing can be written."""
-        write_aside(folder / NAME, (json.dumps(self.model_dump(), indent=2, ensure_ascii=False) + "\n").encode(), "the manifest")
+        self.format_version = Record.newest
+        write_aside(folder / NAME, to_json(self), "the manifest")
 
 
 def load(folder: Path) -> Manifest | None:
     """The manifest of a folder, None where there is none. Raises DataError for one that cannot be understood."""
-    path = folder / NAME
     try:
-        values = json.loads(path.read_bytes())
+        return read_record(folder / NAME, Manifest, DataError, "It is no manifest of nmt data, or was changed. Move it away, or choose another --out.")
     except FileNotFoundError:
         return None
     except NotADirectoryError:
         raise DataError(f"{str(folder)!r} is not a folder: choose another --out.") from None
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}.") from None
-    except ValueError as error:
-        raise _unknown(path, str(error)) from None
-    if isinstance(values, dict) and isinstance(values.get("format"), int) and values["format"] > FORMAT:
-        raise DataError(f"{str(path)!r} has format {values['format']}, this nmt reads {FORMAT}: it was written by a newer one. Use that, or choose another --out.")
-    try:
-        return Manifest.model_validate(values)
-    except ValidationError as error:
-        raise _unknown(path, f"{error.error_count()} faults, the first: {error.errors()[0]['msg']}") from None
-
-
-def _unknown(path: Path, why: str) -> DataError:
-    return DataError(f"{str(path)!r} is no manifest of nmt data ({why}). Move it away, or choose another --out.")

@@ -6,12 +6,12 @@ are never mistaken for the network's.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...errors import DataError, write_failed
 from ...files import flush_to_disk, write_atomic
@@ -20,9 +20,10 @@ ROOM = 1 << 20
 """Bytes that are to stay free."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class State:
+class State(BaseModel):
     """Where a part is from: the address, what If-Range can be asked with, the length of the whole in bytes."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     url: str = ""
     mark: str | None = None
@@ -57,7 +58,7 @@ class Partial:
         self.discard()
         self.state = state
         try:
-            write_atomic(self._state_path, json.dumps(asdict(state)).encode())
+            write_atomic(self._state_path, state.model_dump_json().encode())
         except OSError as error:
             raise self._named(error) from None
         self.write(b"")  # an empty file is a file too
@@ -107,11 +108,9 @@ class Partial:
 
     def _read_state(self) -> State:
         try:
-            state = State(**json.loads(self._state_path.read_bytes()))
-        except (OSError, ValueError, TypeError):
+            return State.model_validate_json(self._state_path.read_bytes())
+        except (OSError, ValidationError):
             return State()
-        known = isinstance(state.url, str) and isinstance(state.mark, str | None) and isinstance(state.total, int | None)
-        return state if known else State()
 
     def _close(self) -> None:
         if self._file is not None:

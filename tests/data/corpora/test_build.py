@@ -16,6 +16,7 @@ from website import sgm, tgz, zipped
 
 from nmt_cli.data.corpora import build, split
 from nmt_cli.data.corpora.build import Summary, lay
+from nmt_cli.data.corpora.manifest import load
 from nmt_cli.data.corpora.table import Archive, Dataset, Part, Source, Split, Text
 from nmt_cli.errors import DataError
 
@@ -150,7 +151,7 @@ def test_a_folder_of_another_data_set_is_refused(make: Callable[..., Summary], t
         lay("other", MADE, tmp_path / "out", downloads)
 
 
-@pytest.mark.parametrize(("content", "said"), [("{", "is no manifest of nmt data"), ("{}", "is no manifest of nmt data"), ('{"format": 99}', "has format 99, this nmt reads 1")])
+@pytest.mark.parametrize(("content", "said"), [("{", "It is no manifest of nmt data"), ("{}", "It is no manifest of nmt data"), ('{"format_version": 99}', "has format version 99")])
 def test_a_manifest_that_is_none_is_named(content: str, said: str, make: Callable[..., Summary], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/manifest.json").write_text(content)
@@ -158,11 +159,45 @@ def test_a_manifest_that_is_none_is_named(content: str, said: str, make: Callabl
         make()
 
 
-def test_archives_are_removed_where_that_is_asked_for(make: Callable[..., Summary], downloads: Path) -> None:
+def test_archives_that_were_fetched_are_removed_where_that_is_asked_for(make: Callable[..., Summary], downloads: Path, tmp_path: Path) -> None:
     (downloads / "mine.tgz").touch()
+    there = {path.name for path in downloads.iterdir()}
     make(keep=False)
-    assert {path.name for path in downloads.iterdir()} == {"mine.tgz", "SHA256SUMS"}
-    assert (downloads / "SHA256SUMS").read_text() == ""
+    assert {path.name for path in downloads.iterdir()} == there | {"SHA256SUMS"}  # they lay there before: they are not ours
+    manifest = load(tmp_path / "out")
+    assert manifest is not None
+    for entry in manifest.archives:
+        entry.url = "https://example.org"
+    manifest.save(tmp_path / "out")
+    changed = downloads / manifest.archives[0].file
+    changed.write_bytes(changed.read_bytes() + b" ")
+    make(keep=False)
+    assert {path.name for path in downloads.iterdir()} == {"mine.tgz", "SHA256SUMS", changed.name}
+    assert [line.split()[1] for line in (downloads / "SHA256SUMS").read_text().splitlines()] == [changed.name]
+
+
+def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(make: Callable[..., Summary], tmp_path: Path) -> None:
+    make()
+    manifest = load(tmp_path / "out")
+    assert manifest is not None
+    manifest.texts, manifest.complete = [], False
+    manifest.save(tmp_path / "out")
+    make()  # as after a kill between the files and the manifest
+    manifest.texts = []
+    manifest.save(tmp_path / "out")
+    (tmp_path / "out/test.en").write_text("my own\n")
+    with pytest.raises(DataError, match=r"out/test.en' would be replaced, and no nmt data wrote it"):
+        make()
+    assert (tmp_path / "out/test.en").read_text() == "my own\n"
+
+
+def test_a_changed_file_stays_though_another_of_its_text_is_missing(make: Callable[..., Summary], tmp_path: Path) -> None:
+    make()
+    (tmp_path / "out/test.de").unlink()
+    (tmp_path / "out/test.en").write_text("my own\n")
+    with pytest.raises(DataError, match=r"out/test.en' has been changed since it was written"):
+        make()
+    assert (tmp_path / "out/test.en").read_text() == "my own\n"
 
 
 # What is refused

@@ -1,0 +1,133 @@
+"""Where a command writes, and what it may replace (DESIGN section 4).
+
+    output_folder(path, what, ours, inputs) -> a folder to fill, which becomes `path` when all went well
+    output_file(path, what, inputs, ours)   -> a stream to write into, likewise
+
+One rule for all commands:
+
+- A folder that exists is replaced only if `ours` proves that the same command wrote it: its marker is there and its
+  contents are those that the marker records. An empty folder is free. Everything else is refused.
+- A file whose name the user gave is replaced, with its mode and owner kept, unless it is one of the command's inputs or
+  part of a model. Where the command chose the name itself, `ours` must prove the file to be an earlier output.
+- Links are followed: what they point to is replaced, the link stays. A device or a pipe is written to directly.
+
+    `ours(path)` returns "" for an earlier output of the same command, else the reason why it is none.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import DataError, NmtError, UsageError, write_failed
+from .files import check_free, new_files, new_folder, system_error
+
+Ours = Callable[[Path], str]
+DESCRIPTORS = ("/dev", "/proc")
+"""Below these a path may lead to an open file of this process, which must not be replaced under its name."""
+
+
+def resolved(path: Path, what: str) -> Path:
+    """Return `path` with its links followed. Raises UsageError for a circle of links, NmtError for what cannot be looked at."""
+    try:
+        return path.resolve(strict=False)
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) or "loop" in str(error):
+            raise UsageError(f"{what} cannot go to {str(path)!r}: its links lead in a circle.") from None
+        raise write_failed(system_error(error), path, what) from None
+
+
+def check_inputs(path: Path, what: str, inputs: Iterable[Path]) -> None:
+    """Raise UsageError where `path` (links followed) is one of `inputs`, lies inside one, or holds one."""
+    for source in inputs:
+        there = resolved(source, what)
+        if path == there:
+            raise UsageError(f"{what} would replace its own input {str(source)!r}. Choose another output.")
+        if there.is_dir() and path.is_relative_to(there):
+            raise UsageError(f"{what} would be written inside its own input {str(source)!r}. Choose another output.")
+        if there.is_relative_to(path):
+            raise UsageError(f"{what} would replace the folder {str(path)!r}, which holds its own input {str(source)!r}. Choose another output.")
+
+
+@contextmanager
+def output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path] = (), kind: type[NmtError] = DataError) -> Iterator[Path]:
+    """A folder to fill, which becomes `path` when the block ends well.
+
+    Raises UsageError where `path` may not be replaced, `kind` where it cannot be written.
+    """
+    real = resolved(path, what)
+    check_inputs(real, what, inputs)
+    try:
+        if real.exists() and not real.is_dir():
+            raise UsageError(f"{what} is a folder, and {str(path)!r} is a file. Choose another output.")
+        with new_folder(real, ours) as aside:
+            yield aside
+    except OSError as error:
+        raise write_failed(error, path, what, kind) from None
+
+
+def check_output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path] = ()) -> None:
+    """Raise UsageError now for what `output_folder` would refuse later: before hours of work."""
+    real = resolved(path, what)
+    check_inputs(real, what, inputs)
+    try:
+        if real.exists() and not real.is_dir():
+            raise UsageError(f"{what} is a folder, and {str(path)!r} is a file. Choose another output.")
+        check_free(real, ours)
+    except OSError as error:
+        raise write_failed(error, path, what) from None
+
+
+@contextmanager
+def output_file(path: Path, what: str, inputs: Sequence[Path] = (), ours: Ours | None = None) -> Iterator[BinaryIO]:
+    """A stream to write into: a file of that name when the block ends well, or the device or pipe itself.
+
+    Without `ours` the user named the file, and a regular file is replaced. Raises UsageError where it may not be
+    replaced, DataError where it cannot be written.
+    """
+    with output_files([path], what, inputs, ours) as (stream,):
+        yield stream
+
+
+@contextmanager
+def output_files(paths: Sequence[Path], what: str, inputs: Sequence[Path] = (), ours: Ours | None = None) -> Iterator[list[BinaryIO]]:
+    """Several files as `output_file` makes one: all of them or none."""
+    at = paths[0]
+    try:
+        targets = [_target(at := path, what, inputs, ours) for path in paths]
+        for target in targets:
+            if target is not None:
+                target.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            asides = iter(stack.enter_context(new_files([target for target in targets if target is not None])))
+            yield [next(asides) if target is not None else stack.enter_context(path.open("wb")) for path, target in zip(paths, targets, strict=True)]
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise write_failed(error, at if len(paths) == 1 else at.parent, what) from None
+
+
+def _target(path: Path, what: str, inputs: Sequence[Path], ours: Ours | None) -> Path | None:
+    """The file to replace or to make; None: `path` is written to directly. Raises OSError, UsageError."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode, new = stat.S_IFREG, True
+    else:
+        new = False
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{what} is a file, and {str(path)!r} is a folder. Give the name of a file, such as {str(path / 'output')!r}.")
+    if not stat.S_ISREG(mode) or os.path.abspath(path).startswith(tuple(f"{folder}/" for folder in DESCRIPTORS)):
+        return None
+    real = resolved(path, what)
+    check_inputs(real, what, inputs)
+    if not new:
+        if not os.access(real, os.W_OK):
+            raise PermissionError(13, os.strerror(13), str(path))
+        if ours and (reason := ours(real)):
+            raise UsageError(f"{str(path)!r} is not replaced: {reason}. Choose another output, or move it away.")
+    return real

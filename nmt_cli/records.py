@@ -1,0 +1,117 @@
+"""JSON files that know whether they are whole: written with a hash of their own content, checked when they are read.
+
+    write_record(path, Record)        record ──▶ JSON with content_sha256 ──▶ file
+    read_record(path, Kind, newest)   file ──▶ JSON ──▶ version ──▶ hash ──▶ Kind, strictly typed
+
+A `Record` is a pydantic model with `format_version`. In the file `content_sha256` stands beside its fields: the SHA-256 of
+the content in canonical form, JSON without that key, keys sorted, no spaces. So another layout of the same content passes, and a change of
+content does not, wherever it is. Records of
+format versions before `sealed` have no hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from . import __version__
+from .errors import NmtError
+
+HASH = "content_sha256"
+
+
+class Record(BaseModel):
+    """What is in a JSON file; types are strict, unknown keys and numbers that are not finite are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    newest: ClassVar[int] = 2
+    """The format version that is written, and the last that is read."""
+    sealed: ClassVar[int] = 2
+    """The first format version with a hash."""
+
+    format_version: int
+
+    @classmethod
+    def upgrade(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return a file's content in today's form; overridden where an earlier version wrote it otherwise."""
+        return values
+
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+def content_hash(values: dict[str, Any]) -> str:
+    """Return the SHA-256 of a record's content, in hex."""
+    content = {key: value for key, value in values.items() if key != HASH}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def to_json(record: Record) -> bytes:
+    """Return the record as indented JSON with its hash."""
+    values = record.model_dump(mode="json")
+    return (json.dumps({**values, HASH: content_hash(values)}, indent=2, allow_nan=False) + "\n").encode()
+
+
+def read_record(path: Path, kind: type[RecordT], error: type[NmtError], remedy: str) -> RecordT:
+    """Read a record and check version, hash and types.
+
+    `error` is raised for what is wrong with it, with the file, the cause and the `remedy`; for a file that is not there
+    FileNotFoundError or NotADirectoryError.
+    """
+    return parse_record(_read(path, error), path, kind, error, remedy)
+
+
+def _read(path: Path, error: type[NmtError]) -> bytes:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as cause:
+        raise error(f"cannot read {str(path)!r}: {cause.strerror or cause}.") from None
+
+
+def parse_record(data: bytes, path: Path, kind: type[RecordT], error: type[NmtError], remedy: str) -> RecordT:
+    """`read_record` of the file's bytes; `path` names them in errors."""
+    values = kind.upgrade(parse_json(data, path, error, remedy))
+    version = values.get("format_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise error(f"{str(path)!r} is damaged: format_version is {version!r}, expected a whole number from 1 to {kind.newest}. {remedy}")
+    if version > kind.newest:
+        raise error(f"{str(path)!r} has format version {version}; this nmt {__version__} reads up to {kind.newest}. Install a newer nmt.")
+    if version >= kind.sealed and values.get(HASH) != content_hash(values):
+        raise error(f"{str(path)!r} was changed or damaged: its content does not have the SHA-256 that it states ({HASH}). {remedy}")
+    values.pop(HASH, None)
+    try:
+        return kind.model_validate(values)
+    except ValidationError as invalid:
+        first = invalid.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "the file"
+        raise error(f"{str(path)!r} is damaged: {key}: {first['msg'][:1].lower()}{first['msg'][1:]}. {remedy}") from None
+
+
+def parse_json(data: bytes, path: Path, error: type[NmtError], remedy: str) -> dict[str, Any]:
+    """Return the JSON object in `data`. Raises `error`: no UTF-8, no JSON, NaN or infinite numbers, nested too deeply."""
+    try:
+        values = json.loads(data.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
+        json.dumps(values)  # as deep as it can be read it may not be written
+    except RecursionError:
+        raise error(f"{str(path)!r} is damaged: it is nested too deeply. {remedy}") from None
+    except ValueError as cause:
+        raise error(f"{str(path)!r} is damaged: it is not JSON ({cause}). {remedy}") from None
+    if not isinstance(values, dict):
+        raise error(f"{str(path)!r} is damaged: expected a JSON object, found {type(values).__name__}. {remedy}")
+    return values
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    return value if math.isfinite(value := float(text)) else _no_number(text)
