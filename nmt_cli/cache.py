@@ -1,0 +1,255 @@
+"""The package's own cache folder, and the hashes of files that it remembers there.
+
+    cache_folder() ──▶ $XDG_CACHE_HOME/nmt or ~/.cache/nmt, private to the effective user; None: work without it
+    read_private(path), write_private(path, data) ──▶ files in it that nobody else can have written
+    remembered_sha256(path) ──▶ the SHA-256 of any file, computed again only when the file may have changed
+    compile_cache() ──▶ torch.compile keeps its code there, not in a folder of /tmp that anybody can prepare
+
+Two are trusted: the effective user and root. What comes from the cache may be code (`decoding/kernels/`) or stand for a
+check that was made before, so nobody else may be able to change it. The rules are those of OpenSSH's StrictModes, on the
+path with its links resolved:
+
+- the folder and every file in it belong to the effective user and are writable by nobody else;
+- every folder above belongs to the effective user or root, and nobody else can rename what is in it: it is not writable
+  by group or others, or it is sticky as /tmp is, or its group is the user's own (of the user's name, without others in it).
+
+A cache only saves time. What it cannot read it computes, and what it cannot write it leaves out: no fault of the cache
+ends a command. A folder that breaks a rule is not used, which one warning says.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import grp
+import hashlib
+import os
+import pwd
+import re
+import shutil
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from . import console
+from .files import flush_to_disk, sha256
+
+PARTIAL = ".partial-"
+"""The beginning of the names of files that are being written."""
+LARGEST = 1 << 26
+"""Bytes of a file that `read_private` accepts."""
+MOST_RECORDS = 4096
+"""Records of hashes; beyond it the oldest quarter is removed."""
+SETTLED = 2_000_000_000
+"""Nanoseconds: a file that changed more recently may change again without a new time, so its hash is not remembered."""
+
+
+def cache_folder() -> Path | None:
+    """The package's cache folder, with all links resolved; made if need be. None where there is none that is safe: one warning says why."""
+    try:
+        return _private(_base(), "nmt")
+    except (OSError, RuntimeError) as error:  # the second: links that form a circle
+        _warn(f"no cache folder is used, so some work is done again at every start: {explained(error)}. Fix that (chown, chmod go-w), or set XDG_CACHE_HOME to a folder of yours with mode 700.")
+        return None
+
+
+def subfolder(name: str) -> Path | None:
+    """A private folder in the cache folder; None: see `cache_folder`."""
+    folder = cache_folder()
+    try:
+        return _private(folder, name) if folder else None
+    except OSError:
+        return None
+
+
+@cache
+def _warn(text: str) -> None:
+    """Once per process."""
+    console.warn(text)
+
+
+def explained(error: Exception) -> str:
+    """What an error says, without its number."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error)
+    return f"{str(error.filename)!r}: {error.strerror}" if error.filename else str(error.strerror)
+
+
+def _base() -> Path:
+    """The folder of all programs' caches, as the XDG base directory specification has it: a relative path is no value."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(named):
+        return Path(named)
+    home = os.environ.get("HOME", "")
+    if not home:
+        try:
+            home = pwd.getpwuid(os.geteuid()).pw_dir
+        except KeyError:
+            raise OSError(f"$HOME is not set, and there is no user with the number {os.geteuid()}") from None
+    if not os.path.isabs(home) or not os.path.isdir(home):
+        raise OSError(f"the home folder {home!r} does not exist")
+    return Path(home) / ".cache"
+
+
+def _private(parent: Path, name: str) -> Path:
+    """The folder `name` in `parent`, links resolved, made with what is missing above it. Raises OSError for one that is not private."""
+    path = (parent / name).resolve()
+    missing = []
+    for above in path.parents:
+        try:
+            _check_above(above, above.stat())
+        except FileNotFoundError:
+            missing.append(above)
+    for folder in (*reversed(missing), path):
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.ENOTDIR, "it is not a folder", str(path))
+    _check_own(path, status)
+    return path
+
+
+def _check_own(path: Path, status: os.stat_result) -> None:
+    """Raises OSError unless it is the effective user's, and writable by nobody else."""
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise OSError(errno.EPERM, f"it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):03o}, expected user {os.geteuid()} and no write permission for group and others", str(path))
+
+
+def _check_above(path: Path, status: os.stat_result) -> None:
+    """Raises OSError where others than the effective user and root can replace what is in this folder."""
+    shared = status.st_mode & 0o002 or (status.st_mode & 0o020 and not _own_group(status.st_gid))
+    if status.st_uid not in (0, os.geteuid()) or (shared and not status.st_mode & stat.S_ISVTX):
+        raise OSError(
+            errno.EPERM,
+            f"others can replace what is in it: it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):03o}, "
+            f"expected user {os.geteuid()} or 0 and no write permission for group and others",
+            str(path),
+        )
+
+
+def _own_group(gid: int) -> bool:
+    """Whether a group is the effective user's alone, as many systems give every user one."""
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return (user.pw_gid, user.pw_name) == (gid, group.gr_name) and set(group.gr_mem) <= {user.pw_name}
+
+
+def read_private(path: Path) -> bytes:
+    """What a file of the cache folder holds. Raises OSError, with the reason, for one that others could have written or that is a link."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):  # Linux and macOS, FreeBSD
+            raise OSError(error.errno, "it is a symbolic link", str(path)) from None
+        raise
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        _check_own(path, status)
+        if status.st_size > LARGEST:
+            raise OSError(errno.EFBIG, f"it has {status.st_size} bytes", str(path))
+        return file.read(LARGEST)
+
+
+def write_private(path: Path, data: bytes, flush: bool = False) -> None:
+    """Write a file into the cache folder, complete before it gets its name; `flush`: on the disk before and after, too. Raises OSError.
+
+    Its mode is 600 whatever the umask. Any number of processes, on several machines too, may write the same file at once.
+    """
+    descriptor, aside = tempfile.mkstemp(prefix=PARTIAL, dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if flush:
+                os.fsync(descriptor)
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(aside)
+        raise
+    if flush:
+        flush_to_disk(path.parent)
+
+
+def remembered_sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hex, as `files.sha256` computes it; remembered from an earlier call while the file is unchanged.
+
+    Unchanged means: device, inode, size, time of the last change of the content (mtime) and of the inode (ctime) are those
+    of the earlier call, in nanoseconds. A program can set mtime back but not ctime, so an edit, a copy over the file, a
+    restored or replaced file and a new hard link are all noticed. A file that changed within the last two seconds is not
+    remembered, because a further change could leave the same times. Not noticed is what changes no times: damage by the
+    disk itself, or a write through a memory map that was open before. Whoever looks for these calls `files.sha256`.
+
+    The record is a small file in the cache folder, never beside `path`. A record that is missing, damaged or of another
+    user does not count; without a cache folder the hash is computed. Raises the OSErrors of `files.sha256`, no others.
+    """
+    now, status = time.time_ns(), path.stat()
+    folder = subfolder("sha256") if stat.S_ISREG(status.st_mode) else None
+    if folder is None:
+        return sha256(path)
+    record = folder / f"{status.st_dev:x}-{status.st_ino:x}"
+    if known := _recorded(record, status):
+        return known
+    digest = sha256(path)
+    with suppress(OSError):
+        if max(status.st_mtime_ns, status.st_ctime_ns) < now - SETTLED and _identity(path.stat()) == _identity(status):
+            write_private(record, _record(status, digest))  # not flushed: what a crash leaves of it is recognised as damaged
+            _prune(folder)
+    return digest
+
+
+def _identity(status: os.stat_result) -> str:
+    return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+
+
+def _record(status: os.stat_result, digest: str) -> bytes:
+    """One line: format version, identity, hash, and a checksum of these."""
+    text = f"1 {_identity(status)} {digest}"
+    return f"{text} {hashlib.sha256(text.encode()).hexdigest()[:16]}\n".encode()
+
+
+def _recorded(record: Path, status: os.stat_result) -> str:
+    """The hash that the record holds for a file of this status; "" where it holds none."""
+    try:
+        data = read_private(record)
+    except OSError:
+        return ""
+    found = re.search(rb" ([0-9a-f]{64}) [0-9a-f]{16}\n$", data)
+    digest = found[1].decode() if found else ""
+    return digest if data == _record(status, digest) else ""
+
+
+def _prune(folder: Path) -> None:
+    """Remove the oldest records where there are more than MOST_RECORDS, and with them what killed processes left. Raises OSError."""
+    names = os.listdir(folder)
+    if len(names) <= MOST_RECORDS:
+        return
+    ages = []
+    for name in names:
+        with suppress(FileNotFoundError):  # other processes prune as well
+            ages.append((os.lstat(folder / name).st_mtime_ns, name))
+    for _, name in sorted(ages)[: len(ages) - MOST_RECORDS * 3 // 4]:
+        (folder / name).unlink(missing_ok=True)
+
+
+def compile_cache() -> None:
+    """Let torch.compile keep its compiled code in the cache folder, unless $TORCHINDUCTOR_CACHE_DIR names another one.
+
+    torch's own choice is /tmp/torchinductor_USER: whoever makes that folder first can put code into it, which torch loads.
+    Without a cache folder it is a temporary one of this process.
+    """
+    if os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        return
+    folder = subfolder("inductor")
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="nmt-inductor-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
