@@ -126,7 +126,7 @@ def _check_above(path: Path, status: os.stat_result) -> None:
         raise OSError(
             errno.EPERM,
             f"others can replace what is in it: it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):03o}, "
-            f"expected user {os.geteuid()} or 0 and no write permission for group and others",
+            f"expected user {' or '.join(map(str, sorted({0, os.geteuid()})))} and no write permission for group and others",
             str(path),
         )
 
@@ -148,14 +148,17 @@ def read_private(path: Path) -> bytes:
         if error.errno in (errno.ELOOP, errno.EMLINK):  # Linux and macOS, FreeBSD
             raise OSError(error.errno, "it is a symbolic link", str(path)) from None
         raise
-    with open(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         _check_own(path, status)
         if status.st_size > LARGEST:
             raise OSError(errno.EFBIG, f"it has {status.st_size} bytes", str(path))
-        return file.read(LARGEST)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(LARGEST)
+    finally:
+        os.close(descriptor)
 
 
 def write_private(path: Path, data: bytes, flush: bool = False) -> None:

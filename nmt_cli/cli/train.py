@@ -25,6 +25,7 @@ def train(
 
     Ctrl-C or SIGTERM saves first. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """
+    from ..cache import compile_cache
     from ..errors import UsageError
     from ..hardware import Hardware, cores, keep_freed_memory, memory_size
     from ..recipe import load_recipe
@@ -53,6 +54,8 @@ def train(
         options += ["--compile"] if compiled else []
         options += ["--tensorboard"] if tensorboard else []
         launch(devices, ["train", recipe, *options, *(f"--set={override}" for override in overrides or [])])
+    if compiled:
+        compile_cache()
     keep_freed_memory()
     with joined() as ranks:
         torch.set_num_threads(threads or max(1, cores() // ranks.world_here))

@@ -27,7 +27,7 @@ import errno
 import hashlib
 import os
 import platform
-import select
+import selectors
 import shlex
 import shutil
 import signal
@@ -67,7 +67,8 @@ class _Compiler:
     def __init__(self, folder: Path) -> None:
         """It is asked for its macros in `folder`. Raises OSError where there is none that answers."""
         self.command = [*_compiler(), *FLAGS, *NATIVE.get(platform.machine(), ())]
-        macros = _run([*self.command, "-dM", "-E", "-x", "c++", os.devnull], folder, SHORT_PATIENCE)
+        self.title = f"the C++ compiler {self.command[0]!r}"
+        macros = _run(self.title, [*self.command, "-dM", "-E", "-x", "c++", os.devnull], folder, SHORT_PATIENCE)
         self.name = hashlib.sha256(b"\0".join([*map(os.fsencode, self.command), macros])).hexdigest()[:12]
 
     def compile(self, sources: dict[str, bytes], names: Sequence[str], folder: Path) -> bytes:
@@ -77,10 +78,10 @@ class _Compiler:
             for part, source in sources.items():
                 (aside / part).write_bytes(source)  # what is compiled is what was hashed
             made = aside / "kernels.so"
-            _run([*self.command, "-o", str(made), SOURCE.name], aside, PATIENCE)
+            _run(self.title, [*self.command, "-o", str(made), SOURCE.name], aside, PATIENCE)
             if not made.is_file():
-                raise OSError(f"the C++ compiler {self.command[0]!r} ends well but writes no library")
-            _run([sys.executable, "-I", str(TRIAL), str(made), *names], aside, PATIENCE)
+                raise OSError(f"{self.title} succeeds but writes no library")
+            _run("the test of the compiled library", [sys.executable, "-I", str(TRIAL), str(made), *names], aside, PATIENCE)
             return made.read_bytes()
 
 
@@ -165,13 +166,12 @@ def _compiler() -> list[str]:
     return [os.path.abspath(found), *command[1:]]
 
 
-def _run(command: Sequence[str], folder: Path, patience: float) -> bytes:
+def _run(title: str, command: Sequence[str], folder: Path, patience: float) -> bytes:
     """What a command prints, run in `folder` without input; it ends in time, with all that it started. Raises OSError otherwise.
 
     Not in the working folder, since some compilers look for headers there, and not with our standard input, which is what is
     to be translated.
     """
-    name = shlex.join(command[:2])
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, process_group=0) as process:
         try:
             said, status = _listen(process, time.monotonic() + patience)
@@ -179,12 +179,12 @@ def _run(command: Sequence[str], folder: Path, patience: float) -> bytes:
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise OSError(f"{name} … was stopped, because it did not end within {patience:.0f} seconds") from None
+                raise OSError(f"{title} was stopped, because it did not end within {patience:.0f} seconds") from None
             if isinstance(error, OSError):
-                raise OSError(f"{name} … was stopped, because {error}") from None
+                raise OSError(f"{title} was stopped, because {error}") from None
             raise
     if status:
-        raise OSError(f"{name} … {_ended(status)}: {_gist(said)}")
+        raise OSError(f"{title} {_ended(status)}{_gist(said)}")
     return said
 
 
@@ -192,15 +192,16 @@ def _listen(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, i
     """What it prints until its end, and its exit status. Raises OSError, TimeoutExpired."""
     said = bytearray()
     assert process.stdout is not None
-    while True:
-        if not select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise subprocess.TimeoutExpired(process.args, 0)
-        piece = os.read(process.stdout.fileno(), 1 << 16)
-        if not piece:
-            return bytes(said), process.wait(max(0.1, deadline - time.monotonic()))
-        said += piece
-        if len(said) > MOST_SAID:
-            raise OSError("it prints without end")
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            piece = os.read(process.stdout.fileno(), 1 << 16)
+            if not piece:
+                return bytes(said), process.wait(max(0.1, deadline - time.monotonic()))
+            said += piece
+            if len(said) > MOST_SAID:
+                raise OSError("it prints without end")
+    raise subprocess.TimeoutExpired(process.args, 0)
 
 
 def _ended(status: int) -> str:
@@ -208,10 +209,10 @@ def _ended(status: int) -> str:
 
 
 def _gist(said: bytes) -> str:
-    """The first line that speaks of an error, or the last, without control characters."""
+    """The first line that speaks of an error, or the last, without control characters; "" where nothing was printed."""
     lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
-    line = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it prints nothing")
-    return "".join(character if character.isprintable() else "?" for character in line[:300])
+    line = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
+    return line and ": " + "".join(character if character.isprintable() else "?" for character in line[:300])
 
 
 def _tidy(folder: Path) -> None:
