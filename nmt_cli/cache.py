@@ -244,11 +244,13 @@ def _prune(folder: Path) -> None:
 
 
 def compile_cache() -> None:
-    """Let torch.compile keep its compiled code in the cache folder, unless $TORCHINDUCTOR_CACHE_DIR names another one.
+    """Let torch.compile keep its code in the cache folder, unless $TORCHINDUCTOR_CACHE_DIR names another one. Call it before torch is imported.
 
     torch's own choice is /tmp/torchinductor_USER: whoever makes that folder first can put code into it, which torch loads.
-    Without a cache folder it is a temporary one of this process.
+    Precompiled headers stay there wherever the rest is, so there are none. Without a cache folder the code is kept in a
+    temporary folder of this process.
     """
+    os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     if os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
         return
     folder = subfolder("inductor")

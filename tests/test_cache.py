@@ -7,6 +7,7 @@ import grp
 import hashlib
 import os
 import pwd
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,9 @@ from nmt_cli.files import sha256
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of all caches, which does not exist yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that it is restored
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"):
+        monkeypatch.setenv(name, "")  # so that it is restored
+        monkeypatch.delenv(name)
     cache._warn.cache_clear()
     yield tmp_path / "cache"
     cache._warn.cache_clear()
@@ -391,13 +394,31 @@ def test_processes_share_the_records(base: Path, tmp_path: Path, monkeypatch: py
     assert all(not record.name.startswith(".") and record.read_bytes().count(b"\n") == 1 for record in records)
 
 
-def test_torch_keeps_compiled_code_in_the_cache_folder(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_cache()
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(base / "nmt" / "inductor")
+COMPILE = """
+from nmt_cli.cache import compile_cache
+compile_cache()
+import torch
+print(torch.compile(lambda x: (2 * x).relu())(torch.ones(9)).tolist() == [2.0] * 9)
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler for torch.compile")
+def test_torch_keeps_compiled_code_in_the_cache_folder(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none in a folder for temporary files, where others can have put some before."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
     assert mode(base / "nmt" / "inductor") == 0o700
+    assert list((base / "nmt" / "inductor").rglob("*.so")) != []
+    assert [path for path in (tmp_path / "tmp").rglob("*") if path.suffix in (".py", ".so", ".h", ".gch", ".o", ".cpp")] == []
+
+
+def test_unless_another_folder_is_named(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
     compile_cache()
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/mine"
+    assert not base.exists()
 
 
 def test_or_in_a_folder_of_the_process(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,9 @@ def train(
 
     check_matches(open_index(shards), loaded, shards)  # before torch: a wrong path is told at once
 
+    if compiled:
+        compile_cache()
+
     import torch
 
     from ..training.ranks import joined, launch, started_by_torchrun
@@ -54,8 +57,6 @@ def train(
         options += ["--compile"] if compiled else []
         options += ["--tensorboard"] if tensorboard else []
         launch(devices, ["train", recipe, *options, *(f"--set={override}" for override in overrides or [])])
-    if compiled:
-        compile_cache()
     keep_freed_memory()
     with joined() as ranks:
         torch.set_num_threads(threads or max(1, cores() // ranks.world_here))
