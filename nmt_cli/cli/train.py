@@ -25,6 +25,7 @@ def train(
 
     Ctrl-C or SIGTERM saves first. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """
+    from ..cache import compile_cache
     from ..errors import UsageError
     from ..hardware import Hardware, cores, keep_freed_memory, memory_size
     from ..recipe import load_recipe
@@ -40,6 +41,9 @@ def train(
     from ..data.shards import check_matches, open_index
 
     check_matches(open_index(shards), loaded, shards)  # before torch: a wrong path is told at once
+
+    if compiled:
+        compile_cache()
 
     import torch
 

@@ -89,7 +89,7 @@ class Layers:
     @staticmethod
     def of(model: Transformer) -> Layers | None:
         """None: the kernels are not there, or not for this model."""
-        if kernels() is None or model.output_weight.device.type != "cpu" or not hasattr(model.logits, "product"):
+        if model.output_weight.device.type != "cpu" or not hasattr(model.logits, "product") or kernels() is None:
             return None
         return Layers(model)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,15 +15,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nmt_cli import cache
 from nmt_cli.decoding import kernels as module
 from nmt_cli.decoding import native
 from nmt_cli.decoding.continuations import best_continuations
 from nmt_cli.decoding.fast import FastStepper
-from nmt_cli.decoding.kernels import KINDS, kernels
+from nmt_cli.decoding.kernels import FUNCTIONS, KINDS, kernels, library
 from nmt_cli.decoding.native import Layers, NativeStepper
 from nmt_cli.decoding.precision import in_steps_plain, prepared
 from nmt_cli.decoding.search import SearchOptions
 from nmt_cli.decoding.workers import Batch, Worker
+from nmt_cli.files import sha256
 from nmt_cli.model.attention import attend_plain
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
@@ -147,11 +151,45 @@ def test_what_is_not_a_number_comes_first() -> None:
 @pytest.fixture
 def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """The cache's folder, empty; kernels are looked for again."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("NMT_KERNELS", raising=False)
     kernels.cache_clear()
-    yield tmp_path / "nmt"
+    cache._warn.cache_clear()
+    yield tmp_path / "cache" / "nmt"
     kernels.cache_clear()
+    cache._warn.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library, compiled here."""
+    folder = tmp_path_factory.mktemp("compiled")
+    sources = {part.name: part.read_bytes() for part in library.PARTS}
+    (folder / "kernels.so").write_bytes(library._Compiler(folder).compile(sources, list(FUNCTIONS)[:1], folder))
+    return folder / "kernels.so"
+
+
+def script(path: Path, text: str) -> str:
+    """A program, and a compiler if $out is written to."""
+    path.write_text(f'#!/bin/sh\nfor word; do [ "$last" = -o ] && out=$word; last=$word; done\n{text}\n')
+    path.chmod(0o700)
+    return str(path)
+
+
+@pytest.fixture
+def quick(compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that has the library ready; the file that it returns has a line for each time."""
+    count = tmp_path / "count"
+    count.touch()
+    copy = f"cat >/dev/null; [ -z $out ] && exec echo macros; echo >> {count}; cp {compiled} $out"
+    monkeypatch.setenv("CXX", script(tmp_path / "quick", copy))
+    return count
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err.splitlines()
 
 
 def worker() -> Worker:
@@ -175,42 +213,257 @@ def expected() -> tuple[type, list[list[int]]]:
     return found
 
 
+START = [sys.executable, "-c", "from nmt_cli.decoding.kernels import kernels; print(kernels() is not None)"]
+
+
 @needed
-def test_they_are_compiled_once_and_kept_and_made_anew_when_damaged(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_compiled_once_and_kept(anew: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert kernels() is not None
     [file] = anew.iterdir()
-    assert anew.stat().st_mode & 0o077 == 0
+    assert file.name.endswith(f"-{sha256(file)}.so")
+    assert (file.stat().st_mode & 0o7777, anew.stat().st_mode & 0o7777) == (0o600, 0o700)
     kernels.cache_clear()
-    monkeypatch.setattr(module, "compile_to", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(library._Compiler, "compile", lambda *_: pytest.fail("compiled again"))
     assert kernels() is not None
     assert list(anew.iterdir()) == [file]
-    file.unlink()  # this process goes on with the old one
-    file.write_bytes(b"cut off")
-    command = [sys.executable, "-c", "from nmt_cli.decoding.kernels import kernels; print(kernels() is not None)"]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(anew.parent)}
-    assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "True\n"
-    assert list(anew.iterdir()) == [file]
+    assert printed(capsys) == []
 
 
-@pytest.mark.parametrize("fault", ["off", "no compiler", "no such compiler", "a compiler that fails", "no room", "no home"])
-def test_without_them_the_same_is_found(fault: str, expected: tuple[type, list[list[int]]], anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@needed
+def test_a_library_that_was_cut_off_does_not_end_the_process(anew: Path, quick: Path) -> None:
+    """Its code beyond the file's end would be a bus error, at every start."""
+    assert kernels() is not None
+    [file] = anew.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    done = subprocess.run(START, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "True\n")
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"the compiled kernels are compiled again: {str(file)!r}: its content is not what was compiled")
+    assert file.read_bytes() == whole
+
+
+PLANTED = """
+#include <cstdio>
+#include <cstdlib>
+__attribute__((constructor)) static void planted() { if (std::FILE* file = std::fopen(std::getenv("NMT_PLANTED"), "w")) std::fclose(file); }
+"""
+
+
+@needed
+@pytest.mark.parametrize("fault", ["planted", "a link", "a link to itself", "writable by the group", "writable by all", "a flipped bit", "empty", "a pipe"])
+def test_what_is_not_the_library_that_was_compiled_is_not_loaded(fault: str, anew: Path, quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("NMT_PLANTED", str(tmp_path / "ran"))
+    assert kernels() is not None
+    [file] = anew.iterdir()
+    whole = file.read_bytes()
+    if fault == "planted":
+        (tmp_path / "planted.cpp").write_text(PLANTED)
+        subprocess.run(["c++", "-shared", "-fPIC", "-o", file, tmp_path / "planted.cpp"], check=True)
+        file.chmod(0o600)
+    elif fault == "a link":
+        file.rename(tmp_path / "kernels.so")
+        file.symlink_to(tmp_path / "kernels.so")
+    elif fault == "a link to itself":
+        file.unlink()
+        file.symlink_to(file)
+    elif fault == "a pipe":
+        file.unlink()
+        os.mkfifo(file, 0o600)
+    elif fault == "a flipped bit":
+        file.write_bytes(whole[:70000] + bytes([whole[70000] ^ 1]) + whole[70001:])
+    elif fault == "empty":
+        file.write_bytes(b"")
+    else:
+        file.chmod(0o660 if fault == "writable by the group" else 0o602)
+    kernels.cache_clear()
+    printed(capsys)
+    assert kernels() is not None
+    assert len(quick.read_text()) == 2
+    assert [line.startswith(f"the compiled kernels are compiled again: {str(file)!r}: it") for line in printed(capsys)] == [True]
+    assert [path.read_bytes() for path in anew.iterdir()] == [whole]
+    assert not file.is_symlink()
+    assert not (tmp_path / "ran").exists()
+    kernels.cache_clear()
+    assert kernels() is not None
+    assert printed(capsys) == []
+
+
+@needed
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="there is no sealed memory here")
+def test_a_loaded_library_depends_on_no_file(anew: Path, quick: Path) -> None:
+    loaded = kernels()
+    assert loaded is not None
+    [file] = anew.iterdir()
+    with file.open("r+b") as stream:
+        stream.truncate(100)
+    file.unlink()
+    test_norm(24, torch.float32, None, False)
+    assert loaded.nmt_has_product() in (0, 1)
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert any(f"memfd:{file.name}" in line for line in maps)
+    assert not any(line.endswith(str(file)) for line in maps)
+
+
+@needed
+def test_without_sealed_memory_the_file_is_loaded(anew: Path, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    assert kernels() is not None
+    assert list(anew.iterdir()) != []
+
+
+@needed
+def test_another_processor_or_compiler_has_another_library(anew: Path, quick: Path, tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start() -> int:
+        kernels.cache_clear()
+        assert kernels() is not None
+        return len(list(anew.iterdir()))
+
+    assert (start(), start()) == (1, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(library, "cpu_flags", lambda: {"another"})
+        assert start() == 2
+    with monkeypatch.context() as patched:
+        patched.setattr(library, "FLAGS", (*library.FLAGS, "-O2"))
+        assert start() == 3
+    with monkeypatch.context() as patched:
+        patched.setenv("CXX", script(tmp_path / "newer", f"[ -z $out ] && exec echo macros of a newer one; cp {compiled} $out"))
+        assert start() == 4
+    assert start() == 4
+    assert len(quick.read_text()) == 3
+    monkeypatch.setenv("CXX", "no-such-compiler")  # what was compiled earlier is as good as ever
+    assert start() == 4
+
+
+@needed
+def test_processes_compile_at_once(anew: Path, quick: Path) -> None:
+    processes = [subprocess.Popen(START, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(3)]
+    assert [process.communicate()[0] for process in processes] == ["True\n"] * 3
+    assert len(list(anew.iterdir())) == 1
+
+
+@needed
+def test_what_killed_processes_left_is_removed(anew: Path, quick: Path) -> None:
+    (anew / ".kernels-dead").mkdir(parents=True, mode=0o700)
+    (anew / ".kernels-dead" / "kernels.so").write_bytes(b"half")
+    (anew / ".partial-dead").write_bytes(b"half")
+    for name in (".kernels-dead", ".partial-dead"):
+        os.utime(anew / name, (1, 1))
+    (anew / ".kernels-alive").mkdir()
+    anew.parent.chmod(0o700)
+    for number in range(40):
+        (anew / f"kernels-{number}.so").touch()
+        os.utime(anew / f"kernels-{number}.so", (number, number))
+    (anew / "notes").touch()
+    anew.chmod(0o700)
+    assert kernels() is not None
+    left = {path.name for path in anew.iterdir()}
+    assert left >= {".kernels-alive", "notes", "kernels-39.so", "kernels-25.so"}
+    assert not left & {".kernels-dead", ".partial-dead", "kernels-24.so"}
+    assert len(left) == 2 + library.MOST_KEPT
+
+
+FAULTS = {
+    "no compiler": "there is no C++ compiler (no-such-compiler)",
+    "no such compiler": "$CXX = '/no/such/c++ -O3': there is no such compiler",
+    "an open quotation": "$CXX = \"c++ '\" is not a command: No closing quotation",
+    "a shell's command": "$CXX = 'c++; touch ran': there is no such compiler",
+    "a compiler that fails": "failed with exit status 1: fatal error: no header?[0m",
+    "a compiler that is killed": "was ended by signal 9",
+    "a compiler that hangs": "did not end within 0 seconds",
+    "a compiler that hangs later": "did not end within 1 seconds",
+    "a compiler that prints without end": "was stopped, because it prints without end",
+    "a compiler that writes nothing": "succeeds but writes no library",
+    "a compiler that writes garbage": "the test of the compiled library failed with exit status 1",
+    "a full disk": "No space left on device",
+    "a file in the way": "it is not a folder",
+    "a folder for all": "has mode 777",
+    "no home": "the home folder '/nonexistent' does not exist",
+}
+
+
+@pytest.mark.parametrize("fault", ["off", *FAULTS])
+def test_without_them_the_same_is_found(fault: str, expected: tuple[type, list[list[int]]], anew: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """And one warning says why."""
+    program = tmp_path / "compiler"
+    scripts = {
+        "a compiler that fails": "printf 'hello\\n fatal error: no header\\033[0m\\n'; exit 1",
+        "a compiler that is killed": "kill -9 $$",
+        "a compiler that hangs": "sleep 600 & wait",
+        "a compiler that hangs later": "[ -z $out ] && exec echo macros; sleep 600",
+        "a compiler that prints without end": "exec yes",
+        "a compiler that writes nothing": "echo macros",
+        "a compiler that writes garbage": "[ -z $out ] && exec echo macros; echo garbage > $out",
+        "a full disk": "[ -z $out ] && exec echo macros; echo error: No space left on device; exit 1",
+    }
+    commands = {"off": "c++", "no such compiler": "/no/such/c++ -O3", "an open quotation": "c++ '", "a shell's command": "c++; touch ran"}
+    if fault in scripts:
+        script(program, scripts[fault])
+    monkeypatch.setenv("CXX", str(program) if fault in scripts else commands.get(fault, ""))
+    monkeypatch.setattr(library, "SHORT_PATIENCE", 0.3 if fault == "a compiler that hangs" else 60.0)
     if fault == "off":
         monkeypatch.setenv("NMT_KERNELS", "off")
     elif fault == "no compiler":
-        monkeypatch.setattr(module, "COMPILERS", ("no-such-compiler",))
-        monkeypatch.delenv("CXX", raising=False)
-    elif fault == "no such compiler":
-        monkeypatch.setenv("CXX", "no-such-compiler")
-    elif fault == "a compiler that fails":
-        monkeypatch.setenv("CXX", "false")
-    elif fault == "no room":
+        monkeypatch.setattr(library, "COMPILERS", ("no-such-compiler",))
+    elif fault == "a compiler that hangs later":
+        monkeypatch.setattr(library, "PATIENCE", 1.0)
+    elif fault == "a file in the way":
+        anew.parent.mkdir()
         anew.write_text("a file where the folder would be")
-    else:
+    elif fault == "a folder for all":
+        anew.mkdir(parents=True)
+        anew.chmod(0o777)
+    elif fault == "no home":
         monkeypatch.delenv("XDG_CACHE_HOME")
-        monkeypatch.setattr(Path, "home", staticmethod(lambda: (_ for _ in ()).throw(RuntimeError("no home"))))
+        monkeypatch.setenv("HOME", "/nonexistent")
     assert kernels() is None
     assert Layers.of(worker().models[0]) is None
     assert searched() == (FastStepper, expected[1])
+    lines = printed(capsys)
+    assert len(lines) == (fault != "off")
+    assert all(line.startswith("warning: ") and FAULTS[fault] in line for line in lines)
+    assert not anew.is_dir() or list(anew.iterdir()) == []
+
+
+def test_a_command_gets_no_input_and_leaves_nothing_running(tmp_path: Path) -> None:
+    """Standard input is the text to translate."""
+    reads, sleeps = (script(tmp_path / name, text) for name, text in (("reads", "cat; pwd"), ("sleeps", f"sh -c 'sleep 1; touch {tmp_path}/late' & wait")))
+    code = f"from pathlib import Path; from nmt_cli.decoding.kernels.library import _run; print(_run('it', [{reads!r}], Path({str(tmp_path)!r}), 60)); print(input())"
+    done = subprocess.run([sys.executable, "-c", code], input="a line\n", capture_output=True, text=True, check=True, cwd="/")
+    assert done.stdout == f"{f'{tmp_path}{chr(10)}'.encode()}\na line\n"
+    with pytest.raises(OSError, match="it was stopped, because it did not end within 0 seconds"):
+        library._run("it", [sleeps], tmp_path, 0.2)
+    time.sleep(1.5)
+    assert not (tmp_path / "late").exists()
+
+
+STUBS = 'extern "C" {{ {} }}'
+
+
+@needed
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ({"nmt_norm": "{}"}, "the test of the compiled library failed with exit status 1: error: nmt_norm computes 0.0 at position 0, expected"),
+        ({"nmt_norm": "{ __builtin_trap(); }"}, "the test of the compiled library was ended by signal"),
+        ({"nmt_best": "{}"}, "error: the library lacks nmt_norm"),
+    ],
+)  # fmt: skip
+def test_a_library_that_computes_something_else_is_refused(functions: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong flag, say: one for another processor ends the process at the first call, here that of the test."""
+    monkeypatch.delenv("CXX", raising=False)
+    source = STUBS.format(" ".join(f"void {name}() {body}" for name, body in functions.items()))
+    with pytest.raises(OSError, match=re.escape(message)):
+        library._Compiler(tmp_path).compile({"kernels.cpp": source.encode()}, ["nmt_norm"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@needed
+def test_flags_of_the_users_that_break_infinities_are_undone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", "c++ -Ofast -ffast-math")
+    macros = library._run("it", [*library._Compiler(tmp_path).command, "-dM", "-E", "-x", "c++", os.devnull], tmp_path, 60).decode()
+    assert "#define __FINITE_MATH_ONLY__ 0" in macros
+    assert "__FAST_MATH__" not in macros
 
 
 @needed

@@ -1,44 +1,27 @@
 """The compiled parts of decoding on a CPU: `kernels.cpp` and what it includes, made once by the machine's own C++ compiler
 and kept.
 
-    kernels() ──▶ compiled for this processor into $XDG_CACHE_HOME/nmt (or ~/.cache/nmt), loaded, typed; None: there are none
+    kernels() ──▶ `library`: compiled for this processor into the cache folder, checked, loaded ──▶ typed; None: there are none
     stepper ──▶ library.nmt_…(sizes, addresses of tensors)          best_continuations: `continuations.Best` in one pass
 
 They take no part of torch and know its tensors by address alone. Without a compiler, without a folder to write to, or
-with NMT_KERNELS=off in the environment, decoding goes on in torch's operators (`fast.FastStepper`): slower, and
-the same translations in fp32.
+with NMT_KERNELS=off in the environment, torch's operators decode (`fast.FastStepper`): slower, and the same translations
+in fp32.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import platform
-import shlex
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ... import console
-from ...hardware import cpu_flags
-
-SOURCE = Path(__file__).with_name("kernels.cpp")
-PARTS = sorted(SOURCE.parent.glob("*.[ch]pp"))
-"""It and what it includes."""
-COMPILERS = ("c++", "g++", "clang++")
-"""Tried in this order, after $CXX."""
-FLAGS = ("-O3", "-std=c++17", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
-NATIVE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "AMD64": ("-march=native",), "aarch64": ("-mcpu=native",), "arm64": ("-mcpu=native",)}
-"""For this very processor, by its kind."""
-PATIENCE = 120
-"""Seconds that a compiler may take; it needs about two."""
+from ...cache import explained
+from .library import compiled_library
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 """What the kernels call numbers of these types."""
@@ -64,47 +47,26 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_best": (None, (_int, _int, _int, _at, _int, _at, _at, _int, _at, _at, _int, _at, _at)),
 }
 """Of each function the result and the parameters, as in the sources."""
+OPTIONAL = {"nmt_product"}
+"""For some processors only: see nmt_has_product."""
 
 
 @cache
 def kernels() -> ctypes.CDLL | None:
-    """The library, compiled if need be; None where it cannot be had."""
+    """The library, compiled if need be; None where it cannot be had, which a warning says, or is not wanted."""
     if os.environ.get("NMT_KERNELS", "").lower() in ("off", "0", "no"):
         return None
     try:
-        flags = [*FLAGS, *NATIVE.get(platform.machine(), ())]
-        known = hashlib.sha256("\n".join([*(part.read_text(encoding="utf-8") for part in PARTS), *flags, platform.machine(), *sorted(cpu_flags())]).encode()).hexdigest()
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt"
-        path = folder / f"kernels-{known[:20]}.so"
-        if not path.is_file():
-            compile_to(path, flags)
-        try:
-            library = ctypes.CDLL(str(path))
-        except OSError:  # damaged
-            compile_to(path, flags)
-            library = ctypes.CDLL(str(path))
-        for name, (result, parameters) in FUNCTIONS.items():
-            if name == "nmt_product" and not library.nmt_has_product():
-                continue
-            function = getattr(library, name)
-            function.restype, function.argtypes = result, parameters
-        return library
-    except (OSError, RuntimeError, AttributeError, subprocess.SubprocessError):  # no compiler, no home, no place to write to, …
+        found = compiled_library([name for name in FUNCTIONS if name not in OPTIONAL])
+    except OSError as error:
+        console.warn(f"translating with torch's operators, which are slower than the compiled kernels: {explained(error)}. NMT_KERNELS=off in the environment chooses them without this warning.")
         return None
-
-
-def compile_to(path: Path, flags: Sequence[str]) -> None:
-    """Compile aside, then give it its name: several processes may do so at once. Raises OSError, SubprocessError."""
-    compiler = shlex.split(os.environ.get("CXX", "")) or [found for name in COMPILERS if (found := shutil.which(name))][:1]
-    if not compiler:
-        raise FileNotFoundError("there is no C++ compiler")
-    if console.on_terminal():
-        console.say("compiling the decoder's kernels for this processor, once")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as aside:
-        made = Path(aside) / path.name
-        subprocess.run([*compiler, *flags, "-o", str(made), str(SOURCE)], check=True, capture_output=True, timeout=PATIENCE)
-        made.replace(path)
+    if found is not None:
+        for name, (result, parameters) in FUNCTIONS.items():
+            if name not in OPTIONAL or found.nmt_has_product():
+                function = getattr(found, name)
+                function.restype, function.argtypes = result, parameters
+    return found
 
 
 def best_continuations(logits: Tensor, so_far: Tensor, rows: Tensor, count: int, never: Sequence[int], only: Tensor | None) -> tuple[Tensor, Tensor]:
