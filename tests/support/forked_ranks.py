@@ -5,7 +5,7 @@ the seconds that Python and torch take to load. For `prelude` of `forked.run`.
 from __future__ import annotations
 
 FORKED = """
-import os, signal, subprocess, sys, time, traceback
+import itertools, os, signal, subprocess, sys, time, traceback
 from nmt_cli.training import launch, ranks
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer
@@ -76,5 +76,8 @@ def at_update(number, action):  # before update `number` is computed
 
 def in_validation(action):
     before(Validator, "translate", action)
+
+
+validations = itertools.count()
 """
 """It has names for a test's own lines, which come after it: `at_update(5, lambda trainer: own(signal.SIGKILL) if last() else None)`."""
