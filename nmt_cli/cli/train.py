@@ -12,7 +12,7 @@ def train(
     recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", help="Name of a recipe, or path of a .toml file.")] = "demo",
     run: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder.  [default: runs/RECIPE]")] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Shards made by `nmt preprocess`.  [default: data/RECIPE]")] = None,
-    devices: Annotated[int, typer.Option(metavar="N", min=1, help="Processes on this machine, one a GPU, under torchrun.")] = 1,
+    devices: Annotated[int, typer.Option(metavar="N", min=1, help="Processes on this machine, one a GPU.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32; overrides the recipe's.")] = "",
     threads: Annotated[int, typer.Option(metavar="N", min=0, help="CPU threads of a process; 0: its share of the cores.")] = 0,
@@ -47,7 +47,8 @@ def train(
 
     import torch
 
-    from ..training.ranks import joined, launch, started_by_torchrun
+    from ..training.launch import launch
+    from ..training.ranks import joined, started_by_torchrun
     from ..training.trainer import Trainer
 
     if devices > 1 and not started_by_torchrun():

@@ -8,6 +8,8 @@ rest, so that a resumed run does and writes what the uninterrupted one does. SIG
 the update under way, after saving (in the last update or validation it finishes); a second SIGINT stops at once.
 
 A GPU runs ahead of this loop: what updates came to is read, and agreed between ranks, every few updates (`_settle`).
+Whatever decides which collective comes next is equal on all ranks: `Progress` (read from the same checkpoint, and after
+that changed by the loop and by what rank 0's validation returned to all of them) and `stop`, which `_settle` agrees on.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -42,7 +45,7 @@ from .ranks import Ranks
 from .report import Report, clock, perplexity, skipped_line, training_line, validation_line
 from .run import Progress, RunFolder
 from .update import Outcome, Updater
-from .validation import Validator
+from .validation import Sample, Validator
 
 OUT_OF_PATIENCE = 1000.0  # above every signal's number
 AHEAD = 8  # updates that a GPU's loop goes on without reading their results
@@ -68,8 +71,7 @@ class Trainer:
         self.tokenizers = {name: tokenizer.model for name, tokenizer in self.vocabulary.files.items()}
         self.sizes = (self.vocabulary.source_size, self.vocabulary.target_size)
         self.run = RunFolder(run)
-        if ranks.leads:
-            self.run.create()
+        ranks.run_on_main(self.run.create)
         self.report = Report(self.run, ranks.leads, tensorboard)
         model, self.progress, moments = self._start(index)
         if len({tuple(row) for row in ranks.gathered([float(self.progress.update), float(int(index.data_fingerprint[:12], 16))])}) > 1:
@@ -117,9 +119,9 @@ class Trainer:
             self.run.close()
 
     def _train(self) -> Progress:
-        self._introduce()
         self._check_patience()
         with self._signals_noted():
+            self._introduce()
             while self.progress.update < self.recipe.train.updates and not self.stop:
                 self._epoch()
             if 0 < self.stop < OUT_OF_PATIENCE and self.progress.update < self.recipe.train.updates:
@@ -163,13 +165,14 @@ class Trainer:
         """Read what the pending updates came to, of all ranks, and whether any is to stop; whether minutes make a save due."""
         progress, pending = self.progress, self.pending
         results = [[*outcome.sums.tolist(), float(outcome.norm), float(outcome.skipped)] for _, outcome in pending]
-        everyones = self.ranks.gathered([self.noted, float(self._minutes_passed()), *(value for row in results for value in row[:2])])
+        everyones = self.ranks.gathered([self.noted, float(self._minutes_passed()), *(value for row in results for value in row)])
         self.stop = max(self.stop, *(row[0] for row in everyones))
         now = time.perf_counter()
         progress.seconds, self.resumed_at = progress.seconds + now - self.resumed_at, now
         self.pending = []
-        for index, ((epoch, outcome), (_, _, norm, skipped)) in enumerate(zip(pending, results, strict=True)):
-            smoothed, nll = (sum(row[2 + 2 * index + which] for row in everyones) for which in (0, 1))
+        for index, (epoch, outcome) in enumerate(pending):
+            columns = list(zip(*(row[2 + 4 * index : 6 + 4 * index] for row in everyones), strict=True))
+            smoothed, nll, norm, skipped = sum(columns[0]), sum(columns[1]), columns[2][0], columns[3][0]  # the last two are of the sum over ranks
             if skipped:
                 self._skipped(outcome, progress.update - len(pending) + index + 1, epoch, norm)
             else:
@@ -195,7 +198,6 @@ class Trainer:
         latest = update == progress.update
         progress.skipped += 1
         progress.skipped_in_a_row += 1
-        what = "; ".join(str(micro_batch) for micro_batch in outcome.share.micro_batches)
         record = {"type": "skipped", "update": update, "epoch": epoch, "grad_norm": str(norm), "in_a_row": progress.skipped_in_a_row, "seconds": progress.seconds}
         if progress.skipped_in_a_row <= allowed:
             self.report.record(record)
@@ -204,9 +206,15 @@ class Trainer:
         if latest:  # the state is the one before this update: saved so, it can be looked at again
             progress.update, progress.position = progress.update - 1, progress.position - 1
             progress.skipped, progress.skipped_in_a_row = progress.skipped - 1, progress.skipped_in_a_row - 1
+        raise TrainingError(self.ranks.run_on_main(partial(self._stopped_by, outcome, record, latest)))
+
+    def _stopped_by(self, outcome: Outcome, record: dict[str, Any], latest: bool) -> str:
+        """Save the state and what the update held. Returns the error message. Rank 0 alone."""
+        update, epoch, progress = record["update"], record["epoch"], self.progress
         evidence = self._evidence(outcome, record, latest)
-        there = self._save()
-        raise TrainingError(
+        there = self._write()
+        what = "; ".join(str(micro_batch) for micro_batch in outcome.share.micro_batches)
+        return (
             f"the gradient is not finite at update {update:,} (epoch {epoch + 1}, micro-batches of {what}); no step was taken. "
             f"The state {'before it' if latest else f'after {progress.update:,} updates'} is saved in {str(there)!r}, the batch in {str(evidence)!r}. "
             'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32"; or let it pass with train.skip_nonfinite.'
@@ -220,47 +228,63 @@ class Trainer:
         lengths = zip(outcome.share.pairs.tolist(), *(side.tolist() for side in self.plan.lengths(outcome.share.pairs)), strict=True)
         pairs = [{"pair": pair, "source_tokens": source, "target_tokens": target} for pair, source, target in lengths]
         content = {**record, "loss_sums": [str(value) for value in outcome.sums.tolist()], "not_finite": {name: count for name, count in broken.items() if count}, "pairs": pairs}
-        if self.ranks.leads:
-            try:
-                write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
-            except OSError as error:
-                raise write_failed(error, path, "what helps to look at a gradient that is not finite", TrainingError) from None
+        try:
+            write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
+        except OSError as error:
+            raise write_failed(error, path, "what helps to look at a gradient that is not finite", TrainingError) from None
         return path
 
     def _validate(self) -> None:
-        """Score the model, remember whether it is the best so far, and show samples. Rank 0 works, the others wait."""
+        """Score the model, remember whether it is the best so far, and show samples.
+
+        Rank 0 computes. The record comes back to every rank, so that all of them draw the same conclusions from it.
+        """
         progress, train = self.progress, self.recipe.train
-        if self.ranks.leads and self.validator:
+        samples: list[Sample] = []
+
+        def score() -> dict[str, Any]:
+            assert self.validator is not None
             self.report.clear()
-            scores, samples = self.validator(self.model, self.computer)
-            record = {"type": "valid", "update": progress.update, "epoch": progress.epoch, "ppl": perplexity(scores["nll"]), **scores, "seconds": progress.seconds}
-            value = scores[train.best_metric]
-            better = progress.best is None or (value > progress.best if train.best_metric == "bleu" else value < progress.best)
-            progress.best = value if better else progress.best
-            progress.since_best = 0 if better else progress.since_best + 1
-            progress.validation = record
-            self.report.record(record)
-            self.report.line(validation_line(record, better))
-            for sample in samples:
-                self.report.line(f"    source       {sample.source}\n    reference    {sample.reference}\n    translation  {sample.translation}\n")
-            if better:
-                self.run.point("best", self._save())
-            self._check_patience()
-        self.stop = self.ranks.largest(self.stop)
+            scores, samples[:] = self.validator(self.model, self.computer)
+            return {"type": "valid", "update": progress.update, "epoch": progress.epoch, "ppl": perplexity(scores["nll"]), **scores, "seconds": progress.seconds}
+
+        record = self.ranks.run_on_main(score)
+        value = record[train.best_metric]
+        better = progress.best is None or (value > progress.best if train.best_metric == "bleu" else value < progress.best)
+        progress.best = value if better else progress.best
+        progress.since_best = 0 if better else progress.since_best + 1
+        progress.validation = record
+        self.report.record(record)
+        self.report.line(validation_line(record, better))
+        for sample in samples:
+            self.report.line(f"    source       {sample.source}\n    reference    {sample.reference}\n    translation  {sample.translation}\n")
+        if better:
+            self._save(best=True)
+        self._check_patience()
 
     def _check_patience(self) -> None:
         if 0 < self.recipe.train.patience <= self.progress.since_best:
             self.stop = OUT_OF_PATIENCE
 
-    def _save(self) -> Path:
-        """Write a checkpoint of the present state, once an update; its folder. Rank 0 alone."""
+    def _save(self, best: bool = False) -> None:
+        """Write a checkpoint of the present state, once an update; `best`: the link of that name points to it. Every rank waits for it."""
+
+        def write() -> None:
+            folder = self._write()
+            if best:
+                self.run.point("best", folder)
+
+        self.ranks.run_on_main(write)
+
+    def _write(self) -> Path:
+        """Write the checkpoint; its folder. Rank 0 alone."""
         train, progress = self.recipe.train, self.progress
         evenly = progress.update % train.checkpoint_every == 0 if train.checkpoint_every else self._minutes_passed()
         progress.spaced = evenly or progress.update >= train.updates or self.stop == OUT_OF_PATIENCE
         self.saved_at = time.monotonic()
         there = self.run.checkpoints()
         folder = self.run.path / "checkpoints" / f"step-{progress.update:08d}"
-        if not self.ranks.leads or (there and there[-1].update == progress.update):
+        if there and there[-1].update == progress.update:
             return folder
         progress.metrics_bytes = self.report.flushed()
         current = progress.validation if progress.validation.get("update") == progress.update else {}

@@ -122,9 +122,11 @@ class Updater:
 
     def _cut(self, share: Share, index: int) -> Share:
         micro_batch = share.micro_batches[index]
-        pairs = self.ranks.largest(float(len(micro_batch.batch.src)))
-        if pairs <= 1:
-            raise TrainingError(f"out of memory with a single pair ({micro_batch}). Shorten data.max_length, choose a smaller model, or train on a machine with more memory.")
+        source, target = micro_batch.batch.src, micro_batch.batch.tgt_out
+        shapes = self.ranks.gathered([float(size) for size in (len(source), source.size(1), target.size(1))])
+        if max(shape[0] for shape in shapes) <= 1:  # on every rank, and so all report the same
+            lengths = max((shape[1:] for shape in shapes), key=sum)
+            raise TrainingError(f"out of memory with a single pair of {lengths[0]:.0f} source and {lengths[1]:.0f} target tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more memory.")
         self.warn(f"out of memory with {micro_batch}: it is cut in two, and the update done again. A smaller train.micro_batch_tokens would spare the time.")
         return share.halved(index)
 

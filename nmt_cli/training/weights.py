@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..hardware import out_of_memory
 from ..model.transformer import Transformer
 from .ranks import Ranks
 
@@ -74,8 +75,8 @@ class Weights:
     def collecting(self, first: bool, last: bool) -> Iterator[None]:
         """Around a micro-batch's forward and backward pass: the first replaces `gradient`, the others add to it.
 
-        With several ranks the last sends it, and at the end it is the sum over all; after a fault too, so that no rank
-        waits for another.
+        With several ranks the last sends it, and at the end it is the sum over all; after a pass that ran out of memory
+        too, so that no rank waits for another. Any other exception ends this rank: it sends nothing more.
         """
         if first:
             self._missing = set(self._spans)
@@ -83,18 +84,26 @@ class Weights:
         self._waiting, self._sent = set(self._spans) if sends else set(), []
         try:
             yield
-        finally:
-            for parameter in self.computer.parameters():
-                parameter.grad = None  # of a pass that broke off
-            for name in self._missing:
-                self.view(self.gradient, name).zero_()
-            self._missing = set()
-            if sends:
-                self._waiting = set()
-                with self.ranks.together():
-                    self._send()
-                    for work in self._sent:
-                        work.wait()
+        except (RuntimeError, MemoryError) as error:
+            if out_of_memory(error):
+                self._complete(sends)
+            raise
+        else:
+            self._complete(sends)
+
+    def _complete(self, sends: bool) -> None:
+        """Fill what is missing of `gradient` with zeros, send what is not sent yet, and wait for the sums."""
+        for parameter in self.computer.parameters():
+            parameter.grad = None  # of a pass that broke off
+        for name in self._missing:
+            self.view(self.gradient, name).zero_()
+        self._missing = set()
+        if sends:
+            self._waiting = set()
+            with self.ranks.together():
+                self._send()
+                for work in self._sent:
+                    work.wait()
 
     def _collector(self, name: str) -> Callable[[Tensor], None]:
         def collect(parameter: Tensor) -> None:

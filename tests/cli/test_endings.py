@@ -1,0 +1,291 @@
+"""Every way in which a job of two or three ranks can end: its exit status, its last words, and a run folder that is whole.
+
+Real processes under `nmt train --devices N`; those of the ranks are forked, see `forked_ranks`. Ranks that are started
+as a user's are, and torchrun, are in test_ranks.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from forked import run
+from forked_ranks import FORKED
+from kills import differences, faults, prepare, records
+
+SETTINGS = [
+    "train.updates=10", "train.valid_every=5", "train.checkpoint_every=5", "train.log_every=5", "train.keep=4",
+    "train.valid_bleu_sentences=3", "train.valid_samples=0", "train.best_metric=nll", "train.micro_batch_tokens=256",
+]  # fmt: skip
+WORLDS = (2, 3)
+LOST, SAVED = "no longer hears from the others", "and saved; run the same command to go on"
+
+
+class Job:
+    """A job that has ended: its exit status, and what it said on stderr."""
+
+    def __init__(self, place: Path, folder: Path, world: int, *settings: str, prelude: str = "", code: int = 0, resumed: bool = False) -> None:
+        chosen = [word for setting in (*SETTINGS, *settings) for word in ("--set", setting)]
+        began = time.monotonic()
+        done = run(place, "train", "numbers.toml", "--run", folder, "--devices", world, "--threads", "1", *chosen, prelude=FORKED + prelude)
+        self.seconds, self.folder, self.stderr = time.monotonic() - began, folder, done.stderr.decode()
+        self.said = " ".join(self.stderr.split())
+        self.last_line = self.stderr.strip().splitlines()[-1] if self.stderr.strip() else ""
+        assert done.returncode == code, self.stderr
+        assert "Traceback" not in self.stderr, self.stderr
+        assert faults(folder) == []
+        assert ("going on after update" in self.said) == resumed, self.stderr
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with recipe and shards."""
+    folder = tmp_path_factory.mktemp("endings")
+    prepare(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=WORLDS, ids=lambda world: f"{world} ranks")
+def world(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(scope="module")
+def untouched(place: Path, world: int) -> Path:
+    """The uninterrupted run, whose last update is a validation."""
+    job = Job(place, place / f"runs/untouched-{world}", world)
+    assert "finished at update 10 after" in job.last_line
+    assert ": all updates done; best nll" in job.last_line
+    return job.folder
+
+
+def ends_equal(place: Path, job: Job, world: int, untouched: Path) -> None:
+    """Resumed, the job's run ends as the uninterrupted one."""
+    resumed = Job(place, job.folder, world, resumed=any((job.folder / "checkpoints").iterdir()))
+    assert "finished at update 10" in resumed.last_line
+    assert differences(job.folder, untouched) == []
+
+
+# --- all is done ---
+
+
+def content(folder: Path) -> tuple[list[tuple[str, int]], list[str], list[str]]:
+    kinds = [(record["type"], record["update"]) for record in records(folder)]
+    return kinds, sorted(path.name for path in (folder / "checkpoints").iterdir()), [os.readlink(folder / link) for link in ("last", "best")]
+
+
+@pytest.mark.parametrize("settings", [(), ("train.updates=8",), ("train.valid_every=1000",), ("train.checkpoint_every=0", "train.checkpoint_minutes=0.00001")], ids=["validation at the last update", "none at the last", "none before", "checkpoints by minutes"])
+def test_all_updates_done(place: Path, tmp_path: Path, world: int, settings: tuple[str, ...]) -> None:
+    """Without dropout the ranks compute what one process does, up to rounding."""
+    alone = Job(place, tmp_path / "alone", 1, "model.dropout=0.0", *settings)
+    job = Job(place, tmp_path / "run", world, "model.dropout=0.0", *settings)
+    updates = 8 if "train.updates=8" in settings else 10
+    assert f"finished at update {updates} after" in job.last_line
+    assert content(job.folder) == content(alone.folder)
+    for ours, theirs in zip(records(job.folder), records(alone.folder), strict=True):
+        assert ours["nll"] == pytest.approx(theirs["nll"], rel=1e-3)
+
+
+WORSE = "Validator.nll = lambda v, c, was=Validator.nll: was(v, c) + 10 * next(validations)\n"
+
+
+def test_out_of_patience_and_then_started_again(place: Path, tmp_path: Path, world: int) -> None:
+    settings = ("train.patience=1", "train.updates=50")
+    job = Job(place, tmp_path / "run", world, *settings, prelude=WORSE)
+    assert "finished at update 10" in job.last_line
+    assert "no better validation for a while" in job.last_line
+    before = (job.folder / "metrics.jsonl").read_bytes()
+    again = Job(place, tmp_path / "run", world, *settings, resumed=True)
+    assert "no better validation for a while" in again.last_line
+    assert (job.folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_finished_run_that_is_started_again(place: Path, tmp_path: Path, world: int, untouched: Path) -> None:
+    folder = shutil.copytree(untouched, tmp_path / "run", symlinks=True)
+    job = Job(place, folder, world, resumed=True)
+    assert "finished at update 10" in job.last_line
+    assert differences(folder, untouched) == []
+
+
+def test_another_number_of_ranks_resumes(place: Path, tmp_path: Path, world: int) -> None:
+    Job(place, tmp_path / "run", world, "train.updates=5")
+    job = Job(place, tmp_path / "run", 5 - world, resumed=True)
+    assert "finished at update 10" in job.last_line
+    Job(place, tmp_path / "run", 1, "train.updates=12", resumed=True)
+
+
+# --- signals ---
+
+STOPS = {
+    "SIGTERM": ("at_update(4, lambda t: (job(signal.SIGTERM), time.sleep(0.3)) if last() else None)", 143),
+    "SIGINT": ("at_update(4, lambda t: (job(signal.SIGINT), time.sleep(0.3)) if last() else None)", 130),
+    "to one rank": ("at_update(4, lambda t: own(signal.SIGTERM) if last() else None)", 143),
+    "to rank 0": ("at_update(4, lambda t: own(signal.SIGINT) if rank() == 0 else None)", 130),
+    "twice": ("at_update(4, lambda t: (job(signal.SIGTERM), time.sleep(0.2), job(signal.SIGTERM), time.sleep(0.2)) if last() else None)", 143),
+    "in a validation": ("in_validation(lambda v: (job(signal.SIGTERM), time.sleep(0.3)))", 143),
+}
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_a_signal_saves_and_the_run_resumes(place: Path, tmp_path: Path, world: int, untouched: Path, how: str) -> None:
+    prelude, code = STOPS[how]
+    job = Job(place, tmp_path / "run", world, prelude=prelude, code=code)
+    assert job.said.count(SAVED) == 1
+    assert job.last_line.startswith("stopped at update")
+    assert "error:" not in job.said
+    ends_equal(place, job, world, untouched)
+
+
+LATE = {
+    "at the last update": "at_update(10, lambda t: (job(signal.SIGTERM), time.sleep(0.3)) if last() else None)",
+    "in the last validation": "in_validation(lambda v: (job(signal.SIGINT), time.sleep(0.3)) if next(validations) else None)",
+    "while the last checkpoint is saved": "before(Trainer, '_write', lambda t: (job(signal.SIGTERM), time.sleep(0.3)) if t.progress.update == 10 else None)",
+}
+
+
+@pytest.mark.parametrize("moment", LATE)
+def test_a_signal_that_comes_too_late_to_stop_anything(place: Path, tmp_path: Path, world: int, untouched: Path, moment: str) -> None:
+    job = Job(place, tmp_path / "run", world, prelude=LATE[moment])
+    assert "finished at update 10" in job.last_line
+    assert differences(job.folder, untouched) == []
+
+
+TWICE = "(job(signal.SIGINT), time.sleep(0.3), job(signal.SIGINT), time.sleep(20))"
+AT_ONCE = {
+    "in an update": f"at_update(7, lambda t: {TWICE} if last() else None)",
+    "in a validation": f"in_validation(lambda v: {TWICE})",
+    "on one rank": "at_update(7, lambda t: (own(signal.SIGINT), own(signal.SIGINT)) if last() else None)",
+}
+
+
+@pytest.mark.parametrize("how", AT_ONCE)
+def test_a_second_ctrl_c_stops_at_once(place: Path, tmp_path: Path, world: int, untouched: Path, how: str) -> None:
+    job = Job(place, tmp_path / "run", world, prelude=AT_ONCE[how], code=130)
+    assert "error:" not in job.said
+    assert SAVED not in job.said
+    assert job.seconds < 20
+    ends_equal(place, job, world, untouched)
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_before_the_first_update_ends_it(place: Path, tmp_path: Path, world: int, number: str, code: int) -> None:
+    job = Job(place, tmp_path / "run", world, prelude=f"before(Trainer, '_start', lambda t: (job(signal.{number}), time.sleep(2)) if last() else None)", code=code)
+    assert job.stderr.strip() == ""
+
+
+# --- errors ---
+
+FAILING = {
+    "rank 0 in an update": ("at_update(7, lambda t: fail('disk of rank 0 is broken') if rank() == 0 else None)", "disk of rank 0 is broken"),
+    "the last rank in an update": ("at_update(7, lambda t: fail('shard 3 is damaged') if last() else None)", "shard 3 is damaged"),
+    "every rank alike": ("at_update(7, lambda t: fail('shard 3 is damaged'))", "shard 3 is damaged"),
+    "rank 0 in a validation": ("in_validation(lambda v: fail('the model gives NaN'))", "the model gives NaN"),
+    "rank 0 at the start": ("before(RunFolder, 'create', lambda r: fail('no permission'))", "no permission"),
+    "the last rank at the start": ("before(Trainer, '_start', lambda t: fail('unreadable') if last() else None)", "unreadable"),
+    "rank 0 while saving": ("before(RunFolder, 'save', lambda r: fail('the disk is full'))", "the disk is full"),
+    "rank 0 while it writes records": ("before(ranks.Ranks, 'largest', lambda r: None)\nfrom nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)", "the log is full"),
+}
+FAIL = "from nmt_cli.errors import TrainingError\ndef fail(text):\n    raise TrainingError(text)\n"
+
+
+@pytest.mark.parametrize("where", FAILING)
+def test_an_error_is_reported_once_and_ends_all(place: Path, tmp_path: Path, world: int, where: str) -> None:
+    prelude, text = FAILING[where]
+    job = Job(place, tmp_path / "run", world, prelude=FAIL + prelude, code=1)
+    assert job.last_line == f"error: {text}"
+    assert job.stderr.count("error:") == 1
+    assert job.seconds < 20
+
+
+def test_a_gradient_that_is_not_finite_is_reported_once(place: Path, tmp_path: Path, world: int) -> None:
+    spoil = "at_update(7, lambda t: setattr(t.updater, 'pass_through', lambda m, n, was=t.updater.pass_through: (was(m, n), t.updater.weights.gradient.fill_(float('nan')))[0]) if last() else None)"
+    job = Job(place, tmp_path / "run", world, prelude=spoil, code=1)
+    assert job.last_line.startswith("error: the gradient is not finite at update 7 ")
+    assert job.stderr.count("error:") == 1
+    assert json.loads((job.folder / "nonfinite-00000007.json").read_text(encoding="utf-8"))["update"] == 7
+    assert (job.folder / "checkpoints/step-00000006").is_dir()
+
+
+def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, world: int) -> None:
+    done = run(place, "train", "numbers.toml", "--run", tmp_path / "run", "--devices", world, prelude=FORKED + "at_update(3, lambda t: [][1] if last() else None)")
+    said = done.stderr.decode()
+    assert done.returncode == 1
+    assert said.count("Traceback") == 1
+    assert said.strip().endswith("IndexError: list index out of range")
+    assert "error:" not in said
+
+
+@pytest.mark.parametrize(
+    ("message", "reported"),
+    [
+        ("CUDA error: device-side assert triggered\\nCUDA kernel errors might be asynchronously reported at some other API call.", "its GPU reports an error, in the update or before: CUDA error: device-side assert triggered."),
+        ("NCCL error in: x.cpp:1, unhandled cuda error\\nncclUnhandledCudaError: Call to CUDA function failed.\\nLast error:\\nCuda failure 2 'out of memory'", "runs out of memory while it exchanges results with the others (Cuda failure 2 'out of memory')."),
+    ],
+    ids=["a failed assertion", "no memory"],
+)
+@pytest.mark.parametrize("call", ["all_gather", "all_reduce"])
+def test_a_gpu_error_in_a_collective_is_no_dead_rank(place: Path, tmp_path: Path, world: int, call: str, message: str, reported: str) -> None:
+    raising = f"""
+def broken(*_, was=ranks.dist.{call}, **options):
+    if last() and Trainer.broken:
+        raise RuntimeError("{message}")
+    return was(*_, **options)
+ranks.dist.{call} = broken
+Trainer.broken = False
+at_update(7, lambda t: setattr(Trainer, 'broken', True))
+"""
+    job = Job(place, tmp_path / "run", world, prelude=raising, code=1)
+    assert job.last_line.startswith(f"error: rank {world - 1} of {world}")
+    assert reported in job.last_line
+    assert job.stderr.count("error:") == 1 + job.stderr.count("CUDA error:")
+    assert LOST not in job.said
+
+
+def test_an_error_of_usage_keeps_its_status(place: Path, tmp_path: Path, world: int) -> None:
+    job = Job(place, tmp_path / "run", world, prelude="from nmt_cli.errors import UsageError\ndef fail(t):\n    if rank() == 0:\n        raise UsageError('tensorboard is not there')\nbefore(Trainer, '_start', fail)", code=2)
+    assert job.last_line == "error: tensorboard is not there"
+
+
+# --- ranks that die ---
+
+DYING = {
+    "the last rank in an update": ("at_update(7, lambda t: own(signal.SIGKILL) if last() else None)", -1),
+    "rank 0 in an update": ("at_update(7, lambda t: own(signal.SIGKILL) if rank() == 0 else None)", 0),
+    "rank 0 in a validation": ("in_validation(lambda v: own(signal.SIGKILL))", 0),
+    "rank 0 while saving": ("before(RunFolder, 'save', lambda r: own(signal.SIGKILL))", 0),
+    "the last rank while rank 0 validates": ("ranks.HEARTBEATS = 3000\nbefore(Trainer, '_validate', lambda t: own(signal.SIGKILL) if last() else None)\nin_validation(lambda v: time.sleep(60))", -1),
+    "the last rank at the start": ("before(Trainer, '_start', lambda t: own(signal.SIGKILL) if last() else None)", -1),
+}
+
+
+@pytest.mark.parametrize("who", DYING)
+def test_a_rank_that_dies_ends_the_job_within_seconds(place: Path, tmp_path: Path, world: int, untouched: Path, who: str) -> None:
+    prelude, rank = DYING[who]
+    job = Job(place, tmp_path / "run", world, prelude=prelude, code=1)
+    assert job.last_line == f"error: rank {rank % world} of {world} was killed by SIGKILL, and so the others were ended. Run the same command to go on after the last checkpoint."
+    assert job.stderr.count(LOST) <= 1
+    assert job.seconds < 20
+    ends_equal(place, job, world, untouched)
+
+
+# --- a validation that takes longer than any rank waits for another ---
+
+SLOW = "from datetime import timedelta\nranks.TIMEOUT = timedelta(seconds=1)\nranks.HEARTBEATS = 5\n"
+
+
+def test_others_wait_for_rank_0_as_long_as_it_works(place: Path, tmp_path: Path, world: int, untouched: Path) -> None:
+    job = Job(place, tmp_path / "run", world, prelude=SLOW + "in_validation(lambda v: time.sleep(3))\nbefore(RunFolder, 'save', lambda r: time.sleep(2))")
+    assert "finished at update 10" in job.last_line
+    assert differences(job.folder, untouched) == []
+
+
+def test_a_rank_that_hangs_ends_the_job_after_the_timeout(place: Path, tmp_path: Path, world: int) -> None:
+    job = Job(place, tmp_path / "run", world, prelude=SLOW + "launch.TERMINATE, launch.KILL = 1, 2\nat_update(7, lambda t: time.sleep(60) if last() else None)", code=1)
+    assert LOST in job.last_line
+    assert "Timed out waiting" in job.last_line
+    assert job.stderr.count(LOST) == 1
+    assert job.seconds < 20

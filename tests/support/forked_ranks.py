@@ -1,0 +1,83 @@
+"""`nmt train --devices N` whose ranks are forked, not started anew: the same processes, signals and exit codes without
+the seconds that Python and torch take to load. For `prelude` of `forked.run`.
+"""
+
+from __future__ import annotations
+
+FORKED = """
+import itertools, os, signal, subprocess, sys, time, traceback
+from nmt_cli.training import launch, ranks
+from nmt_cli.training.run import RunFolder
+from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.validation import Validator
+
+
+class Forked(subprocess.Popen):
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *_):
+        self.pid = os.fork()
+        if self.pid:
+            self._child_created = True
+            return
+        code = 1
+        try:
+            os.setsid()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            os.closerange(3, 1024)
+            os.environ.clear()
+            os.environ.update(env)
+            sys.argv = ["nmt", *args[3:]]
+            from nmt_cli.__main__ import main
+            main()
+        except SystemExit as error:
+            code = error.code or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+
+def start(command, environment):
+    return Forked([sys.executable, "-m", "nmt_cli", *command], env={**os.environ, **environment})
+
+
+launch.start = start
+
+
+def before(owner, name, action):
+    was = getattr(owner, name)
+
+    def instead(self, *arguments, **options):
+        action(self)
+        return was(self, *arguments, **options)
+
+    setattr(owner, name, instead)
+
+
+def rank():
+    return int(os.environ.get("RANK", "-1"))
+
+
+def last():
+    return rank() == int(os.environ["WORLD_SIZE"]) - 1
+
+
+def job(number):  # a signal to the process that the user started
+    os.kill(os.getppid(), number)
+
+
+def own(number):
+    os.kill(os.getpid(), number)
+
+
+def at_update(number, action):  # before update `number` is computed
+    before(Trainer, "_update", lambda trainer: action(trainer) if trainer.progress.update == number - 1 else None)
+
+
+def in_validation(action):
+    before(Validator, "translate", action)
+
+
+validations = itertools.count()
+"""
+"""It has names for a test's own lines, which come after it: `at_update(5, lambda trainer: own(signal.SIGKILL) if last() else None)`."""
