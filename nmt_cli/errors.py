@@ -6,7 +6,11 @@
     ├── ModelError          a model folder, run folder or checkpoint
     ├── TrainingError       training cannot go on (a non-finite loss, a dead rank)
     ├── UsageError          exit 2: the command was called wrongly
+    ├── OutputError         standard output cannot be written to
+    ├── ReaderLeft          exit 0, nothing is said: whoever read standard output has closed it
     └── Stopped             exit 128 + signal: stopped by a signal, after saving
+    KeyboardInterrupt       exit 130: Ctrl-C
+    └── Terminated          exit 128 + signal: SIGTERM or SIGHUP, raised wherever the program is
 
 A message says four things: the bad value (`!r`), what was expected, where it stands, and how to mend it.
 `write_failed` turns an `OSError` from writing into such a message.
@@ -46,12 +50,30 @@ class UsageError(NmtError):
     exit_code = 2
 
 
+class OutputError(NmtError):
+    """Standard output is closed, or the disk behind it is full."""
+
+
+class ReaderLeft(NmtError):
+    """The program that standard output was piped into has ended: nothing is left to do, and nothing to say."""
+
+    exit_code = 0
+
+
 class Stopped(NmtError):
     """Stopped by a signal after the state was saved; `exit_code` is 128 + the signal's number."""
 
     def __init__(self, signal_number: int, message: str) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP. As for Ctrl-C, `except Exception` lets it through and context managers clean up."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = DataError) -> NmtError:

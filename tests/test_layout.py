@@ -31,6 +31,7 @@ FLOORS = {
     "trees": 2,
     "errors": 1,
     "faults": 1,
+    "encodings": 1,
     "__init__": 0,  # the version
 }
 ALLOWED = {("recipe", "console"), ("hardware", "console"), ("hardware", "recipe")}

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from . import output
+
 if TYPE_CHECKING:
     from ..hardware import Hardware
     from ..recipe import Recipe
@@ -52,9 +54,9 @@ def info(
     if as_json:
         import json
 
-        print(json.dumps(values, indent=2, ensure_ascii=False))
+        output.write(json.dumps(values, indent=2, ensure_ascii=False))
     else:
-        print(_described(values, recipe))
+        output.write(_described(values, recipe))
 
 
 def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
@@ -87,9 +89,9 @@ def _table3(devices: int, device: str, probe: bool, as_json: bool) -> None:
     if as_json:
         import json
 
-        print(json.dumps({"device": hardware.device, "precision": hardware.precision, "devices": devices, "rows": rows}, indent=2, ensure_ascii=False))
+        output.write(json.dumps({"device": hardware.device, "precision": hardware.precision, "devices": devices, "rows": rows}, indent=2, ensure_ascii=False))
     else:
-        print(_as_table(rows, hardware, devices))
+        output.write(_as_table(rows, hardware, devices))
 
 
 def _as_table(rows: list[dict[str, Any]], hardware: Hardware, devices: int) -> str:

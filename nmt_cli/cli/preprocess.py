@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import output
+
 if TYPE_CHECKING:
     from ..data.prepare import Summary
 
@@ -40,7 +42,7 @@ def preprocess(
     changes = [word for override in overrides or [] for word in ("--set", override)]
     console.say("next: " + shlex.join(["nmt", "train", recipe, *data, *changes]))
     if as_json:
-        print(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False))
+        output.write(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False))
 
 
 def _described(summary: Summary) -> str:

@@ -23,7 +23,7 @@ def train(
 ) -> None:
     """Train a model; run again, it goes on where it stopped.
 
-    Ctrl-C or SIGTERM saves first. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
+    Ctrl-C, SIGTERM or SIGHUP saves first. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """
     from ..errors import UsageError
     from ..hardware import Hardware, cores, keep_freed_memory, memory_size

@@ -119,14 +119,15 @@ def _sampling_settings(sample: bool, given: dict[str, Any], changes: list[str]) 
 def _lines(input_file: Path | None, prefix_column: bool, prefix_file: Path | None, replaced: Counter[str]) -> Iterator[Line]:
     """What there is to translate. Raises DataError, after the lines that have prefixes, where there are more lines than prefixes, or fewer."""
     from ..data.lines import decode_line, iter_lines, open_binary, read_pairs
+    from .texts import open_input
 
     name = str(input_file) if input_file else "standard input"
-    with _reading(input_file) as stream:
+    with open_input(input_file) as stream:  # nobody but the thread that reads closes it
         if prefix_file:
             with open_binary(prefix_file) as prefixes:
-                yield from read_pairs(name, stream, str(prefix_file), prefixes, replaced)
+                yield from read_pairs(name, stream, str(prefix_file), prefixes, replaced, any_bytes=True)
             return
-        for raw in iter_lines(stream):
+        for raw in iter_lines(stream, any_bytes=True):
             text, damaged = decode_line(raw)
             replaced[name] += damaged
             source, _, prefix = text.partition("\t")
@@ -155,36 +156,23 @@ def _run(translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Ca
         console.say(f"{count:,} lines, {tokens:,} tokens in {seconds:.1f} s: {tokens / seconds:,.0f} tokens/s")
 
 
-def _reading(path: Path | None) -> BinaryIO:
-    """The input; nobody but the thread that reads closes it. Of stdin a duplicate: Python would trip over its own, still being read, when it leaves."""
-    import os
-    import sys
-
-    from ..data.lines import open_binary
-
-    return open_binary(path) if path else os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-
-
 @contextmanager
 def _writing(path: Path | None) -> Iterator[BinaryIO]:
     """stdout, or a file that is written aside and takes its name when all went well."""
     import os
-    import sys
 
     from ..errors import write_failed
+    from . import output
 
-    aside = path.with_name(f".{path.name}.partial-{os.getpid()}") if path else None
+    if path is None:
+        yield output.stream()
+        return
+    aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
-        if path is None or aside is None:
-            yield sys.stdout.buffer
-            return
         with aside.open("wb") as file:
             yield file
         aside.replace(path)
-    except BrokenPipeError:  # whoever read stdout has left: nothing to say, and nothing to flush at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as fault:
-        raise write_failed(fault, path or Path("stdout"), "the translation") from None
+        raise write_failed(fault, path, "the translation") from None
     finally:
-        if aside is not None:
-            aside.unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)

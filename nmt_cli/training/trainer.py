@@ -291,7 +291,7 @@ class Trainer:
 
     @contextmanager
     def _signals_noted(self) -> Iterator[None]:
-        """SIGINT and SIGTERM set `stop`; a second SIGINT interrupts at once."""
+        """SIGINT, SIGTERM and SIGHUP set `stop`; a second SIGINT interrupts at once. Under nohup SIGHUP stays ignored."""
 
         def note(number: int, frame: FrameType | None) -> None:
             if self.noted and number == signal.SIGINT:
@@ -301,7 +301,8 @@ class Trainer:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, *hangup)}
         try:
             yield
         finally:
@@ -353,6 +354,6 @@ class _Meter:
 def link_latest(run: Path) -> None:
     """Let `latest`, beside the run, point to it."""
     link = run.parent / "latest"
-    if link.is_symlink() or not link.exists():
+    if run.name != link.name and (link.is_symlink() or not link.exists()):
         with suppress(OSError):  # a convenience: the folder above may be another's
             link_atomic(link, run.name)
