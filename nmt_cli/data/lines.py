@@ -42,9 +42,9 @@ OPENERS = {".gz": gzip.GzipFile, ".xz": lzma.LZMAFile, ".bz2": bz2.BZ2File}
 class _Readable(io.RawIOBase):
     """A file whose reading errors name it, whatever library they come from."""
 
-    def __init__(self, inner: io.BufferedIOBase | io.RawIOBase, outer: BinaryIO, name: str) -> None:
-        """`name` as it is shown in messages."""
-        self._inner, self._outer, self.name = inner, outer, name
+    def __init__(self, inner: io.BufferedIOBase | io.RawIOBase, outer: BinaryIO, name: str, shown: str) -> None:
+        """`shown`: the name in messages."""
+        self._inner, self._outer, self.name, self.shown = inner, outer, name, shown
         self._read = inner.read1 if isinstance(inner, io.BufferedIOBase) else inner.read  # what is there already, else one read: a pipe's lines are not held back
 
     def readable(self) -> bool:
@@ -56,9 +56,9 @@ class _Readable(io.RawIOBase):
             while (data := self._read(len(view))) is None:  # a pipe that another program made non-blocking
                 select.select([self._outer], [], [])
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-            raise DataError(f"{self.name} is a damaged or cut archive: {error}. Fetch or compress it again.") from None
+            raise DataError(f"{self.shown} is a damaged or cut archive: {error}. Fetch or compress it again.") from None
         except OSError as error:
-            raise DataError(f"cannot read {self.name}: {error.strerror or error}. Is it damaged?") from None
+            raise DataError(f"cannot read {self.shown}: {error.strerror or error}. Is it damaged?") from None
         view[: len(data)] = data
         return len(data)
 
@@ -86,7 +86,7 @@ def open_binary(path: str | Path) -> BinaryIO:
         file.close()
         raise DataError(f"{str(path)!r} is named {path.suffix} but is no such archive; it begins with {head!r}. Rename it, or compress it again.")
     inner = OPENERS[kind](filename=file) if kind in (".xz", ".bz2") else gzip.GzipFile(fileobj=file) if kind else file
-    return io.BufferedReader(_Readable(cast(io.BufferedIOBase, inner), file, repr(str(path))), BUFFER)
+    return io.BufferedReader(_Readable(cast(io.BufferedIOBase, inner), file, str(path), repr(str(path))), BUFFER)
 
 
 def open_descriptor(descriptor: int, name: str) -> BinaryIO:
@@ -95,22 +95,21 @@ def open_descriptor(descriptor: int, name: str) -> BinaryIO:
         os.close(descriptor)
         raise DataError(f"cannot read {name}: it is a folder, expected a file or a pipe.")
     file = os.fdopen(descriptor, "rb", buffering=0)
-    return io.BufferedReader(_Readable(file, cast(BinaryIO, file), name), BUFFER)
+    return io.BufferedReader(_Readable(file, cast(BinaryIO, file), name, name), BUFFER)
 
 
 def iter_lines(stream: BinaryIO, any_bytes: bool = False) -> Iterator[bytes]:
     r"""The lines of a stream without their ends, each as soon as it is there.
 
-    Raises `DataError` where it is UTF-16 or UTF-32; with `any_bytes` only where a byte-order mark says so.
+    Raises `DataError` where it is UTF-16 or UTF-32; with `any_bytes` only where a byte-order mark and zero bytes leave no doubt.
     """
-    peek = None if any_bytes else getattr(stream, "peek", None)
-    if peek and (encoding := wide_encoding(peek(SAMPLE))):
-        raise DataError(refused(_name(stream), encoding))
+    peek = getattr(stream, "peek", None)
+    if peek:
+        _refuse_wide(peek(SAMPLE), stream, any_bytes)
     first = True
     for line in stream:
         if first:
-            if encoding := marked_encoding(line):
-                raise DataError(refused(_name(stream), encoding))
+            _refuse_wide(line, stream, any_bytes)  # a pipe may have given a byte or two at first
             line, first = line.removeprefix(UTF8_MARK), False
             if not line:
                 continue  # a byte-order mark and nothing else
@@ -119,9 +118,20 @@ def iter_lines(stream: BinaryIO, any_bytes: bool = False) -> Iterator[bytes]:
         yield line
 
 
+def _refuse_wide(head: bytes, stream: BinaryIO, any_bytes: bool) -> None:
+    if any_bytes and not (marked_encoding(head) and 0 in head):
+        return
+    if encoding := wide_encoding(head):
+        raise DataError(refused(_name(stream), encoding))
+
+
 def _name(stream: BinaryIO) -> str:
+    """How messages call it."""
+    raw = getattr(stream, "raw", None)
+    if isinstance(raw, _Readable):
+        return raw.shown
     name = getattr(stream, "name", None)
-    return name if isinstance(name, str) else "the input"
+    return repr(name) if isinstance(name, str) else "the input"
 
 
 def decode_line(raw: bytes) -> tuple[str, bool]:
