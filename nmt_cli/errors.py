@@ -83,3 +83,12 @@ def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = D
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return kind(f"cannot write {what} at {str(path)!r}: no write permission. Choose a folder that you may write to, or change its permissions.")
     return kind(f"cannot write {what} at {str(path)!r}: {error.strerror or error}.")
+
+
+def shown(value: object, longest: int = 200) -> str:
+    """`value` as messages quote it: its repr, whose middle is left out where it is long, also where Python refuses to write it."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or deeply nested lists
+        text = f"a number of about {int(value.bit_length() * 0.30103):,} digits" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-longest // 2 :]}"

@@ -9,7 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from .errors import shown
+
 Sections = Mapping[str, type[BaseModel]]
+
+MOST = 30
+"""Lines that are shown of one dictionary."""
+LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le"), "greater_than": ("more than", "gt"), "less_than": ("less than", "lt")}
+"""pydantic's names of bounds: how messages say them, and where pydantic keeps the bound."""
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -23,7 +30,8 @@ def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseMod
     lines = _faults(error, sections)
     lines += [line for line in _contradictions_besides(error, values, whole, sections) if line not in lines]
     noun = "fault" if len(lines) == 1 else "faults"
-    return f"has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in lines)
+    more = [f"… and {len(lines) - MOST:,} more"] if len(lines) > MOST else []
+    return f"has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in [*lines[:MOST], *more])
 
 
 def _faults(error: ValidationError, sections: Sections) -> list[str]:
@@ -38,8 +46,11 @@ def _faults(error: ValidationError, sections: Sections) -> list[str]:
             lines += [f"{place + ': ' if place else ''}{line}" for line in str(fault["ctx"]["error"]).splitlines()]
         elif fault["type"] == "missing":
             lines.append(f"{place}: this section is missing")
+        elif fault["type"] in LIMITS:
+            words, bound = LIMITS[fault["type"]]
+            lines.append(f"{place} = {shown(fault['input'])}: expected {words} {fault['ctx'][bound]:,}")
         else:
-            lines.append(f"{place or 'the recipe'} = {fault['input']!r}: {fault['msg'][:1].lower()}{fault['msg'][1:]}")
+            lines.append(f"{place or 'the recipe'} = {shown(fault['input'])}: {fault['msg'][:1].lower()}{fault['msg'][1:]}")
     return lines
 
 

@@ -34,7 +34,7 @@ FLOORS = {
     "encodings": 1,
     "__init__": 0,  # the version
 }
-ALLOWED = {("recipe", "console"), ("hardware", "console"), ("hardware", "recipe")}
+ALLOWED = {("faults", "errors"), ("recipe", "console"), ("hardware", "console"), ("hardware", "recipe")}
 """On one floor, and yet: hardware reads the model's section of the recipe."""
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__, console
-from ..errors import NmtError
+from ..errors import NmtError, shown
 from . import edge, output
 from .attend import attend
 from .average import average
@@ -97,10 +97,10 @@ def _reported(error: BaseException) -> int | None:
 def _in_words(error: BaseException) -> str | None:
     """An error of the system that no command has named; None for any other."""
     if isinstance(error, OSError):
-        names = " → ".join(_short(name) for name in (error.filename, error.filename2) if name is not None)
+        names = " → ".join(shown(name) for name in (error.filename, error.filename2) if name is not None)
         return f"cannot use {names}: {_reason(error)}." if names else f"the system refuses: {_reason(error)}."
     if isinstance(error, UnicodeEncodeError):
-        return f"{_short(error.object)} holds characters that UTF-8 does not have: expected a name in UTF-8. Rename it."
+        return f"{shown(error.object)} holds characters that UTF-8 does not have: expected a name in UTF-8. Rename it."
     if isinstance(error, ValueError) and "embedded null" in str(error):
         return "a file name holds a NUL character: expected one without."
     if isinstance(error, RecursionError):
@@ -124,11 +124,3 @@ def _reason(error: OSError) -> str:
         return "the name is too long. Choose a shorter one"
     return error.strerror or str(error)
 
-
-def _short(name: object) -> str:
-    text = repr(name)
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME // 2]}…{text[-LONGEST_NAME // 2 :]}"
-
-
-LONGEST_NAME = 200
-"""Characters of a file name in a message."""

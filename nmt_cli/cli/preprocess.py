@@ -35,10 +35,10 @@ def preprocess(
     from ..recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    default = Path("data") / loaded.name
-    summary = prepare(loaded, data_dir, out or default, force, workers)
+    folder = out or loaded.folder("data", "--out")
+    summary = prepare(loaded, data_dir, folder, force, workers)
     console.say(_described(summary))
-    data = ["--data", str(out)] if out is not None and out != default else []
+    data = ["--data", str(out)] if out is not None and out != Path("data") / loaded.name else []
     changes = [word for override in overrides or [] for word in ("--set", override)]
     console.say("next: " + shlex.join(["nmt", "train", recipe, *data, *changes]))
     if as_json:

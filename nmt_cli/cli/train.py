@@ -34,8 +34,8 @@ def train(
     forced = [f"train.precision={precision}"] if precision else []
     loaded = load_recipe(recipe, [*(overrides or []), *forced])
     limit = memory_size(memory_limit) if memory_limit else 0
-    shards = data or Path("data") / loaded.name
-    folder = run or Path("runs") / loaded.name
+    shards = data or loaded.folder("data", "--data")
+    folder = run or loaded.folder("runs", "--run")
 
     from ..data.shards import check_matches, open_index
 
