@@ -14,7 +14,7 @@ from .errors import shown
 Sections = Mapping[str, type[BaseModel]]
 
 MOST = 30
-"""Lines that are shown of one dictionary."""
+"""Errors that are shown of one dictionary."""
 LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le"), "greater_than": ("more than", "gt"), "less_than": ("less than", "lt")}
 """pydantic's names of bounds: how messages say them, and where pydantic keeps the bound."""
 
@@ -28,15 +28,16 @@ def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseMod
     """All faults of `values`, a line each below "has … faults:"; `whole` is what they should have been."""
     sections = {name: field.annotation for name, field in whole.model_fields.items() if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)}
     lines = _faults(error, sections)
+    if (more := error.error_count() - MOST) > 0:
+        return f"has {error.error_count():,} faults:\n" + "\n".join(f"  - {line}" for line in [*lines, f"… and {more:,} more"])
     lines += [line for line in _contradictions_besides(error, values, whole, sections) if line not in lines]
     noun = "fault" if len(lines) == 1 else "faults"
-    more = [f"… and {len(lines) - MOST:,} more"] if len(lines) > MOST else []
-    return f"has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in [*lines[:MOST], *more])
+    return f"has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in lines)
 
 
 def _faults(error: ValidationError, sections: Sections) -> list[str]:
     lines = []
-    for fault in error.errors():
+    for fault in error.errors()[:MOST]:
         place = ".".join(str(part) for part in fault["loc"])
         section, _, key = place.partition(".")
         if fault["type"] == "extra_forbidden":

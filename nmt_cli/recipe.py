@@ -286,8 +286,8 @@ class Recipe(Section):
     def folder(self, parent: str, option: str) -> Path:
         """PARENT/NAME, where a command works unless `option` names another folder. Raises RecipeError for a name that no folder there can have."""
         if self.name in ("", LATEST) or self.name.startswith(".") or not self.name.isprintable() or "/" in self.name:
-            why = f"{parent}/{LATEST} leads to the latest run" if self.name == LATEST else "a name begins with a letter, a digit or an underscore"
-            raise RecipeError(f"the recipe's name {self.name!r} cannot name the folder {parent}/{self.name}: {why}. Rename the recipe's file, or give {option} DIR.".encode("utf-8", "backslashreplace").decode())
+            why = f"{parent}/{LATEST} is kept for the link to the latest run" if self.name == LATEST else "expected a name that can be printed and does not begin with a dot"
+            raise RecipeError(f"the recipe's name {shown(self.name)} cannot name a folder in {parent}/: {why}. Rename the recipe's file, or give {option} DIR.")
         return Path(parent) / self.name
 
     def to_dict(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def info(
     what: Annotated[str, typer.Argument(metavar="RECIPE|RUN|MODEL", help="A recipe's name or path, a run folder or a model folder.")] = "demo",
-    devices: Annotated[int, typer.Option(metavar="N", min=1, help="Devices to reckon with.")] = 1,
+    devices: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Devices to reckon with.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
     table3: Annotated[bool, typer.Option("--table3", help="Every row of the paper's table 3 instead: the paper's figures and ours.")] = False,

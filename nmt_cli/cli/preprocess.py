@@ -19,7 +19,7 @@ def preprocess(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where the shards go. [default: data/RECIPE]", show_default=False)] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the shards that the folder holds; other files stay.")] = False,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, metavar="N", help="Processes that encode. [default: one a core]", show_default=False)] = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, max=1024, metavar="N", help="Processes that encode. [default: one a core]", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
 ) -> None:
     """Learn the subword vocabulary and write the shards that training reads.
