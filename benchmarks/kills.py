@@ -74,7 +74,7 @@ PLACES = {"starting": 2, "training": 6, "validating": 4, "saving": 5}
 SIGNALS = {signal.SIGKILL: 6, signal.SIGTERM: 2, signal.SIGINT: 2}
 CODES = {signal.SIGKILL: (-9,), signal.SIGTERM: (143, -15), signal.SIGINT: (130,)}
 CLOCKS = ("seconds", "tokens_per_second", "began")
-HASHES = {"content_sha256", "metrics.json", "config.json"}
+HASHES = ("content_sha256", "metrics.json", "config.json")
 
 
 def write_text(folder: Path) -> None:
@@ -116,7 +116,7 @@ def prepare(folder: Path) -> None:
 def timeless(value: Any) -> Any:
     """JSON without its clock fields, and without the hashes of files that have some."""
     if isinstance(value, dict):
-        return {key: timeless(item) for key, item in value.items() if key not in CLOCKS | HASHES}
+        return {key: timeless(item) for key, item in value.items() if key not in CLOCKS + HASHES}
     return value
 
 

@@ -26,10 +26,16 @@ def main() -> None:
     """Run the command line."""
     leave_working_folder()
     try:
-        from .cli.app import run
+        from .cli.edge import guarded
     except KeyboardInterrupt:
         sys.exit(130)
-    sys.exit(run())
+    sys.exit(guarded(_command))
+
+
+def _command() -> int:
+    from .cli.app import run
+
+    return run()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,11 @@
     ├── ModelError          a model folder, run folder or checkpoint
     ├── TrainingError       training cannot go on (a non-finite loss, a dead rank)
     ├── UsageError          exit 2: the command was called wrongly
+    ├── OutputError         standard output cannot be written to
+    ├── ReaderLeft          exit 0, nothing is said: whoever read standard output has closed it
     └── Stopped             exit 128 + signal: stopped by a signal, after saving
+    KeyboardInterrupt       exit 130: Ctrl-C
+    └── Terminated          exit 128 + signal: SIGTERM or SIGHUP, raised wherever the program is
 
 A message says four things: the bad value (`!r`), what was expected, where it stands, and how to mend it.
 `write_failed` turns an `OSError` from writing into such a message.
@@ -46,6 +50,16 @@ class UsageError(NmtError):
     exit_code = 2
 
 
+class OutputError(NmtError):
+    """Standard output is closed, or the disk behind it is full."""
+
+
+class ReaderLeft(NmtError):
+    """The program that standard output was piped into has ended: nothing is left to do, and nothing to say."""
+
+    exit_code = 0
+
+
 class Stopped(NmtError):
     """Stopped by a signal after the state was saved; `exit_code` is 128 + the signal's number."""
 
@@ -54,11 +68,18 @@ class Stopped(NmtError):
         self.exit_code = 128 + signal_number
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP. As for Ctrl-C, `except Exception` lets it through and context managers clean up."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = DataError) -> NmtError:
     """Return an error that names why `what` could not be written at `path`, and the way out."""
-    shown = repr(str(path) if len(str(path)) <= LONGEST_SHOWN else f"{str(path)[:LONGEST_SHOWN]}…")
     reason, way_out = WRITE_FAILURES.get(error.errno or 0, (error.strerror or str(error), ""))
-    return kind(f"cannot write {what} at {shown}: {reason}.{way_out}")
+    return kind(f"cannot write {what} at {shown(str(path), LONGEST_SHOWN)}: {reason}.{way_out}")
 
 
 LONGEST_SHOWN = 300
@@ -77,3 +98,12 @@ WRITE_FAILURES = {
     errno.ELOOP: ("its links lead in a circle", " Choose another path."),
 }
 """By error number: the reason, and what helps."""
+
+
+def shown(value: object, longest: int = 200) -> str:
+    """`value` as messages quote it: its repr, whose middle is left out where it is long, also where Python refuses to write it."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or deeply nested lists
+        text = f"a number of about {int(value.bit_length() * 0.30103):,} digits" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-longest // 2 :]}"

@@ -9,7 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from .errors import shown
+
 Sections = Mapping[str, type[BaseModel]]
+
+MOST = 30
+"""Errors that are shown of one dictionary."""
+LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le"), "greater_than": ("more than", "gt"), "less_than": ("less than", "lt")}
+"""pydantic's names of bounds: how messages say them, and where pydantic keeps the bound."""
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -21,6 +28,8 @@ def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseMod
     """All faults of `values`, a line each below "has … faults:"; `whole` is what they should have been."""
     sections = {name: field.annotation for name, field in whole.model_fields.items() if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)}
     lines = _faults(error, sections)
+    if (more := error.error_count() - MOST) > 0:
+        return f"has {error.error_count():,} faults:\n" + "\n".join(f"  - {line}" for line in [*lines, f"… and {more:,} more"])
     lines += [line for line in _contradictions_besides(error, values, whole, sections) if line not in lines]
     noun = "fault" if len(lines) == 1 else "faults"
     return f"has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in lines)
@@ -28,7 +37,7 @@ def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseMod
 
 def _faults(error: ValidationError, sections: Sections) -> list[str]:
     lines = []
-    for fault in error.errors():
+    for fault in error.errors()[:MOST]:
         place = ".".join(str(part) for part in fault["loc"])
         section, _, key = place.partition(".")
         if fault["type"] == "extra_forbidden":
@@ -38,8 +47,11 @@ def _faults(error: ValidationError, sections: Sections) -> list[str]:
             lines += [f"{place + ': ' if place else ''}{line}" for line in str(fault["ctx"]["error"]).splitlines()]
         elif fault["type"] == "missing":
             lines.append(f"{place}: this section is missing")
+        elif fault["type"] in LIMITS:
+            words, bound = LIMITS[fault["type"]]
+            lines.append(f"{place} = {shown(fault['input'])}: expected {words} {fault['ctx'][bound]:,}")
         else:
-            lines.append(f"{place or 'the recipe'} = {fault['input']!r}: {fault['msg'][:1].lower()}{fault['msg'][1:]}")
+            lines.append(f"{place or 'the recipe'} = {shown(fault['input'])}: {fault['msg'][:1].lower()}{fault['msg'][1:]}")
     return lines
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import UsageError
+from .errors import UsageError, shown
 
 if TYPE_CHECKING:
     import torch
@@ -105,10 +105,10 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 def memory_size(text: str) -> int:
     """Bytes of "2GiB", "800M", "1.5 GB" or a plain number; units are powers of 1,024. Raises UsageError."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
-    size = int(float(found[1]) * UNITS[found[2]]) if found else 0
-    if size < 2**26:
-        raise UsageError(f"{text!r} is no size of memory to work in: expected at least 64MiB, such as 4GiB, 800M or 2147483648.")
-    return size
+    size = float(found[1]) * UNITS[found[2]] if found else 0.0
+    if not 2**26 <= size < 2**63:
+        raise UsageError(f"{shown(text)} is no size of memory to work in: expected at least 64MiB, such as 4GiB, 800M or 2147483648.")
+    return int(size)
 
 
 def cores() -> int:

@@ -4,7 +4,8 @@
                   what it `extends` is laid under it, --set section.key=value over it, before checking
 
 A recipe is data. It is checked whole before any work starts: unknown keys, wrong types and contradictions are
-reported together, each with the nearest right name. It is stored inside shards, runs and model folders
+reported together, each with the nearest right name. Every number has bounds, far beyond any model that was ever trained,
+and so has their product (`MOST_PARAMETERS`): what cannot be meant is refused before memory is taken. It is stored inside shards, runs and model folders
 (`Recipe.to_dict`) and read back from there (`Recipe.from_dict`) by every later command. The model's width and the
 vocabulary's size stand here; what depends on the machine (devices, micro-batches, precision) is derived elsewhere.
 
@@ -13,15 +14,20 @@ Sources of the defaults: "Attention Is All You Need", sections 3 and 5, table 3 
 
 from __future__ import annotations
 
+import io
+import os
+import stat
+import sys
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from .errors import RecipeError
+from .encodings import refused, wide_encoding
+from .errors import RecipeError, shown
 from .faults import describe, nearest
 
 SectionT = TypeVar("SectionT", bound="Section")
@@ -39,24 +45,45 @@ def _checked(section: SectionT, faults: list[str]) -> SectionT:
     return section
 
 
+MANY = 10**12
+"""The bound of what is counted and takes no memory: updates, pairs of a shard, …"""
+MOST_PARAMETERS = 10**12
+BYTES_PER_PARAMETER = 16
+"""In training: weight, gradient and Adam's two moments in fp32."""
+MOST_BEAM = 4096
+MOST_POSITIONS = 2**28
+"""Numbers in a table of positions, max_positions × d_model."""
+
+
+def _file_name(name: str) -> str:
+    if "\0" in name:
+        raise ValueError(f"{shown(name)} holds a NUL character: no file name has one")
+    if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
+        raise ValueError(f"{shown(name)} is not UTF-8")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_file_name)]
+
+
 class DataSection(Section):
     """[data]: which text, which subword vocabulary, which pairs are kept."""
 
-    source_language: str = "en"
-    target_language: str = "de"
+    source_language: FileName = "en"
+    target_language: FileName = "de"
     generator: Literal["", "teaching"] = ""
     """`teaching`: the corpus is made by the package itself and needs no --data-dir."""
-    train_source: list[str] = []
+    train_source: list[FileName] = []
     """Files below --data-dir; plain, .gz, .xz or .bz2; with `train_target` line by line parallel."""
-    train_target: list[str] = []
-    valid_source: list[str] = []
-    valid_target: list[str] = []
-    tokenizer: str = ""
+    train_target: list[FileName] = []
+    valid_source: list[FileName] = []
+    valid_target: list[FileName] = []
+    tokenizer: FileName = ""
     """An existing SentencePiece model to use instead of learning one (a path, or one below --data-dir)."""
-    vocab_size: int = Field(default=37_000, ge=8)
+    vocab_size: int = Field(default=37_000, ge=8, le=10_000_000)
     joint_vocab: bool = True
     """One BPE and one embedding matrix for both languages (section 5.1); false: one for each language."""
-    target_vocab_size: int = Field(default=0, ge=0)
+    target_vocab_size: int = Field(default=0, ge=0, le=10_000_000)
     """Of the target's own vocabulary, with joint_vocab = false; 0: `vocab_size`."""
     target_pieces: Literal["bpe", "words"] = "bpe"
     """`words`: each word between spaces is one piece of the target vocabulary, as it stands: for symbols, such as
@@ -66,13 +93,13 @@ class DataSection(Section):
     character_coverage: float = Field(default=1.0, gt=0.9, le=1.0)
     byte_fallback: bool = True
     """Characters unseen in training become bytes instead of <unk>, so that they can be copied."""
-    min_length: int = Field(default=1, ge=1)
+    min_length: int = Field(default=1, ge=1, le=1_000_000)
     """Tokens a side, end symbol not counted; shorter pairs are dropped as empty."""
-    max_length: int = Field(default=256, ge=1)
+    max_length: int = Field(default=256, ge=1, le=1_000_000)
     """Tokens a side, end symbol not counted; longer pairs are dropped and counted."""
-    max_ratio: float = Field(default=9.0, gt=1.0)
+    max_ratio: float = Field(default=9.0, gt=1.0, le=1e6)
     """Longer side over shorter side, in tokens (both counted one longer, to be lenient on short lines)."""
-    shard_pairs: int = Field(default=1_000_000, ge=1)
+    shard_pairs: int = Field(default=1_000_000, ge=1, le=MANY)
 
     @property
     def target_size(self) -> int:
@@ -104,21 +131,21 @@ class DataSection(Section):
 class ModelSection(Section):
     """[model]: table 3's columns and the two choices that others make differently."""
 
-    encoder_layers: int = Field(default=6, ge=1)
-    decoder_layers: int = Field(default=6, ge=1)
-    d_model: int = Field(default=512, ge=2)
-    d_ff: int = Field(default=2048, ge=1)
-    num_heads: int = Field(default=8, ge=1)
-    d_k: int = Field(default=0, ge=0)
+    encoder_layers: int = Field(default=6, ge=1, le=1000)
+    decoder_layers: int = Field(default=6, ge=1, le=1000)
+    d_model: int = Field(default=512, ge=2, le=65_536)
+    d_ff: int = Field(default=2048, ge=1, le=1_048_576)
+    num_heads: int = Field(default=8, ge=1, le=4096)
+    d_k: int = Field(default=0, ge=0, le=65_536)
     """Size of a head's queries and keys; 0: d_model / num_heads."""
-    d_v: int = Field(default=0, ge=0)
+    d_v: int = Field(default=0, ge=0, le=65_536)
     """Size of a head's values; 0: d_model / num_heads."""
     dropout: float = Field(default=0.1, ge=0.0, le=0.95)
     """On each sub-layer's output and on embedding + position sums (section 5.4), nowhere else."""
     norm: Literal["post", "pre"] = "post"
     """`post`: LayerNorm(x + Sublayer(x)), the paper's; `pre`: x + Sublayer(LayerNorm(x)) and one last LayerNorm."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    max_positions: int = Field(default=1024, ge=2)
+    max_positions: int = Field(default=1024, ge=2, le=1_048_576)
     """The longest sequence: learned positions have so many rows; longer lines are split before translation."""
     tie_embeddings: bool = True
     """One matrix for both embeddings and the output projection (section 3.4)."""
@@ -138,49 +165,64 @@ class ModelSection(Section):
             faults.append(f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v")
         if self.positions == "sinusoidal" and self.d_model % 2:
             faults.append(f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine")
+        if self.max_positions * self.d_model > MOST_POSITIONS:
+            faults.append(f"max_positions = {self.max_positions} times d_model = {self.d_model} are {self.max_positions * self.d_model:,} numbers for positions: expected at most {MOST_POSITIONS:,}")
         return _checked(self, faults)
+
+    def parameters(self, source_vocab: int, target_vocab: int) -> int:
+        """Trained parameters over vocabularies of these sizes, counted without making any."""
+        d = self.d_model
+        queries, values = self.num_heads * self.key_size, self.num_heads * self.value_size
+        attention = 2 * (d + 1) * queries + (d + 1) * values + (values + 1) * d
+        feed_forward = (d + 1) * self.d_ff + (self.d_ff + 1) * d
+        norm = 2 * d
+        encoder = self.encoder_layers * (attention + feed_forward + 2 * norm)
+        decoder = self.decoder_layers * (2 * attention + feed_forward + 3 * norm)
+        embeddings = d * (source_vocab if self.tie_embeddings else source_vocab + 2 * target_vocab)
+        positions = 2 * self.max_positions * d if self.positions == "learned" else 0
+        return encoder + decoder + embeddings + positions + (2 * norm if self.norm == "pre" else 0)
 
 
 class TrainSection(Section):
     """[train]: sections 5.1 to 5.4, and how the run is watched."""
 
-    batch_tokens: int = Field(default=25_000, ge=1)
+    batch_tokens: int = Field(default=25_000, ge=1, le=100_000_000)
     """Tokens of one update, source and target each, over all ranks and micro-batches."""
-    micro_batch_tokens: int = Field(default=0, ge=0)
+    micro_batch_tokens: int = Field(default=0, ge=0, le=100_000_000)
     """Tokens that one rank takes through the model at once; 0: chosen from the hardware's memory."""
-    updates: int = Field(default=100_000, ge=1)
-    warmup: int = Field(default=4000, ge=1)
-    lr_factor: float = Field(default=1.0, gt=0.0)
+    updates: int = Field(default=100_000, ge=1, le=MANY)
+    warmup: int = Field(default=4000, ge=1, le=MANY)
+    lr_factor: float = Field(default=1.0, gt=0.0, le=1e6)
     """Multiplies the paper's schedule (equation 3)."""
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
-    adam_epsilon: float = Field(default=1e-9, gt=0.0)
+    adam_epsilon: float = Field(default=1e-9, gt=0.0, le=1.0)
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
-    clip_norm: float = Field(default=0.0, ge=0.0)
+    clip_norm: float = Field(default=0.0, ge=0.0, le=1e9)
     """Largest gradient norm; 0: no clipping (the paper has none)."""
-    skip_nonfinite: int = Field(default=0, ge=0)
+    skip_nonfinite: int = Field(default=0, ge=0, le=MANY)
     """Updates in a row that may pass without a step because their gradient is not finite; 0: the first one stops training."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     seed: int = Field(default=1, ge=0, lt=2**32)
-    log_every: int = Field(default=50, ge=1)
-    valid_every: int = Field(default=1000, ge=1)
-    valid_bleu_sentences: int = Field(default=500, ge=0)
+    log_every: int = Field(default=50, ge=1, le=MANY)
+    valid_every: int = Field(default=1000, ge=1, le=MANY)
+    valid_bleu_sentences: int = Field(default=500, ge=0, le=MANY)
     """The first so many validation sentences are translated for BLEU; 0: none."""
-    valid_beam: int = Field(default=1, ge=1)
+    valid_beam: int = Field(default=1, ge=1, le=MOST_BEAM)
     """Beam of these translations; 1 is greedy and quick."""
-    valid_samples: int = Field(default=3, ge=0)
-    patience: int = Field(default=0, ge=0)
+    valid_samples: int = Field(default=3, ge=0, le=100_000)
+    patience: int = Field(default=0, ge=0, le=MANY)
     """Stop after so many validations without a better one; 0: never."""
     best_metric: Literal["bleu", "nll"] = "nll"
-    checkpoint_every: int = Field(default=1000, ge=0)
+    checkpoint_every: int = Field(default=1000, ge=0, le=MANY)
     """Updates between checkpoints; 0: by minutes alone."""
-    checkpoint_minutes: float = Field(default=10.0, ge=0.0)
+    checkpoint_minutes: float = Field(default=10.0, ge=0.0, le=1e9)
     """Minutes between checkpoints; 0: by updates alone."""
-    keep: int = Field(default=5, ge=1)
+    keep: int = Field(default=5, ge=1, le=1_000_000)
     """Latest checkpoints kept."""
-    keep_best: int = Field(default=1, ge=1)
+    keep_best: int = Field(default=1, ge=1, le=1_000_000)
     """Best checkpoints kept besides."""
-    average: int = Field(default=5, ge=1)
+    average: int = Field(default=5, ge=1, le=1_000_000)
     """How many `nmt average` takes unless told."""
 
     @model_validator(mode="after")
@@ -200,14 +242,14 @@ class TrainSection(Section):
 class DecodeSection(Section):
     """[decode]: section 6.1."""
 
-    beam: int = Field(default=4, ge=1)
-    alpha: float = Field(default=0.6, ge=0.0)
+    beam: int = Field(default=4, ge=1, le=MOST_BEAM)
+    alpha: float = Field(default=0.6, ge=0.0, le=50.0)
     """GNMT length penalty ((5 + |Y|) / 6) ** alpha."""
-    max_extra: int = Field(default=50, ge=1)
+    max_extra: int = Field(default=50, ge=1, le=1_000_000)
     """The longest output: each sentence's own input length plus this, in tokens."""
-    prune: float = Field(default=0.0, ge=0.0)
+    prune: float = Field(default=0.0, ge=0.0, le=1e9)
     """Hypotheses whose log P is more than this below the best one's are given up (Freitag and Al-Onaizan 2017); 0: none are."""
-    batch_tokens: int = Field(default=4096, ge=1)
+    batch_tokens: int = Field(default=4096, ge=1, le=100_000_000)
     """Source tokens translated together."""
 
 
@@ -233,7 +275,20 @@ class Recipe(Section):
             )
         if self.data.max_length >= self.train.batch_tokens:
             faults.append(f"data.max_length = {self.data.max_length} must be below train.batch_tokens = {self.train.batch_tokens}")
+        parameters = self.model.parameters(self.data.vocab_size, self.data.target_size)
+        if parameters > MOST_PARAMETERS:
+            faults.append(
+                f"the model has {parameters:,} parameters, which take {parameters * BYTES_PER_PARAMETER / 2**40:,.1f} TiB to train: expected at most {MOST_PARAMETERS:,}. "
+                "Reduce model.d_model, model.d_ff, the layers or data.vocab_size"
+            )
         return _checked(self, faults)
+
+    def folder(self, parent: str, option: str) -> Path:
+        """PARENT/NAME, where a command works unless `option` names another folder. Raises RecipeError for a name that no folder there can have."""
+        if self.name in ("", LATEST) or self.name.startswith(".") or not self.name.isprintable() or "/" in self.name:
+            why = f"{parent}/{LATEST} is kept for the link to the latest run" if self.name == LATEST else "expected a name that can be printed and does not begin with a dot"
+            raise RecipeError(f"the recipe's name {shown(self.name)} cannot name a folder in {parent}/: {why}. Rename the recipe's file, or give {option} DIR.")
+        return Path(parent) / self.name
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary for JSON; `from_dict` reads it back."""
@@ -242,6 +297,8 @@ class Recipe(Section):
     @staticmethod
     def from_dict(values: dict[str, Any], where: str) -> Recipe:
         """Check a plain dictionary; `where` names its place in error messages."""
+        if _depth(values) > DEEPEST:
+            raise RecipeError(f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts.")
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:
@@ -249,7 +306,27 @@ class Recipe(Section):
         raise RecipeError(f"{where} {told}")
 
 
+def _depth(values: Any) -> int:
+    """How deep dictionaries and lists are nested in each other; no deeper than DEEPEST + 1 is looked at."""
+    level, depth = [values], 0
+    while depth <= DEEPEST and (level := [inner for one in level for inner in _inside(one)]):
+        depth += 1
+    return depth
+
+
+def _inside(value: Any) -> Sequence[Any]:
+    """What a dictionary or list holds, if it holds anything; nothing of any other value."""
+    return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
 RECIPE_SUFFIX = ".toml"
+LATEST = "latest"
+"""The link beside runs that leads to the latest one."""
+DEEPEST = 16
+LARGEST = 2**20
+"""Bytes of a recipe."""
+LONGEST_CHAIN = 32
+"""Recipes that extend each other."""
 
 
 def recipe_folder() -> Any:
@@ -283,8 +360,10 @@ def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], s
     text, name, where = _find(name_or_path)
     if where in children:
         raise RecipeError(f"{children[0]} extends itself: {' → '.join([*children, where])}. Remove one of these `extends`.")
+    if len(children) >= LONGEST_CHAIN:
+        raise RecipeError(f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → {children[1]} → … → {where}. Put their keys into fewer files.")
     try:
-        values = tomllib.loads(text)
+        values = _parsed(text, where)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{where} is not valid TOML: {error}") from None
     if "name" in values:
@@ -305,6 +384,18 @@ def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], s
     return under, name, f"{where} (with {parents_place} under it)"
 
 
+def _parsed(text: str, where: str) -> dict[str, Any]:
+    """TOML as a dictionary. Raises TOMLDecodeError where it is none, RecipeError where Python does not read it."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise RecipeError(f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts.") from None
+    except ValueError:  # an integer beyond Python's own limit
+        raise RecipeError(f"{where} holds a number of more than {sys.get_int_max_str_digits():,} digits: no key takes one.") from None
+
+
 def _is_path(name_or_path: str) -> bool:
     return name_or_path.endswith(RECIPE_SUFFIX) or "/" in name_or_path
 
@@ -316,14 +407,24 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
         if item.is_file():
             return item.read_text(encoding="utf-8"), name_or_path, f"recipe {name_or_path!r}"
         names = recipe_names()
-        raise RecipeError(f"no recipe is called {name_or_path!r}.{nearest(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file.")
+        raise RecipeError(f"no recipe is called {shown(name_or_path)}.{nearest(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file.")
     path = Path(name_or_path)
+    where = f"recipe {shown(str(path))}"
     try:
-        return path.read_text(encoding="utf-8"), path.stem, f"recipe {str(path)!r}"
+        if not (stat.S_ISREG(kind := os.stat(path).st_mode) or stat.S_ISDIR(kind)):
+            raise RecipeError(f"{where} is a device or a pipe: expected a plain file, which is read more than once.")
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise RecipeError(f"{where} has more than {LARGEST:,} bytes: that is no recipe.")
+        if encoding := wide_encoding(content):
+            raise RecipeError(refused(where, encoding))
+        return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read(), path.stem, where
     except UnicodeDecodeError as error:
-        raise RecipeError(f"recipe {str(path)!r} is not UTF-8 text: {error}") from None
-    except OSError as error:
-        raise RecipeError(f"cannot read recipe {str(path)!r}: {error.strerror}. Give the path of a .toml file, or a name: {', '.join(recipe_names())}.") from None
+        raise RecipeError(f"{where} is not UTF-8 text: {error}") from None
+    except (OSError, ValueError) as error:  # a ValueError: a NUL in its name
+        reason = error.strerror if isinstance(error, OSError) else "a file name holds no NUL character"
+        raise RecipeError(f"cannot read {where}: {reason}. Give the path of a .toml file, or a name: {', '.join(recipe_names())}.") from None
 
 
 def lay_over(values: dict[str, Any], override: str) -> None:
@@ -331,14 +432,14 @@ def lay_over(values: dict[str, Any], override: str) -> None:
     key, separator, text = override.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (separator and dot and section and name):
-        raise RecipeError(f"--set {override!r}: expected section.key=value, for example --set train.updates=1000")
+        raise RecipeError(f"--set {shown(override)}: expected section.key=value, for example --set train.updates=1000")
     try:
-        value = tomllib.loads(f"value = {text.strip()}")["value"]
+        value = _parsed(f"value = {text.strip()}", f"--set {shown(override)}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()  # a bare word is a string
     table = values.setdefault(section, {})
     if not isinstance(table, dict):
-        raise RecipeError(f"--set {override!r}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
+        raise RecipeError(f"--set {shown(override)}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
     table[name] = value
 
 

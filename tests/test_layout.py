@@ -35,9 +35,10 @@ FLOORS = {
     "trees": 2,
     "errors": 1,
     "faults": 1,
+    "encodings": 1,
     "__init__": 0,  # the version
 }
-ALLOWED = {("recipe", "console"), ("hardware", "console"), ("hardware", "recipe"), ("cache", "console"), ("cache", "files")}
+ALLOWED = {("faults", "errors"), ("recipe", "console"), ("hardware", "console"), ("hardware", "recipe"), ("cache", "console"), ("cache", "files")}
 """On one floor, and yet: hardware reads the model's section of the recipe; the cache hashes files, and warns that there is no folder."""
 
 

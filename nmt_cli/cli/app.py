@@ -1,17 +1,20 @@
-"""The command line: a file a subcommand, put together here. The one place that turns faults into exit codes.
+"""The command line: a file per subcommand, put together here. The one place that turns errors into exit codes (`run`).
 
-Exit: 0 done, 1 a named fault of data or state, 2 usage, 130 / 143 stopped by a signal.
+Exit: 0 done, 1 a named error of data or state, 2 usage, 128 + signal: stopped by one (130 Ctrl-C, 143 SIGTERM).
 """
 
 from __future__ import annotations
 
-import os
+import errno
+import signal
+import sys
 from typing import Annotated
 
 import typer
 
 from .. import __version__, console
-from ..errors import NmtError
+from ..errors import NmtError, shown
+from . import edge, output
 from .attend import attend
 from .average import average
 from .data import group as data
@@ -39,7 +42,7 @@ app.add_typer(data)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"nmt {__version__}")
+        output.write(f"nmt {__version__}")
         raise typer.Exit
 
 
@@ -49,25 +52,75 @@ def options(version: Annotated[bool, typer.Option("--version", callback=_version
 
 
 def run() -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line and return its exit code. Only errors of the program itself leave it as exceptions."""
     try:
-        returned = app(standalone_mode=False)
+        code = _called()
+        output.flush()
+        return code
+    except BaseException as error:
+        ended = _reported(error)
+        output.drain()  # what was printed before the error
+        if ended is None:
+            raise
+        return ended
+
+
+def _called() -> int:
+    """The exit code of the command that the arguments name. (`Typer.__call__` would turn interrupts and errors of stdout into codes of its own.)"""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("nmt", sys.argv[1:]) as context:
+            command.invoke(context)
     except typer.Exit as stop:
         return stop.exit_code
-    except (typer.Abort, KeyboardInterrupt):
-        console.say("interrupted")
-        return 130
-    except NmtError as error:
+    return 0
+
+
+def _reported(error: BaseException) -> int | None:
+    """Say on stderr why the command ends; its exit code, or None for an error of the program itself."""
+    if isinstance(error, NmtError):
         if str(error):
             console.fail(str(error))
         return error.exit_code
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nothing to say, nothing to flush
-        return 0
-    except Exception as error:
-        show = getattr(error, "show", None)  # typer's own: the command was called wrongly
-        if show is None:
-            raise
+    if (number := edge.signal_behind(error)) is not None:
+        console.say("interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}")
+        return 128 + number
+    if (show := getattr(error, "show", None)) is not None:  # typer's own: the command was called wrongly
         show()
         return int(getattr(error, "exit_code", 2))
-    return returned if isinstance(returned, int) else 0
+    if (why := _in_words(error)) is None:
+        return None
+    console.fail(why)
+    return 1
+
+
+def _in_words(error: BaseException) -> str | None:
+    """An error of the system that no command has named; None for any other."""
+    if isinstance(error, OSError):
+        names = " → ".join(shown(name) for name in (error.filename, error.filename2) if name is not None)
+        return f"cannot use {names}: {_reason(error)}." if names else f"the system refuses: {_reason(error)}."
+    if isinstance(error, UnicodeEncodeError):
+        return f"{shown(error.object)} holds characters that UTF-8 does not have: expected a name in UTF-8. Rename it."
+    if isinstance(error, ValueError) and "embedded null" in str(error):
+        return "a file name holds a NUL character: expected one without."
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply."
+    if isinstance(error, MemoryError) or _out_of_memory(error):
+        return "out of memory: give smaller batches (--batch-tokens, --beam) or fewer --devices or --workers, or use a machine with more."
+    return None
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether torch, where it is loaded, could not allocate."""
+    from ..hardware import out_of_memory
+
+    return "torch" in sys.modules and isinstance(error, RuntimeError) and out_of_memory(error)
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full. Free some space or choose another folder"
+    if error.errno == errno.ENAMETOOLONG:
+        return "the name is too long. Choose a shorter one"
+    return error.strerror or str(error)
+

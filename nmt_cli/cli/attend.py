@@ -47,6 +47,7 @@ def attend(
     --json prints source, translation, score, log_prob, and attention, a list with an object a kind: kind, rows and columns (pieces), layers and heads (numbers from 1), weights as [layer][head][row][column].
     """
     from ..errors import UsageError
+    from . import output
     from .loading import check_precision, decode_changes, load, models_named
 
     check_precision(precision)
@@ -66,7 +67,7 @@ def attend(
         _write_page(out or OUT, seen)
     if png:
         _write_pictures(png, seen, kind)
-    _print(_json(seen) if as_json else seen.translation)
+    output.write(_json(seen) if as_json else seen.translation)
 
 
 def _check_paths(out: Path | None, png: Path | None) -> None:
@@ -90,20 +91,22 @@ def _sentence(given: list[str]) -> str:
     from ..console import on_terminal, say
     from ..data.lines import decode_line, iter_lines
     from ..errors import DataError, UsageError
+    from .texts import open_input
 
     if len(given) > 1:
         raise UsageError(f"{len(given)} sentences were given, the second is {given[1]!r}: a page shows one. Put quotes around the words of a sentence.")
     if given:
         lines, where = [_valid(line) for line in given[0].split("\n")], "the sentence"
     else:
-        typed = sys.stdin.isatty()
-        if typed and on_terminal():
-            say("type a sentence:")
         lines, where = [], "standard input"
-        for raw in iter_lines(sys.stdin.buffer):
-            lines.append(decode_line(raw)[0])
-            if typed or (len(lines) > 1 and lines[-1].strip()):
-                break
+        with open_input(None) as stream:
+            typed = sys.stdin.isatty()
+            if typed and on_terminal():
+                say("type a sentence:")
+            for raw in iter_lines(stream):
+                lines.append(decode_line(raw)[0])
+                if typed or (len(lines) > 1 and lines[-1].strip()):
+                    break
     if any(line.strip() for line in lines[1:]):
         raise DataError(f"{where} has more than one line: a page shows one sentence. Call nmt attend once for each, with a file of its own (--out).")
     if not lines or not lines[0].strip():
@@ -180,18 +183,3 @@ def _json(seen: Seen) -> str:
     values = {"source": seen.source, "translation": seen.translation, "score": seen.score, "log_prob": seen.log_prob, "attention": attention}
     return json.dumps(values, ensure_ascii=False)
 
-
-def _print(text: str) -> None:
-    """To stdout. After a fault what is left in its buffer goes nowhere, so that Python does not trip over it when it leaves."""
-    import os
-    import sys
-
-    from ..errors import write_failed
-
-    try:
-        sys.stdout.buffer.write(text.encode("utf-8") + b"\n")
-        sys.stdout.buffer.flush()
-    except OSError as fault:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(fault, BrokenPipeError):  # whoever read stdout has left: nothing to say
-            raise write_failed(fault, Path("stdout"), "the translation") from None

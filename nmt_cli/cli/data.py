@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..data.corpora.table import DATASETS
+from . import output
 from .trees import trees
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ def listing(as_json: Annotated[bool, typer.Option("--json", help="Print the tabl
         _print_json({name: _described(name) for name in DATASETS})
         return
     width = max(map(len, DATASETS))
-    for name, dataset in DATASETS.items():
-        typer.echo(f"{name:<{width}}  {dataset.size:>6}  {dataset.title}\n{'':<{width}}          licence: {dataset.licence}")
+    output.write("\n".join(f"{name:<{width}}  {dataset.size:>6}  {dataset.title}\n{'':<{width}}          licence: {dataset.licence}" for name, dataset in DATASETS.items()))
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -81,11 +81,11 @@ def _help(name: str) -> str:
 
 def _lay(name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool) -> None:
     import shlex
-    import signal
 
     from .. import console
     from ..data.corpora.build import lay
     from ..errors import Stopped, UsageError
+    from .edge import signal_of
 
     for mirror in mirrors:
         if not mirror.startswith(("http://", "https://")):
@@ -94,8 +94,8 @@ def _lay(name: str, out: Path | None, downloads: Path | None, mirrors: list[str]
     console.say(f"{name}: {dataset.title}; licence: {dataset.licence}")
     try:
         summary = lay(name, dataset, folder, downloads or folder / "downloads", mirrors, verify, keep)
-    except KeyboardInterrupt:
-        raise Stopped(signal.SIGINT, "interrupted. What has come is kept; the same command goes on there.") from None
+    except KeyboardInterrupt as interrupt:
+        raise Stopped(signal_of(interrupt), "interrupted. What has come is kept; the same command goes on there.") from None
     console.say(_said(summary))
     console.say("next: " + shlex.join(["nmt", "preprocess", dataset.recipe, "--data-dir", str(folder)]))
     if as_json:
@@ -114,7 +114,7 @@ def _said(summary: Summary) -> str:
 def _print_json(value: Any) -> None:
     import json
 
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    output.write(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 group.command("list", context_settings=HELP)(listing)

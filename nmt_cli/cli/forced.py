@@ -6,17 +6,16 @@ A line a pair goes to stdout as its window is done; the corpus's NLL and remarks
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .texts import STDIN
+from .texts import STDIN, open_input
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import BinaryIO
+    from collections.abc import Callable, Iterable
 
     from ..decoding.scoring import Scored, Scorer
 
@@ -36,33 +35,17 @@ def forced(model: Path, src: Path, ref: Path, *, as_json: bool, width: int, batc
     empty = DataError(f"{names[1]!r} is empty: expected one translation a line.")
     replaced: Counter[str] = Counter()
     with ExitStack() as stack:
-        streams = [stack.enter_context(_open(path)) for path in (src, ref)]
+        streams = [stack.enter_context(open_input(path)) for path in (src, ref)]
         files = STDIN not in (src, ref) and src.is_file() and ref.is_file()
         total = sum(1 for _ in read_parallel([src], [ref])) if files else None
         if total == 0:
             raise empty
         scorer = _scorer(model, batch_tokens, device, precision)
         pairs = read_pairs(names[0], streams[0], names[1], streams[1], replaced)
-        try:
-            corpus = _run(scorer, pairs, total, _json if as_json else partial(_text, width=width))
-        except BrokenPipeError:  # whoever read stdout has left: nothing to say
-            return
+        corpus = _run(scorer, pairs, total, _json if as_json else partial(_text, width=width))
     if corpus.lines == 0:
         raise empty
     _report(corpus, names, replaced, scorer.longest, width)
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[BinaryIO]:
-    import sys
-
-    from ..data.lines import open_binary
-
-    if path == STDIN:
-        yield sys.stdin.buffer
-        return
-    with open_binary(path) as stream:
-        yield stream
 
 
 def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str) -> Scorer:
@@ -110,30 +93,16 @@ class _Corpus:
 def _run(scorer: Scorer, pairs: Iterable[tuple[str, str]], total: int | None, form: Callable[[Scored], str]) -> _Corpus:
     """Score all `pairs`; write each window as soon as it is done."""
     from .. import console
+    from . import output
 
     corpus = _Corpus()
     with console.progress(total, "scoring", " lines") as bar:
         for window in scorer.windows(pairs):
-            _write("".join(form(scored) + "\n" for scored in window))
+            output.write("\n".join(form(scored) for scored in window))
             for scored in window:
                 corpus.add(scored)
             bar.update(len(window))
     return corpus
-
-
-def _write(text: str) -> None:
-    """To stdout. After a fault what is left in its buffer goes nowhere, so that Python does not trip over it when it leaves."""
-    import os
-    import sys
-
-    from ..errors import write_failed
-
-    try:
-        sys.stdout.buffer.write(text.encode("utf-8"))
-        sys.stdout.buffer.flush()
-    except OSError as fault:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise fault if isinstance(fault, BrokenPipeError) else write_failed(fault, Path("stdout"), "the scores") from None
 
 
 def _report(corpus: _Corpus, names: list[str], replaced: Counter[str], longest: int, width: int) -> None:

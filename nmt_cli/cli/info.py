@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from . import output
+
 if TYPE_CHECKING:
     from ..hardware import Hardware
     from ..recipe import Recipe
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 def info(
     what: Annotated[str, typer.Argument(metavar="RECIPE|RUN|MODEL|SHARDS", help="A recipe's name or path, a run folder, a model folder, or a folder of `nmt preprocess`.")] = "demo",
-    devices: Annotated[int, typer.Option(metavar="N", min=1, help="Devices to reckon with.")] = 1,
+    devices: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Devices to reckon with.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
     table3: Annotated[bool, typer.Option("--table3", help="Every row of the paper's table 3 instead: the paper's figures and ours.")] = False,
@@ -62,9 +64,9 @@ def info(
     if as_json:
         import json
 
-        print(json.dumps(values, indent=2, ensure_ascii=False))
+        output.write(json.dumps(values, indent=2, ensure_ascii=False))
     else:
-        print(_described(values, recipe))
+        output.write(_described(values, recipe))
 
 
 def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
@@ -97,9 +99,9 @@ def _table3(devices: int, device: str, probe: bool, as_json: bool) -> None:
     if as_json:
         import json
 
-        print(json.dumps({"device": hardware.device, "precision": hardware.precision, "devices": devices, "rows": rows}, indent=2, ensure_ascii=False))
+        output.write(json.dumps({"device": hardware.device, "precision": hardware.precision, "devices": devices, "rows": rows}, indent=2, ensure_ascii=False))
     else:
-        print(_as_table(rows, hardware, devices))
+        output.write(_as_table(rows, hardware, devices))
 
 
 def _as_table(rows: list[dict[str, Any]], hardware: Hardware, devices: int) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import output
+
 if TYPE_CHECKING:
     from ..data.prepare import Summary
 
@@ -17,7 +19,7 @@ def preprocess(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where the shards go. [default: data/RECIPE]", show_default=False)] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the shards that the folder holds; other files stay.")] = False,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, metavar="N", help="Processes that encode. [default: one a core]", show_default=False)] = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, max=1024, metavar="N", help="Processes that encode. [default: one a core]", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
 ) -> None:
     """Learn the subword vocabulary and write the shards that training reads.
@@ -33,14 +35,14 @@ def preprocess(
     from ..recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    default = Path("data") / loaded.name
-    summary = prepare(loaded, data_dir, out or default, force, workers)
+    folder = out or loaded.folder("data", "--out")
+    summary = prepare(loaded, data_dir, folder, force, workers)
     console.say(_described(summary))
-    data = ["--data", str(out)] if out is not None and out != default else []
+    data = ["--data", str(out)] if out is not None and out != Path("data") / loaded.name else []
     changes = [word for override in overrides or [] for word in ("--set", override)]
     console.say("next: " + shlex.join(["nmt", "train", recipe, *data, *changes]))
     if as_json:
-        print(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False))
+        output.write(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False))
 
 
 def _described(summary: Summary) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .tables import Column, Table, show, write
+from . import output
+from .tables import Column, Table, show
 from .texts import System, read_parallel, remark
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def score_by_metrics(wanted: Wanted) -> None:
         tables = {name: [confidence(*systems[0], scorer, samples=wanted.samples or SAMPLES, seed=wanted.seed)] for name, scorer in scorers.items()}
     lengths = [by_length(lines, references[0], scorers, wanted.bounds) if wanted.bounds else [] for _, lines in systems]
     if wanted.as_json:
-        write(_json(wanted, systems, scorers, tables, lengths))
+        output.write(_json(wanted, systems, scorers, tables, lengths))
     else:
         show(list(_texts(wanted, systems, scorers, tables, lengths)))
 

@@ -39,17 +39,12 @@ def show(parts: Sequence[str | Table]) -> None:
     """Print text and tables, a blank line between them."""
     import sys
 
+    from . import output
+
     if sys.stdout.isatty():
         _draw(parts)
     else:
-        write("\n\n".join(part if isinstance(part, str) else part.plain() for part in parts))
-
-
-def write(text: str) -> None:
-    """A text and a line's end, in UTF-8 whatever the locale; file names that are not UTF-8 do not stop the output."""
-    import typer
-
-    typer.echo(text.encode("utf-8", "backslashreplace"))
+        output.write("\n\n".join(part if isinstance(part, str) else part.plain() for part in parts))
 
 
 def _draw(parts: Sequence[str | Table]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 STDIN = Path("-")
 TWICE = "'-' (standard input) was given more than once: it can be read only once."
@@ -36,18 +37,35 @@ def read_parallel(hypotheses: list[Path], ref: list[Path], src: Path | None = No
     return systems, references, source
 
 
-def _read(path: Path) -> list[str]:
+def open_input(path: Path | None) -> BinaryIO:
+    """The file, or standard input for STDIN or None, of which the stream is a duplicate: it may be closed, and at its exit
+    Python does not wait for a thread that still reads it. Raises DataError."""
+    import os
     import sys
+    from io import UnsupportedOperation
+    from typing import cast
 
-    from ..console import warn
-    from ..data.lines import decode_line, iter_lines, open_binary
+    from ..data.lines import open_binary, open_descriptor
     from ..errors import DataError
 
-    if path == STDIN:
-        decoded = [decode_line(raw) for raw in iter_lines(sys.stdin.buffer)]
-    else:
-        with open_binary(path) as stream:
-            decoded = [decode_line(raw) for raw in iter_lines(stream)]
+    if path is not None and path != STDIN:
+        return open_binary(path)
+    if sys.stdin is None:
+        raise DataError("standard input is closed: expected a terminal, a file or a pipe to read from.")
+    try:
+        descriptor = sys.stdin.fileno()
+    except UnsupportedOperation:  # a stream in memory
+        return cast(BinaryIO, sys.stdin.buffer)
+    return open_descriptor(os.dup(descriptor), "standard input")
+
+
+def _read(path: Path) -> list[str]:
+    from ..console import warn
+    from ..data.lines import decode_line, iter_lines
+    from ..errors import DataError
+
+    with open_input(path) as stream:
+        decoded = [decode_line(raw) for raw in iter_lines(stream)]
     if not decoded:
         raise DataError(f"{_shown(path)} is empty: expected one translation a line.")
     damaged = sum(replaced for _, replaced in decoded)

@@ -12,10 +12,10 @@ def train(
     recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", help="Name of a recipe, or path of a .toml file.")] = "demo",
     run: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder.  [default: runs/RECIPE]")] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Shards made by `nmt preprocess`.  [default: data/RECIPE]")] = None,
-    devices: Annotated[int, typer.Option(metavar="N", min=1, help="Processes on this machine, one a GPU.")] = 1,
+    devices: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Processes on this machine, one a GPU.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32; overrides the recipe's.")] = "",
-    threads: Annotated[int, typer.Option(metavar="N", min=0, help="CPU threads of a process; 0: its share of the cores.")] = 0,
+    threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="CPU threads of a process; 0: its share of the cores.")] = 0,
     memory_limit: Annotated[str, typer.Option(metavar="SIZE", help="Memory a process may come to, such as 4GiB.  [default: what is free]")] = "",
     compiled: Annotated[bool, typer.Option("--compile", help="Let torch.compile make the kernels: minutes at the start, for long trainings on GPUs.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard records (needs the extra).")] = False,
@@ -23,7 +23,7 @@ def train(
 ) -> None:
     """Train a model; run again, it goes on where it stopped.
 
-    Ctrl-C or SIGTERM saves first. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
+    Ctrl-C, SIGTERM or SIGHUP saves first. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """
     from ..cache import compile_cache
     from ..errors import UsageError
@@ -35,8 +35,8 @@ def train(
     forced = [f"train.precision={precision}"] if precision else []
     loaded = load_recipe(recipe, [*(overrides or []), *forced])
     limit = memory_size(memory_limit) if memory_limit else 0
-    shards = data or Path("data") / loaded.name
-    folder = run or Path("runs") / loaded.name
+    shards = data or loaded.folder("data", "--data DIR and --run")
+    folder = run or loaded.folder("runs", "--run")
 
     from ..data.shards import check_matches, open_index
 

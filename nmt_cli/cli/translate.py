@@ -34,17 +34,17 @@ def translate(
     prefix_column: Annotated[bool, typer.Option("--prefix-column", help="Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. Without a tab, or with nothing behind it, it is free.")] = False,
     prefix_file: Annotated[Path | None, typer.Option("--prefix-file", metavar="FILE", help="What each translation begins with, line by line parallel to the input; an empty line: free.", show_default=False)] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw outputs at random, each token by its probability, instead of searching for the best.")] = False,
-    top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", min=0, help="With --sample: only from the K most probable tokens; 0: from all.  [default: 0]", show_default=False)] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", min=0, max=10_000_000, help="With --sample: only from the K most probable tokens; 0: from all.  [default: 0]", show_default=False)] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="With --sample: only from the fewest tokens that make up the probability P.  [default: 1]", show_default=False)] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", metavar="T", help="With --sample: below 1 the probable becomes more probable, above 1 less.  [default: 1]", show_default=False)] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="With --sample: another number, other samples.  [default: 1]", show_default=False)] = None,
-    nbest: Annotated[int, typer.Option(metavar="N", min=1, help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.")] = 1,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, help="With --sample: another number, other samples.  [default: 1]", show_default=False)] = None,
+    nbest: Annotated[int, typer.Option(metavar="N", min=1, max=4096, help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Print SCORE, a tab, the translation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line: source, translation, score, log_prob, tokens, nbest.")] = False,
     alignment: Annotated[bool, typer.Option("--alignment", help="With --json: source_tokens, and alignment, the source token that each token of the translation looks at most.")] = False,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="decode.KEY=VALUE", help="Override a key of the recipe's [decode]; repeatable.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, help="Workers: cores of the CPU, or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
+    devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Workers: cores of the CPU, or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
     precision: Annotated[str, typer.Option(metavar="P", help="fp32, bf16 or int8; auto: what the hardware does fastest. fp32 is the exact one, the others differ from it by rounding.")] = "auto",
 ) -> None:
     """Translate lines of text: N lines in, N lines out, in order, as they become ready.
@@ -119,14 +119,15 @@ def _sampling_settings(sample: bool, given: dict[str, Any], changes: list[str]) 
 def _lines(input_file: Path | None, prefix_column: bool, prefix_file: Path | None, replaced: Counter[str]) -> Iterator[Line]:
     """What there is to translate. Raises DataError, after the lines that have prefixes, where there are more lines than prefixes, or fewer."""
     from ..data.lines import decode_line, iter_lines, open_binary, read_pairs
+    from .texts import open_input
 
     name = str(input_file) if input_file else "standard input"
-    with _reading(input_file) as stream:
+    with open_input(input_file) as stream:  # nobody but the thread that reads closes it
         if prefix_file:
             with open_binary(prefix_file) as prefixes:
-                yield from read_pairs(name, stream, str(prefix_file), prefixes, replaced)
+                yield from read_pairs(name, stream, str(prefix_file), prefixes, replaced, any_bytes=True)
             return
-        for raw in iter_lines(stream):
+        for raw in iter_lines(stream, any_bytes=True):
             text, damaged = decode_line(raw)
             replaced[name] += damaged
             source, _, prefix = text.partition("\t")
@@ -155,36 +156,23 @@ def _run(translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Ca
         console.say(f"{count:,} lines, {tokens:,} tokens in {seconds:.1f} s: {tokens / seconds:,.0f} tokens/s")
 
 
-def _reading(path: Path | None) -> BinaryIO:
-    """The input; nobody but the thread that reads closes it. Of stdin a duplicate: Python would trip over its own, still being read, when it leaves."""
-    import os
-    import sys
-
-    from ..data.lines import open_binary
-
-    return open_binary(path) if path else os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-
-
 @contextmanager
 def _writing(path: Path | None) -> Iterator[BinaryIO]:
     """stdout, or a file that is written aside and takes its name when all went well."""
     import os
-    import sys
 
     from ..errors import write_failed
+    from . import output
 
-    aside = path.with_name(f".{path.name}.partial-{os.getpid()}") if path else None
+    if path is None:
+        yield output.stream()
+        return
+    aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
-        if path is None or aside is None:
-            yield sys.stdout.buffer
-            return
         with aside.open("wb") as file:
             yield file
         aside.replace(path)
-    except BrokenPipeError:  # whoever read stdout has left: nothing to say, and nothing to flush at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as fault:
-        raise write_failed(fault, path or Path("stdout"), "the translation") from None
+        raise write_failed(fault, path, "the translation") from None
     finally:
-        if aside is not None:
-            aside.unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)

@@ -121,14 +121,12 @@ def _read(paths: list[Path]) -> Iterator[Tree]:
 
 def _lines(path: Path) -> Iterator[str]:
     """The lines of a file or stdin; a warning at the end tells of invalid UTF-8."""
-    import os
-    import sys
-
     from ..console import warn
-    from ..data.lines import decode_line, iter_lines, open_binary
+    from ..data.lines import decode_line, iter_lines
+    from .texts import open_input
 
     damaged = 0
-    with os.fdopen(os.dup(sys.stdin.fileno()), "rb") if path == STDIN else open_binary(path) as stream:
+    with open_input(path) as stream:
         for raw in iter_lines(stream):
             text, replaced = decode_line(raw)
             damaged += replaced
@@ -139,30 +137,26 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _print_trees(words: Path, parses: Path) -> None:
     """A tree in brackets for each pair of lines, as they come."""
-    import os
-    import sys
     from itertools import zip_longest
 
     from ..console import say
     from ..errors import DataError
     from ..trees.brackets import between_spaces
     from ..trees.linear import delinearise, repaired
+    from . import output
 
     count = mended = 0
-    try:
-        for sentence, line in zip_longest(_lines(words), _lines(parses)):
-            if sentence is None or line is None:
-                short, long = (words, parses) if sentence is None else (parses, words)
-                raise DataError(f"{_shown(short)} has {count:,} lines, {_shown(long)} has more: sentences and parses must be parallel, line by line. A line ends at \\n only.")
-            count += 1
-            tokens = between_spaces(sentence)
-            tree = delinearise(line, tokens)
-            mended += repaired(line, tree)
-            sys.stdout.buffer.write(f"{tree}\n".encode() if tokens else b"\n")
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:  # whoever read stdout has left: nothing to say, and nothing to flush at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
+    sink = output.stream()
+    for sentence, line in zip_longest(_lines(words), _lines(parses)):
+        if sentence is None or line is None:
+            short, long = (words, parses) if sentence is None else (parses, words)
+            raise DataError(f"{_shown(short)} has {count:,} lines, {_shown(long)} has more: sentences and parses must be parallel, line by line. A line ends at \\n only.")
+        count += 1
+        tokens = between_spaces(sentence)
+        tree = delinearise(line, tokens)
+        mended += repaired(line, tree)
+        sink.write(f"{tree}\n".encode() if tokens else b"\n")
+    sink.flush()
     say(f"{count:,} trees, {mended:,} of them repaired")
 
 

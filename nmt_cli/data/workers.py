@@ -1,8 +1,8 @@
 """One job on a stream of items, by a process a core.
 
 The processes are spawned, not forked: they hold nothing of this one. Few items are under way at a time, so memory
-does not grow with the stream. Ctrl-C is this process's affair: it is blocked in the workers, which are ended when
-this one fails; workers whose parent has died end themselves.
+does not grow with the stream. What a terminal sends to all of its processes, Ctrl-C and SIGHUP, is this process's affair:
+it is blocked in the workers, which are ended when this one fails; workers whose parent has died end themselves.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 from ..errors import DataError
 
+FROM_TERMINAL = (signal.SIGINT, signal.SIGHUP)
+
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
@@ -32,7 +34,8 @@ def pool(job: Callable[[ItemT], ResultT], workers: int) -> Iterator[Callable[[It
         yield lambda items: ((item, job(item)) for item in items)
         return
     others = set(multiprocessing.active_children())
-    executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (job,))
+    with _blocked():  # in multiprocessing's own helper process too, which is started with the pool
+        executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (job,))
     try:
         yield lambda items: _ordered(executor, items, 3 * workers)
     except BrokenProcessPool:
@@ -57,10 +60,16 @@ def _ordered(executor: ProcessPoolExecutor, items: Iterable[ItemT], ahead: int) 
 
 
 def _submit(executor: ProcessPoolExecutor, item: Any) -> Future[Any]:
-    """Submit with SIGINT blocked: the workers, started here on demand, inherit that; this process gets it right after."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    with _blocked():  # in the workers, which are started here on demand
         return executor.submit(_work, item)
+
+
+@contextmanager
+def _blocked() -> Iterator[None]:
+    """Block FROM_TERMINAL: processes that are started inherit that; this one gets what came right after."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FROM_TERMINAL)
+    try:
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

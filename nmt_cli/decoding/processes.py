@@ -5,7 +5,8 @@
         ◀── ("done", number, found, fault)
 
 A child is a fork: it begins at once and shares the weights' memory. It has one thread, so nothing of the parent's
-threads is missing in it. Where there is no fork, and on GPUs, workers are threads (`Translator`).
+threads is missing in it. Signals that end a program reach all processes of a terminal or a job at once; the parent alone
+decides what they mean (training saves first), so its children ignore them: they are killed, or end when it is gone. Where there is no fork, and on GPUs, workers are threads (`Translator`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ import torch
 from ..errors import NmtError
 from .workers import Batch, Worker
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a program."""
+
 
 def available(workers: Sequence[Worker]) -> bool:
     """Whether these workers gain by processes, and can be forked."""
@@ -43,9 +47,13 @@ class Child:
         self.pipe, theirs = context.Pipe()
         inherited = [self.pipe, *(other.pipe for other in others)]
         self.process = context.Process(target=_child, args=(worker, theirs, inherited), daemon=True, name="nmt-worker")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads: see above
-            self.process.start()
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until the child ignores them
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads: see above
+                self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         theirs.close()
 
     def serve(self, batches: queue.SimpleQueue[Batch | None]) -> None:
@@ -91,7 +99,7 @@ class Child:
 
     def stop(self) -> None:
         """At once, whatever it does."""
-        self.process.terminate()
+        self.process.kill()
 
 
 class _Asking:
@@ -133,8 +141,9 @@ class _Asking:
 
 def _child(worker: Worker, pipe: Connection, inherited: Sequence[Connection]) -> None:
     """The process: it ends when the parent says so, or has gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and decides
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     for end in inherited:
         end.close()
     torch.set_num_threads(1)

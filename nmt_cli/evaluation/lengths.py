@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, shown
 from .metrics import Score, Scorer
 
 BOUNDS = (10, 20, 30, 40, 50)
@@ -54,12 +54,16 @@ class Part:
         }  # fmt: skip
 
 
+LONGEST_NUMBER = 12
+"""Digits."""
+
+
 def parse_bounds(text: str) -> tuple[int, ...]:
     """Bounds as they are written on the command line, "10,20,30". Raises UsageError."""
     parts = text.split(",")
-    bounds = tuple(int(part) for part in parts if part.strip().isascii() and part.strip().isdigit())
+    bounds = tuple(int(part) for part in parts if part.strip().isascii() and part.strip().isdigit() and len(part) <= LONGEST_NUMBER)
     if len(bounds) < len(parts) or any(a >= b for a, b in zip((0, *bounds), bounds, strict=False)):
-        raise UsageError(f"the lengths {text!r} are no bounds: expected numbers of words, each larger than the one before, such as {','.join(map(str, BOUNDS))}.")
+        raise UsageError(f"the lengths {shown(text)} are no bounds: expected numbers of words, each larger than the one before, such as {','.join(map(str, BOUNDS))}.")
     return bounds
 
 

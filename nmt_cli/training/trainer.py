@@ -321,7 +321,7 @@ class Trainer:
 
     @contextmanager
     def _signals_noted(self) -> Iterator[None]:
-        """SIGINT and SIGTERM set `stop`; a second SIGINT interrupts at once."""
+        """SIGINT, SIGTERM and SIGHUP set `stop`; a second SIGINT interrupts at once. Under nohup SIGHUP stays ignored."""
 
         def note(number: int, frame: FrameType | None) -> None:
             if self.noted and number == signal.SIGINT:
@@ -331,7 +331,8 @@ class Trainer:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, *hangup)}
         try:
             yield
         finally:
@@ -383,7 +384,7 @@ class _Meter:
 def link_latest(run: Path) -> None:
     """Let `latest`, beside the run, point to it. A link of another kind stays, and whatever else has that name."""
     link = run.parent / "latest"
-    if link.is_symlink() and "/" in os.readlink(link):
+    if run.name == link.name or (link.is_symlink() and "/" in os.readlink(link)):
         return
     with suppress(OSError):  # a convenience: the folder above may be another's
         link_atomic(link, run.name)

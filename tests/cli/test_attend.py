@@ -232,7 +232,7 @@ def test_an_earlier_page_stays_when_a_later_one_fails(folder: Path) -> None:
 def test_a_full_disk_is_named(folder: Path) -> None:
     done = attend("-m", folder / "best", "--json", LINE, prelude="os.dup2(os.open('/dev/full', os.O_WRONLY), 1)")
     assert done.returncode == 1
-    assert done.stderr.decode() == "error: cannot write the translation at 'stdout': the disk is full. Free some space or choose another folder; nothing that stood there before was harmed.\n"
+    assert done.stderr.decode() == "error: cannot write to standard output: the disk is full. Free some space, or send the output elsewhere.\n"
 
 
 def test_a_reader_that_leaves_is_no_fault(folder: Path) -> None:

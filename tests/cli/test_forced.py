@@ -16,7 +16,6 @@ import typer
 from typer.testing import CliRunner, Result
 from untrained import sentence, write_untrained
 
-from nmt_cli.cli.forced import _write
 from nmt_cli.cli.score import score
 from nmt_cli.errors import DataError, ModelError, NmtError, UsageError
 
@@ -227,11 +226,3 @@ def test_a_reader_may_leave() -> None:
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
-def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with open("/dev/full", "w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        with pytest.raises(DataError, match="cannot write the scores at 'stdout': the disk is full"):
-            _write("-1.000000\t2.718282\t1\n")

@@ -1,0 +1,114 @@
+"""Standard output and standard error: all that commands print goes through here.
+
+    write(text)     a text for programs and people, in UTF-8 whatever the locale, at once
+    stream()        bytes, for output that is flushed by whoever writes it
+
+`install` gives `sys.stdout` a last layer that turns failures into errors that name stdout: whoever writes, be it a command,
+typer's help or a library's print, meets the same one. A reader that has left is no error (`ReaderLeft`, exit status 0).
+After the first failure the rest goes nowhere, so that Python has nothing left to fail on when it exits. What cannot be
+written to stderr is dropped: a remark never stops a command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import select
+import sys
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from ..errors import NmtError, OutputError, ReaderLeft
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+    from _typeshed import ReadableBuffer
+
+
+class _Standard(io.RawIOBase):
+    """A standard descriptor to write to."""
+
+    def __init__(self, descriptor: int, closed: bool) -> None:
+        self._descriptor, self._was_closed, self._failed = descriptor, closed, False
+        self.name = "<stderr>" if descriptor == 2 else "<stdout>"
+        self.mode = "wb"
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return not self._was_closed and os.isatty(self._descriptor)
+
+    def write(self, data: ReadableBuffer) -> int:
+        if self._failed:
+            return memoryview(data).nbytes
+        try:
+            if self._was_closed:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            return self._written(data)
+        except OSError as error:
+            self._failed = True
+            if self._descriptor == 2:
+                return memoryview(data).nbytes
+            raise self._named(error) from None
+
+    def _written(self, data: ReadableBuffer) -> int:
+        """As `os.write`; a descriptor that another program made non-blocking is waited for."""
+        while True:
+            try:
+                return os.write(self._descriptor, data)
+            except BlockingIOError:
+                select.select([], [self._descriptor], [])
+
+    def _named(self, error: OSError) -> NmtError:
+        if isinstance(error, BrokenPipeError):
+            return ReaderLeft()
+        if self._was_closed:
+            return OutputError("standard output is closed: expected a terminal, a file or a pipe to write to.")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return OutputError("cannot write to standard output: the disk is full. Free some space, or send the output elsewhere.")
+        return OutputError(f"cannot write to standard output: {error.strerror or error}.")
+
+
+def install(closed: Set[int]) -> None:
+    """Lay the guard under `sys.stdout` and `sys.stderr`; `closed` are the descriptors that were closed.
+
+    Text that is printed keeps the encoding of the terminal; a character that it lacks is written as its number.
+    """
+    if 0 in closed:
+        sys.stdin = None
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        before = getattr(sys, name)
+        encoding = getattr(before, "encoding", None) or "utf-8"
+        guard = _Standard(number, number in closed)
+        stream = io.TextIOWrapper(io.BufferedWriter(guard), encoding, "backslashreplace", line_buffering=number == 2 or guard.isatty())
+        setattr(sys, name, stream)
+
+
+def write(text: str) -> None:
+    """Print a text and a line's end. Characters that are not in UTF-8, as in file names of other encodings, are written as their numbers."""
+    sink = stream()
+    sink.write(text.encode("utf-8", "backslashreplace") + b"\n")
+    sink.flush()
+
+
+def stream() -> BinaryIO:
+    """Stdout for bytes."""
+    sys.stdout.flush()
+    return cast(BinaryIO, sys.stdout.buffer)
+
+
+def flush() -> None:
+    """Write what is still held back. Raises `NmtError` where stdout cannot take it."""
+    sys.stdout.flush()
+
+
+def drain() -> None:
+    """The same where the command has failed already: a second error says nothing more."""
+    with contextlib.suppress(NmtError):
+        flush()
