@@ -41,7 +41,8 @@ EQUAL = {"PRT": "ADVP"}
 TOKEN = re.compile(r"\((?P<tag>[^()\s]*+)\s++(?P<word>[^()\s]*+)\s*+\)|\((?P<label>[^()\s]*+)|(?P<close>\))|(?P<text>[^()\s]++)", re.ASCII)
 """A word with its part of speech, an opening bracket with its label, a closing one, or text that is none of these. Nothing
 backtracks, so that time is linear in the line's length."""
-LABELLED_CLOSING = re.compile(r"\)[^()\s]", re.ASCII)
+LABELLED_CLOSING = re.compile(r"(?:^|\s)\)[^()\s]", re.ASCII)
+"""A symbol of a linearised tree; text glued to a tree in brackets, as in `(NN a)x`, is none."""
 LONE_WORD = re.compile(r"(?:^|\s)XX(?:\s|$)", re.ASCII)
 BRACKETS, LINEARISED = "brackets", "linearised"
 SHOWN = 3

@@ -303,6 +303,7 @@ def test_the_form_of_a_hypothesis_is_that_of_all_its_lines() -> None:
     assert rows([linear, "", "(S"], [GOLD] * 3) == [Counts(6, 6, 6, 1, valid=1), *[Counts(0, 6, 0, valid=1, repaired=1)] * 2]
     assert rows(["", ""], [GOLD] * 2) == [Counts(skipped=1)] * 2
     assert rows(["XX", ""], [GOLD] * 2)[1] == Counts(0, 6, 0, valid=1, repaired=1)
+    assert rows([GOLD, "(TOP (NN a)x"], [GOLD] * 2)[1] == Counts(errors=1)  # text behind a bracket is no label of it
     assert compute("evalb", [GOLD], [[GOLD]]).signature == BRACKETS
     assert compute("evalb", [linear], [[GOLD]]).signature == LINEARISED
     assert compute("evalb", [GOLD], [[GOLD]], Options(evalb_repair=True)).signature == LINEARISED
