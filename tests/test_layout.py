@@ -31,7 +31,6 @@ FLOORS = {
     "outputs": 2,
     "cache": 2,
     "files": 2,
-    "cache": 2,
     "trees": 2,
     "errors": 1,
     "faults": 1,

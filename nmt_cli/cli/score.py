@@ -34,6 +34,7 @@ def score(
     by_length: Annotated[bool, typer.Option("--by-length", help="Also a table by the length of REF: lines, length ratio and scores of 1-10 words, 11-20, …, 51 and more.")] = False,
     lengths: Annotated[str | None, typer.Option("--lengths", metavar="N,N,…", help="The table by length, with these as the longest of each range.  [default: 10,20,30,40,50]", show_default=False)] = None,
     comet_model: Annotated[Path | None, typer.Option("--comet-model", metavar="PATH", help="With --metric comet: COMET's model on this disk, its folder or its .ckpt file. Nothing is downloaded. It is a pickle, of which tensors and plain values alone are read: take one that you trust.", show_default=False)] = None,
+    evalb_repair: Annotated[bool, typer.Option("--evalb-repair", help="With --metric evalb: take words and parts of speech from REF, leave roots out and repair the parse to cover these words, for HYP in brackets too. Linearised HYP are always compared so.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     width: Annotated[int | None, typer.Option("--width", metavar="N", min=1, max=12, help="Decimals in the text output.  [default: 2; COMET 4; with --model 6]", show_default=False)] = None,
     model: Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", help="Model or run folder: score REF, given SRC, by its probability.", show_default=False)] = None,
@@ -50,7 +51,7 @@ def score(
 
     --protocol paper is the BLEU of "Attention Is All You Need", 27.3 and 28.4 for English to German. Its steps stand in the signature. It is higher than sacrebleu's of the same text (29.3 against 28.6 for Ott et al., 2018): compare it with figures of its own kind alone.
 
-    --metric evalb scores parses by labelled bracket F1, as EVALB does: REF are trees in brackets with words and parts of speech, HYP linearised trees, as `nmt translate` writes them, or brackets.
+    --metric evalb scores parses by labelled bracket F1. REF are trees in brackets with words and parts of speech. HYP in brackets are counted as EVALB does with COLLINS.prm: each sentence is valid, skipped or an error, and only valid ones count. HYP as linearised trees, which `nmt translate` writes, are repaired to cover REF's words; --evalb-repair does the same for HYP in brackets. --json adds counts: matched, gold, test, complete, valid, skipped, errors, repaired.
 
     --model DIR --src SRC --ref REF prints a line for each line of REF, in order: LOG_PROB, a tab, PERPLEXITY, a tab, TOKENS; with --json an object a line: source, target, tokens, log_prob, perplexity. LOG_PROB is the natural log of P(REF's line | SRC's line), the sum over its TOKENS, end symbol counted; PERPLEXITY is exp(-LOG_PROB / TOKENS). Two blank lines have 0 tokens, LOG_PROB 0 and PERPLEXITY 1; a blank line against text is scored as its end symbol alone. A pair with a side longer than the model can take has nan (null) and is told of on stderr. The corpus goes to stderr: NLL a token, perplexity, sentences, tokens, of the pairs that have a score.
     """
@@ -58,7 +59,7 @@ def score(
     of_metrics = {
         "--metric": metric, "--lowercase": lowercase or None, "--tokenize": tokenize, "--protocol": protocol, **of_protocol,
         "--significance": significance, "--confidence": confidence or None, "--samples": samples, "--seed": seed,
-        "--by-length": by_length or None, "--lengths": lengths, "--comet-model": comet_model,
+        "--by-length": by_length or None, "--lengths": lengths, "--comet-model": comet_model, "--evalb-repair": evalb_repair or None,
     }  # fmt: skip
     comet = metric is not None and "comet" in (name.lower() for name in metric)
     of_model = {"--src": None if comet else src, "--batch-tokens": batch_tokens, "--device": device, "--precision": precision}
@@ -77,7 +78,7 @@ def score(
     from .scores import Wanted, score_by_metrics
 
     asked = _protocol(protocol, language, not no_compounds, tokenized_ref) if protocol is not None else None
-    options = Options(lowercase=lowercase, tokenize=tokenize or DEFAULT_TOKENIZER, protocol=asked, comet_model=comet_model)
+    options = Options(lowercase=lowercase, tokenize=tokenize or DEFAULT_TOKENIZER, protocol=asked, comet_model=comet_model, evalb_repair=evalb_repair)
     check_known("test of significance", significance or BOOTSTRAP, TESTS)
     score_by_metrics(Wanted(
         hypotheses or [], ref, names or (["bleu"] if asked else list(DEFAULT_METRICS)), options, tokenize, src,
@@ -124,6 +125,8 @@ def _check_metrics(metrics: list[str] | None, systems: int, given: dict[str, Any
     comet = bool(metrics) and "comet" in (metrics or [])
     if given["--comet-model"] is not None and not comet:
         raise UsageError("--comet-model: only with --metric comet.")
+    if given["--evalb-repair"] is not None and "evalb" not in (metrics or []):
+        raise UsageError("--evalb-repair: only with --metric evalb.")
     if comet and src is None:
         raise UsageError("--metric comet needs --src SRC, the text that HYP translates.")
 

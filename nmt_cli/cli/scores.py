@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import output
 from .tables import Column, Table, show
-from .texts import System, read_parallel, remark
+from .texts import System, read_parallel, remark, remark_on_scores
 
 if TYPE_CHECKING:
     from ..evaluation.lengths import Part
@@ -51,6 +51,8 @@ def score_by_metrics(wanted: Wanted) -> None:
     systems, references, source = read_parallel(wanted.hypotheses, wanted.references, wanted.src)
     remark(systems, wanted.hypotheses, wanted.references, wanted.metrics, wanted.tokenize, protocol=wanted.options.protocol is not None)
     scorers = {name: Scorer(name, references, replace(wanted.options, source=source)) for name in wanted.metrics}
+
+    remark_on_scores(systems, scorers)
 
     tables: dict[str, list[Row]] = {}
     if len(systems) > 1:
@@ -120,6 +122,9 @@ def _json(wanted: Wanted, systems: Sequence[System], scorers: Mapping[str, Score
         value["scores"] = {
             metric: _of_row(tables[metric][number], alone=len(systems) == 1) if tables else scorer.score(lines).as_dict() for metric, scorer in scorers.items()
         }
+        for metric, scorer in scorers.items():
+            if counts := scorer.counts(lines):
+                value["scores"][metric]["counts"] = dict(counts)
         if wanted.options.protocol:
             value["protocol"] = _protocol(wanted.options)
         if lengths[number]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from ..evaluation.metrics import Scorer
 
 STDIN = Path("-")
 TWICE = "'-' (standard input) was given more than once: it can be read only once."
@@ -89,6 +93,16 @@ def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metri
         if count >= LOOKS_TOKENISED:
             way_out = "the protocol tokenises plain text" if protocol else "or, if the references are tokenised alike, use --tokenize none"
             warn(f"{_shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; {way_out}.")
+
+
+def remark_on_scores(systems: list[System], scorers: Mapping[str, Scorer]) -> None:
+    """Pass on what the metrics remark on each system."""
+    from ..console import warn
+
+    for name, lines in systems:
+        for scorer in scorers.values():
+            for text in scorer.remarks(lines):
+                warn(f"{_shown(Path(name))}: {text}")
 
 
 def _shown(path: Path) -> str:

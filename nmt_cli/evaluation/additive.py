@@ -12,7 +12,7 @@ such a class is a line: `"exact": Kind(lambda options: Exact(), default=False)`,
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sacrebleu.metrics.base import Metric, Score, Signature
@@ -39,6 +39,14 @@ class Additive(Metric):
     def details(self, sums: Sequence[float]) -> str:
         """What else the metric says of itself, in print."""
         return ""
+
+    def counts(self, sums: Sequence[float]) -> Mapping[str, float]:
+        """Figures by name, for JSON."""
+        return {}
+
+    def remarks(self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterable[str]:
+        """What people should know of a system's `rows`, such as lines that do not count; a sentence or two each."""
+        return ()
 
     def signature(self) -> Mapping[str, str]:
         """What else the score depends on, for the signature: neither key nor value holds `:` or `|`."""

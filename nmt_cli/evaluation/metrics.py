@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,8 @@ class Options:
     """What the hypotheses translate, line by line, for COMET."""
     comet_model: Path | None = None
     """COMET's checkpoint, or a folder with it."""
+    evalb_repair: bool = False
+    """EVALB over the words and parts of speech of the reference, for parses in brackets too."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,10 @@ def _bleu(options: Options) -> Metric:
     return _sacrebleu("BLEU", lowercase=options.lowercase, tokenize=options.tokenize, force=True)
 
 
-def _evalb() -> Metric:
+def _evalb(options: Options) -> Metric:
     from .evalb import Evalb
 
-    return Evalb()
+    return Evalb(options.evalb_repair)
 
 
 def _comet(options: Options) -> Metric:
@@ -89,7 +91,7 @@ METRICS: dict[str, Kind] = {
     "bleu": Kind(_bleu),
     "chrf": Kind(lambda options: _sacrebleu("CHRF", lowercase=options.lowercase)),
     "ter": Kind(lambda options: _sacrebleu("TER"), higher_is_better=False),
-    "evalb": Kind(lambda options: _evalb(), default=False),
+    "evalb": Kind(_evalb, default=False),
     "comet": Kind(_comet, default=False, decimals=4),
 }
 DEFAULT_METRICS = tuple(name for name, kind in METRICS.items() if kind.default)
@@ -148,6 +150,18 @@ class Scorer:
         result = self._metric._aggregate_and_compute(rows if lines is None else [rows[line] for line in lines])
         details = result.format(width=2).removeprefix(f"{result.name} = {result.score:.2f}").strip()
         return self.named(result.name, float(result.score), self.get_signature().format(), details)
+
+    def counts(self, hypotheses: Sequence[str]) -> Mapping[str, float]:
+        """Figures by name that the metric gives besides its score; most give none."""
+        from .additive import Additive
+
+        return self._metric.counts([sum(column) for column in zip(*self.rows(hypotheses), strict=True)]) if isinstance(self._metric, Additive) else {}
+
+    def remarks(self, hypotheses: Sequence[str]) -> list[str]:
+        """What people should know of this system's score; most metrics say nothing."""
+        from .additive import Additive
+
+        return list(self._metric.remarks(self.rows(hypotheses), hypotheses, self.references)) if isinstance(self._metric, Additive) else []
 
     def named(self, name: str, value: float, signature: str, details: str = "") -> Score:
         """A Score of this metric."""

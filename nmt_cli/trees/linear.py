@@ -24,6 +24,7 @@ A line is well formed if linearising its tree gives it back.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from .brackets import UNTAGGED, Leaf, Span, Tree, between_spaces
@@ -39,11 +40,13 @@ def linearise(tree: Tree) -> str:
 def delinearise(line: str, words: Sequence[str], tags: Sequence[str] = ()) -> Tree:
     """The tree of `words` that a line of symbols tells of, repaired as above. `tags`: a part of speech a word, else XX."""
     open_spans: list[tuple[str, int, int]] = []  # label, start, place in `spans`
+    open_labels = Counter[str]()  # the labels of `open_spans`, so that a deep tree takes time linear in its depth
     spans: list[Span | None] = []
     count = 0
 
     def close() -> None:
         label, start, place = open_spans.pop()
+        open_labels[label] -= 1
         spans[place] = Span(label, start, count) if start < count else None
 
     for symbol in between_spaces(line):
@@ -52,8 +55,9 @@ def delinearise(line: str, words: Sequence[str], tags: Sequence[str] = ()) -> Tr
             count = min(count + 1, len(words))
         elif found and found["bracket"] == "(":
             open_spans.append((found["label"], count, len(spans)))
+            open_labels[found["label"]] += 1
             spans.append(None)
-        elif found and any(label == found["label"] for label, _, _ in open_spans):
+        elif found and open_labels[found["label"]] > 0:
             while open_spans[-1][0] != found["label"]:
                 close()
             close()

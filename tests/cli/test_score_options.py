@@ -150,6 +150,7 @@ def test_by_length_in_json(folder: Path) -> None:
         ("--samples 10 --seed 3", "--samples, --seed: nothing is resampled for one HYP. Give --confidence, or several HYP."),
         ("--lengths 10,5", "the lengths '10,5' are no bounds: expected numbers of words, each larger than the one before, such as 10,20,30,40,50."),
         ("--comet-model x", "--comet-model: only with --metric comet."),
+        ("--evalb-repair", "--evalb-repair: only with --metric evalb."),
         ("--metric comet", "--metric comet needs --src SRC, the text that HYP translates."),
         ("--metric comet --src src", "--metric comet needs --comet-model PATH, a COMET model on this disk; none is downloaded."),
         ("--src src", "--src: only with --model DIR, which scores REF by a model's probability; --src also with --metric comet."),
