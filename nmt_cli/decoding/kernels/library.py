@@ -27,6 +27,7 @@ import errno
 import hashlib
 import os
 import platform
+import re
 import selectors
 import shlex
 import shutil
@@ -209,9 +210,9 @@ def _ended(status: int) -> str:
 
 
 def _gist(said: bytes) -> str:
-    """The first line that speaks of an error, or the last, without control characters; "" where nothing was printed."""
+    """The first line that names an error or a failure, or the last, without control characters; "" where nothing was printed."""
     lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
-    line = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
+    line = next((line for line in lines if re.search("error|fail", line, re.IGNORECASE)), lines[-1] if lines else "")
     return line and ": " + "".join(character if character.isprintable() else "?" for character in line[:300])
 
 
