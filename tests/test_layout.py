@@ -28,7 +28,7 @@ FLOORS = {
     "hardware": 2,
     "console": 2,
     "records": 2,
-    "outputs": 2,
+    "output_paths": 2,
     "cache": 2,
     "files": 2,
     "trees": 2,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .arguments import output_path
+
 if TYPE_CHECKING:
     from ..decoding.attention_maps import Seen
     from .loading import Loaded
@@ -24,8 +26,8 @@ OTHER_FORMATS = (".svg", ".pdf", ".jpg", ".jpeg", ".gif", ".webp")
 def attend(
     sentence: Annotated[list[str] | None, typer.Argument(metavar="SENTENCE", help="The sentence, in quotes.  [default: the one line of stdin]", show_default=False)] = None,
     model: Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", help="Model folder, or run folder (its averaged model, else the best, else the last).  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="The page to write.  [default: attention.html; with --png or --json none]", show_default=False)] = None,
-    png: Annotated[Path | None, typer.Option("--png", metavar="FILE|DIR", help="Draw pictures too: into DIR one of each kind; FILE.png is one, of cross-attention unless --kind names another. Needs matplotlib.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", parser=output_path, metavar="FILE", help="The page to write.  [default: attention.html; with --png or --json none]", show_default=False)] = None,
+    png: Annotated[Path | None, typer.Option("--png", parser=output_path, metavar="FILE|DIR", help="Draw pictures too: into DIR one of each kind; FILE.png is one, of cross-attention unless --kind names another. Needs matplotlib.", show_default=False)] = None,
     target: Annotated[str | None, typer.Option("--target", metavar="TEXT", help="Look at this translation instead of searching for one.", show_default=False)] = None,
     kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="encoder, decoder or cross alone.  [default: all three]", show_default=False)] = None,
     layer: Annotated[int | None, typer.Option("--layer", metavar="N", help="One layer alone, counted from 1.  [default: all]", show_default=False)] = None,
@@ -144,19 +146,20 @@ def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Seen:
 
 def _write_page(path: Path, seen: Seen) -> None:
     from ..console import say
-    from ..data.lines import write_aside
-    from ..decoding.attention_page import page
+    from ..decoding.attention_page import not_a_page, page
+    from ..output_paths import output_file
 
     content = page(seen).encode("utf-8")
-    write_aside(path, content, "the page")
+    with output_file(path, "the page", ours=not_a_page) as stream:
+        stream.write(content)
     say(f"wrote {path} ({_size(len(content))}): open it in a browser")
 
 
 def _write_pictures(path: Path, seen: Seen, kind: str | None) -> None:
     """One file, or one a kind into a folder."""
     from ..console import say
-    from ..data.lines import write_aside
-    from ..decoding.attention_picture import picture
+    from ..decoding.attention_picture import not_a_picture, picture
+    from ..output_paths import output_file
 
     if path.suffix.lower() == PNG:
         [view] = [view for view in seen.views if view.kind == (kind or "cross")] or seen.views[:1]
@@ -165,7 +168,8 @@ def _write_pictures(path: Path, seen: Seen, kind: str | None) -> None:
         files = {path / f"{view.kind}{PNG}": view for view in seen.views}
     for file, view in files.items():
         content = picture(view, seen)
-        write_aside(file, content, "the picture")
+        with output_file(file, "the picture", ours=not_a_picture) as stream:
+            stream.write(content)
         say(f"wrote {file} ({_size(len(content))})")
 
 

@@ -13,6 +13,7 @@ import typer
 
 from ..data.corpora.table import DATASETS
 from . import output
+from .arguments import output_path
 from .trees import trees
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def _described(name: str) -> dict[str, Any]:
 
 def fetch(
     context: typer.Context,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where the text goes.  [default: text/NAME]", show_default=False)] = None,
-    downloads: Annotated[Path | None, typer.Option("--downloads", metavar="DIR", help="Where the archives are kept; one that lies there is not fetched.  [default: OUT/downloads]", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Where the text goes.  [default: text/NAME]", show_default=False)] = None,
+    downloads: Annotated[Path | None, typer.Option("--downloads", parser=output_path, metavar="DIR", help="Where the archives are kept; one that lies there is not fetched.  [default: OUT/downloads]", show_default=False)] = None,
     mirror: Annotated[list[str] | None, typer.Option("--mirror", metavar="URL", help="Try URL/ARCHIVE before the official address. Repeatable, tried in turn.", show_default=False)] = None,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Keep the archives once the text is there.")] = True,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Refuse an archive whose checksum is not the known one.")] = True,

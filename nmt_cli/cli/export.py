@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .arguments import output_path
+
 if TYPE_CHECKING:
     from ..export.convert import Exported
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 def export(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, or run folder (its averaged model, else the best, else the last).")],
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="ctranslate2 or huggingface.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write; a new or an empty one.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", parser=output_path, metavar="DIR", help="Folder to write; a new or an empty one.", show_default=False)],
     text: Annotated[Path | None, typer.Option("--text", metavar="FILE", help="Prove it on these lines too, the first 1,000 (plain, .gz, .xz, .bz2).", show_default=False)] = None,
 ) -> None:
     """Convert a trained model for CTranslate2 or Hugging Face transformers, then prove that it is equal.

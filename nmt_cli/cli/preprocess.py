@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import output
+from .arguments import output_path
 
 if TYPE_CHECKING:
     from ..data.prepare import Summary
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 def preprocess(
     recipe: Annotated[str, typer.Argument(help="A recipe's name, or the path of a .toml file.")] = "demo",
     data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="The folder that the recipe's files lie in.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where the shards go. [default: data/RECIPE]", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Where the shards go. [default: data/RECIPE]", show_default=False)] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the shards that the folder holds; other files stay.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the shards that the folder holds, as far as its index proves that they are; other files stay.")] = False,
     workers: Annotated[int | None, typer.Option("--workers", min=1, max=1024, metavar="N", help="Processes that encode. [default: one a core]", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
 ) -> None:

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from .arguments import output_path
+
 
 def train(
     recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", help="Name of a recipe, or path of a .toml file.")] = "demo",
-    run: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder.  [default: runs/RECIPE]")] = None,
+    run: Annotated[Path | None, typer.Option(parser=output_path, metavar="DIR", help="Run folder.  [default: runs/RECIPE]")] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Shards made by `nmt preprocess`.  [default: data/RECIPE]")] = None,
     devices: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Processes on this machine, one a GPU.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .arguments import output_path
 from .loading import check_precision, decode_changes, models_named
 
 if TYPE_CHECKING:
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 
     from ..decoding.translator import Line, Result, Translator
 
+WHAT = "the translation"
+
 
 def translate(
     model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", help="Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for an ensemble of models that share their vocabulary; options come from the first one's recipe.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
     input_file: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Read from FILE (plain, .gz, .xz, .bz2) instead of stdin.", show_default=False)] = None,
-    output_file: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, which appears when all is done, instead of stdout.", show_default=False)] = None,
+    output_file: Annotated[Path | None, typer.Option("--output", "-o", parser=output_path, metavar="FILE", help="Write to FILE, which appears when all is done, instead of stdout. A file of that name is replaced, its mode stays; a device or a pipe is written to.", show_default=False)] = None,
     beam: Annotated[int | None, typer.Option(metavar="W", help="Hypotheses kept; 1 is greedy search.  [default: the recipe's, 4]", show_default=False)] = None,
     alpha: Annotated[float | None, typer.Option(metavar="A", help="Length penalty; 0 is none.  [default: the recipe's, 0.6]", show_default=False)] = None,
     max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: the line's own tokens, those of its prefix, plus N.  [default: the recipe's, 50]", show_default=False)] = None,
@@ -65,10 +68,16 @@ def translate(
     counted from 0; a token that looks at the source's end symbol has no pair. Of an ensemble it is the first model's.
     """
     from ..hardware import keep_freed_memory
+    from ..model.contents import find_model
+    from ..output_paths import check_output_file
 
     changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "prune": prune, "batch_tokens": batch_tokens})
     _check_usage(precision, alignment and not as_json, prefix_column and prefix_file is not None)
     settings = _sampling_settings(sample, {"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed}, changes)
+
+    if output_file:
+        inputs = [path for path in (input_file, prefix_file) if path] + [find_model(path) for path in models_named(model)]
+        check_output_file(output_file, WHAT, inputs)
 
     from ..decoding.sampling import Sampling
     from . import forms
@@ -158,21 +167,12 @@ def _run(translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Ca
 
 @contextmanager
 def _writing(path: Path | None) -> Iterator[BinaryIO]:
-    """stdout, or a file that is written aside and takes its name when all went well."""
-    import os
-
-    from ..errors import write_failed
+    """stdout, or the file of --output."""
+    from ..output_paths import output_file
     from . import output
 
     if path is None:
         yield output.stream()
         return
-    aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        with aside.open("wb") as file:
-            yield file
-        aside.replace(path)
-    except OSError as fault:
-        raise write_failed(fault, path, "the translation") from None
-    finally:
-        aside.unlink(missing_ok=True)
+    with output_file(path, WHAT) as sink:
+        yield sink

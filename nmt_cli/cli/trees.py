@@ -7,15 +7,15 @@ How trees are read, linearised and repaired is in `nmt_cli.trees`. Both ways str
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .arguments import output_path
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import BinaryIO
+    from collections.abc import Iterator
 
     from ..trees.brackets import Tree
 
@@ -26,7 +26,7 @@ WRITTEN = ("words", "linear", "ptb")
 
 def trees(
     inputs: Annotated[list[Path] | None, typer.Argument(metavar="IN", help="Bracketed trees, plain, .gz, .xz or .bz2; - is stdin. With --back one file of parses, by default stdin.", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The folder that the files go to.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="The folder that the files go to.", show_default=False)] = None,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="One NAME.words, NAME.linear and NAME.ptb for all IN together, in order.  [default: files for each IN, called as it is up to the first dot]", show_default=False)] = None,
     functions: Annotated[bool, typer.Option("--functions/--no-functions", help="Keep function tags and indices (NP-SBJ, NP=2), or leave the label alone (NP).")] = False,
     traces: Annotated[bool, typer.Option("--traces/--no-traces", help="Keep empty elements (-NONE- 0) as words, or remove them and constituents that hold nothing else.")] = False,
@@ -88,11 +88,16 @@ def _convert(paths: list[Path], out: Path, name: str, functions: bool, traces: b
     """Write NAME.words, NAME.linear and NAME.ptb, and say what they hold."""
     from ..console import say, warn
     from ..errors import DataError
+    from ..files import sha256, write_atomic
+    from ..output_paths import output_files
+    from ..records import to_json
     from ..trees.brackets import plain
     from ..trees.linear import linearise
+    from ..trees.records import Conversion
 
     count = emptied = tokens = symbols = longest = 0
-    with _written([out / f"{name}.{kind}" for kind in WRITTEN]) as (words_file, linear_file, gold_file):
+    written, record = [out / f"{name}.{kind}" for kind in WRITTEN], out / f"{name}.trees.json"
+    with output_files(written, "the pairs", [path for path in paths if path != STDIN], ours=lambda path: _not_recorded(path, record)) as (words_file, linear_file, gold_file):
         for tree in _read(paths):
             tree = tree if functions else tree.without_functions()
             tree = tree if traces else tree.without_traces()
@@ -107,6 +112,7 @@ def _convert(paths: list[Path], out: Path, name: str, functions: bool, traces: b
             count, tokens, symbols, longest = count + 1, tokens + len(tree.leaves), symbols + length, max(longest, length)
         if not count:
             raise DataError(f"{', '.join(_shown(path) for path in paths)}: there is no tree in it; expected brackets, as (TOP (NP (DT the) (NN dog))).")
+    write_atomic(record, to_json(Conversion(format_version=Conversion.newest, files={path.name: sha256(path) for path in written})))
     if emptied:
         warn(f"{emptied:,} of {count + emptied:,} trees hold nothing but traces: they were left out.")
     say(f"{out / name}.{{{','.join(WRITTEN)}}}: {count:,} trees, {tokens:,} words, {symbols:,} symbols (the longest tree {longest:,})")
@@ -160,27 +166,18 @@ def _print_trees(words: Path, parses: Path) -> None:
     say(f"{count:,} trees, {mended:,} of them repaired")
 
 
-@contextmanager
-def _written(paths: Iterable[Path]) -> Iterator[list[BinaryIO]]:
-    """Files to write, which take their names together when all went well."""
-    import os
+def _not_recorded(path: Path, record: Path) -> str:
+    """Why a file is not as an earlier conversion wrote it, "" if it is: its record has the file's SHA-256."""
+    from ..errors import DataError
+    from ..files import sha256
+    from ..records import read_record
+    from ..trees.records import Conversion
 
-    from ..errors import write_failed
-
-    asides = {path: path.with_name(f".{path.name}.partial-{os.getpid()}") for path in paths}
-    folder = next(iter(asides)).parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            yield [stack.enter_context(aside.open("wb")) for aside in asides.values()]
-        for path, aside in asides.items():
-            aside.replace(path)
-    except OSError as error:
-        raise write_failed(error, folder, "the pairs") from None
-    finally:
-        for aside in asides.values():
-            with suppress(OSError):
-                aside.unlink()
+        conversion = read_record(record, Conversion, DataError, "Move it away.")
+    except FileNotFoundError:
+        return "nmt data trees did not write it"
+    return "" if conversion.files.get(path.name) == sha256(path) else f"{record.name!r} does not record it as it is"
 
 
 def _shown(path: Path) -> str:

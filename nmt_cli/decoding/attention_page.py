@@ -9,6 +9,7 @@ no `<`, and the page forbids itself (Content-Security-Policy) to load anything.
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 from pathlib import Path
@@ -23,6 +24,8 @@ DIGITS = 4
 """Decimals of a weight in the page."""
 LARGEST = 12_000_000
 """Weights of a page at most: about 35 MB, which browsers still open at once."""
+GENERATOR = '<meta name="generator" content="nmt attend">'
+"""What the page says of itself."""
 FOLDER = Path(__file__).parent / "page"
 SCRIPTS = ("state.js", "lines.js", "maps.js", "controls.js")
 """One script in the page, in this order."""
@@ -50,7 +53,20 @@ def page(seen: Seen) -> str:
     }
     head, *parts = (FOLDER / "attention.html").read_text(encoding="utf-8").split("{{")
     names, texts = zip(*(part.split("}}", 1) for part in parts), strict=True)
-    return head + "".join(values[name] + text for name, text in zip(names, texts, strict=True))
+    text = head + "".join(values[name] + text for name, text in zip(names, texts, strict=True))
+    return f"{text.rstrip()}\n{_seal(text.rstrip())}\n"
+
+
+def not_a_page(path: Path) -> str:
+    """Why a file is not a page as `nmt attend` wrote it; "" if it is: its generator says so, and its last line the hash of the rest."""
+    text, _, seal = path.read_bytes().decode("utf-8", "replace").rstrip("\n").rpartition("\n")
+    if GENERATOR not in text[:1000]:
+        return "nmt attend did not write it"
+    return "" if seal == _seal(text) else "it was changed after nmt attend had written it"
+
+
+def _seal(text: str) -> str:
+    return f"<!-- sha256:{hashlib.sha256(text.encode()).hexdigest()} -->"
 
 
 def facts(seen: Seen) -> str:

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SOFTWARE = "nmt attend"
+"""What the PNG says of itself."""
 COLOURS = ("#1f77b4", "#dd6b10", "#2b9a41", "#d0303b", "#8457c2", "#0e93a1", "#9c632c", "#d1449a", "#768700", "#5b6b88")
 """Of heads, as in the page; further heads begin anew."""
 INK, SOFT, EDGE = "#1b2230", "#626c7d", "#c9cfd9"
@@ -55,7 +58,7 @@ def picture(view: View, seen: Seen) -> bytes:
         FigureCanvasAgg(figure)
         _drawn(figure, view, seen)
         stream = BytesIO()
-        figure.savefig(stream, format="png", bbox_inches="tight", pad_inches=0.2, metadata={"Software": None})
+        figure.savefig(stream, format="png", bbox_inches="tight", pad_inches=0.2, metadata={"Software": SOFTWARE})
     return stream.getvalue()
 
 
@@ -204,3 +207,10 @@ def _head(board: _Board, view: View, seen: Seen) -> None:
     board.text(0, -0.16 - 0.19 * len(texts), ", ".join([TITLES[view.kind], *part]), fontsize=12, fontweight="bold")
     for number, text in enumerate(texts):
         board.text(0, -0.1 - 0.19 * (len(texts) - 1 - number), text, fontsize=9, color=SOFT)
+
+
+def not_a_picture(path: Path) -> str:
+    """Why a file is not a PNG that `nmt attend` wrote; "" if it is: its text chunk names the software."""
+    with path.open("rb") as stream:
+        head = stream.read(4096)
+    return "" if head.startswith(b"\x89PNG\r\n\x1a\n") and b"tEXtSoftware\0" + SOFTWARE.encode() in head else "nmt attend did not write it"

@@ -15,14 +15,21 @@ from safetensors import SafetensorError
 
 from ..data.tokenizer import Vocabulary
 from ..errors import ModelError, UsageError, write_failed
-from ..files import new_folder, system_error
+from ..files import system_error
 from ..model.folder import load_model
+from ..output_paths import check_output_folder, output_folder
 from . import ctranslate2, huggingface
 from .proof import Proof, prove
 from .sentences import sentences
 from .target import Target, Trained
 
 TARGETS: dict[str, Target] = {"ctranslate2": ctranslate2, "huggingface": huggingface}
+WHAT = "the export"
+
+
+def _not_free(_: Path) -> str:
+    """An export is not told from what its users made of it: it is never replaced."""
+    return "it is not empty"
 
 
 @dataclass(frozen=True)
@@ -41,17 +48,16 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Exporte
     is left where it is.
     """
     target = target_of(to)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"--out {str(out)!r} exists and is {'not empty' if out.is_dir() else 'no folder'}: name a new folder.")
+    check_output_folder(out, WHAT, _not_free, [model])
     loaded = load_model(model)
     trained = Trained(loaded.model, loaded.recipe, Vocabulary.load(model, loaded.config.vocabularies))
     target.check(trained)
     texts = sentences(trained, text)
     try:
-        with new_folder(out) as aside:
+        with output_folder(out, WHAT, _not_free, [model], ModelError) as aside:
             target.write(trained, aside)
-    except (OSError, SafetensorError) as error:
-        raise write_failed(system_error(error), out, "the export", ModelError) from None
+    except SafetensorError as error:
+        raise write_failed(system_error(error), out, WHAT, ModelError) from None
     return Exported(trained, prove(trained, target.read(out), texts, out))
 
 

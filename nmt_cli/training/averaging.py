@@ -17,7 +17,7 @@ from ..errors import ModelError, UsageError, write_failed
 from ..files import system_error
 from ..model.contents import CONFIG, WEIGHTS, ModelConfig, check_files, not_an_average, read_config
 from ..model.folder import write_model
-from ..outputs import check_output_folder, output_folder
+from ..output_paths import check_output_folder, output_folder
 from ..recipe import Recipe
 from .run import RunFolder, best_of
 
@@ -35,7 +35,7 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
     if not there:
         raise ModelError(f"run {str(run)!r} has no checkpoints to average. Train it first, or name another run folder.")
     recipe = Recipe.from_dict(read_config(there[-1].folder).recipe, str(there[-1].folder))
-    ranked = best_of(there, recipe.train.best_metric) if best else [c for c in there[::-1] if c.spaced] or there
+    ranked = best_of(there, recipe.train.best_metric) if best else [c for c in there[::-1] if c.spaced] or there[::-1]
     wanted = best or last or min(recipe.train.average, len(ranked))
     if len(ranked) < wanted:
         kind = "validated checkpoints" if best else "checkpoints"

@@ -153,8 +153,14 @@ class Checkpoint:
 
     @cached_property
     def progress(self) -> Progress | None:
-        """None: its records are damaged, which a warning says; it then counts as none of the evenly spaced or scored."""
+        """Its progress, or that of an evenly spaced one where somebody has taken the state away, to save space.
+
+        None: its records are damaged, which a warning says; it then counts as none of the evenly spaced or scored.
+        """
         try:
+            if not (self.folder / STATE).exists():
+                read_config(self.folder)
+                return Progress(update=self.update)
             return self.read()[1].progress
         except ModelError as error:
             console.warn(f"{error} It is passed over, and kept.")

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import sealed
 import torch
 import typer
 from typer.testing import CliRunner, Result
@@ -139,12 +140,12 @@ def test_an_ensemble_is_of_models_that_share_their_vocabulary() -> None:
 
 
 def test_the_first_models_recipe_counts(tmp_path: Path, trained: Path) -> None:
-    config = json.loads((trained / "two" / "config.json").read_text())
-    config["recipe"]["decode"]["beam"] = 3
+    recipe = json.loads((trained / "two" / "config.json").read_text())["recipe"]
+    recipe["decode"]["beam"] = 3
     Path("wider").mkdir()
     for file in (trained / "two").iterdir():
         (Path("wider") / file.name).write_bytes(file.read_bytes())
-    Path("wider/config.json").write_text(json.dumps(config))
+    sealed.change(Path("wider/config.json"), recipe=recipe)
     assert len(run("-m", "wider", "-m", "one", *IN, "--nbest", 3)) == 19 * 3 + 1
     result = invoke("-m", "one", "-m", "wider", *IN, "--nbest", 3)
     assert str(result.exception) == "--nbest 3 exceeds the beam of 2: give --beam 3 or more."

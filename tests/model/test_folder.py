@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sealed
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
 from nmt_cli import __version__
 from nmt_cli.errors import ModelError
-from nmt_cli.model.contents import FORMAT_VERSION, find_model, read_config
+from nmt_cli.model.contents import FORMAT_VERSION, check_files, find_model, not_an_average, read_config, read_metrics
 from nmt_cli.model.folder import load_model, weights_of, write_model
 from nmt_cli.model.transformer import Transformer, attention_mask, count_parameters
 from nmt_cli.recipe import Recipe
@@ -41,8 +43,9 @@ def written(folder: Path, recipe: Recipe | None = None, target_vocab: int = V) -
 
 
 def change_config(folder: Path, **values: Any) -> None:
+    """Set keys of config.json, its hash made to fit."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps({**config, **values}), encoding="utf-8")
+    sealed.write(folder / "config.json", {**config, **values})
 
 
 def vouch_for(folder: Path, name: str) -> None:
@@ -76,7 +79,7 @@ def test_a_written_model_is_read_back_to_the_bit(changes: dict[str, Any], tmp_pa
     assert loaded.recipe == recipe
     assert loaded.recipe.name == "tiny"
     assert loaded.folder == tmp_path / "model"
-    assert (loaded.model.target_vocab, loaded.config["target_vocab"]) == (target_vocab, target_vocab)
+    assert (loaded.model.target_vocab, loaded.config.target_vocab) == (target_vocab, target_vocab)
 
 
 def test_loading_draws_no_random_numbers(folder: Path) -> None:
@@ -90,12 +93,13 @@ def test_what_is_in_the_folder(folder: Path) -> None:
     assert (folder / "tokenizer.model").read_bytes() == TOKENIZER
     assert json.loads((folder / "metrics.json").read_text(encoding="utf-8")) == {"bleu": 12.5}
     config = read_config(folder)
-    assert (config["format_version"], config["package_version"]) == (FORMAT_VERSION, __version__)
-    assert (config["source_vocab"], config["target_vocab"]) == (V, V)
-    assert config["recipe"] == recipe_of().to_dict()
-    assert config["parameters"] == count_parameters(Transformer(recipe_of().model, V, V))["total"]
-    for name in ("model.safetensors", "tokenizer.model"):
-        assert config["sha256"][name] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    assert (config.format_version, config.package_version) == (FORMAT_VERSION, __version__)
+    assert (config.source_vocab, config.target_vocab) == (V, V)
+    assert config.recipe == recipe_of().to_dict()
+    assert config.parameters == count_parameters(Transformer(recipe_of().model, V, V))["total"]
+    assert set(config.sha256) == {"model.safetensors", "tokenizer.model", "metrics.json"}
+    for name in config.sha256:
+        assert config.sha256[name] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
 
 
 def test_tied_matrices_are_stored_once(folder: Path, tmp_path: Path) -> None:
@@ -153,26 +157,80 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
 def test_a_cut_file_is_named(folder: Path, name: str) -> None:
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[:-1])
-    with pytest.raises(ModelError, match="was changed or cut") as fault:
+    with pytest.raises(ModelError, match="was changed or damaged") as fault:
         load_model(folder)
     assert repr(str(folder / name)) in str(fault.value)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.model"])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.model", "metrics.json"])
 def test_a_changed_byte_is_noticed(folder: Path, name: str) -> None:
     content = bytearray((folder / name).read_bytes())
     content[-1] ^= 1
     (folder / name).write_bytes(content)
-    with pytest.raises(ModelError, match="was changed or cut") as fault:
+    with pytest.raises(ModelError, match="was changed or damaged") as fault:
         load_model(folder)
     assert repr(str(folder / name)) in str(fault.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.json"])
+def test_every_flipped_bit_of_its_json_is_noticed_or_changes_nothing(folder: Path, name: str) -> None:
+    whole = read_config(folder)
+    for damaged in sealed.flipped((folder / name).read_bytes()):
+        (folder / name).write_bytes(damaged)
+        said = ""
+        try:
+            assert read_config(folder) == whole
+            check_files(folder, whole.sha256)
+        except ModelError as error:
+            said = str(error)
+        assert name in said or name == "config.json"
+
+
+def test_what_it_scored_is_read_and_damage_is_named(folder: Path) -> None:
+    assert read_metrics(folder) == {"bleu": 12.5}
+    (folder / "metrics.json").write_text('{"bleu": NaN}', encoding="utf-8")
+    with pytest.raises(ModelError, match=r"metrics\.json' is damaged: it is not JSON \(NaN is not a number of JSON\)"):
+        read_metrics(folder)
+    (folder / "metrics.json").unlink()
+    assert read_metrics(folder) == {}
+
+
+# What nmt average may replace
+
+
+def averaged(folder: Path) -> Path:
+    model = Transformer(recipe_of().model, V, V).eval()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_model(folder, weights_of(model), recipe_of(), (V, V), {"tokenizer.model": TOKENIZER}, {"averaged": ["step-00000001"]})
+    return folder
+
+
+def test_an_average_is_known_by_its_marker_and_contents(folder: Path, tmp_path: Path) -> None:
+    assert not_an_average(averaged(tmp_path / "average")) == ""
+    assert not_an_average(folder) == "it is a model folder that nmt average did not write"
+    assert "nmt average did not write it" in not_an_average(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / "thesis.tex").touch(), "it holds 'thesis.tex', which nmt did not write"),
+        (lambda folder: (folder / "tokenizer.model").write_bytes(b"mine"), "its file 'tokenizer.model' was changed after it was written"),
+        (lambda folder: (folder / "metrics.json").write_text('{"averaged": ["x"]}'), "its file 'metrics.json' was changed"),
+        (lambda folder: (folder / "config.json").write_text("{}"), "is damaged"),
+        (lambda folder: (folder / "checkpoints").mkdir(), "it holds 'checkpoints'"),
+    ],
+)
+def test_an_average_that_was_changed_is_not_replaced(change: Callable[[Path], object], said: str, tmp_path: Path) -> None:
+    change(averaged(tmp_path / "average"))
+    assert said in not_an_average(tmp_path / "average")
 
 
 def test_a_newer_format_says_so(folder: Path) -> None:
     change_config(folder, format_version=FORMAT_VERSION + 1)
     with pytest.raises(ModelError, match=rf"has format version {FORMAT_VERSION + 1}.*reads up to {FORMAT_VERSION}\. Install a newer nmt") as fault:
         load_model(folder)
-    assert repr(str(folder)) in str(fault.value)
+    assert repr(str(folder / "config.json")) in str(fault.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'"text"', b"\xff\xfe", b"{}", b"null"])
@@ -198,7 +256,7 @@ def test_a_config_value_of_another_kind_is_a_named_fault(folder: Path, key: str,
 def test_a_config_without_one_of_its_keys_is_a_named_fault(folder: Path, key: str) -> None:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     del config[key]
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    sealed.write(folder / "config.json", config)
     with pytest.raises(ModelError, match=key) as fault:
         load_model(folder)
     assert str(folder) in str(fault.value)

@@ -115,7 +115,7 @@ def test_a_damaged_part_is_refused_and_what_stood_there_stays(tmp_path: Path) ->
     before = (tmp_path / "averaged" / "model.safetensors").read_bytes()
     with (folders[1] / "model.safetensors").open("ab") as stream:
         stream.write(b"x")
-    with pytest.raises(ModelError, match="was changed or cut") as fault:
+    with pytest.raises(ModelError, match="was changed or damaged") as fault:
         average(folders, tmp_path / "averaged")
     assert str(folders[1]) in str(fault.value)
     assert (tmp_path / "averaged" / "model.safetensors").read_bytes() == before

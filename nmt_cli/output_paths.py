@@ -7,8 +7,9 @@ One rule for all commands:
 
 - A folder that exists is replaced only if `ours` proves that the same command wrote it: its marker is there and its
   contents are those that the marker records. An empty folder is free. Everything else is refused.
-- A file whose name the user gave is replaced, with its mode and owner kept, unless it is one of the command's inputs or
-  part of a model. Where the command chose the name itself, `ours` must prove the file to be an earlier output.
+- A file of text whose name the user gave is replaced, as every Unix tool does, unless it is one of the command's inputs.
+  Where the file can carry a marker, or the command chose the name itself, `ours` must prove it to be an earlier output,
+  or it holds the same bytes already. Mode and owner stay.
 - Links are followed: what they point to is replaced, the link stays. A device or a pipe is written to directly.
 
     `ours(path)` returns "" for an earlier output of the same command, else the reason why it is none.
@@ -16,6 +17,7 @@ One rule for all commands:
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,8 +25,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import DataError, NmtError, UsageError, write_failed
-from .files import check_free, new_files, new_folder, system_error
+from .errors import DataError, NmtError, ReaderLeft, UsageError, write_failed
+from .files import check_free, new_files, new_folder, sha256, system_error
 
 Ours = Callable[[Path], str]
 DESCRIPTORS = ("/dev", "/proc")
@@ -82,6 +84,14 @@ def check_output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path
         raise write_failed(error, path, what) from None
 
 
+def check_output_file(path: Path, what: str, inputs: Sequence[Path] = ()) -> None:
+    """Raise UsageError or DataError now for what `output_file` would refuse later: before a model is loaded."""
+    try:
+        _target(path, what, inputs)
+    except OSError as error:
+        raise write_failed(error, path, what) from None
+
+
 @contextmanager
 def output_file(path: Path, what: str, inputs: Sequence[Path] = (), ours: Ours | None = None) -> Iterator[BinaryIO]:
     """A stream to write into: a file of that name when the block ends well, or the device or pipe itself.
@@ -96,38 +106,38 @@ def output_file(path: Path, what: str, inputs: Sequence[Path] = (), ours: Ours |
 @contextmanager
 def output_files(paths: Sequence[Path], what: str, inputs: Sequence[Path] = (), ours: Ours | None = None) -> Iterator[list[BinaryIO]]:
     """Several files as `output_file` makes one: all of them or none."""
+
+    def check(new: Path, path: Path) -> None:
+        if ours and sha256(new) != sha256(path) and (reason := ours(path)):
+            raise UsageError(f"{str(path)!r} is not replaced: {reason}. Choose another output, or move it away.")
+
     at = paths[0]
     try:
-        targets = [_target(at := path, what, inputs, ours) for path in paths]
+        targets = [_target(at := path, what, inputs) for path in paths]
         for target in targets:
             if target is not None:
                 target.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            asides = iter(stack.enter_context(new_files([target for target in targets if target is not None])))
+            asides = iter(stack.enter_context(new_files([target for target in targets if target is not None], check)))
             yield [next(asides) if target is not None else stack.enter_context(path.open("wb")) for path, target in zip(paths, targets, strict=True)]
     except BrokenPipeError:
-        raise
+        raise ReaderLeft from None
     except OSError as error:
         raise write_failed(error, at if len(paths) == 1 else at.parent, what) from None
 
 
-def _target(path: Path, what: str, inputs: Sequence[Path], ours: Ours | None) -> Path | None:
+def _target(path: Path, what: str, inputs: Sequence[Path]) -> Path | None:
     """The file to replace or to make; None: `path` is written to directly. Raises OSError, UsageError."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        mode, new = stat.S_IFREG, True
-    else:
-        new = False
-    if stat.S_ISDIR(mode):
+        mode = None
+    if mode is not None and stat.S_ISDIR(mode):
         raise UsageError(f"{what} is a file, and {str(path)!r} is a folder. Give the name of a file, such as {str(path / 'output')!r}.")
-    if not stat.S_ISREG(mode) or os.path.abspath(path).startswith(tuple(f"{folder}/" for folder in DESCRIPTORS)):
+    if mode is not None and (not stat.S_ISREG(mode) or os.path.abspath(path).startswith(tuple(f"{folder}/" for folder in DESCRIPTORS))):
         return None
     real = resolved(path, what)
     check_inputs(real, what, inputs)
-    if not new:
-        if not os.access(real, os.W_OK):
-            raise PermissionError(13, os.strerror(13), str(path))
-        if ours and (reason := ours(real)):
-            raise UsageError(f"{str(path)!r} is not replaced: {reason}. Choose another output, or move it away.")
+    if mode is not None and not os.access(real, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return real

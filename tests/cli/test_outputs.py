@@ -1,0 +1,178 @@
+"""No command replaces or deletes what is not provably its own earlier output, wherever its option for an output points."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import forked
+import pytest
+
+FIXTURE = Path(__file__).parents[1] / "fixtures/format_1"
+COMMANDS: dict[str, list[str]] = {
+    "average": ["average", "run", "--last", "1", "--out"],
+    "train": ["train", "count.toml", "--data", "shards", "--set", "train.updates=1501", "--threads", "1", "--run"],
+    "preprocess": ["preprocess", "count.toml", "--data-dir", ".", "--workers", "1", "--out"],
+    "preprocess --force": ["preprocess", "count.toml", "--data-dir", ".", "--workers", "1", "--force", "--out"],
+    "export": ["export", "model", "--to", "ctranslate2", "--out"],
+    "translate": ["translate", "--model", "model", "--input", "test.en", "--devices", "1", "--output"],
+    "attend": ["attend", "one two", "--model", "model", "--out"],
+    "attend --png": ["attend", "one two", "--model", "model", "--png"],
+    "data trees": ["data", "trees", "some.trees", "--out"],
+    "data": ["data", "tatoeba-en-de", "--downloads", "none", "--mirror", "http://127.0.0.1:9", "--out"],
+}
+OWN_RUN, OWN_INPUT = ("train", "run"), {"preprocess": "train.en", "preprocess --force": "train.en", "translate": "test.en", "data trees": "some.trees"}
+NAMED_BY_USER = ("translate",)
+"""Whose text replaces a file of the name that the user gave."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, a run, shards and text; and what a user has beside them."""
+    folder = shutil.copytree(FIXTURE, tmp_path_factory.mktemp("outputs") / "made", symlinks=True)
+    lines = {"en": "one two three\n" * 40, "de": "eins zwei drei\n" * 40}
+    for language, text in lines.items():
+        for split in ("train", "valid"):
+            (folder / f"{split}.{language}").write_text(text)
+    (folder / "count.toml").write_text((folder / "count.toml").read_text().replace("vocab_size = 80", "vocab_size = 30"))
+    (folder / "some.trees").write_text("(TOP (S (NP (NN dog)) (VP (VBZ barks))))\n")
+    (folder / "theirs").mkdir()
+    (folder / "theirs/thesis.tex").write_text("years of work")
+    (folder / "theirs/metrics.jsonl").write_text("years of work\n")
+    (folder / "theirs/checkpoints/step-00000007").mkdir(parents=True)
+    (folder / "theirs/checkpoints/step-00000007/weights.bin").write_text("years of work")
+    (folder / "file.txt").write_text("years of work")
+    (folder / "link").symlink_to("theirs")
+    (folder / "link.txt").symlink_to("file.txt")
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "place", symlinks=True)
+
+
+def everything(folder: Path) -> dict[str, object]:
+    """What is below a folder: contents, modes, targets of links."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found[str(path.relative_to(folder))] = (stat.S_IFMT(status.st_mode), stat.S_IMODE(status.st_mode), content)
+    return found
+
+
+WHERE: dict[str, str] = {
+    "someone's folder": "theirs",
+    "someone's file": "file.txt",
+    "a link to someone's folder": "link",
+    "the run": "run",
+    "its checkpoints": "run/checkpoints",
+    "a checkpoint": "run/checkpoints/step-00001500",
+    "a link to a checkpoint": "run/best",
+    "a model": "model",
+    "the shards": "shards",
+    "the root folder": "/",
+    "an empty name": "",
+    "a name of 5,000 characters": "n" * 5000,
+    "below a file": "file.txt/below",
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_of_the_users_is_replaced(command: str, where: str, place: Path) -> None:
+    if (command, WHERE[where]) == OWN_RUN:
+        pytest.skip("a run is what training continues")
+    if command == "data" and where == "the root folder":
+        pytest.skip("it would fetch into / as root")
+    before = everything(place)
+    done = forked.run(place, *COMMANDS[command], WHERE[where])
+    said = done.stderr.decode()
+    assert "Traceback" not in said
+    after = everything(place)
+    if command in NAMED_BY_USER and where == "someone's file":
+        assert (done.returncode, after.pop("file.txt")[1]) == (0, before.pop("file.txt")[1])  # type: ignore[index]
+    elif done.returncode == 0:  # files beside theirs, none of which was there
+        assert command in ("data trees", "attend --png", "preprocess --force")
+        after = {name: content for name, content in after.items() if name in before}
+    else:
+        assert done.returncode in (1, 2)
+        assert said.strip()
+    assert {name: after.get(name) for name in before} == before
+    assert not [name for name in after if ".partial" in name]
+
+
+@pytest.mark.parametrize("command", OWN_INPUT)
+def test_its_own_input_is_not_replaced(command: str, place: Path) -> None:
+    before = everything(place)
+    done = forked.run(place, *COMMANDS[command], OWN_INPUT[command])
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr.decode()
+    assert everything(place) == before
+
+
+TWICE: dict[str, Callable[[Path], object]] = {
+    "average": lambda out: (out / "model.safetensors").read_bytes(),
+    "preprocess --force": lambda out: (out / "train-00000.safetensors").read_bytes(),
+    "translate": lambda out: out.read_bytes(),
+    "attend": lambda out: out.read_bytes(),
+    "data trees": lambda out: (out / "some.linear").read_bytes(),
+}
+
+
+@pytest.mark.parametrize("command", TWICE)
+def test_its_own_earlier_output_is_replaced(command: str, place: Path) -> None:
+    for _ in range(2):
+        done = forked.run(place, *COMMANDS[command], "out")
+        assert done.returncode == 0, done.stderr.decode()
+        assert TWICE[command](place / "out")
+    if (place / "out").is_dir():  # one file more, or one that was changed, and it is someone's
+        (place / "out/notes.txt").write_text("mine")
+        changed = next(path for path in sorted((place / "out").iterdir()) if path.suffix in (".linear", ".safetensors"))
+        changed.write_bytes(changed.read_bytes() + b" ")
+    elif command == "attend":
+        (place / "out").write_bytes((place / "out").read_bytes().replace(b"one two", b"my page"))
+    else:
+        return
+    before = everything(place)
+    done = forked.run(place, *COMMANDS[command], "out")
+    assert done.returncode in (1, 2), done.stderr.decode()
+    assert everything(place) == before
+
+
+@pytest.mark.parametrize("target", ["/dev/null", "link.txt"])
+def test_a_device_is_written_to_and_a_link_is_followed(target: str, place: Path) -> None:
+    (place / "file.txt").chmod(0o640)
+    done = forked.run(place, *COMMANDS["translate"], target)
+    assert done.returncode == 0, done.stderr.decode()
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    if target == "link.txt":
+        assert (place / "link.txt").is_symlink()
+        assert (place / "file.txt").read_bytes() == (place / "test.translated.de").read_bytes()
+        assert stat.S_IMODE((place / "file.txt").stat().st_mode) == 0o640
+
+
+def test_pruning_leaves_a_checkpoint_that_holds_something_of_the_users(place: Path) -> None:
+    step = place / "run/checkpoints/step-00001500"
+    (step / "notes.txt").write_text("mine")
+    settings = ("train.updates=1504", "train.checkpoint_every=1", "train.keep=1", "train.keep_best=1", "train.average=1", "train.valid_every=1")
+    changes = [word for setting in settings if "valid_every" not in setting for word in ("--set", setting)]
+    forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", *changes, "--run", "run")
+    assert (step / "notes.txt").read_text() == "mine"
+    assert sorted(path.name for path in (place / "run/checkpoints").iterdir()) == ["step-00001500", "step-00001504"]
+
+
+def test_latest_points_to_a_run_that_has_a_checkpoint_and_leaves_other_links(place: Path) -> None:
+    (place / "runs").mkdir()
+    (place / "runs/latest").symlink_to("../model")
+    forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--set", "train.updates=1", "--run", "runs/one")
+    assert os.readlink(place / "runs/latest") == "../model"
+    (place / "runs/latest").unlink()
+    forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--memory-limit", "64MiB", "--run", "runs/two", code=1)
+    assert not (place / "runs/latest").is_symlink()
+    forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--set", "train.updates=1", "--run", "runs/three")
+    assert os.readlink(place / "runs/latest") == "three"

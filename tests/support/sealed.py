@@ -1,0 +1,25 @@
+"""JSON records changed as nobody should, with a hash that fits again: what is behind the hash can be tested so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.records import HASH, content_hash
+
+
+def change(path: Path, **values: Any) -> None:
+    """Set keys of the record at `path`; None removes one."""
+    record = {**json.loads(path.read_text(encoding="utf-8")), **values}
+    write(path, {key: value for key, value in record.items() if value is not None})
+
+
+def write(path: Path, record: dict[str, Any]) -> None:
+    """Write a record with its hash."""
+    path.write_text(json.dumps({**record, HASH: content_hash(record)}), encoding="utf-8")
+
+
+def flipped(data: bytes) -> list[bytes]:
+    """Every version of `data` in which one bit is another."""
+    return [bytes([*data[:at], data[at] ^ (1 << bit), *data[at + 1 :]]) for at in range(len(data)) for bit in range(8)]
