@@ -64,7 +64,9 @@ def untouched(place: Path, world: int) -> Path:
 
 
 def ends_equal(place: Path, job: Job, world: int, untouched: Path) -> None:
-    """Resumed, the job's run ends as the uninterrupted one."""
+    """Resumed, the job's run ends as the uninterrupted one. Two ranks are enough to see it."""
+    if world > 2:
+        return
     resumed = Job(place, job.folder, world, resumed=any((job.folder / "checkpoints").iterdir()))
     assert "finished at update 10" in resumed.last_line
     assert differences(job.folder, untouched) == []
@@ -78,16 +80,25 @@ def content(folder: Path) -> tuple[list[tuple[str, int]], list[str], list[str]]:
     return kinds, sorted(path.name for path in (folder / "checkpoints").iterdir()), [os.readlink(folder / link) for link in ("last", "best")]
 
 
-@pytest.mark.parametrize("settings", [(), ("train.updates=8",), ("train.valid_every=1000",), ("train.checkpoint_every=0", "train.checkpoint_minutes=0.00001")], ids=["validation at the last update", "none at the last", "none before", "checkpoints by minutes"])
-def test_all_updates_done(place: Path, tmp_path: Path, world: int, settings: tuple[str, ...]) -> None:
+DONE = {
+    "a validation at the last update": (),
+    "none at the last update": ("train.updates=8",),
+    "no validation before the end": ("train.valid_every=1000",),
+    "checkpoints by minutes": ("train.checkpoint_every=0", "train.checkpoint_minutes=0.00001"),
+}
+
+
+@pytest.mark.parametrize("what", DONE)
+def test_all_updates_done(place: Path, what: str) -> None:
     """Without dropout the ranks compute what one process does, up to rounding."""
-    alone = Job(place, tmp_path / "alone", 1, "model.dropout=0.0", *settings)
-    job = Job(place, tmp_path / "run", world, "model.dropout=0.0", *settings)
-    updates = 8 if "train.updates=8" in settings else 10
-    assert f"finished at update {updates} after" in job.last_line
-    assert content(job.folder) == content(alone.folder)
-    for ours, theirs in zip(records(job.folder), records(alone.folder), strict=True):
-        assert ours["nll"] == pytest.approx(theirs["nll"], rel=1e-3)
+    folders = {world: place / f"runs/{what.replace(' ', '-')}-{world}" for world in (1, *WORLDS)}
+    updates = 8 if "train.updates=8" in DONE[what] else 10
+    for world, folder in folders.items():
+        job = Job(place, folder, world, "model.dropout=0.0", *DONE[what])
+        assert f"finished at update {updates} after" in job.last_line
+        assert content(folder) == content(folders[1])
+        for ours, theirs in zip(records(folder), records(folders[1]), strict=True):
+            assert ours["nll"] == pytest.approx(theirs["nll"], rel=1e-3)
 
 
 WORSE = "Validator.nll = lambda v, c, was=Validator.nll: was(v, c) + 10 * next(validations)\n"
@@ -219,16 +230,15 @@ def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, worl
     assert "error:" not in said
 
 
-@pytest.mark.parametrize(
-    ("message", "reported"),
-    [
-        ("CUDA error: device-side assert triggered\\nCUDA kernel errors might be asynchronously reported at some other API call.", "its GPU reports an error, in the update or before: CUDA error: device-side assert triggered."),
-        ("NCCL error in: x.cpp:1, unhandled cuda error\\nncclUnhandledCudaError: Call to CUDA function failed.\\nLast error:\\nCuda failure 2 'out of memory'", "runs out of memory while it exchanges results with the others (Cuda failure 2 'out of memory')."),
-    ],
-    ids=["a failed assertion", "no memory"],
-)
-@pytest.mark.parametrize("call", ["all_gather", "all_reduce"])
-def test_a_gpu_error_in_a_collective_is_no_dead_rank(place: Path, tmp_path: Path, world: int, call: str, message: str, reported: str) -> None:
+GPU = {
+    "all_reduce": ("CUDA error: device-side assert triggered\\nCUDA kernel errors might be asynchronously reported.", "its GPU reports an error, in the update or before: CUDA error: device-side assert triggered."),
+    "all_gather": ("NCCL error in: x.cpp:1, unhandled cuda error\\nLast error:\\nCuda failure 2 'out of memory'", "runs out of memory while it exchanges results with the others (Cuda failure 2 'out of memory')."),
+}
+
+
+@pytest.mark.parametrize("call", GPU)
+def test_a_gpu_error_in_a_collective_is_no_dead_rank(place: Path, tmp_path: Path, world: int, call: str) -> None:
+    message, reported = GPU[call]
     raising = f"""
 def broken(*_, was=ranks.dist.{call}, **options):
     if last() and Trainer.broken:
