@@ -6,6 +6,7 @@ search as `nmt translate` and scored by sacrebleu against the raw references, si
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ..data.batches import EpochPlan, collate, micro_batches
 from ..data.shards import Corpus, valid_text
 from ..data.tokenizer import Vocabulary
 from ..decoding.translator import Translator
+from ..errors import TrainingError
 from ..evaluation.metrics import compute
 from ..hardware import Hardware
 from ..model.transformer import Transformer
@@ -53,12 +55,17 @@ class Validator:
 
     @torch.no_grad()
     def nll(self, computer: Transformer) -> float:
-        """Mean NLL of a target token, end symbols counted, in nats."""
+        """Mean NLL per target token, end symbols counted, in nats. Raises TrainingError where it is not finite."""
         total = tokens = 0.0
         for part in self.parts:
             batch = collate([self.corpus.pair(int(i)) for i in part])
             _, nll = loss_sums(computer, Rows.of(batch).to(self.hardware.device), 0.0)
             total, tokens = total + float(nll), tokens + float(batch.tgt_lengths.sum())
+        if not math.isfinite(total):
+            raise TrainingError(
+                f"the NLL of the validation text is {total}: the model has diverged. Checkpoints up to the last one are kept. "
+                'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32".'
+            )
         return total / tokens
 
     def translate(self, model: Transformer) -> list[str]:

@@ -1,0 +1,158 @@
+"""What was damaged is noticed before it is used, by every command that reads it; what a training uses is not replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+
+import forked
+import pytest
+import sealed
+from kills import nmt as spawned
+from kills import start
+
+FIXTURE = Path(__file__).parents[1] / "fixtures/format_1"
+TRAIN = ["train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--run", "run", "--set"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards, a run of two checkpoints and an average in the newest format."""
+    folder = tmp_path_factory.mktemp("damage")
+    rng, words = random.Random(1), {"one": "eins", "two": "zwei", "three": "drei"}
+    for split, count in (("train", 60), ("valid", 5)):
+        drawn = [[rng.choice(list(words)) for _ in range(3)] for _ in range(count)]
+        (folder / f"{split}.en").write_text("".join(f"{' '.join(line)}\n" for line in drawn))
+        (folder / f"{split}.de").write_text("".join(f"{' '.join(words[word] for word in line)}\n" for line in drawn))
+    (folder / "small.toml").write_text(
+        (FIXTURE / "count.toml").read_text().replace("vocab_size = 80", "vocab_size = 26")
+        .replace("checkpoint_every = 500", "checkpoint_every = 2").replace("valid_every = 500", "valid_every = 2")
+    )  # fmt: skip
+    forked.nmt(folder, "preprocess", "small.toml", "--data-dir", ".", "--out", "shards", "--workers", "1")
+    forked.nmt(folder, "train", "small.toml", "--data", "shards", "--threads", "1", "--run", "run", "--set", "train.updates=4")
+    forked.nmt(folder, "average", "run")
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "place", symlinks=True)
+
+
+def train(place: Path, updates: int, code: int = 0, *options: str) -> str:
+    said = forked.nmt(place, "train", "small.toml", "--data", "shards", "--threads", "1", "--run", "run", "--set", f"train.updates={updates}", *options, code=code)
+    return " ".join(said.split())
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle, and give the file its time back."""
+    data, times = bytearray(path.read_bytes()), path.stat()
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+SHARDS = ["index.json", "train-00000.safetensors", "valid-00000.safetensors", "valid.source.txt", "valid.target.txt", "tokenizer.model"]
+CHECKPOINT = ["config.json", "metrics.json", "state.json", "state.safetensors", "model.safetensors", "tokenizer.model"]
+MODEL = ["config.json", "metrics.json", "model.safetensors", "tokenizer.model"]
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_a_flipped_bit_of_the_shards_stops_training_before_it_begins(name: str, place: Path) -> None:
+    flip(place / "shards" / name)
+    said = train(place, 6, 1)
+    assert name in said
+    assert "going on" not in said
+    assert name in forked.nmt(place, "info", "shards", "--verify", code=1)
+
+
+@pytest.mark.parametrize("name", CHECKPOINT)
+def test_a_flipped_bit_of_a_checkpoint_stops_what_reads_it(name: str, place: Path) -> None:
+    step = place / "run/checkpoints/step-00000004"
+    flip(step / name)
+    assert name in forked.nmt(place, "info", "run", "--verify", code=1)
+    assert name in train(place, 6, 1)
+    if name in MODEL:
+        assert name in forked.nmt(place, "average", "run", "--out", "other", code=1)
+
+
+@pytest.mark.parametrize("name", MODEL)
+def test_a_flipped_bit_of_a_model_stops_every_command_that_loads_it(name: str, place: Path) -> None:
+    flip(place / "run/averaged" / name)
+    (place / "in.en").write_text("one two\n")
+    for command in (["translate", "--model", "run", "--input", "in.en"], ["info", "run"], ["export", "run", "--to", "ctranslate2", "--out", "ct2"], ["attend", "one", "--model", "run", "--json"], ["score", "--model", "run", "--src", "in.en", "--ref", "in.en"]):
+        assert name in forked.nmt(place, *command, code=1)
+
+
+def test_verify_reads_all_and_says_so(place: Path) -> None:
+    values = json.loads(forked.run(place, "info", "run", "--verify", "--json").stdout)
+    assert [Path(folder).name for folder in values["verified"]] == ["averaged", "step-00000002", "step-00000004"]
+    done = forked.run(place, "info", "shards", "--json")
+    assert (done.returncode, json.loads(done.stdout)["kind"]) == (0, "shards")
+    assert "whole and unchanged" in forked.run(place, "info", "shards", "--verify").stdout.decode()
+    assert "--verify checks the files of a folder" in forked.nmt(place, "info", "small.toml", "--verify", code=2)
+
+
+def test_a_tokenizer_of_another_size_is_refused_though_the_hashes_fit(place: Path) -> None:
+    from nmt_cli.files import sha256
+
+    averaged = place / "run/averaged"
+    shutil.copy(FIXTURE / "model/tokenizer.model", averaged / "tokenizer.model")
+    hashes = json.loads((averaged / "config.json").read_text())["sha256"]
+    sealed.change(averaged / "config.json", sha256={**hashes, "tokenizer.model": sha256(averaged / "tokenizer.model")})
+    (place / "in.en").write_text("one two\n")
+    said = forked.nmt(place, "translate", "--model", "run", "--input", "in.en", code=1)
+    assert "has 80 source and 80 target tokens, what it belongs to has 26 and 26" in " ".join(said.split())
+
+
+def test_records_that_vanished_are_mentioned_and_training_resumes(place: Path) -> None:
+    size = (place / "run/metrics.jsonl").stat().st_size
+    (place / "run/metrics.jsonl").unlink()
+    assert f"is missing, at the last checkpoint it had {size:,}: records of earlier updates are lost" in train(place, 6)
+    (place / "run/metrics.jsonl").write_text("")
+    assert "has 0 bytes, at the last checkpoint it had" in train(place, 8)
+
+
+@pytest.mark.parametrize("value", [None, "text", True])
+def test_a_score_that_is_no_number_is_not_the_best(value: object, place: Path) -> None:
+    from nmt_cli.files import sha256
+
+    step = place / "run/checkpoints/step-00000004"
+    metrics = json.loads((step / "metrics.json").read_text())
+    (step / "metrics.json").write_text(json.dumps({**metrics, "nll": float("nan") if value is None else value}))
+    hashes = json.loads((step / "config.json").read_text())["sha256"]
+    sealed.change(step / "config.json", sha256={**hashes, "metrics.json": sha256(step / "metrics.json")})
+    said = " ".join(forked.nmt(place, "average", "run", "--best", "1", "--out", "best").split())
+    assert "metrics.json' is damaged" in said
+    assert "(step-00000002) into best" in said
+
+
+def test_preprocess_does_not_replace_the_shards_of_a_running_training(place: Path) -> None:
+    before = {path.name: path.read_bytes() for path in (place / "shards").iterdir()}
+    process = start(place, "train", "small.toml", "--data", "shards", "--threads", "1", "--run", "long", "--set", "train.updates=100000")
+    waited = time.monotonic() + 120
+    while not (place / "long/checkpoints").is_dir() or not list((place / "long/checkpoints").glob("step-*")):
+        assert process.poll() is None
+        assert time.monotonic() < waited
+        time.sleep(0.05)
+    command = ("preprocess", "small.toml", "--data-dir", ".", "--out", "shards", "--workers", "1", "--set", "data.vocab_size=27", "--force")
+    said = " ".join(forked.nmt(place, *command, code=1).split())
+    assert "the shards in 'shards' are in use: an nmt train reads them" in said
+    assert {path.name: path.read_bytes() for path in (place / "shards").iterdir()} == before
+    process.kill()
+    process.communicate()
+    spawned(place, *command)  # the lock ended with its process
+
+
+def test_a_run_does_not_resume_with_shards_of_another_tokenizer(place: Path) -> None:
+    text = (place / "train.en").read_text()
+    (place / "train.en").write_text(text.replace("three", "tree"))
+    forked.nmt(place, "preprocess", "small.toml", "--data-dir", ".", "--out", "shards", "--workers", "1", "--force")
+    assert "run 'run' began with shards of another text or tokenizer" in train(place, 6, 1)
+    (place / "train.en").write_text(text)
+    forked.nmt(place, "preprocess", "small.toml", "--data-dir", ".", "--out", "shards", "--workers", "1", "--force", "--set", "data.shard_pairs=7")
+    train(place, 6, 0, "--set", "data.shard_pairs=7")
