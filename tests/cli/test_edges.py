@@ -291,6 +291,19 @@ translator.Translator._end = end
         time.sleep(0.02)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("layers", [100, 100_000])
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(folder: Path, layers: int) -> None:
+    sizes = {"d_model": 16384, "d_ff": 65536, "num_heads": 128, "encoder_layers": layers, "decoder_layers": 100}
+    options = [word for key, value in sizes.items() for word in ("--set", f"model.{key}={value}")]
+    done = run(folder, "train", "numbers.toml", "--run", "large", *options)
+    if layers == 100:
+        assert "parameters take 11,200.4 GiB to train (weights, gradients and Adam's moments in fp32), and " in done.stderr.decode()
+    else:
+        assert "model.encoder_layers = 100000: expected at most 1,000" in done.stderr.decode()
+    assert (done.returncode, (folder / "large").exists()) == (1, False)
+
+
 # Real processes, whose descriptors and encodings are those that Python starts with
 
 
