@@ -403,10 +403,9 @@ def _is_path(name_or_path: str) -> bool:
 def _find(name_or_path: str) -> tuple[str, str, str]:
     """Text, name and place of a recipe."""
     if not _is_path(name_or_path):
-        item = recipe_folder() / f"{name_or_path}{RECIPE_SUFFIX}"
-        if item.is_file():
-            return item.read_text(encoding="utf-8"), name_or_path, f"recipe {name_or_path!r}"
         names = recipe_names()
+        if name_or_path in names:
+            return (recipe_folder() / f"{name_or_path}{RECIPE_SUFFIX}").read_text(encoding="utf-8"), name_or_path, f"recipe {name_or_path!r}"
         raise RecipeError(f"no recipe is called {shown(name_or_path)}.{nearest(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file.")
     path = Path(name_or_path)
     where = f"recipe {shown(str(path))}"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
 
 from nmt_cli.errors import RecipeError
+from nmt_cli.model.transformer import Transformer, count_parameters
 from nmt_cli.recipe import SECTIONS, DataSection, ModelSection, Recipe, load_recipe, recipe_names
 
 MINIMAL = {"data": {"generator": "teaching"}}
@@ -424,3 +427,136 @@ def test_every_number_of_a_recipe_has_bounds_that_refuse_minus_one_and_infinity(
                 for value in (-1 if field.annotation is int else -1.0, math.inf, math.nan):
                     with pytest.raises(RecipeError, match=re.escape(f"{name}.{key} = ")):
                         Recipe.from_dict({**MINIMAL, name: {**MINIMAL.get(name, {}), key: value}}, "test")
+
+
+# Extremes: each is refused at once, before memory is taken
+
+
+NESTED = "is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts."
+EXTREMES = {
+    "a width": ("[model]\nd_model = 1000000000", "model.d_model = 1000000000: expected at most 65,536"),
+    "layers": ("[model]\nencoder_layers = 100_000", "model.encoder_layers = 100000: expected at most 1,000"),
+    "positions": ("[model]\nmax_positions = 9999999999", "model.max_positions = 9999999999: expected at most 1,048,576"),
+    "a beam": ("[decode]\nbeam = 100_000", "decode.beam = 100000: expected at most 4,096"),
+    "digits": (f"[model]\nd_model = {'9' * 5000}", "holds a number of more than 4,300 digits: no key takes one."),
+    "hexadecimal digits": (f"[model]\nd_model = 0x{'f' * 5000}", "model.d_model = a number of about 6,020 digits: expected at most 65,536"),
+    "a fraction of 400 digits": (f"[decode]\nalpha = 1{'0' * 400}", "input should be a valid number"),
+    "lists": (f"[model]\nd_model = {'[' * 5000}{']' * 5000}", NESTED),
+    "lists that Python still reads": (f"[model]\nd_model = {'[' * 300}{']' * 300}", NESTED),
+    "tables": (f"[model]\nd_model = {'{a=' * 5000}1{'}' * 5000}", NESTED),
+    "keys with dots": (f"[model]\n{'.'.join('a' * 5000)} = 1", NESTED),
+    "a section with dots": (f"[{'.'.join('a' * 5000)}]", NESTED),
+    "unknown keys": ("\n".join(f"key{number} = 1" for number in range(20_000)), "  - … and 19,970 more"),
+    "the product": ("[model]\nd_model = 65536\nd_ff = 1048576\nencoder_layers = 1000\ndecoder_layers = 1000", "the model has 326,423,609,344,000 parameters, which take 4,750.1 TiB to train: expected at most 1,000,000,000,000."),
+    "the product of positions": ("[model]\nd_model = 65536\nmax_positions = 1048576", "max_positions = 1048576 times d_model = 65536 are 68,719,476,736 numbers for positions: expected at most 268,435,456"),
+    "a NUL in a name": ('tokenizer = "a\\u0000b"', "data.tokenizer: 'a\\x00b' holds a NUL character: no file name has one"),
+    "bytes": ("#" * 2**20, "has more than 1,048,576 bytes: that is no recipe."),
+}  # fmt: skip
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("name", EXTREMES)
+def test_an_extreme_is_refused_in_words(name: str, tmp_path: Path) -> None:
+    text, said = EXTREMES[name]
+    with pytest.raises(RecipeError) as error:
+        load_recipe(own(tmp_path, TEACHING + text))
+    assert said in str(error.value)
+    assert len(str(error.value)) < 3000
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        (f"model.d_model={'9' * 5000}", "…"),
+        (f"model.d_model={'9' * 5000}", "holds a number of more than 4,300 digits: no key takes one."),
+        (f"model.d_model={'[' * 5000}", NESTED),
+        (f"model.d_model={'[' * 300}{']' * 300}", NESTED),
+        ("model.d_model=1e9", "input should be a valid integer"),
+        ("decode.beam=100000", "decode.beam = 100000: expected at most 4,096"),
+        ("data.tokenizer=\udcff", "data.tokenizer: '\\udcff' is not UTF-8"),
+    ],
+)
+def test_an_extreme_override_is_refused_in_words(override: str, said: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        load_recipe("demo", [override])
+    assert said in str(error.value)
+    assert len(str(error.value)) < 3000
+
+
+def test_every_number_of_a_recipe_has_an_upper_bound_that_its_error_states() -> None:
+    for name, model in SECTIONS.items():
+        for key, field in model.model_fields.items():
+            if field.annotation in (int, float):
+                with pytest.raises(RecipeError, match=rf"{name}\.{key} = .*: expected (at most|less than) "):
+                    Recipe.from_dict({**MINIMAL, name: {**MINIMAL.get(name, {}), key: 10**30 if field.annotation is int else 1e30}}, "test")
+
+
+def test_the_largest_models_ever_trained_are_within_the_bounds() -> None:
+    gopher = {"d_model": 16384, "num_heads": 128, "d_ff": 65536, "encoder_layers": 80, "decoder_layers": 80, "max_positions": 2048}
+    deepnet = {"d_model": 512, "encoder_layers": 500, "decoder_layers": 500}
+    for model in (gopher, deepnet):
+        Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": 1_000_000}, "model": model}, "test")
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("heads", [{"num_heads": 4}, {"num_heads": 7, "d_k": 3, "d_v": 5}])
+def test_parameters_are_counted_without_making_them(norm: str, positions: str, tied: bool, heads: dict[str, int]) -> None:
+    sizes = {"d_model": 32, "d_ff": 48, "encoder_layers": 2, "decoder_layers": 3, "max_positions": 50}
+    model = ModelSection.model_validate({**sizes, **heads, "norm": norm, "positions": positions, "tie_embeddings": tied})
+    vocabularies = (40, 40) if tied else (40, 70)
+    with torch.device("meta"):
+        assert count_parameters(Transformer(model, *vocabularies))["total"] == model.parameters(*vocabularies)
+
+
+@pytest.mark.timeout(10)
+def test_a_long_chain_is_named_in_short(tmp_path: Path) -> None:
+    for number in range(1500):
+        (tmp_path / f"r{number}.toml").write_text(f'extends = "r{number + 1}.toml"\n')
+    (tmp_path / "r1500.toml").write_text(TEACHING)
+    with pytest.raises(RecipeError, match=r"a chain of more than 32 recipes that extend each other: recipe '.*r0.toml' → recipe '.*r1.toml' → … → recipe '.*r32.toml'. Put their keys"):
+        load_recipe(str(tmp_path / "r0.toml"))
+    assert load_recipe(str(tmp_path / "r1469.toml")).data.generator == "teaching"
+
+
+def test_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_bytes(b"\xef\xbb\xbf" + TEACHING.replace("\n", "\r\n").encode())
+    assert load_recipe(str(tmp_path / "own.toml")).data.generator == "teaching"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
+def test_a_recipe_in_utf_16_is_named(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_bytes(TEACHING.encode(encoding))
+    name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
+    with pytest.raises(RecipeError, match=rf"own\.toml' is {name} text: expected UTF-8\. Convert it: iconv -f {name} -t UTF-8 FILE > FILE\.utf8"):
+        load_recipe(str(tmp_path / "own.toml"))
+
+
+@pytest.mark.timeout(10)
+def test_what_is_no_plain_file_is_no_recipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in ("/dev/zero", "/dev/null", str(tmp_path / "pipe.toml")):
+        with pytest.raises(RecipeError, match="is a device or a pipe: expected a plain file"):
+            load_recipe(path)
+
+
+@pytest.mark.parametrize("path", ["x" * 5000, "x" * 5000 + ".toml", "a\0b.toml"])
+def test_a_name_that_no_file_can_have_is_an_error(path: str) -> None:
+    with pytest.raises(RecipeError, match=r"File name too long|no recipe is called|holds no NUL character") as error:
+        load_recipe(path)
+    assert len(str(error.value)) < 3000
+
+
+@pytest.mark.parametrize("file", ["latest.toml", "..toml", "...toml", ".toml", ".hidden.toml", "a\nb.toml"])
+def test_a_name_that_no_folder_of_runs_can_have_is_refused(file: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(TEACHING)
+    recipe = load_recipe(str(tmp_path / file))
+    with pytest.raises(RecipeError, match=r"cannot name a folder in runs/: .* Rename the recipe's file, or give --run DIR\."):
+        recipe.folder("runs", "--run")
+
+
+def test_a_usual_name_is_the_name_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "größe 1.5.toml").write_text(TEACHING)
+    assert load_recipe(str(tmp_path / "größe 1.5.toml")).folder("runs", "--run") == Path("runs/größe 1.5")

@@ -42,7 +42,8 @@ def train(
 
     from ..data.shards import check_matches, open_index
 
-    check_matches(open_index(shards), loaded, shards)  # before torch: a wrong path is told at once
+    index = open_index(shards)
+    check_matches(index, loaded, shards)  # before torch: a wrong path is told at once
 
     if compiled:
         compile_cache()
@@ -64,4 +65,20 @@ def train(
     with joined() as ranks:
         torch.set_num_threads(threads or max(1, cores() // ranks.world_here))
         hardware = Hardware.find(device, loaded.train.precision, ranks.local_rank, limit)
+        if hardware.device == "cpu":
+            _check_memory(loaded.model.parameters(index.source_size, index.target_size), ranks.world_here)
         Trainer(loaded, shards, folder, hardware, ranks, tensorboard, "inductor" if compiled else "").train()
+
+
+def _check_memory(parameters: int, processes: int) -> None:
+    """Raise TrainingError where the weights of all processes alone are too much: a GPU says so, a CPU's system kills the process instead."""
+    from ..errors import TrainingError
+    from ..hardware import free_memory
+    from ..recipe import BYTES_PER_PARAMETER
+
+    needed, free = parameters * BYTES_PER_PARAMETER * processes, free_memory()
+    if needed > free:
+        raise TrainingError(
+            f"{parameters:,} parameters take {needed / 2**30:,.1f} GiB to train (weights, gradients and Adam's moments in fp32{f', {processes} processes' * (processes > 1)}), "
+            f"and {free / 2**30:,.1f} GiB are free. Choose a smaller model, or a machine with more memory."
+        )

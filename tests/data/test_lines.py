@@ -5,13 +5,17 @@ import gzip
 import io
 import lzma
 import os
+import random
 import threading
+import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from nmt_cli.data.lines import decode_line, iter_lines, open_binary, read_parallel, write_aside
+from nmt_cli.data.lines import decode_line, iter_lines, open_binary, open_descriptor, read_parallel, write_aside
+from nmt_cli.encodings import wide_encoding
 from nmt_cli.errors import DataError
 
 ODD = "a\u2028b\u2029c\u0085d\x0be\x0cf\rg\x1ch"
@@ -160,3 +164,54 @@ def test_writing_aside(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["file"]
     with pytest.raises(DataError, match=r"cannot write a thing at .*inside"):
         write_aside(tmp_path / "new" / "file" / "inside", b"", "a thing")
+
+
+@pytest.mark.parametrize(
+    ("head", "encoding"),
+    [
+        ("Ein Haus.\n".encode("utf-16"), "UTF-16"),
+        ("Ein Haus.\n".encode("utf-32"), "UTF-32"),
+        ("Ein Haus.\n".encode("utf-16-le"), "UTF-16LE"),
+        ("Ein Haus.\n".encode("utf-16-be"), "UTF-16BE"),
+        ("\nEin Haus, 東京 und π.\n".encode("utf-16-le"), "UTF-16LE"),
+        ("Ein Haus.\n".encode("utf-32-le"), "UTF-32LE"),
+        ("Ein Haus.\n".encode("utf-32-be"), "UTF-32BE"),
+        (b"", ""),
+        (b"\0", ""),
+        (b"a\0", ""),
+        (bytes(1000), ""),
+        (b"a line with\0one zero byte\n", ""),
+        (b"find -print0\0file one\0file two\0", ""),
+        ("größe 東京\n".encode(), ""),
+        (b"\xef\xbb\xbfEin Haus.\n", ""),
+        (random.Random(1).randbytes(1000), ""),
+    ],
+)
+def test_utf_16_is_known_by_its_mark_or_its_zero_bytes(head: bytes, encoding: str) -> None:
+    assert wide_encoding(head) == encoding
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_utf_16_is_refused_by_the_name_of_its_file(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "text").write_bytes(COMPRESS[kind]("Ein Haus.\n".encode("utf-16-le")))
+    with open_binary(tmp_path / "text") as stream, pytest.raises(DataError, match=rf"^'{tmp_path}/text' is UTF-16LE text: expected UTF-8\. Convert it: iconv -f UTF-16LE"):
+        list(iter_lines(stream))
+    with open_binary(tmp_path / "text") as stream:
+        assert len(list(iter_lines(stream, any_bytes=True))) == 2
+
+
+def test_a_mark_that_comes_byte_by_byte_is_seen() -> None:
+    read, write = os.pipe()
+    content = "Ein Haus.\n".encode("utf-16")
+
+    def send() -> None:
+        with suppress(BrokenPipeError), open(write, "wb", buffering=0) as stream:
+            for number in content:
+                stream.write(bytes([number]))
+                time.sleep(0.01)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    with open_descriptor(read, "the pipe") as stream, pytest.raises(DataError, match=r"^the pipe is UTF-16 text"):
+        list(iter_lines(stream, any_bytes=True))
+    thread.join()
