@@ -54,6 +54,11 @@ class Stopped(NmtError):
         self.exit_code = 128 + signal_number
 
 
+def system_reason(error: OSError) -> str:
+    """What the system says, with the file that it says it of."""
+    return f"{error.filename!r}: {error.strerror}" if error.filename and error.strerror else str(error) or type(error).__name__
+
+
 def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = DataError) -> NmtError:
     """Name why `what` could not be written at `path`, and the way out."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

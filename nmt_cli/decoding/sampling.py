@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import shortest
 from .continuations import ban
-from .search import Hypothesis, SearchOptions, Stepper, banned_counts, check_numbers, length_penalty, missing_after, missing_at_first, padded_prefixes
+from .search import Hypothesis, SearchOptions, Stepper, check_numbers, length_penalty, padded_prefixes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +52,12 @@ def sample(
     lengths = torch.zeros(batch * width, dtype=torch.long, device=device)
     newest = torch.full((batch, width), options.bos, dtype=torch.long, device=device)
     rows = torch.arange(batch * width, device=device)
-    missing = missing_at_first(limits, options).repeat_interleave(width)
+    missing = shortest.missing(limits, options).repeat_interleave(width)
     for length in range(1, longest + 2):
         logits = stepper.step(newest, rows).float()
         total = logits.logsumexp(-1)
         sentences = rows // width
-        banned = banned_counts(missing[rows], limits[sentences] + 1 - length, options, logits.size(1))
+        banned = shortest.banned(missing[rows], limits[sentences] + 1 - length, options, logits.size(1))
         drawn = _drawn(logits, chances.flatten(0, 1)[rows, length - 1], banned, options, sampling)
         drawn = torch.where(limits[sentences] < length, options.eos, drawn)
         if length <= forced.size(1):
@@ -65,7 +66,7 @@ def sample(
         log_probs[rows] += logits.gather(1, drawn[:, None])[:, 0] - total
         newest.view(-1)[rows] = drawn
         if banned is not None:
-            missing[rows] = missing_after(missing[rows], drawn, options)
+            missing[rows] = shortest.missing_after(missing[rows], drawn, options)
         tokens.view(-1, longest + 1)[rows, length - 1] = drawn
         lengths[rows] = length
         rows = rows[drawn != options.eos]
@@ -90,7 +91,7 @@ def _uniform(seed: int, key: Sequence[int], width: int, length: int) -> np.ndarr
 def _drawn(logits: Tensor, chances: Tensor, banned: Tensor | None, options: SearchOptions, sampling: Sampling) -> Tensor:
     """A token for each row: logits (N, V), chances (N,) in [0, 1) -> (N,). The logits stay as they are."""
     logits = logits.clone()
-    ban(logits, options.never if banned is None else options.bannable, banned)
+    ban(logits, options.never if banned is None else shortest.bannable(options), banned)
     if 0 < sampling.top_k < logits.size(1):
         values, ids = logits.topk(sampling.top_k, dim=1)
     else:

@@ -25,11 +25,7 @@ sentence is finished when none is left. An output holds at most `limits[b]` toke
 hypothesis of that length is given the end symbol, at its own log-probability. Nothing that happens to a sentence
 depends on the others, and equals are ranked by (hypothesis, token id).
 
-`min_length`: the end symbol is no continuation of a hypothesis that has fewer tokens which carry text. What the model
-gives to it there is not shared out among the others. `textless` tokens (white space) do not count; they are banned too
-where every remaining token up to the limit must carry text. So an output has min(`min_length`, its limit) such tokens at
-least: the limit wins. Two exceptions: a prefix may fill an output up to its limit, and a vocabulary without any token that
-carries text bans nothing.
+`min_length` bans the end symbol after a hypothesis that is too short; see `shortest`.
 """
 
 from __future__ import annotations
@@ -42,6 +38,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError
+from . import shortest
 from .continuations import Best, best_continuations
 
 COMPACT_BELOW = 0.7
@@ -83,11 +80,6 @@ class SearchOptions:
     best: Best = best_continuations
     stop_early: bool = True
     """False: nothing is given up before the longest output. It is the slow twin; the n best are the same."""
-
-    @property
-    def bannable(self) -> tuple[int, ...]:
-        """`never`, the end symbol, `textless`: of a hypothesis the first `banned_counts` of them are banned."""
-        return tuple(dict.fromkeys((*self.never, self.eos, *self.textless)))
 
 
 @dataclass(frozen=True)
@@ -134,7 +126,7 @@ class _Beam:
             forced=padded_prefixes(prefixes or [[]] * batch, device),
             tokens=torch.zeros(batch, options.beam, longest, dtype=torch.long, device=device),
             log_probs=log_probs,
-            missing=missing_at_first(limits, options)[:, None].repeat(1, options.beam),
+            missing=shortest.missing(limits, options)[:, None].repeat(1, options.beam),
             ended_tokens=torch.zeros(batch, options.nbest, longest, dtype=torch.long, device=device),
             ended_lengths=torch.zeros(batch, options.nbest, dtype=torch.long, device=device),
             ended_log_probs=torch.full((batch, options.nbest), float("-inf"), device=device),
@@ -161,28 +153,6 @@ def padded_prefixes(prefixes: Sequence[Sequence[int]], device: torch.device) -> 
     """(B, P) ids; beyond a prefix: -1."""
     size = max(len(prefix) for prefix in prefixes)
     return torch.tensor([[*prefix, *[-1] * (size - len(prefix))] for prefix in prefixes], dtype=torch.long, device=device).view(len(prefixes), size)
-
-
-def missing_at_first(limits: Tensor, options: SearchOptions) -> Tensor:
-    """(B,) tokens with text that an empty hypothesis lacks before it may end; the limit wins over `min_length`."""
-    return limits.clamp_max(min(options.min_length, int(limits.max())))
-
-
-def missing_after(missing: Tensor, tokens: Tensor, options: SearchOptions) -> Tensor:
-    """The same after one more of `tokens` each."""
-    textless = torch.tensor(options.textless, dtype=torch.long, device=tokens.device)
-    return (missing - (tokens[..., None] != textless).all(-1).long()).clamp_min(0)
-
-
-def banned_counts(missing: Tensor, left: Tensor, options: SearchOptions, size: int) -> Tensor | None:
-    """(N,) how many of `options.bannable` may not follow each hypothesis; None: `options.never` alone, for all.
-
-    `missing` (N,) as above; `left` (N,) tokens that each has left up to its limit; `size` of the vocabulary.
-    """
-    if not options.min_length or len(options.bannable) >= size or not bool(missing.any()):
-        return None
-    never, all_of = len(set(options.never)), len(options.bannable)
-    return torch.where(missing > 0, never + 1, never).masked_fill((missing > 0) & (missing >= left), all_of)
 
 
 class Search:
@@ -270,7 +240,7 @@ def _advance(beam: _Beam, logits: Tensor, rows: Tensor, penalties: Tensor, optio
     """
     width = options.beam
     some_missing = bool(options.min_length) and bool(beam.missing.any())
-    banned = banned_counts(beam.missing.flatten()[rows], (beam.limits + 1 - beam.lengths)[rows // width], options, logits.size(1)) if some_missing else None
+    banned = shortest.banned(beam.missing.flatten()[rows], (beam.limits + 1 - beam.lengths)[rows // width], options, logits.size(1)) if some_missing else None
     log_probs, parents, tokens = _candidates(beam, logits, rows, banned, options)  # (B, C), best first
     ends = tokens == options.eos
     _finish(beam, log_probs.masked_fill(~ends, float("-inf")), parents, penalties, options)
@@ -283,7 +253,7 @@ def _advance(beam: _Beam, logits: Tensor, rows: Tensor, penalties: Tensor, optio
     best, open_log_probs = best[:, :width], open_log_probs[:, :width]
     parents, beam.newest = parents.gather(1, best), tokens.gather(1, best)  # (B, W)
     if some_missing:
-        beam.missing = missing_after(beam.missing.gather(1, parents), beam.newest, options)
+        beam.missing = shortest.missing_after(beam.missing.gather(1, parents), beam.newest, options)
     beam.tokens = beam.tokens.gather(1, parents[:, :, None].expand(-1, -1, beam.tokens.size(2)))
     if beam.tokens.size(2):
         place = (beam.lengths - 1).clamp_max(beam.tokens.size(2) - 1)[:, None, None].expand(-1, width, 1)
@@ -302,7 +272,7 @@ def _candidates(beam: _Beam, logits: Tensor, rows: Tensor, banned: Tensor | None
     """The best continuations: log P of the whole, parent hypothesis, token; each (B, C), best first."""
     width = beam.log_probs.size(1)
     only = _only(beam, rows // width, options)
-    never = options.never if banned is None else options.bannable
+    never = options.never if banned is None else shortest.bannable(options)
     log_probs, flat = options.best(logits, beam.log_probs, rows, 2 * width if width > 1 else 1, never, only, banned)
     return log_probs, flat // logits.size(1), flat % logits.size(1)
 
