@@ -142,11 +142,12 @@ def _configuration(trained: Trained) -> dict[str, Any]:
 def _generation(trained: Trained) -> dict[str, Any]:
     """Beam search as near to ours as `generate` comes. Its longest output counts the end symbol."""
     recipe = trained.recipe
+    longest = min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions)
     return {
         "num_beams": recipe.decode.beam,
-        "length_penalty": trained.length_penalty,
-        "max_new_tokens": min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions),
-        "min_new_tokens": recipe.decode.min_length,
+        **({"length_penalty": trained.length_penalty} if recipe.decode.beam > 1 else {}),  # it is refused beside greedy search
+        "max_new_tokens": longest,
+        "min_new_tokens": min(recipe.decode.min_length, longest - 1),
         "suppress_tokens": list(NEVER),
         "pad_token_id": PAD,
         "bos_token_id": BOS,
