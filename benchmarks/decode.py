@@ -92,7 +92,7 @@ def beside(model: Path, data_dir: Path, peers: Sequence[str], sentences: int, sw
             beside_it = f"{rate / fastest:.2f} ×" if fastest else "–"
             print(f"  {job.name:<24} {rate:>12,.0f} {rate * number / tokens:>12,.1f} {beside_it:>14} {bleu.value:>7.2f} {same:>12.1%} {answer.peak / 2**20:>9,.0f} {number:>10}   {described(job)}")
         print(f"  BLEU: {bleu.signature}")
-        latencies([job for job in mine if not job.prune], engine, threads, source[:LATENCY_LINES], rounds)
+        latencies(mine, engine, threads, source[:LATENCY_LINES], rounds)
 
 
 def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:

@@ -27,7 +27,7 @@ source, target = (sentencepiece.SentencePieceProcessor(model_file=file) for file
 translator = ctranslate2.Translator({folder!r}, device="cpu", compute_type={precision!r}, inter_threads=1, intra_threads={threads})
 pieces = source.encode([line.rstrip("\\n") for line in sys.stdin], out_type=str)
 longest = max(map(len, pieces)) + {max_extra}
-results = translator.translate_batch(pieces, beam_size={beam}, length_penalty={length_penalty}, max_decoding_length=longest, min_decoding_length=0, max_input_length=0)
+results = translator.translate_batch(pieces, beam_size={beam}, length_penalty={length_penalty}, max_decoding_length=longest, min_decoding_length={min_length}, max_input_length=0)
 print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 """
 

@@ -27,8 +27,6 @@ from nmt_cli.hardware import cpu_flags
 
 COMPUTE_TYPES = ("int8", "int8_bfloat16", "bfloat16", "float32")
 BATCHES = (32, 64)
-PRUNE = 3.0
-"""Of our sides that prune."""
 HF_SENTENCES, HF_BATCH = 100, 32
 SWEEP_ROUNDS, WARMUP = 2, 32
 """Runs of a setting, of which the faster counts; sentences that warm a side up."""
@@ -38,13 +36,9 @@ Count = Callable[[Sequence[str]], int]
 
 
 def ours(model: Path, threads: int) -> list[Job]:
-    """int8, bf16 and fp32, a worker for each core: the exact search, then pruned."""
+    """int8, bf16 and fp32, a worker for each core."""
     precisions = [precision for precision in ("int8", "bf16", "fp32") if precision == "fp32" or available(precision)]
-    return [
-        Job(name=f"nmt, {precision}" + (f", prune {prune:g}" if prune else ""), kind="nmt", folder=str(model), precision=precision, workers=threads, threads=1, prune=prune)
-        for prune in (0.0, PRUNE)
-        for precision in precisions
-    ]
+    return [Job(name=f"nmt, {precision}", kind="nmt", folder=str(model), precision=precision, workers=threads, threads=1) for precision in precisions]
 
 
 def exported(model: Path, kind: str, work: Path, threads: int) -> Job | None:
@@ -61,7 +55,7 @@ def exported(model: Path, kind: str, work: Path, threads: int) -> Job | None:
     decode = trained.recipe.decode
     return Job(
         name=kind, kind=kind, folder=str(work / kind), precision="float32", workers=1, threads=threads, batch=BATCHES[0],
-        beam=decode.beam, length_penalty=trained.length_penalty, max_extra=decode.max_extra,
+        beam=decode.beam, length_penalty=trained.length_penalty, max_extra=decode.max_extra, min_length=decode.min_length,
     )  # fmt: skip
 
 

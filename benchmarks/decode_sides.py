@@ -49,9 +49,8 @@ class Job:
     beam: int = 4
     length_penalty: float = 0.0
     max_extra: int = 50
-    """The three as the export recommends them; ours reads its own recipe."""
-    prune: float = 0.0
-    """Ours alone: `decode.prune`."""
+    min_length: int = 0
+    """The four as the export recommends them; ours reads its own recipe."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -77,8 +76,7 @@ def nmt(job: Job) -> Translate:
     torch.set_num_threads(job.workers * job.threads)
     loaded, vocabulary = load_model(Path(job.folder)), Vocabulary.load(job.folder)
     longest, devices = loaded.recipe.data.max_length, ["cpu"] * job.workers
-    decode = loaded.recipe.decode.model_copy(update={"prune": job.prune or loaded.recipe.decode.prune})
-    translator = Translator(loaded.model, vocabulary.source, vocabulary.target, decode, longest=longest, precision=job.precision, devices=devices)
+    translator = Translator(loaded.model, vocabulary.source, vocabulary.target, loaded.recipe.decode, longest=longest, precision=job.precision, devices=devices)
     del loaded
     return lambda lines: [result.translation for result in translator.translate(lines)]
 
@@ -98,7 +96,7 @@ def ctranslate2(job: Job) -> Translate:
         pieces = source.encode(lines, out_type=str)
         results = translator.translate_batch(
             pieces, max_batch_size=job.batch, beam_size=job.beam, length_penalty=job.length_penalty,
-            max_decoding_length=max(map(len, pieces)) + job.max_extra, min_decoding_length=0, max_input_length=0, suppress_sequences=never,
+            max_decoding_length=max(map(len, pieces)) + job.max_extra, min_decoding_length=job.min_length, max_input_length=0, suppress_sequences=never,
         )  # fmt: skip
         texts: list[str] = target.decode([result.hypotheses[0] for result in results])
         return texts

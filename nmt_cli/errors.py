@@ -76,6 +76,11 @@ class Terminated(KeyboardInterrupt):
         self.number = number
 
 
+def system_reason(error: OSError) -> str:
+    """What the system says, with the file that it says it of."""
+    return f"{error.filename!r}: {error.strerror}" if error.filename and error.strerror else str(error) or type(error).__name__
+
+
 def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = DataError) -> NmtError:
     """Return an error that names why `what` could not be written at `path`, and the way out."""
     reason, way_out = WRITE_FAILURES.get(error.errno or 0, (error.strerror or str(error), ""))

@@ -20,12 +20,14 @@ import stat
 import sys
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from .console import warn
 from .encodings import refused, wide_encoding
 from .errors import RecipeError, shown
 from .faults import describe, nearest
@@ -247,8 +249,8 @@ class DecodeSection(Section):
     """GNMT length penalty ((5 + |Y|) / 6) ** alpha."""
     max_extra: int = Field(default=50, ge=1, le=1_000_000)
     """The longest output: each sentence's own input length plus this, in tokens."""
-    prune: float = Field(default=0.0, ge=0.0, le=1e9)
-    """Hypotheses whose log P is more than this below the best one's are given up (Freitag and Al-Onaizan 2017); 0: none are."""
+    min_length: int = Field(default=1, ge=0, le=1_000_000)
+    """The shortest output, in tokens that carry text: end symbol and white space do not count; 0: it may be empty."""
     batch_tokens: int = Field(default=4096, ge=1, le=100_000_000)
     """Source tokens translated together."""
 
@@ -296,9 +298,11 @@ class Recipe(Section):
 
     @staticmethod
     def from_dict(values: dict[str, Any], where: str) -> Recipe:
-        """Check a plain dictionary; `where` names its place in error messages."""
+        """Check a plain dictionary; `where` names its place in error messages. Retired keys are ignored."""
         if _depth(values) > DEEPEST:
             raise RecipeError(f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts.")
+        if isinstance(values, dict):
+            values = _without_retired(values, where)
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:
@@ -317,6 +321,45 @@ def _depth(values: Any) -> int:
 def _inside(value: Any) -> Sequence[Any]:
     """What a dictionary or list holds, if it holds anything; nothing of any other value."""
     return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
+@dataclass(frozen=True)
+class Retired:
+    """A key that recipes, runs and model folders of earlier versions hold. It is read and ignored."""
+
+    since: str
+    """The version that does not know it any more."""
+    neutral: Any
+    """The value that had no effect; any other is ignored with a warning."""
+    why: str
+    """What happens instead, for the warning."""
+
+
+RETIRED = {
+    "decode.prune": Retired("0.1.0", 0.0, "Search gives up only hypotheses that can no longer win."),
+}
+
+
+def _without_retired(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """The same without the keys in RETIRED."""
+    for place, retired in RETIRED.items():
+        section, _, key = place.partition(".")
+        table = values.get(section)
+        if isinstance(table, dict) and key in table:
+            values = {**values, section: {name: value for name, value in table.items() if name != key}}
+            if table[key] != retired.neutral:
+                _warn_retired(f"{place} = {table[key]!r} is ignored: nmt {retired.since} retired this key. {retired.why}", where)
+    return values
+
+
+_warned: set[str] = set()
+"""Warnings that this process has given: a command reads the same recipe several times."""
+
+
+def _warn_retired(text: str, where: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warn(f"{where}: {text}")
 
 
 RECIPE_SUFFIX = ".toml"

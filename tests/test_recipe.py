@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from nmt_cli.errors import RecipeError
 from nmt_cli.model.transformer import Transformer, count_parameters
-from nmt_cli.recipe import SECTIONS, DataSection, ModelSection, Recipe, load_recipe, recipe_names
+from nmt_cli.recipe import RETIRED, SECTIONS, DataSection, ModelSection, Recipe, load_recipe, recipe_names
 
 MINIMAL = {"data": {"generator": "teaching"}}
 
@@ -398,6 +398,42 @@ def test_a_stored_recipe_is_read_back_equal(name: str) -> None:
     stored = json.loads(json.dumps(recipe.to_dict(), allow_nan=False))
     assert Recipe.from_dict(stored, "test") == recipe
     assert stored["name"] == name
+
+
+@pytest.fixture
+def warned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has not warned yet."""
+    monkeypatch.setattr("nmt_cli.recipe._warned", set())
+
+
+@pytest.mark.parametrize(("value", "warns"), [(0.0, False), (0, False), (3.0, True), (-1, True), ("high", True), ([1], True), (None, True)])
+@pytest.mark.usefixtures("warned_anew")
+def test_a_retired_key_is_ignored_with_a_warning_where_it_had_an_effect(value: Any, warns: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    stored = {**MINIMAL, "decode": {"beam": 5, "prune": value}}
+    for _ in range(2):
+        assert Recipe.from_dict(stored, "'m/config.json'") == Recipe.from_dict({**MINIMAL, "decode": {"beam": 5}}, "test")
+    said = f"warning: 'm/config.json': decode.prune = {value!r} is ignored: nmt 0.1.0 retired this key. Search gives up only hypotheses that can no longer win.\n"
+    assert capfd.readouterr() == ("", said if warns else "")  # once
+    assert stored["decode"] == {"beam": 5, "prune": value}
+
+
+@pytest.mark.usefixtures("warned_anew")
+def test_a_retired_key_is_ignored_in_files_that_they_extend_and_in_overrides(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    recipe = load_recipe(chain(tmp_path, a='extends = "b.toml"\n[decode]\nbeam = 2\n', b=TEACHING + "[decode]\nprune = 2.5\nalpha = 0.1\n"), ["decode.prune=7"])
+    assert (recipe.decode.beam, recipe.decode.alpha) == (2, 0.1)
+    assert "decode.prune = 7 is ignored" in capfd.readouterr().err
+
+
+def test_retired_keys_are_keys_no_more() -> None:
+    for place in RETIRED:
+        section, _, key = place.partition(".")
+        assert key not in SECTIONS[section].model_fields
+
+
+@pytest.mark.usefixtures("warned_anew")
+def test_a_retired_key_does_not_hide_what_is_wrong_beside_it(tmp_path: Path) -> None:
+    assert faults(TEACHING + "[decode]\nprune = 3.0\npruned = 1\n", tmp_path)[1:] == ["  - decode.pruned: unknown key."]
+    assert "decode = 3" in faults("decode = 3\n" + TEACHING, tmp_path)[1]
 
 
 def test_every_value_stands_in_a_stored_recipe_defaults_too() -> None:

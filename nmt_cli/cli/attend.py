@@ -36,6 +36,7 @@ def attend(
     beam: Annotated[int | None, typer.Option(metavar="W", help="Hypotheses kept; 1 is greedy search.  [default: the recipe's, 4]", show_default=False)] = None,
     alpha: Annotated[float | None, typer.Option(metavar="A", help="Length penalty; 0 is none.  [default: the recipe's, 0.6]", show_default=False)] = None,
     max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: the sentence's own tokens plus N.  [default: the recipe's, 50]", show_default=False)] = None,
+    min_length: Annotated[int | None, typer.Option("--min-length", metavar="N", help="Shortest output: N tokens that are not white space; 0: it may be empty.  [default: the recipe's, 1]", show_default=False)] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="decode.KEY=VALUE", help="Override a key of the recipe's [decode]; repeatable.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[str, typer.Option(metavar="P", help="Of the search: fp32, bf16 or int8; auto: what the hardware does fastest. Weights are always those of fp32.")] = "fp32",
@@ -53,7 +54,7 @@ def attend(
     from .loading import check_precision, decode_changes, load, models_named
 
     check_precision(precision)
-    changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra})
+    changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length})
     if target is not None and not target.strip():
         raise UsageError(f"--target {target!r} is empty: expected a translation to look at.")
     _check_paths(out, png)

@@ -32,7 +32,7 @@ def translate(
     beam: Annotated[int | None, typer.Option(metavar="W", help="Hypotheses kept; 1 is greedy search.  [default: the recipe's, 4]", show_default=False)] = None,
     alpha: Annotated[float | None, typer.Option(metavar="A", help="Length penalty; 0 is none.  [default: the recipe's, 0.6]", show_default=False)] = None,
     max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: the line's own tokens, those of its prefix, plus N.  [default: the recipe's, 50]", show_default=False)] = None,
-    prune: Annotated[float | None, typer.Option(metavar="X", help="Give up hypotheses whose log P is more than X below the best one's: 3 to 4 spare a third of the work and change few translations; 0: none.  [default: the recipe's, 0]", show_default=False)] = None,
+    min_length: Annotated[int | None, typer.Option("--min-length", metavar="N", help="Shortest output: N tokens that are not white space; 0: it may be empty.  [default: the recipe's, 1]", show_default=False)] = None,
     batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens translated together by one worker; changes speed and memory only.  [default: the recipe's, 4096]", show_default=False)] = None,
     prefix_column: Annotated[bool, typer.Option("--prefix-column", help="Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. Without a tab, or with nothing behind it, it is free.")] = False,
     prefix_file: Annotated[Path | None, typer.Option("--prefix-file", metavar="FILE", help="What each translation begins with, line by line parallel to the input; an empty line: free.", show_default=False)] = None,
@@ -52,7 +52,7 @@ def translate(
 ) -> None:
     """Translate lines of text: N lines in, N lines out, in order, as they become ready.
 
-    A line ends at \\n only. Empty lines stay empty; a line that is too long for the model is translated in parts. The
+    A line ends at \\n only. Blank lines stay empty; a line that is too long for the model is translated in parts. The
     translation of a line depends on the line, the model and the options alone. Output is flushed whenever all that was
     read is answered.
 
@@ -71,7 +71,7 @@ def translate(
     from ..model.contents import find_model
     from ..output_paths import check_output_file
 
-    changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "prune": prune, "batch_tokens": batch_tokens})
+    changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length, "batch_tokens": batch_tokens})
     _check_usage(precision, alignment and not as_json, prefix_column and prefix_file is not None)
     settings = _sampling_settings(sample, {"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed}, changes)
 

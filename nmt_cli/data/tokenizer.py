@@ -101,6 +101,24 @@ class Tokenizer:
         return pieces
 
     @cached_property
+    def textless(self) -> tuple[int, ...]:
+        """Ids that alone carry no text: white space, also spelled in bytes, and control symbols.
+
+        The text of a sequence that has any other id is not blank. A byte counts as white space if the UTF-8 of any
+        white-space character has it.
+        """
+        spaces = [character for character in map(chr, range(0x10000)) if character.isspace()]
+        bytes_of = {f"<0x{byte:02X}>" for byte in "".join(spaces).encode()}
+        table, processor = self.table, self._processor
+
+        def blank(number: int) -> bool:
+            if processor.is_byte(number):
+                return table[number] in bytes_of
+            return bool(processor.is_control(number)) or not table[number].replace(META_SPACE, " ").strip()
+
+        return tuple(number for number in range(self.vocab_size) if blank(number))
+
+    @cached_property
     def by_words(self) -> bool:
         """Whether a text's pieces are those of its words, one after another: BPE that stays between spaces.
 

@@ -22,28 +22,41 @@ CHUNK = 64
 class Best(Protocol):
     """What finds the best continuations: `best_continuations`, or as good."""
 
-    def __call__(self, logits: Tensor, so_far: Tensor, rows: Tensor, count: int, never: Sequence[int], only: Tensor | None) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, logits: Tensor, so_far: Tensor, rows: Tensor, count: int, never: Sequence[int], only: Tensor | None, banned: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The `count` largest of so_far (B, W) + log-softmax(logits) over (W, V), largest first, equals ranked by index:
         values and flat indices w * V + v, (B, C); beyond what there is: -inf, and an index that means nothing.
 
-        logits (N, V) of the hypotheses `rows` (N,), which may be written to. The ids `never` are no continuations, and
-        where only (N,) is no -1 nothing else is.
+        logits (N, V) of the hypotheses `rows` (N,), which may be written to. The ids `never` are no continuations: of
+        hypothesis n the first banned[n] of them, or all where `banned` (N,) is None. Where only (N,) is no -1 nothing
+        else is a continuation, and that one always.
         """
         ...
 
 
-def best_continuations(logits: Tensor, so_far: Tensor, rows: Tensor, count: int, never: Sequence[int], only: Tensor | None) -> tuple[Tensor, Tensor]:
+def best_continuations(
+    logits: Tensor, so_far: Tensor, rows: Tensor, count: int, never: Sequence[int], only: Tensor | None, banned: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """See `Best`."""
     total = log_sum_exp(logits)  # (N,)
     if only is not None:
         bound = (only >= 0).nonzero().flatten()
         kept = logits[bound, only[bound]]
-    for one in never:
-        logits[:, one] = float("-inf")
+    ban(logits, never, banned)
     if only is not None:
         logits[bound] = float("-inf")
         logits[bound, only[bound]] = kept
     return top_continuations(logits, total, so_far, rows, count)
+
+
+def ban(logits: Tensor, never: Sequence[int], banned: Tensor | None) -> None:
+    """Set what cannot follow in logits (N, V) to -inf, as in `Best`."""
+    for place, one in enumerate(never):
+        if banned is None:
+            logits[:, one] = float("-inf")
+        else:
+            logits[:, one].masked_fill_(banned > place, float("-inf"))
 
 
 def log_sum_exp(logits: Tensor) -> Tensor:

@@ -5,7 +5,8 @@
 The temperature divides the logits; `top_k` keeps the k most probable tokens, `top_p` the fewest whose probabilities
 reach p (Holtzman et al. 2020, nucleus sampling), both after the temperature. The random numbers of a sentence come from
 the seed and the sentence's own tokens (`keys`): the same line gives the same samples, wherever it stands and
-whatever stands beside it. log P is the model's own, as in search: neither temperature nor cuts change it.
+whatever stands beside it. log P is the model's own, as in search: neither temperature nor cuts nor bans change it. What
+`min_length` bans is that of search.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import shortest
+from .continuations import ban
 from .search import Hypothesis, SearchOptions, Stepper, check_numbers, length_penalty, padded_prefixes
 
 
@@ -49,17 +52,21 @@ def sample(
     lengths = torch.zeros(batch * width, dtype=torch.long, device=device)
     newest = torch.full((batch, width), options.bos, dtype=torch.long, device=device)
     rows = torch.arange(batch * width, device=device)
+    missing = shortest.missing(limits, options).repeat_interleave(width)
     for length in range(1, longest + 2):
         logits = stepper.step(newest, rows).float()
         total = logits.logsumexp(-1)
         sentences = rows // width
-        drawn = _drawn(logits, chances.flatten(0, 1)[rows, length - 1], options, sampling)
+        banned = shortest.banned(missing[rows], limits[sentences] + 1 - length, options, logits.size(1))
+        drawn = _drawn(logits, chances.flatten(0, 1)[rows, length - 1], banned, options, sampling)
         drawn = torch.where(limits[sentences] < length, options.eos, drawn)
         if length <= forced.size(1):
             wanted = forced[sentences, length - 1]
             drawn = torch.where(wanted >= 0, wanted, drawn)
         log_probs[rows] += logits.gather(1, drawn[:, None])[:, 0] - total
         newest.view(-1)[rows] = drawn
+        if banned is not None:
+            missing[rows] = shortest.missing_after(missing[rows], drawn, options)
         tokens.view(-1, longest + 1)[rows, length - 1] = drawn
         lengths[rows] = length
         rows = rows[drawn != options.eos]
@@ -81,10 +88,10 @@ def _uniform(seed: int, key: Sequence[int], width: int, length: int) -> np.ndarr
     return np.stack([np.random.Generator(np.random.PCG64(stream)).random(length) for stream in streams])
 
 
-def _drawn(logits: Tensor, chances: Tensor, options: SearchOptions, sampling: Sampling) -> Tensor:
+def _drawn(logits: Tensor, chances: Tensor, banned: Tensor | None, options: SearchOptions, sampling: Sampling) -> Tensor:
     """A token for each row: logits (N, V), chances (N,) in [0, 1) -> (N,). The logits stay as they are."""
     logits = logits.clone()
-    logits[:, list(options.never)] = float("-inf")
+    ban(logits, options.never if banned is None else shortest.bannable(options), banned)
     if 0 < sampling.top_k < logits.size(1):
         values, ids = logits.topk(sampling.top_k, dim=1)
     else:

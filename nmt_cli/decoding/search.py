@@ -25,9 +25,7 @@ sentence is finished when none is left. An output holds at most `limits[b]` toke
 hypothesis of that length is given the end symbol, at its own log-probability. Nothing that happens to a sentence
 depends on the others, and equals are ranked by (hypothesis, token id).
 
-With `prune` a hypothesis is also given up when its log P falls more than that below the best open one's, or below that
-of the n-th best finished one (relative threshold pruning: Freitag and Al-Onaizan 2017, section 3.1). That may lose the
-best; how seldom is measured.
+`min_length` bans the end symbol after a hypothesis that is too short; see `shortest`.
 """
 
 from __future__ import annotations
@@ -40,6 +38,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError
+from . import shortest
 from .continuations import Best, best_continuations
 
 COMPACT_BELOW = 0.7
@@ -74,8 +73,10 @@ class SearchOptions:
     never: tuple[int, ...]
     """Ids that are never generated."""
     nbest: int = 1
-    prune: float = 0.0
+    min_length: int = 0
     """As in [decode]."""
+    textless: tuple[int, ...] = ()
+    """Ids that do not count in `min_length`."""
     best: Best = best_continuations
     stop_early: bool = True
     """False: nothing is given up before the longest output. It is the slow twin; the n best are the same."""
@@ -106,6 +107,7 @@ class _Beam:
     forced: Tensor  # (B, P) the tokens that an output must begin with; beyond its prefix: -1
     tokens: Tensor  # (B, W, L) open hypotheses; beyond their length: zeros
     log_probs: Tensor  # (B, W) of the open hypotheses, best first; -inf: there is none, nor behind it
+    missing: Tensor  # (B, W) tokens with text that an open hypothesis lacks before it may end
     ended_tokens: Tensor  # (B, N, L)
     ended_lengths: Tensor  # (B, N) without the end symbol
     ended_log_probs: Tensor  # (B, N)
@@ -124,6 +126,7 @@ class _Beam:
             forced=padded_prefixes(prefixes or [[]] * batch, device),
             tokens=torch.zeros(batch, options.beam, longest, dtype=torch.long, device=device),
             log_probs=log_probs,
+            missing=shortest.missing(limits, options)[:, None].repeat(1, options.beam),
             ended_tokens=torch.zeros(batch, options.nbest, longest, dtype=torch.long, device=device),
             ended_lengths=torch.zeros(batch, options.nbest, dtype=torch.long, device=device),
             ended_log_probs=torch.full((batch, options.nbest), float("-inf"), device=device),
@@ -236,7 +239,9 @@ def _advance(beam: _Beam, logits: Tensor, rows: Tensor, penalties: Tensor, optio
     logits (N, V) are those of the open hypotheses `rows`; `penalties` are lp by length.
     """
     width = options.beam
-    log_probs, parents, tokens = _candidates(beam, logits, rows, options)  # (B, C), best first
+    some_missing = bool(options.min_length) and bool(beam.missing.any())
+    banned = shortest.banned(beam.missing.flatten()[rows], (beam.limits + 1 - beam.lengths)[rows // width], options, logits.size(1)) if some_missing else None
+    log_probs, parents, tokens = _candidates(beam, logits, rows, banned, options)  # (B, C), best first
     ends = tokens == options.eos
     _finish(beam, log_probs.masked_fill(~ends, float("-inf")), parents, penalties, options)
 
@@ -247,6 +252,8 @@ def _advance(beam: _Beam, logits: Tensor, rows: Tensor, penalties: Tensor, optio
         open_log_probs = torch.nn.functional.pad(open_log_probs, (0, missing), value=float("-inf"))
     best, open_log_probs = best[:, :width], open_log_probs[:, :width]
     parents, beam.newest = parents.gather(1, best), tokens.gather(1, best)  # (B, W)
+    if some_missing:
+        beam.missing = shortest.missing_after(beam.missing.gather(1, parents), beam.newest, options)
     beam.tokens = beam.tokens.gather(1, parents[:, :, None].expand(-1, -1, beam.tokens.size(2)))
     if beam.tokens.size(2):
         place = (beam.lengths - 1).clamp_max(beam.tokens.size(2) - 1)[:, None, None].expand(-1, width, 1)
@@ -256,19 +263,17 @@ def _advance(beam: _Beam, logits: Tensor, rows: Tensor, penalties: Tensor, optio
     if options.stop_early:
         attainable = open_log_probs / penalties[beam.limits + 1][:, None]
         hopeless = hopeless | (attainable <= beam.ended_scores[:, -1:])
-    if options.prune:
-        best_log_prob = torch.maximum(open_log_probs[:, 0], beam.ended_log_probs[:, -1])
-        hopeless = hopeless | (open_log_probs < best_log_prob[:, None] - options.prune)
     beam.log_probs = open_log_probs.masked_fill(hopeless, float("-inf"))
     beam.lengths = beam.lengths + 1
     return parents
 
 
-def _candidates(beam: _Beam, logits: Tensor, rows: Tensor, options: SearchOptions) -> tuple[Tensor, Tensor, Tensor]:
+def _candidates(beam: _Beam, logits: Tensor, rows: Tensor, banned: Tensor | None, options: SearchOptions) -> tuple[Tensor, Tensor, Tensor]:
     """The best continuations: log P of the whole, parent hypothesis, token; each (B, C), best first."""
     width = beam.log_probs.size(1)
     only = _only(beam, rows // width, options)
-    log_probs, flat = options.best(logits, beam.log_probs, rows, 2 * width if width > 1 else 1, options.never, only)
+    never = options.never if banned is None else shortest.bannable(options)
+    log_probs, flat = options.best(logits, beam.log_probs, rows, 2 * width if width > 1 else 1, never, only, banned)
     return log_probs, flat // logits.size(1), flat % logits.size(1)
 
 

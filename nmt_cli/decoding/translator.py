@@ -120,7 +120,7 @@ class Translator:
         self.source, self.target, self.decode, self.align = source, target, decode, align
         room = min(one.config.max_positions for one in models) - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, room) if longest else room, room
-        self.options = SearchOptions(beam=decode.beam, alpha=decode.alpha, prune=decode.prune, nbest=nbest, bos=BOS, eos=EOS, never=(PAD, UNK, BOS))
+        self.options = SearchOptions(beam=decode.beam, alpha=decode.alpha, nbest=nbest, bos=BOS, eos=EOS, never=(PAD, UNK, BOS), min_length=decode.min_length, textless=target.textless)
         self.workers = workers(models, precision, list(devices) or [str(models[0].output_weight.device)], self.options, decode.batch_tokens, sampling, align)
         self.alone = self.workers[0].beside()
         self.pieces = (source.table, target.table)

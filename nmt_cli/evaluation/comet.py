@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import console
-from ..errors import DataError, ModelError, UsageError
+from ..errors import DataError, ModelError, UsageError, system_reason
 from ..files import sha256
 from .additive import Additive
 
@@ -30,6 +30,14 @@ WHERE = ("checkpoints/*.ckpt", "snapshots/*/checkpoints/*.ckpt")
 
 def find_checkpoint(path: Path) -> Path:
     """The checkpoint at `path`: the file itself, or the only one in a folder of COMET's layout. Raises ModelError."""
+    try:
+        return _found_checkpoint(path)
+    except OSError as error:
+        raise ModelError(f"cannot read the COMET model at {str(path)!r}: {system_reason(error)}. Give the folder or the .ckpt file of one that you may read.") from None
+
+
+def _found_checkpoint(path: Path) -> Path:
+    """The same; raises OSError where it cannot be read."""
     if not path.exists():
         raise ModelError(f"there is no COMET model at {str(path)!r}. It is not downloaded: fetch one beforehand, and give its folder or its .ckpt file.")
     found = [path] if path.is_file() else [file for pattern in WHERE for file in sorted(path.glob(pattern))]
@@ -40,6 +48,9 @@ def find_checkpoint(path: Path) -> Path:
     checkpoint = found[0].absolute()  # what links point to lies elsewhere, without hparams.yaml
     if not (checkpoint.parent.parent / "hparams.yaml").is_file():
         raise ModelError(f"{str(found[0])!r} lacks its hparams.yaml: COMET reads it from {str(checkpoint.parent.parent)!r}, one folder above the checkpoint's.")
+    for file in (checkpoint, checkpoint.parent.parent / "hparams.yaml"):
+        with file.open("rb") as stream:
+            stream.read(1)
     return checkpoint
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..console import warn
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, system_reason
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric, Signature
@@ -63,8 +63,13 @@ def _bleu(options: Options) -> Metric:
         from . import protocols
 
         return protocols.build(options.protocol, lowercase=options.lowercase)
-    # `force` turns off sacrebleu's notice about text that looks tokenised; `nmt score` gives one that names the file.
-    return _sacrebleu("BLEU", lowercase=options.lowercase, tokenize=options.tokenize, force=True)
+    try:
+        # `force` turns off sacrebleu's notice about text that looks tokenised; `nmt score` gives one that names the file.
+        return _sacrebleu("BLEU", lowercase=options.lowercase, tokenize=options.tokenize, force=True)
+    except (Exception, SystemExit) as error:  # of MeCab, SentencePiece, urllib, portalocker, or sacrebleu's own
+        from .tokenizers import failure
+
+        raise failure(options.tokenize, error) from error
 
 
 def _evalb(options: Options) -> Metric:
@@ -197,12 +202,10 @@ def build(metric: str, options: Options = Options()) -> Metric:
     check_known("tokenizer", options.tokenize, tokenizers())
     try:
         return METRICS[metric].build(options)
-    except (ImportError, RuntimeError, OSError, SystemExit) as error:
-        # Some tokenizers want an extra package (ja-mecab, ko-mecab) or fetch a model (flores200, …).
-        reason = " ".join(str(error).split())
-        raise DataError(
-            f"the tokenizer {options.tokenize!r} cannot be used here: {reason}. Supply what it asks for, or choose another one."
-        ) from error
+    except ImportError as error:
+        raise UsageError(f"the metric {metric!r} needs the package {error.name or '?'!r}, which cannot be imported: {error}. Install it with pip, or leave --metric {metric} out.") from error
+    except OSError as error:
+        raise DataError(f"the metric {metric!r} cannot be used: {system_reason(error)}. Make the file readable, or leave --metric {metric} out.") from error
 
 
 def tokenizers() -> list[str]:

@@ -7,8 +7,9 @@ Either norm, either kind of positions, tied or not, any head size. Where keys an
 are filled with zeros. The source's end symbol is added by the engine (`add_source_eos`).
 
 It shows logits and log-probabilities, not the encoder's output. With its names for what it does otherwise: beam search
-divides by |Y| ** length_penalty; max_decoding_length is one number for a batch; min_decoding_length is 1, where 0 is
-ours; max_input_length cuts at 1024 unless 0; PAD, UNK and BOS must be named in suppress_sequences.
+divides by |Y| ** length_penalty; max_decoding_length is one number for a batch; min_decoding_length counts every token,
+our min_length those that are not white space; max_input_length cuts at 1024 unless 0; PAD, UNK and BOS must be named in
+suppress_sequences.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ results = translator.translate_batch(
     beam_size={beam},
     length_penalty={penalty},
     max_decoding_length=max(map(len, pieces)) + {extra},
-    min_decoding_length=0,
+    min_decoding_length={least},
     max_input_length=0,
     suppress_sequences={never},
 )
@@ -59,6 +60,7 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
   {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
   search (`beam_size=1`) gives the same, up to the longest output.
 - `max_decoding_length` is one number for the whole batch; nmt takes each line's own length plus {extra}.
+- `min_decoding_length` counts every token; nmt's `min_length` counts those that are not white space.
 """
 
 
@@ -77,7 +79,7 @@ def write(trained: Trained, folder: Path) -> None:
     decode, files = trained.recipe.decode, list(trained.vocabulary.files)
     table = trained.vocabulary.target.table
     text = README.format(
-        source=files[0], target=files[-1], beam=decode.beam, penalty=trained.length_penalty, alpha=decode.alpha, extra=decode.max_extra,
+        source=files[0], target=files[-1], beam=decode.beam, penalty=trained.length_penalty, alpha=decode.alpha, extra=decode.max_extra, least=decode.min_length,
         never=json.dumps([[table[i]] for i in NEVER], ensure_ascii=False), longest=trained.recipe.data.max_length, first=LENGTHS[0], last=LENGTHS[-1],
     )  # fmt: skip
     (folder / "README.md").write_text(text, encoding="utf-8")

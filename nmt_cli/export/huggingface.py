@@ -67,6 +67,7 @@ print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
   {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
   search (`num_beams=1`) gives the same, up to the longest output.
 - `max_new_tokens` is one number for the whole batch; nmt takes each line's own length plus {extra}.
+- `min_new_tokens` counts every token; nmt's `min_length` counts those that are not white space.
 - A line that begins with `>>` and has `<<` further on: MarianTokenizer takes what is between them for a language code.
 - It is a {architecture}; its loss does not smooth labels. Its tokenizer recommends sacremoses, without using it.
 """
@@ -141,10 +142,12 @@ def _configuration(trained: Trained) -> dict[str, Any]:
 def _generation(trained: Trained) -> dict[str, Any]:
     """Beam search as near to ours as `generate` comes. Its longest output counts the end symbol."""
     recipe = trained.recipe
+    longest = min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions)
     return {
         "num_beams": recipe.decode.beam,
-        "length_penalty": trained.length_penalty,
-        "max_new_tokens": min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions),
+        **({"length_penalty": trained.length_penalty} if recipe.decode.beam > 1 else {}),  # it is refused beside greedy search
+        "max_new_tokens": longest,
+        "min_new_tokens": min(recipe.decode.min_length, longest - 1),
         "suppress_tokens": list(NEVER),
         "pad_token_id": PAD,
         "bos_token_id": BOS,
@@ -282,7 +285,7 @@ class Exported:
         with torch.inference_mode(), _quiet(self.library):
             out = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in)
             steps = limit + 1  # the last is forced to be EOS
-            found = self.model.generate(input_ids=src, attention_mask=mask, num_beams=1, do_sample=False, length_penalty=1.0, max_new_tokens=steps)
+            found = self.model.generate(input_ids=src, attention_mask=mask, num_beams=1, do_sample=False, length_penalty=1.0, max_new_tokens=steps, min_new_tokens=0)
         states, outputs = out.encoder_last_hidden_state[..., self.place], []
         for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
             logits = out.logits[row, : len(target)].float()

@@ -73,7 +73,7 @@ class Reader(Protocol):
         ...
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
-        """One batch: greedy search up to `limit` tokens, and the log-probabilities of `targets`; both sides end in EOS."""
+        """One batch: greedy search up to `limit` tokens, which may end at once, and the log-probabilities of `targets`; both sides end in EOS."""
         ...
 
 

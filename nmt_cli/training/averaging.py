@@ -62,7 +62,7 @@ def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
             total[name] += tensor
     mean = {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
     tokenizers = {name: (folders[0] / name).read_bytes() for name in first.tokenizers}
-    recipe = Recipe.from_dict(first.recipe, str(folders[0] / CONFIG))
+    recipe = Recipe.from_dict(configs[-1].recipe, str(folders[-1] / CONFIG))  # the newest: a resumed run may have changed [decode]
     made_of = {"averaged": [folder.resolve().name for folder in folders]}
     try:
         with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as aside:

@@ -44,7 +44,7 @@ from ..model.contents import (
     read_metrics,
 )
 from ..model.folder import write_model
-from ..recipe import Recipe
+from ..recipe import DecodeSection, Recipe
 from ..records import Record, read_record, to_json
 
 MOMENTS, STATE = "state.safetensors", "state.json"
@@ -54,9 +54,12 @@ MAY_CHANGE = {
         "patience", "checkpoint_every", "checkpoint_minutes", "keep", "keep_best", "average", "skip_nonfinite",
     },
     "data": {"shard_pairs"},
-    "decode": {"beam", "alpha", "max_extra", "batch_tokens"},
+    "decode": set(DecodeSection.model_fields),
 }  # fmt: skip
-"""Keys that a resumed run may change; any other would make it another experiment."""
+"""Keys that a resumed run may change; any other would make it another experiment.
+
+All of [decode]: of a run it changes only how validation translates. The weights of an update never depend on it; with
+`best_metric = "bleu"` the choice of `best` and the end by `patience` may, as they do on `valid_beam`."""
 
 
 STEP = re.compile(r"step-(\d+)")

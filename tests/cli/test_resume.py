@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 from forked import nmt
 from kills import differences, prepare
+
+from nmt_cli.recipe import SECTIONS
+from nmt_cli.training.run import MAY_CHANGE
 
 SHORT = ["--set", "train.updates=50"]
 
@@ -58,7 +62,8 @@ REFUSED = {
 ACCEPTED = [
     "train.updates=53", "train.patience=7", "train.log_every=3", "train.checkpoint_every=2", "train.keep=7", "train.keep_best=2",
     "train.average=2", "train.skip_nonfinite=1", "train.micro_batch_tokens=256", "train.valid_bleu_sentences=5",
-    "train.valid_beam=2", "train.valid_samples=0", "train.checkpoint_minutes=1.0", "decode.beam=2", "data.shard_pairs=50000",
+    "train.valid_beam=2", "train.valid_samples=0", "train.checkpoint_minutes=1.0", "data.shard_pairs=50000",
+    "decode.beam=2", "decode.alpha=1.0", "decode.max_extra=9", "decode.min_length=0", "decode.batch_tokens=99",
 ]  # fmt: skip
 
 
@@ -76,6 +81,25 @@ def test_what_may_change_is_accepted(place: Path, run: Path) -> None:
     assert "going on after update 50" in said
     assert "2 × cpu in bf16, micro-batches of up to 256 tokens" in said
     assert "finished at update 53" in said
+
+
+def test_a_run_whose_recipe_holds_a_retired_key_and_lacks_new_ones_resumes(place: Path, run: Path) -> None:
+    for config in run.glob("checkpoints/*/config.json"):
+        values = json.loads(config.read_text(encoding="utf-8"))
+        values["recipe"]["decode"]["prune"] = 3.0
+        del values["recipe"]["decode"]["min_length"]
+        config.write_text(json.dumps(values), encoding="utf-8")
+    said = train(place, run, "--set", "train.updates=52")
+    assert said.count("decode.prune = 3.0 is ignored") == 1
+    assert "finished at update 52" in said
+
+
+def test_keys_that_may_change_are_those_of_the_recipe() -> None:
+    """All of [decode], whatever keys it gets; of the other sections a key that nobody decided on is refused."""
+    assert {section: keys - set(SECTIONS[section].model_fields) for section, keys in MAY_CHANGE.items()} == {"train": set(), "data": set(), "decode": set()}
+    assert MAY_CHANGE["decode"] == set(SECTIONS["decode"].model_fields)
+    fixed = {f"{name}.{key}" for name in ("data", "model", "train") for key in SECTIONS[name].model_fields if key not in MAY_CHANGE.get(name, set())}
+    assert set(REFUSED) <= fixed
 
 
 def test_shards_of_another_text_are_refused(place: Path, run: Path) -> None:

@@ -108,10 +108,38 @@ def test_options_reach_the_search(folder: Path) -> None:
     by_option = nmt("-m", folder, "--beam", 1, "--alpha", 0.0, "--max-extra", 1, "--scores", stdin=given)
     by_set = nmt("-m", folder, "--set", "decode.beam=1", "--set", "decode.alpha=0.0", "--set", "decode.max_extra=1", "--scores", stdin=given)
     assert by_option.stdout == by_set.stdout
-    pruned = {nmt("-m", folder, "--beam", 4, *option, "--scores", stdin=given).stdout for option in (["--prune", 0.001], ["--set", "decode.prune=0.001"])}
-    assert pruned == {nmt("-m", folder, "--beam", 1, "--scores", stdin=given).stdout}  # no room beside the best
     [(greedy)] = [json.loads(line) for line in lines_of(nmt("-m", folder, "--beam", 1, "--alpha", 0, "--json", stdin=given))]
     assert greedy["score"] == greedy["log_prob"]
+
+
+def test_the_shortest_output_reaches_the_search(folder: Path) -> None:
+    """A line's limit wins; a line of which the tokenizer keeps nothing is as good as blank."""
+    given = "the cat sees.\n\u200b\n\x01\x02\n \ufeff\u200e\na dog.\n".encode()
+    by_option, by_set = (nmt("-m", folder, *option, "--max-extra", 4, "--json", stdin=given) for option in (["--min-length", 6], ["--set", "decode.min_length=6"]))
+    assert by_option.stdout == by_set.stdout
+    objects = [json.loads(line) for line in lines_of(by_option)]
+    assert [len(o["tokens"]) >= 6 for o in objects] == [True, False, False, False, True]
+    assert [bool(o["translation"]) for o in objects] == [True, False, False, False, True]
+    [longest] = [json.loads(line) for line in lines_of(nmt("-m", folder, "--min-length", 9999, "--max-extra", 4, "--json", stdin=b"the cat sees.\n"))]
+    assert len(longest["tokens"]) > len(objects[0]["tokens"]) - 1
+    refused = nmt("-m", folder, "--min-length", -1, stdin=given)
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert b"decode.min_length = -1: input should be greater than or equal to 0" in refused.stderr
+
+
+def test_a_model_folder_with_a_retired_key_translates(folder: Path, tmp_path: Path) -> None:
+    """With one line of warning where the key had an effect, without one where it had none."""
+    given = b"the cat sees.\n"
+    for value, warnings in ((0.0, 0), (3.0, 1)):
+        older = shutil.copytree(folder / "best", tmp_path / str(value))
+        config = json.loads((older / "config.json").read_text(encoding="utf-8"))
+        config["recipe"]["decode"]["prune"] = value
+        del config["recipe"]["decode"]["min_length"]
+        (older / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        done = nmt("-m", older, stdin=given)
+        assert (done.returncode, done.stdout) == (0, nmt("-m", folder, stdin=given).stdout)
+        assert done.stderr.decode().count("warning") == done.stderr.decode().count("decode.prune = 3.0 is ignored") == warnings
+    assert nmt("-m", folder, "--prune", 3, stdin=given).returncode == 2
 
 
 def test_output_appears_before_input_ends(folder: Path) -> None:

@@ -12,6 +12,7 @@ from nmt_cli.data.tokenizer import (
     BOS,
     EOS,
     JOINT_FILE,
+    META_SPACE,
     PAD,
     SOURCE_FILE,
     TARGET_FILE,
@@ -76,6 +77,26 @@ def test_decoding_passes_over_specials_and_keeps_to_one_line(tokenizer: Tokenize
     assert "⁇" in tokenizer.decode([[UNK]])[0]
     assert tokenizer.encode([]) == []
     assert tokenizer.decode([]) == []
+
+
+def test_pieces_without_text_are_white_space_and_control_symbols(tokenizer: Tokenizer) -> None:
+    """And whatever holds any other piece reads as text that is not blank; bytes of white-space characters do not count."""
+    table = tokenizer.table
+    without = {table[number] for number in tokenizer.textless}
+    assert {"<pad>", "<s>", "</s>", META_SPACE, "<0x20>", "<0x0A>", "<0xC2>", "<0xA0>", "<0xE2>", "<0x80>", "<0xE3>"} <= without
+    assert not {"<unk>", "<0x00>", "<0x41>", "<0xC3>", "<0xFF>", "s", f"{META_SPACE}the"} & without
+    for space in ("\u00a0", "\u2003", "\u3000", "\x85"):
+        spelled = [table.index(f"<0x{byte:02X}>") for byte in space.encode()]
+        assert set(spelled) <= set(tokenizer.textless)
+        assert not tokenizer.decode([spelled])[0].strip()
+    blank = [PAD, BOS, EOS, table.index(META_SPACE), table.index("<0x20>")]
+    for number in range(tokenizer.vocab_size):
+        assert number in tokenizer.textless or tokenizer.decode([[*blank, number, *blank]])[0].strip()
+
+
+def test_symbols_carry_text() -> None:
+    symbols = learn_symbols([("(S", 3), (")S", 3), ("(NP", 2)], section())
+    assert [symbols.table[number] for number in symbols.textless] == ["<pad>", "<s>", "</s>"]
 
 
 def test_pieces(tokenizer: Tokenizer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -97,9 +98,11 @@ def test_attention_over_ranges(key: int, value: int, given: torch.dtype, kind: t
     assert not out[tokens].float().any()
 
 
-def continuations(kind: object, logits: Tensor, so_far: Tensor, rows: Tensor, count: int, only: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def continuations(
+    kind: object, logits: Tensor, so_far: Tensor, rows: Tensor, count: int, only: Tensor | None = None, banned: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Finite ones alone."""
-    values, flat = kind(logits.clone(), so_far, rows, count, (0, 1, 2), only)  # type: ignore[operator]
+    values, flat = kind(logits.clone(), so_far, rows, count, (0, 1, 2) if banned is None else (0, 1, 2, 3, 5, 6), only, banned)  # type: ignore[operator]
     size = min(count, values.size(1))
     return values[:, :size], flat[:, :size].masked_fill(values[:, :size].isneginf(), 0)
 
@@ -109,7 +112,7 @@ def continuations(kind: object, logits: Tensor, so_far: Tensor, rows: Tensor, co
 @pytest.mark.parametrize(("beam", "count"), [(1, 1), (4, 8), (5, 10)])
 @pytest.mark.parametrize("ties", [False, True])
 def test_best_continuations(size: int, beam: int, count: int, ties: bool) -> None:
-    """Open hypotheses here and there, one token alone for some, equals among them: values to 1e-5, the same tokens."""
+    """Open hypotheses here and there, one token alone for some, more banned for some, equals among them: values to 1e-5, the same tokens."""
     batch = 6
     so_far = drawn(batch, beam, seed=2).sort(1, descending=True).values.masked_fill(torch.rand(batch, beam, generator=torch.Generator().manual_seed(3)) < 0.3, float("-inf"))
     so_far[:, 0] = 0.0
@@ -121,9 +124,10 @@ def test_best_continuations(size: int, beam: int, count: int, ties: bool) -> Non
         logits[:] = logits[:1]  # all rows are equal, and so are many tokens
     only = torch.full((len(rows),), -1)
     only[::3] = 4
-    for bound in (None, only):
-        values, flat = continuations(module.best_continuations, logits, so_far, rows, count, bound)
-        plain_values, plain_flat = continuations(best_continuations, logits, so_far, rows, count, bound)
+    some_more = torch.tensor([3, 6, 4])[torch.arange(len(rows)) % 3]
+    for bound, banned in itertools.product((None, only), (None, some_more)):
+        values, flat = continuations(module.best_continuations, logits, so_far, rows, count, bound, banned)
+        plain_values, plain_flat = continuations(best_continuations, logits, so_far, rows, count, bound, banned)
         values, flat = values[:, : plain_values.size(1)], flat[:, : plain_values.size(1)]
         torch.testing.assert_close(values, plain_values, atol=1e-5, rtol=1e-6)
         assert torch.equal(flat, plain_flat)
@@ -137,6 +141,20 @@ def test_the_forced_token_may_be_one_that_is_never_generated() -> None:
         values, flat = kind(logits.clone(), so_far, rows, 1, (0, 1, 2), torch.tensor([1]))
         assert flat.tolist() == [[1]]
         torch.testing.assert_close(values[0], logits.log_softmax(1)[0, 1:2])
+
+
+@needed
+def test_what_is_banned_keeps_its_share_of_the_probability() -> None:
+    """The first ids of `never`, as many as each row says; the others' log-probabilities stay what they were."""
+    logits, so_far, rows = drawn(3, 9), torch.zeros(3, 1), torch.arange(3)
+    whole, never = logits.log_softmax(1), (0, 1, 8, 4)
+    for kind in (module.best_continuations, best_continuations):
+        values, flat = kind(logits.clone(), so_far, rows, 9, never, None, torch.tensor([0, 3, 4]))
+        for row, count in enumerate((0, 3, 4)):
+            left = sorted(set(range(9)) - set(never[:count]), key=lambda token: -float(whole[row, token]))
+            assert flat[row, : 9 - count].tolist() == left
+            torch.testing.assert_close(values[row, : 9 - count], whole[row, left])
+            assert values[row, 9 - count :].isneginf().all()
 
 
 @needed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from functools import cache
@@ -78,6 +79,36 @@ def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, f
     often = [output for output, chance in expected.items() if chance * DRAWS >= 5]
     statistic = sum((counts[output] - expected[output] * DRAWS) ** 2 / (expected[output] * DRAWS) for output in often)
     assert len(often) >= 3
+    assert statistic < len(often) + 4 * math.sqrt(2 * len(often))
+
+
+def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_themselves() -> None:
+    """Of token 5, which does not count, the first may not be the last; log P is the model's own."""
+    short = SearchOptions(beam=DRAWS, alpha=0.6, nbest=DRAWS, bos=BOS, eos=EOS, never=NEVER, min_length=1, textless=(5,))
+    logits = Chain().logits.double().numpy()
+    steps = [left(row, Sampling()) for row in logits]
+
+    def without(row: int, *banned: int) -> np.ndarray:
+        chances = steps[row].copy()
+        chances[list(banned)] = 0
+        return chances / chances.sum()
+
+    expected: dict[tuple[int, ...], float] = {}
+    for first in range(EOS + 1, SIZE):
+        chance = without(BOS, EOS)[first]
+        following = without(first, EOS, 5) if first == 5 else steps[first]
+        if first != 5:
+            expected[first,] = chance * following[EOS]
+        expected |= {(first, second): chance * following[second] for second in range(EOS + 1, SIZE) if following[second]}
+    assert sum(expected.values()) == pytest.approx(1)
+    [found] = sample(Chain(), torch.tensor([2]), short, Sampling(), [[5, EOS]])
+    counts = dict.fromkeys(expected, 0)
+    whole = Chain().logits.log_softmax(1)
+    for hypothesis in found:
+        counts[tuple(hypothesis.tokens)] += 1
+        assert hypothesis.log_prob == pytest.approx(sum(float(whole[a, b]) for a, b in itertools.pairwise([BOS, *hypothesis.tokens, EOS])), abs=1e-4)
+    often = [output for output, chance in expected.items() if chance * DRAWS >= 5]
+    statistic = sum((counts[output] - expected[output] * DRAWS) ** 2 / (expected[output] * DRAWS) for output in often)
     assert statistic < len(often) + 4 * math.sqrt(2 * len(often))
 
 

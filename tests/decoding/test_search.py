@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli.decoding.continuations import top_continuations
+from nmt_cli.decoding.continuations import best_continuations, top_continuations
 from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions, beam_search, length_penalty
 from nmt_cli.errors import ModelError
 
@@ -44,12 +44,12 @@ class Toy:
         self.histories = [self.histories[i] for i in sentences.tolist()]
 
 
-def options(beam: int, alpha: float = 0.6, nbest: int = 1, stop_early: bool = True, prune: float = 0.0) -> SearchOptions:
-    return SearchOptions(beam=beam, alpha=alpha, nbest=nbest, stop_early=stop_early, prune=prune, bos=BOS, eos=EOS, never=NEVER)
+def options(beam: int, alpha: float = 0.6, **more: Any) -> SearchOptions:
+    return SearchOptions(beam=beam, alpha=alpha, bos=BOS, eos=EOS, never=NEVER, **more)
 
 
-def search(sentences: list[int], limits: list[int], size: int = 7, spread: float = 1.0, **kwargs: object) -> list[list[Hypothesis]]:
-    opts = options(**kwargs)  # type: ignore[arg-type]
+def search(sentences: list[int], limits: list[int], size: int = 7, spread: float = 1.0, **kwargs: Any) -> list[list[Hypothesis]]:
+    opts = options(**kwargs)
     return beam_search(Toy(sentences, opts.beam, size, spread), torch.tensor(limits), opts)
 
 
@@ -61,11 +61,12 @@ def log_prob(sentence: int, tokens: tuple[int, ...], size: int, spread: float = 
     return total
 
 
-def brute_force(sentence: int, limit: int, size: int, alpha: float, spread: float = 1.0) -> list[tuple[float, list[int]]]:
+def brute_force(sentence: int, limit: int, size: int, alpha: float, min_length: int = 0, textless: tuple[int, ...] = ()) -> list[tuple[float, list[int]]]:
     """Every output there can be, scored: best first."""
     words = range(EOS + 1, size)
     every = (tokens for n in range(limit + 1) for tokens in itertools.product(words, repeat=n))
-    scored = [(log_prob(sentence, tokens, size, spread) / length_penalty(len(tokens) + 1, alpha), list(tokens)) for tokens in every]
+    long_enough = (tokens for tokens in every if sum(token not in textless for token in tokens) >= min(min_length, limit))
+    scored = [(log_prob(sentence, tokens, size) / length_penalty(len(tokens) + 1, alpha), list(tokens)) for tokens in long_enough]
     return sorted(scored, key=lambda pair: -pair[0])
 
 
@@ -77,6 +78,85 @@ def test_a_wide_beam_is_brute_force(alpha: float, limit: int) -> None:
         found = search([sentence], [limit], beam=3**4, alpha=alpha, nbest=min(5, len(expected)))[0]
         assert [h.tokens for h in found] == [tokens for _, tokens in expected]
         assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("textless", [(), (5,), (4, 6)])
+@pytest.mark.parametrize("min_length", [0, 1, 2, 3, 9])
+@pytest.mark.parametrize("limit", [0, 1, 4])
+def test_a_wide_beam_is_brute_force_over_outputs_that_are_long_enough(limit: int, min_length: int, textless: tuple[int, ...]) -> None:
+    """The limit wins over the shortest length; log P is the model's own."""
+    for sentence in range(6):
+        expected = brute_force(sentence, limit, 7, 0.6, min_length, textless)
+        found = search([sentence], [limit], beam=3**4, nbest=min(5, len(expected)), min_length=min_length, textless=textless)[0]
+        assert [h.tokens for h in found] == [tokens for _, tokens in expected[:5]]
+        assert [h.score for h in found] == pytest.approx([score for score, _ in expected[:5]], abs=1e-5)
+
+
+SHORT = {"min_length": 2, "textless": (5, 7)}
+"""Options with which many hypotheses are too short, for a model that ends early."""
+
+
+class Brief(Toy):
+    """Prefers to end, and tokens without text."""
+
+    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        logits = super().step(tokens, rows)
+        logits[:, [EOS, 5, 7]] += 3.0
+        return logits
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_no_hypothesis_of_an_nbest_list_is_too_short(beam: int) -> None:
+    limits = [i % 7 for i in range(40)]
+    found = beam_search(Brief(list(range(40)), beam, 9), torch.tensor(limits), options(beam, nbest=beam, **SHORT))
+    for limit, row in zip(limits, found, strict=True):
+        assert all(sum(token not in (5, 7) for token in h.tokens) >= min(2, limit) for h in row)
+    free = beam_search(Brief(list(range(40)), beam, 9), torch.tensor(limits), options(beam, nbest=beam))
+    assert any(h.tokens == [] for row in free for h in row)
+
+
+def test_too_short_hypotheses_are_searched_alike_alone_and_to_the_longest_output() -> None:
+    limits = [1 + i * 7 % 12 for i in range(30)]
+
+    def found(sentences: list[int], **more: Any) -> list[list[Hypothesis]]:
+        return beam_search(Brief(sentences, 4, 9), torch.tensor([limits[s] for s in sentences]), options(4, nbest=3, **SHORT, **more))
+
+    together = found(list(range(30)))
+    assert together == [found([s])[0] for s in range(30)]
+    assert together == found(list(range(30)), stop_early=False)
+
+
+def test_a_prefix_counts_as_what_it_is() -> None:
+    """Its tokens that carry text count, the others do not; one that fills the output leaves room for nothing."""
+    prefixes = [[4, 6], [5], [5, 5], []]
+    found = beam_search(Brief([0, 1, 2, 3], 1, 9), torch.tensor([8, 8, 2, 8]), options(1, min_length=2, textless=(5, 7)), prefixes)
+    tokens = [best.tokens for [best] in found]
+    assert [row[: len(prefix)] for row, prefix in zip(tokens, prefixes, strict=True)] == prefixes
+    assert tokens[0] == beam_search(Brief([0], 1, 9), torch.tensor([8]), options(1), prefixes[:1])[0][0].tokens
+    assert sum(token not in (5, 7) for token in tokens[1]) >= 2
+    assert tokens[2] == [5, 5]
+
+
+@pytest.mark.parametrize(("size", "textless"), [(4, ()), (6, (4, 5))])
+def test_a_vocabulary_without_text_bans_nothing(size: int, textless: tuple[int, ...]) -> None:
+    for beam in (1, 3):
+        some = {"size": size, "beam": beam, "nbest": 1}
+        assert search([0, 1], [3, 0], min_length=1, textless=textless, **some) == search([0, 1], [3, 0], **some)
+
+
+def test_where_nothing_is_too_short_candidates_are_sought_as_without_a_shortest_length() -> None:
+    """The very same calls: nothing banned but what is never generated."""
+    for min_length, calls_with_bans in ((0, 0), (1, 1)):
+        asked = []
+
+        def best(*given: Any, asked: list[Any] = asked) -> tuple[torch.Tensor, torch.Tensor]:
+            asked.append((given[4], given[6]))
+            return best_continuations(*given)
+
+        beam_search(Toy([0, 1, 2], 4, 7), torch.tensor([9, 9, 9]), options(4, min_length=min_length, best=best))
+        assert len(asked) > 3
+        assert [(never, banned is None) for never, banned in asked[calls_with_bans:]] == [(NEVER, True)] * (len(asked) - calls_with_bans)
+        assert all(banned is not None for _, banned in asked[:calls_with_bans])
 
 
 def greedy(sentence: int, limit: int, size: int, spread: float) -> list[int]:
@@ -116,59 +196,6 @@ def test_stopping_early_loses_nothing(alpha: float, nbest: int) -> None:
     early = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0)
     late = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0, stop_early=False)
     assert early == late
-
-
-class Pruned(Toy):
-    """Tells how far below the best open hypothesis of its sentence each one lies, that is asked for."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.distances: list[float] = []
-
-    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        logits = super().step(tokens, rows)
-        width = tokens.size(1)
-        of: dict[int, list[float]] = {}
-        for row in rows.tolist():
-            sentence, history = self.sentences[row // width], self.histories[row // width][row % width]
-            steps = (toy_logits(sentence, history[:place], self.size, self.spread).log_softmax(-1)[history[place]].item() for place in range(1, len(history)))
-            of.setdefault(sentence, []).append(sum(steps))
-        self.distances += [max(all_of) - one for all_of in of.values() for one in all_of]
-        return logits
-
-
-def test_pruning_gives_up_what_lies_far_below_the_best() -> None:
-    asked = []
-    for prune in (0.0, 5.0, 0.5):
-        toy = Pruned(list(range(20)), 4, 7, 2.0)
-        found = beam_search(toy, torch.full((20,), 12), options(beam=4, prune=prune))
-        assert all(found)
-        assert (max(toy.distances) <= prune + 1e-4) == (prune > 0)
-        asked.append(toy.asked)
-    assert asked[0] > asked[1] > asked[2]
-
-
-@pytest.mark.parametrize("nbest", [1, 4])
-def test_pruning_by_much_changes_nothing(nbest: int) -> None:
-    sentences, limits = list(range(30)), [1 + i * 7 % 12 for i in range(30)]
-    assert search(sentences, limits, beam=4, nbest=nbest, prune=1e6) == search(sentences, limits, beam=4, nbest=nbest)
-
-
-class Ending(Toy):
-    """The end symbol comes first at log P = -0.1, all others lie 4 below it; being longer they might win yet."""
-
-    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        logits = torch.zeros_like(super().step(tokens, rows))
-        logits[:, EOS] = 4.0
-        return logits
-
-
-def test_pruning_looks_at_what_has_finished_too() -> None:
-    for prune, steps in ((3.0, 1), (0.0, 2)):
-        toy = Ending([0], 4, 7, 1.0)
-        [[best]] = beam_search(toy, torch.tensor([50]), options(beam=4, alpha=2.0, prune=prune))
-        assert best.tokens == []
-        assert min(toy.steps, 2) == steps
 
 
 def test_stopping_early_saves_steps() -> None:
@@ -283,15 +310,16 @@ def test_a_model_that_says_nan_is_named() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float) -> None:
+@pytest.mark.parametrize("more", [{}, SHORT])
+def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more: dict[str, Any]) -> None:
     """They enter at any step, also after all others have left, with limits and prefixes of their own."""
 
-    class Growing(Toy):
+    class Growing(Brief):
         def enter(self, sentences: list[int]) -> None:
             self.sentences = [*self.sentences, *sentences]
             self.histories += [[()] * 3 for _ in sentences]
 
-    opts, found = options(3, alpha=alpha, nbest=2), {}
+    opts, found = options(3, alpha=alpha, nbest=2, **more), {}
     toy = Growing([], 3, 9, 2.0)
     search_ = Search(toy, opts)
     batches = {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}
@@ -304,5 +332,5 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float) -> No
             found[key] = hypotheses
     assert not search_.busy
     for sentence in range(9):
-        alone = beam_search(Toy([sentence], 3, 9, 2.0), torch.tensor([4 + sentence % 5]), opts, [[5] * (sentence % 3)])[0]
+        alone = beam_search(Brief([sentence], 3, 9, 2.0), torch.tensor([4 + sentence % 5]), opts, [[5] * (sentence % 3)])[0]
         assert found[sentence] == alone

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
+from nmt_cli.data.tokenizer import BOS, EOS, META_SPACE, PAD, UNK, Tokenizer, learn_bpe
 from nmt_cli.decoding import translator as module
 from nmt_cli.decoding import windows as reading
 from nmt_cli.decoding.alignment import aligned
@@ -108,6 +108,70 @@ def test_empty_and_blank_lines_do_not_reach_the_model(monkeypatch: pytest.Monkey
     results = list(translator().translate(blank))
     assert [result.translation for result in results] == [""] * len(blank)
     assert all(result.best.score == 0.0 and result.tokens == 0 for result in results)
+
+
+BLANK = [META_SPACE, "<0x20>", "<0x09>", "<0xC2>", "<0xA0>"]
+"""Pieces of white space; the last two together are a no-break space."""
+
+
+@pytest.fixture
+def reluctant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every model ends at once if it may, and else writes white space if it may."""
+    step, places = STEPPER.step, [tokenizer().table.index(piece) for piece in BLANK]
+
+    def reluctantly(self: Any, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = step(self, tokens, rows)
+        logits[:, places] += 40.0
+        logits[:, EOS] += 80.0
+        return logits
+
+    monkeypatch.setattr(STEPPER, "step", reluctantly)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "beam": {"nbest": 4},
+    "greedy": {"beam": 1},
+    "samples": {"nbest": 3, "beam": 3, "more": {"sampling": Sampling(seed=2)}},
+    "in parts": {"longest": 4, "nbest": 2},
+    "workers": {"nbest": 2, "more": {"devices": ["cpu"] * 2}},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("reluctant")
+def test_no_candidate_of_a_line_is_blank(way: str) -> None:
+    options = WAYS[way]
+    free = list(translator(**{**options, "min_length": 0}).translate(lines()))
+    assert all(result.translation == "" for result in free)
+    for line, result in zip(lines(), translator(**options).translate(lines()), strict=True):
+        assert all(bool(candidate.text.strip()) == bool(line.strip()) for candidate in result.candidates)
+
+
+@pytest.mark.usefixtures("reluctant")
+def test_no_candidate_of_an_ensemble_is_blank() -> None:
+    assert [bool(result.translation) for result in ensemble(model(), model(seed=1)).translate(lines())] == [bool(line.strip()) for line in lines()]
+
+
+@pytest.mark.usefixtures("reluctant")
+def test_each_part_of_a_line_has_its_own_shortest_output() -> None:
+    rng = random.Random(3)
+    texts = [sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"]
+    [whole], apart = (list(translator(longest=14, min_length=2).translate(given)) for given in ([" ".join(texts)], texts))
+    assert whole.translation == " ".join(result.translation for result in apart)
+    assert sum(token not in tokenizer().textless for token in ids_of(whole.best.pieces)) == 4
+
+
+@pytest.mark.usefixtures("reluctant")
+def test_the_longest_output_wins_over_the_shortest() -> None:
+    for line, result in zip(lines(), translator(min_length=10**12).translate(lines()), strict=True):
+        [ids] = tokenizer().encode([line])
+        assert result.tokens == (len(ids) + 3 + 1 if ids else 0)
+
+
+@pytest.mark.usefixtures("reluctant")
+def test_a_prefix_counts_in_the_shortest_output() -> None:
+    [result] = translator().translate([("the cat", "a dog")])
+    assert result.translation == "a dog"
 
 
 def test_characters_that_others_take_for_line_ends_stay_inside() -> None:
@@ -334,7 +398,7 @@ def test_two_models_are_searched_by_their_mean_probability() -> None:
     sources = [[*ids, EOS] for ids in tokenizer().encode(given)]
     plain = EnsembleStepper([ReferenceStepper(one, sources, 4) for one in models])
     limits = torch.tensor([len(source) + 2 for source in sources])
-    best = beam_search(plain, limits, SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, never=(PAD, UNK, BOS)))
+    best = beam_search(plain, limits, SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, never=(PAD, UNK, BOS), min_length=1, textless=tokenizer().textless))
     found = list(ensemble(*models).translate(given))
     assert [ids_of(result.best.pieces) for result in found] == [row[0].tokens for row in best]
     assert [result.best.score for result in found] == pytest.approx([row[0].score for row in best], abs=1e-4)

@@ -59,6 +59,22 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
         find_checkpoint(layout(tmp_path / "bare", "checkpoints/model.ckpt", hparams="other.yaml"))
 
 
+def test_a_model_that_cannot_be_read_is_named_with_its_own_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt_cli.evaluation.comet.version", lambda _: "2.2.7")
+    with pytest.raises(ModelError, match=r"^cannot read the COMET model at 'x+': .*File name too long\. Give the folder or the \.ckpt file of one that you may read\.$"):
+        compute("comet", HYPOTHESES, [REFERENCE], Options(comet_model=Path("x" * 300)))
+    folder, opened = layout(tmp_path / "locked", "checkpoints/model.ckpt"), Path.open
+
+    def locked(path: Path, *given: Any) -> Any:
+        if path.suffix == ".ckpt":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *given)
+
+    monkeypatch.setattr(Path, "open", locked)  # root may read everything
+    with pytest.raises(ModelError, match=r"^cannot read the COMET model at '.*locked': '.*model\.ckpt': Permission denied\. "):
+        compute("comet", HYPOTHESES, [REFERENCE], Options(comet_model=folder))
+
+
 def test_a_missing_package_or_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="--metric comet needs --comet-model PATH"):
         compute("comet", HYPOTHESES, [REFERENCE])

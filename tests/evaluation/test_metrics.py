@@ -1,5 +1,12 @@
 """Scores: their values and signatures, a metric of one's own, and what a scorer can be handed by mistake."""
 
+import http.client
+import re
+import ssl
+import urllib.error
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from nmt_cli.errors import DataError, UsageError
@@ -92,8 +99,66 @@ def test_a_tokenizer_that_lacks_its_package_is_named(monkeypatch: pytest.MonkeyP
     import sacrebleu.tokenizers.tokenizer_ja_mecab as ja
 
     monkeypatch.setattr(ja, "MeCab", None)
-    with pytest.raises(DataError, match=r"the tokenizer 'ja-mecab' cannot be used here: .*pip install sacrebleu\[ja\]"):
+    with pytest.raises(DataError, match=r"BLEU's tokenizer 'ja-mecab' cannot be used: it needs the packages mecab-python3 and ipadic \(pip install 'sacrebleu\[ja\]'\)"):
         compute("bleu", HYPOTHESES, [REFERENCES], Options(tokenize="ja-mecab"))
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where sacrebleu keeps the models of its tokenizers: an empty folder."""
+    for place in ("sacrebleu.utils", "sacrebleu.tokenizers.tokenizer_spm"):
+        monkeypatch.setattr(f"{place}.SACREBLEU_DIR", str(tmp_path))
+    return tmp_path / "models"
+
+
+URL = "https://tinyurl.com/flores200sacrebleuspm"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [urllib.error.URLError("no route"), urllib.error.HTTPError(URL, 404, "Not Found", None, None), ssl.SSLError("no certificate"), http.client.IncompleteRead(b""), TimeoutError("timed out")],  # type: ignore[arg-type]
+)
+def test_a_model_that_cannot_be_downloaded_is_named(fault: Exception, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr("urllib.request.urlopen", refused)
+    with pytest.raises(DataError) as error:
+        compute("bleu", HYPOTHESES, [REFERENCES], Options(tokenize="flores200"))
+    said = str(error.value)
+    assert said.startswith(f"BLEU's tokenizer 'flores200' cannot be used: sacrebleu could not download its model from {URL}. The error was: ")
+    assert f"save it as {str(models / 'flores200sacrebleuspm')!r}" in said
+
+
+def test_a_damaged_model_of_a_tokenizer_is_named(models: Path) -> None:
+    models.mkdir()
+    (models / "flores200sacrebleuspm").write_bytes(b"cut")
+    with pytest.raises(DataError, match=r"its model '.*flores200sacrebleuspm' is damaged\. The error was: .* Delete it; sacrebleu downloads it again from "):
+        compute("bleu", HYPOTHESES, [REFERENCES], Options(tokenize="flores200"))
+
+
+def test_a_folder_that_cannot_hold_a_model_is_named(models: Path) -> None:
+    models.write_text("a file where the folder would be")
+    with pytest.raises(DataError, match=r"its model belongs at '.*', which cannot be read or written\. The error was: .*(File exists|Not a directory).* SACREBLEU"):
+        compute("bleu", HYPOTHESES, [REFERENCES], Options(tokenize="flores200"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        (ImportError("No module named 'nothing'", name="nothing"), UsageError, "the metric 'exact' needs the package 'nothing', which cannot be imported: No module named 'nothing'."),
+        (PermissionError(13, "Permission denied", "/a/model"), DataError, "the metric 'exact' cannot be used: '/a/model': Permission denied."),
+        (OSError("torn"), DataError, "the metric 'exact' cannot be used: torn."),
+    ],
+)
+def test_what_a_metric_fails_of_is_not_put_on_a_tokenizer(fault: Exception, kind: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Options) -> Any:
+        raise fault
+
+    monkeypatch.setitem(METRICS, "exact", Kind(broken))
+    with pytest.raises(kind, match=re.escape(said)) as error:
+        compute("exact", HYPOTHESES, [REFERENCES])
+    assert "tokenizer" not in str(error.value)
 
 
 def test_what_sacrebleu_logs_reaches_the_console_marked_as_a_warning(capfd: pytest.CaptureFixture[str]) -> None:

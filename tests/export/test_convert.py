@@ -19,11 +19,12 @@ import torch
 from safetensors.torch import load_file
 
 from nmt_cli.data.tokenizer import EOS, Vocabulary
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import DataError, ModelError, UsageError
 from nmt_cli.export.convert import TARGETS, export
 from nmt_cli.export.proof import prove, run
 from nmt_cli.export.target import nearest_length_penalty
-from nmt_cli.model.folder import load_model
+from nmt_cli.model.folder import load_model, weights_of, write_model
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 MULTI30K = SHARED / "multi30k"
@@ -147,6 +148,30 @@ def test_the_readme_s_lines_translate(exported: tuple[str, Path, Any], trained: 
     assert capsys.readouterr().out.splitlines() == vocabulary.target.decode([output.tokens for output in greedy])
 
 
+@pytest.mark.parametrize("to", BOTH)
+@pytest.mark.parametrize("least", [0, 1, 3])
+@pytest.mark.usefixtures("short")
+def test_the_shortest_output_is_the_recipe_s(to: str, least: int, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model that ends as soon as it may: the README's lines write as many tokens as `nmt translate`, and the same."""
+    loaded, vocabulary = load_model(made()), Vocabulary.load(tmp_path / "model")
+    with torch.no_grad():
+        norm = loaded.model.decoder[-1].around_feed_forward.norm  # type: ignore[union-attr]
+        norm.bias += 40 * torch.nn.functional.normalize(loaded.model.output_weight[EOS], dim=0)  # type: ignore[operator]
+    recipe = loaded.recipe.model_copy(update={"decode": loaded.recipe.decode.model_copy(update={"min_length": least, "beam": 1})})
+    sizes, files = (vocabulary.source_size, vocabulary.target_size), {name: part.model for name, part in vocabulary.files.items()}
+    (tmp_path / "brief").mkdir()
+    write_model(tmp_path / "brief", weights_of(loaded.model), recipe, sizes, files, {})
+    export(tmp_path / "brief", to, tmp_path / "out")
+    monkeypatch.chdir(tmp_path / "out")
+    lines = ["The doctor reads a book.", "Anna lives in Bonn."]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
+        exec(usage_of(Path()).replace('["A line to translate.", "Another one."]', repr(lines)), {})
+    ours = list(Translator(loaded.model, vocabulary.source, vocabulary.target, recipe.decode).translate(lines))
+    assert [result.tokens for result in ours] == [least + 1] * 2
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [result.translation.strip() for result in ours]
+
+
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.usefixtures("short")
 def test_auto_tokenizer_gives_our_ids_on_odd_lines(joint: bool, made: Any, tmp_path: Path) -> None:
@@ -192,12 +217,14 @@ def test_ids_that_the_target_does_not_have_are_never_likely(made: Any, tmp_path:
 def test_generation_follows_the_recipe(exported: tuple[str, Path, Any]) -> None:
     to, out, _ = exported
     if to == "ctranslate2":
+        assert "min_decoding_length=1," in usage_of(out)
         config = json.loads((out / "config.json").read_text(encoding="utf-8"))
         assert (config["decoder_start_token"], config["add_source_eos"], config["layer_norm_epsilon"]) == ("<s>", True, 1e-5)
     else:
         config = json.loads((out / "generation_config.json").read_text(encoding="utf-8"))
         assert (config["num_beams"], config["length_penalty"], config["max_new_tokens"]) == (4, 0.5, 73)
         assert config["suppress_tokens"] == [0, 1, 2]
+        assert config["min_new_tokens"] == 1
         assert config["decoder_start_token_id"] == 2
 
 

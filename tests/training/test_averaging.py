@@ -72,6 +72,12 @@ def test_the_average_is_a_model_folder_with_its_parts_tokenizer_and_recipe(tmp_p
     assert json.loads((tmp_path / "averaged" / "metrics.json").read_text(encoding="utf-8")) == {"averaged": ["step-0", "step-1"]}
 
 
+def test_the_average_of_a_run_whose_decode_section_changed_has_the_newest(tmp_path: Path) -> None:
+    newest = recipe_of().model_copy(update={"decode": recipe_of().decode.model_copy(update={"alpha": 1.0})})
+    average([written(tmp_path / "step-1", 1), written(tmp_path / "step-2", 2, newest)], tmp_path / "averaged")
+    assert load_model(tmp_path / "averaged").recipe.decode.alpha == 1.0
+
+
 def test_averaging_again_replaces_the_average(tmp_path: Path) -> None:
     folders = [written(tmp_path / f"step-{seed}", seed) for seed in range(3)]
     average(folders, tmp_path / "averaged")

@@ -44,7 +44,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_has_product": (_kind, ()),
     "nmt_pack": (None, (_int, _int, _at, _at, _at)),
     "nmt_product": (None, (_int, _int, _int, _at, _kind, _at, _at, _at, _at, _kind, _at, _kind, _float)),
-    "nmt_best": (None, (_int, _int, _int, _at, _int, _at, _at, _int, _at, _at, _int, _at, _at)),
+    "nmt_best": (None, (_int, _int, _int, _at, _int, _at, _at, _int, _at, _at, _at, _int, _at, _at)),
 }
 """Of each function the result and the parameters, as in the sources."""
 OPTIONAL = {"nmt_product"}
@@ -69,7 +69,9 @@ def kernels() -> ctypes.CDLL | None:
     return found
 
 
-def best_continuations(logits: Tensor, so_far: Tensor, rows: Tensor, count: int, never: Sequence[int], only: Tensor | None) -> tuple[Tensor, Tensor]:
+def best_continuations(
+    logits: Tensor, so_far: Tensor, rows: Tensor, count: int, never: Sequence[int], only: Tensor | None, banned: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """See `continuations.Best`: tensors of the CPU, `kernels()` is there."""
     library = kernels()
     assert library is not None
@@ -79,6 +81,6 @@ def best_continuations(logits: Tensor, so_far: Tensor, rows: Tensor, count: int,
     ids = torch.tensor(never, dtype=torch.int64)
     library.nmt_best(
         batch, beam, len(rows), rows.data_ptr(), logits.size(1), logits.data_ptr(), so_far.data_ptr(), len(ids), ids.data_ptr(),
-        only.data_ptr() if only is not None else None, count, values.data_ptr(), flat.data_ptr(),
+        *(each.data_ptr() if each is not None else None for each in (banned, only)), count, values.data_ptr(), flat.data_ptr(),
     )  # fmt: skip
     return values, flat

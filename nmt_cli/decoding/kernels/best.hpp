@@ -13,9 +13,10 @@ extern "C" {
 // The `count` best of so_far[b, w] + log-softmax(logits)[v] over (W, V) for each of B sentences, best first, equals in the
 // order of w * V + v: values and those numbers, (B, count); where there are fewer: -inf and 0. logits (N, V) are those of
 // the open hypotheses `rows` (N,), ascending b * W + w. What is not a number comes first. The softmax is over all of V;
-// `never` (nevers,) are no continuations, and where `only` is given and only[n] >= 0 nothing else is.
-void nmt_best(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, int64_t size, float* logits, const float* so_far, int64_t nevers, const int64_t* never, const int64_t* only,
-              int64_t count, float* values, int64_t* numbers) {
+// `never` (nevers,) are no continuations, or, where `banned` is given, the first banned[n] of them; where `only` is given and
+// only[n] >= 0 nothing else is a continuation, and that one always.
+void nmt_best(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, int64_t size, float* logits, const float* so_far, int64_t nevers, const int64_t* never, const int64_t* banned,
+              const int64_t* only, int64_t count, float* values, int64_t* numbers) {
     constexpr int64_t CHUNK = 64;
     const float nothing = -std::numeric_limits<float>::infinity();
     const int64_t chunks = (size + CHUNK - 1) / CHUNK;
@@ -59,7 +60,7 @@ void nmt_best(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, in
             if (one > value[count - 1]) insert(one, base + only[n]);
             continue;
         }
-        for (int64_t i = 0; i < nevers; ++i) {
+        for (int64_t i = 0; i < (banned ? banned[n] : nevers); ++i) {
             x[never[i]] = nothing;
             most[never[i] / CHUNK] = largest_of(never[i] / CHUNK);
         }
