@@ -96,6 +96,8 @@ def prepare(recipe: Recipe, data_dir: Path | None, out: Path, force: bool = Fals
     parallel or all filtered out, for a folder that holds something else, and where nothing can be written.
     """
     started = time.monotonic()
+    if os.path.exists(out) and not os.path.isdir(out):
+        raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
     with find_inputs(recipe.data, data_dir) as inputs:
         entries = inputs.entries()
         fingerprint = fingerprint_of(recipe.data, entries)
@@ -270,8 +272,6 @@ def _encode(data: DataSection, inputs: Inputs, split: Split, pairs: int, vocabul
 
 def _earlier(recipe: Recipe, out: Path, fingerprint: str, entries: dict[str, list[FileEntry]]) -> ShardIndex | None:
     """The index of shards that are just these; None: the folder is free; otherwise a refusal."""
-    if out.exists() and not out.is_dir():
-        raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
     try:
         there = sorted(name for name in os.listdir(out) if not name.startswith(".")) if out.exists() else []
     except OSError as error:

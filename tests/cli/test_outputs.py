@@ -27,6 +27,8 @@ COMMANDS: dict[str, list[str]] = {
 OWN_RUN, OWN_INPUT = ("train", "run"), {"preprocess": "train.en", "preprocess --force": "train.en", "translate": "test.en", "data trees": "some.trees"}
 NAMED_BY_USER = ("translate",)
 """Whose text replaces a file of the name that the user gave."""
+OWN_OUTPUT = {("average", "a model"), ("preprocess --force", "the shards")}
+"""What an earlier version of the same command wrote."""
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +91,9 @@ def test_nothing_of_the_users_is_replaced(command: str, where: str, place: Path)
         pytest.skip("a run is what training continues")
     if command == "data" and where == "the root folder":
         pytest.skip("it would fetch into / as root")
+    if (command, where) in OWN_OUTPUT:
+        assert forked.run(place, *COMMANDS[command], WHERE[where]).returncode == 0
+        return
     before = everything(place)
     done = forked.run(place, *COMMANDS[command], WHERE[where])
     said = done.stderr.decode()
