@@ -171,13 +171,22 @@ def test_pruning_leaves_a_checkpoint_that_holds_something_of_the_users(place: Pa
     assert sorted(path.name for path in (place / "run/checkpoints").iterdir()) == ["step-00001500", "step-00001504"]
 
 
+FAILS = """
+from nmt_cli.errors import TrainingError
+from nmt_cli.training.trainer import Trainer
+def fail(self):
+    raise TrainingError("failed at the start")
+Trainer._epoch = fail
+"""
+
+
 def test_latest_points_to_a_run_that_has_a_checkpoint_and_leaves_other_links(place: Path) -> None:
     (place / "runs").mkdir()
     (place / "runs/latest").symlink_to("../model")
     forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--set", "train.updates=1", "--run", "runs/one")
     assert os.readlink(place / "runs/latest") == "../model"
     (place / "runs/latest").unlink()
-    forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--memory-limit", "64MiB", "--run", "runs/two", code=1)
+    forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--run", "runs/two", prelude=FAILS, code=1)
     assert not (place / "runs/latest").is_symlink()
     forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--set", "train.updates=1", "--run", "runs/three")
     assert os.readlink(place / "runs/latest") == "three"
