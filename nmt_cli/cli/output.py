@@ -91,10 +91,20 @@ def install(closed: Set[int]) -> None:
 
 
 def write(text: str) -> None:
-    """Print a text and a line's end. Characters that are not in UTF-8, as in file names of other encodings, are written as their numbers."""
+    """Print a text and a line's end."""
     sink = stream()
-    sink.write(text.encode("utf-8", "backslashreplace") + b"\n")
+    sink.write(_utf8(text) + b"\n")
     sink.flush()
+
+
+def _utf8(text: str) -> bytes:
+    """Python reads file names by the locale, and keeps bytes that do not fit it: those that are UTF-8 become characters again, others are written as numbers."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        with contextlib.suppress(UnicodeEncodeError):
+            text = text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+        return text.encode("utf-8", "backslashreplace")
 
 
 def stream() -> BinaryIO:

@@ -126,6 +126,31 @@ def test_too_short_hypotheses_are_searched_alike_alone_and_to_the_longest_output
     assert together == found(list(range(30)), stop_early=False)
 
 
+def test_a_hypothesis_does_not_inherit_what_another_one_lacked() -> None:
+    """[5, 5], of white space, is given up in slot 1; [4, 6, 6], which comes there next but one, may end."""
+    chances = {
+        (): {4: 0.9, 5: math.exp(-9.5)},
+        (4,): {EOS: 0.2, 6: 0.5},
+        (5,): {5: 0.9},
+        (4, 6): {4: 0.6, 6: 0.39},
+        (4, 6, 6): {EOS: 0.99},
+    }
+
+    class Scripted(Toy):
+        def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            super().step(tokens, rows)
+            every = [history[1:] for row in self.histories for history in row]
+            logits = torch.full((len(rows), self.size), -30.0)
+            for place, row in enumerate(rows.tolist()):
+                for token, chance in chances.get(every[row], {4: 0.9}).items():
+                    logits[place, token] = math.log(chance)
+            return logits
+
+    toy = Scripted([0], 2, 7)
+    [[best]] = beam_search(toy, torch.tensor([20]), options(2, alpha=1.2, min_length=1, textless=(5,)))
+    assert best.tokens == [4, 6, 6]
+
+
 def test_a_prefix_counts_as_what_it_is() -> None:
     """Its tokens that carry text count, the others do not; one that fills the output leaves room for nothing."""
     prefixes = [[4, 6], [5], [5, 5], []]
