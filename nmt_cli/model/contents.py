@@ -12,6 +12,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from ..cache import remembered_sha256
 from ..errors import ModelError
 from ..files import sha256
@@ -22,6 +24,8 @@ WEIGHTS, CONFIG, METRICS = "model.safetensors", "config.json", "metrics.json"
 TOKENIZERS = re.compile(r"tokenizer(\.source|\.target)?\.model")
 CHOICES = ("averaged", "best", "last")
 """In a run folder, the models to use, the first that is there."""
+SCORES = TypeAdapter(dict[str, int | float | str | bool | list[str] | None], config={"strict": True})
+"""What metrics.json holds."""
 REMEDY = "Restore the folder from a copy, or take another checkpoint."
 
 
@@ -68,9 +72,12 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     """`metrics.json` of a model folder: what it scored. Raises ModelError for a damaged one; {} where there is none."""
     path = folder / METRICS
     try:
-        return parse_json(path.read_bytes(), path, ModelError, REMEDY)
+        return SCORES.validate_python(parse_json(path.read_bytes(), path, ModelError, REMEDY))
     except FileNotFoundError:
         return {}
+    except ValidationError as invalid:
+        first = invalid.errors()[0]
+        raise ModelError(f"{str(path)!r} is damaged: {first['loc'][0]} is {first['input']!r}, expected a number, a text or a list of texts. {REMEDY}") from None
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}.") from None
 

@@ -37,6 +37,8 @@ class Partial:
         self.target = target
         self.path, self._state_path = Path(f"{target}.part"), Path(f"{target}.part.json")
         self._file: int | None = None
+        if self.path.exists() and not self._state_path.exists():  # ours is written first
+            raise DataError(f"{str(self.path)!r} was not begun by nmt data: nothing beside it says where it is from. Move it away, or choose another folder with --downloads.")
         self.state = self._read_state()
 
     def __enter__(self) -> Partial:

@@ -16,26 +16,38 @@ def recorded(path: Path) -> str | None:
 
 def record(path: Path, digest: str) -> None:
     """Write down a file's SHA-256. Raises DataError where that cannot be written."""
-    sums = _read(path.parent)
-    if sums.get(path.name) != digest:
-        _write(path.parent, sums | {path.name: digest})
+    if recorded(path) != digest:
+        _write(path, f"{digest}  {path.name}\n")
 
 
 def forget(path: Path) -> None:
     """Strike out a file that is no longer there."""
-    sums = _read(path.parent)
-    if sums.pop(path.name, None) is not None:
-        _write(path.parent, sums)
+    if recorded(path) is not None:
+        _write(path, "")
 
 
 def _read(folder: Path) -> dict[str, str]:
+    return {name: digest for line in _lines(folder) if (name := _name(line)) and (digest := line.partition(" ")[0])}
+
+
+def _name(line: str) -> str:
+    """The file that a line is about; "" for a remark."""
+    return line.rstrip("\n").partition(" ")[2].lstrip(" *")
+
+
+def _lines(folder: Path) -> list[str]:
     try:
-        lines = (folder / NAME).read_text(encoding="utf-8").splitlines()
+        return (folder / NAME).read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError):
-        return {}
-    return {name.lstrip(" *"): digest for digest, _, name in (line.partition(" ") for line in lines) if name}
+        return []
 
 
-def _write(folder: Path, sums: dict[str, str]) -> None:
-    text = "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
-    write_aside(folder / NAME, text.encode(), "the checksums of the archives")
+def _write(path: Path, line: str) -> None:
+    """Put `line` in place of that about a file, or at the end; every other line stays as it is."""
+    lines = _lines(path.parent)
+    places = [place for place, old in enumerate(lines) if _name(old) == path.name]
+    if not places and lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    lines = [old for place, old in enumerate(lines) if place not in places[1:]]
+    lines[places[0] if places else len(lines) : places[0] + 1 if places else len(lines)] = [line] if line else []
+    write_aside(path.parent / NAME, "".join(lines).encode(), "the checksums of the archives")

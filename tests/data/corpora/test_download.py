@@ -18,7 +18,7 @@ from website import Site, serve
 
 from nmt_cli.data.corpora import download, partial
 from nmt_cli.data.corpora.download import fetch
-from nmt_cli.data.corpora.sums import recorded
+from nmt_cli.data.corpora.sums import forget, record, recorded
 from nmt_cli.data.corpora.table import Archive, Source
 from nmt_cli.errors import DataError
 
@@ -212,6 +212,24 @@ def test_a_download_stopped_after_its_last_byte_is_complete(site: Site, tmp_path
 def test_a_part_longer_than_the_file_is_dropped(site: Site, tmp_path: Path) -> None:
     begun(tmp_path, CONTENT + b"more", f"{site.address}/data/{NAME}", total=None)
     assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == CONTENT
+
+
+def test_a_part_that_another_program_left_is_not_touched(site: Site, tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.part").write_bytes(b"a browser's")
+    with pytest.raises(DataError, match=r"\.part' was not begun by nmt data"):
+        fetch(archive(site), tmp_path)
+    assert (tmp_path / f"{NAME}.part").read_bytes() == b"a browser's"
+
+
+def test_other_lines_of_the_checksums_stay(site: Site, tmp_path: Path) -> None:
+    mine = f"# mine\n{'0' * 64} *other.zip\nno checksum at all\n"
+    (tmp_path / "SHA256SUMS").write_text(mine.rstrip("\n"))
+    fetched = fetch(archive(site), tmp_path)
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{mine}{fetched.sha256}  {NAME}\n"
+    record(fetched.path, "1" * 64)
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{mine}{'1' * 64}  {NAME}\n"
+    forget(fetched.path)
+    assert (tmp_path / "SHA256SUMS").read_text() == mine
 
 
 @pytest.mark.parametrize("state", ["", "[]", '{"url": 3}', '{"url": "x", "mark": 1, "total": null}', '{"other": 1}'])
