@@ -112,8 +112,8 @@ class Tokenizer:
         table, processor = self.table, self._processor
 
         def blank(number: int) -> bool:
-            if processor.is_byte(number):
-                return table[number] in bytes_of
+            if table[number] in bytes_of and processor.is_byte(number):
+                return True
             return bool(processor.is_control(number)) or not table[number].replace(META_SPACE, " ").strip()
 
         return tuple(number for number in range(self.vocab_size) if blank(number))
