@@ -77,7 +77,7 @@ class Bf16Linear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False, step: float = 0.0) -> None:
         super().__init__()
         self.weight, self.bias, self.relu = weight.detach().bfloat16(), bias.detach().bfloat16() if bias is not None else None, relu
-        self.packed, self.step = weight.device.type == "cpu" and available("fp32"), 1.0
+        self.packed, self.step = weight.device.type == "cpu" and _packs_bf16(), 1.0
         if self.packed:
             self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight)
 
@@ -231,6 +231,18 @@ def available(precision: str) -> bool:
     except (RuntimeError, AttributeError, NotImplementedError, TypeError):  # another torch
         return False
     return torch.allclose(ours, F.linear(x, weight, bias), atol=1e-4 if precision == "fp32" else 0.2)
+
+
+@cache
+def _packs_bf16() -> bool:
+    """Whether oneDNN lays out weights in bf16 on this processor; without AVX-512 it refuses, and torch multiplies them as they are."""
+    if not available("fp32"):
+        return False
+    try:
+        torch.ops.mkldnn._reorder_linear_weight(torch.zeros(40, 24, dtype=torch.bfloat16))
+    except RuntimeError:
+        return False
+    return True
 
 
 def fastest(device: str) -> str:

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sealed
 from forked import nmt
 from kills import differences, prepare
 
+from nmt_cli.files import sha256
 from nmt_cli.recipe import SECTIONS
 from nmt_cli.training.run import MAY_CHANGE
 
@@ -84,11 +86,13 @@ def test_what_may_change_is_accepted(place: Path, run: Path) -> None:
 
 
 def test_a_run_whose_recipe_holds_a_retired_key_and_lacks_new_ones_resumes(place: Path, run: Path) -> None:
-    for config in run.glob("checkpoints/*/config.json"):
-        values = json.loads(config.read_text(encoding="utf-8"))
-        values["recipe"]["decode"]["prune"] = 3.0
-        del values["recipe"]["decode"]["min_length"]
-        config.write_text(json.dumps(values), encoding="utf-8")
+    for folder in run.glob("checkpoints/*"):
+        recipe = json.loads((folder / "config.json").read_text(encoding="utf-8"))["recipe"]
+        recipe["decode"]["prune"] = 3.0
+        del recipe["decode"]["min_length"]
+        sealed.change(folder / "config.json", recipe=recipe)
+        hashes = json.loads((folder / "state.json").read_text(encoding="utf-8"))["sha256"]
+        sealed.change(folder / "state.json", sha256={**hashes, "config.json": sha256(folder / "config.json")})
     said = train(place, run, "--set", "train.updates=52")
     assert said.count("decode.prune = 3.0 is ignored") == 1
     assert "finished at update 52" in said

@@ -52,7 +52,7 @@ def test_trees_become_sentences_symbols_and_gold_trees(folder: Path) -> None:
     assert written(folder / "new" / "pairs", "some") == (WORDS, LINEAR, PTB)
     assert done.stdout == b""
     assert done.stderr == b"new/pairs/some.{words,linear,ptb}: 2 trees, 7 words, 15 symbols (the longest tree 10)\n"
-    assert sorted(path.name for path in (folder / "new" / "pairs").iterdir()) == ["some.linear", "some.ptb", "some.words"]
+    assert sorted(path.name for path in (folder / "new" / "pairs").iterdir()) == ["some.linear", "some.ptb", "some.trees.json", "some.words"]
 
 
 def test_function_tags_traces_and_escapes_can_be_kept(folder: Path) -> None:
