@@ -1,14 +1,18 @@
 """Every way in which a job of two or three ranks can end: its exit status, its last words, and a run folder that is whole.
 
-Real processes under `nmt train --devices N`; those of the ranks are forked, see `forked_ranks`. Ranks that are started
-as a user's are, and torchrun, are in test_ranks.py.
+Real processes under `nmt train --devices N`; those of the ranks are forked, see `forked_ranks`. All of them must end by
+themselves: the launcher, which ends ranks that hang, has to wait for two minutes here. Ranks that are started as a
+user's are, and torchrun, are in test_ranks.py.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
+import signal
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +26,7 @@ SETTINGS = [
     "train.valid_bleu_sentences=3", "train.valid_samples=0", "train.best_metric=nll", "train.micro_batch_tokens=256",
 ]  # fmt: skip
 WORLDS = (2, 3)
+PATIENT = "launch.TERMINATE = launch.KILL = 120\n"
 LOST, SAVED = "no longer hears from the others", "and saved; run the same command to go on"
 
 
@@ -31,12 +36,13 @@ class Job:
     def __init__(self, place: Path, folder: Path, world: int, *settings: str, prelude: str = "", code: int = 0, resumed: bool = False) -> None:
         chosen = [word for setting in (*SETTINGS, *settings) for word in ("--set", setting)]
         began = time.monotonic()
-        done = run(place, "train", "numbers.toml", "--run", folder, "--devices", world, "--threads", "1", *chosen, prelude=FORKED + prelude)
+        done = run(place, "train", "numbers.toml", "--run", folder, "--devices", world, "--threads", "1", *chosen, prelude=FORKED + PATIENT + prelude)
         self.seconds, self.folder, self.stderr = time.monotonic() - began, folder, done.stderr.decode()
         self.said = " ".join(self.stderr.split())
         self.last_line = self.stderr.strip().splitlines()[-1] if self.stderr.strip() else ""
         assert done.returncode == code, self.stderr
         assert "Traceback" not in self.stderr, self.stderr
+        assert self.seconds < 60
         assert faults(folder) == []
         assert ("going on after update" in self.said) == resumed, self.stderr
 
@@ -46,6 +52,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with recipe and shards."""
     folder = tmp_path_factory.mktemp("endings")
     prepare(folder)
+    run(folder, "--version")  # what forks the jobs has started: it is not part of a job's time
     return folder
 
 
@@ -178,7 +185,6 @@ def test_a_second_ctrl_c_stops_at_once(place: Path, tmp_path: Path, world: int, 
     job = Job(place, tmp_path / "run", world, prelude=AT_ONCE[how], code=130)
     assert "error:" not in job.said
     assert SAVED not in job.said
-    assert job.seconds < 20
     ends_equal(place, job, world, untouched)
 
 
@@ -209,7 +215,6 @@ def test_an_error_is_reported_once_and_ends_all(place: Path, tmp_path: Path, wor
     job = Job(place, tmp_path / "run", world, prelude=FAIL + prelude, code=1)
     assert job.last_line == f"error: {text}"
     assert job.stderr.count("error:") == 1
-    assert job.seconds < 20
 
 
 def test_a_gradient_that_is_not_finite_is_reported_once(place: Path, tmp_path: Path, world: int) -> None:
@@ -221,12 +226,23 @@ def test_a_gradient_that_is_not_finite_is_reported_once(place: Path, tmp_path: P
     assert (job.folder / "checkpoints/step-00000006").is_dir()
 
 
-def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, world: int) -> None:
-    done = run(place, "train", "numbers.toml", "--run", tmp_path / "run", "--devices", world, prelude=FORKED + "at_update(3, lambda t: [][1] if last() else None)")
+BUGS = {
+    "between updates": ("at_update(3, lambda t: [][1] if last() else None)", "IndexError: list index out of range"),
+    "in the backward pass": (
+        "before(Updater, 'pass_through', lambda u: torch.ones(2, 3) @ torch.ones(4, 5) if last() and u.adam.param_groups[0]['lr'] else None)",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", BUGS)
+def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, world: int, where: str) -> None:
+    prelude, line = BUGS[where]
+    done = run(place, "train", "numbers.toml", "--run", tmp_path / "run", "--devices", world, prelude=FORKED + PATIENT + prelude)
     said = done.stderr.decode()
     assert done.returncode == 1
     assert said.count("Traceback") == 1
-    assert said.strip().endswith("IndexError: list index out of range")
+    assert said.strip().endswith(line)
     assert "error:" not in said
 
 
@@ -255,6 +271,15 @@ at_update(7, lambda t: setattr(Trainer, 'broken', True))
     assert LOST not in job.said
 
 
+def test_a_run_folder_that_another_training_has(place: Path, tmp_path: Path, world: int) -> None:
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    with (tmp_path / "run/.lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        job = Job(place, tmp_path / "run", world, code=1)
+    assert job.last_line.startswith("error: another nmt train works in")
+    assert job.stderr.count("error:") == 1
+
+
 def test_an_error_of_usage_keeps_its_status(place: Path, tmp_path: Path, world: int) -> None:
     job = Job(place, tmp_path / "run", world, prelude="from nmt_cli.errors import UsageError\ndef fail(t):\n    if rank() == 0:\n        raise UsageError('tensorboard is not there')\nbefore(Trainer, '_start', fail)", code=2)
     assert job.last_line == "error: tensorboard is not there"
@@ -278,7 +303,15 @@ def test_a_rank_that_dies_ends_the_job_within_seconds(place: Path, tmp_path: Pat
     job = Job(place, tmp_path / "run", world, prelude=prelude, code=1)
     assert job.last_line == f"error: rank {rank % world} of {world} was killed by SIGKILL, and so the others were ended. Run the same command to go on after the last checkpoint."
     assert job.stderr.count(LOST) <= 1
-    assert job.seconds < 20
+    ends_equal(place, job, world, untouched)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone lets a process know that its parent has died")
+def test_ranks_save_and_end_when_the_process_that_started_them_is_killed(place: Path, tmp_path: Path, world: int, untouched: Path) -> None:
+    job = Job(place, tmp_path / "run", world, prelude="at_update(4, lambda t: (job(signal.SIGKILL), time.sleep(0.3)) if last() else None)", code=-signal.SIGKILL)
+    with (job.folder / ".lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)  # rank 0 has it until it ends
+    assert SAVED in (job.folder / "train.log").read_text(encoding="utf-8")
     ends_equal(place, job, world, untouched)
 
 
@@ -298,4 +331,3 @@ def test_a_rank_that_hangs_ends_the_job_after_the_timeout(place: Path, tmp_path:
     assert LOST in job.last_line
     assert "Timed out waiting" in job.last_line
     assert job.stderr.count(LOST) == 1
-    assert job.seconds < 20
