@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import NmtError
+from nmt_cli.files import follow_links
 from nmt_cli.training.run import Checkpoint
 
 SOURCE = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -167,7 +168,7 @@ def faults(run: Path) -> list[str]:
         found.append("last is missing")
     for folder in [*there, *links]:
         try:
-            Checkpoint(folder, int(folder.resolve().name.removeprefix("step-"))).verify()
+            Checkpoint(folder, int(follow_links(folder).name.removeprefix("step-"))).verify()
         except (NmtError, OSError, ValueError, KeyError) as error:
             found.append(f"{folder.name}: {error}")
     return found

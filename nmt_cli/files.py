@@ -14,6 +14,7 @@ its mode and owner. A folder is replaced only if `ours` proves it: what a comman
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -31,6 +32,8 @@ PIECE = 1 << 24
 """Bytes read at once."""
 ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>partial|old)-(?P<process>\d+)", re.DOTALL)
 """How `_aside` names what is not complete yet."""
+MOST_LINKS = 40
+"""Links that lead to each other, as many as Linux follows."""
 LONGEST_NAME = 150
 """Bytes of a name that are repeated in the name of what is written aside; file systems allow 255."""
 
@@ -42,6 +45,19 @@ def sha256(path: Path) -> str:
         while size := stream.readinto(piece):
             digest.update(memoryview(piece)[:size])
     return digest.hexdigest()
+
+
+def follow_links(path: Path) -> Path:
+    """Return what `path` points to if it is a link, else `path`; the folders above it stay as they are given.
+
+    They are not resolved: below /proc, links of folders lead to other places than their text says. Raises OSError for a
+    circle of links.
+    """
+    for _ in range(MOST_LINKS):
+        if not path.is_symlink():
+            return path
+        path = path.parent / os.readlink(path)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 def lock(handle: int, *, shared: bool = False) -> bool:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .errors import DataError, NmtError, ReaderLeft, UsageError, write_failed
-from .files import check_free, new_files, new_folder, sha256, system_error
+from .files import check_free, follow_links, new_files, new_folder, sha256
 
 Ours = Callable[[Path], str]
 DESCRIPTORS = ("/dev", "/proc")
@@ -34,25 +34,50 @@ DESCRIPTORS = ("/dev", "/proc")
 
 
 def resolved(path: Path, what: str) -> Path:
-    """Return `path` with its links followed. Raises UsageError for a circle of links, NmtError for what cannot be looked at."""
+    """Return `path` with its link followed, if it is one. Raises DataError for what cannot be looked at."""
     try:
-        return path.resolve(strict=False)
-    except (OSError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) or "loop" in str(error):
-            raise UsageError(f"{what} cannot go to {str(path)!r}: its links lead in a circle.") from None
-        raise write_failed(system_error(error), path, what) from None
+        return follow_links(path)
+    except OSError as error:
+        raise write_failed(error, path, what) from None
 
 
 def check_inputs(path: Path, what: str, inputs: Iterable[Path]) -> None:
-    """Raise UsageError where `path` (links followed) is one of `inputs`, lies inside one, or holds one."""
+    """Raise UsageError where `path` is one of `inputs`, lies inside one, or holds one, whatever they are called."""
     for source in inputs:
-        there = resolved(source, what)
-        if path == there:
+        if (there := _identity(source)) is None:
+            continue
+        own = _identity(path)
+        if own == there:
             raise UsageError(f"{what} would replace its own input {str(source)!r}. Choose another output.")
-        if there.is_dir() and path.is_relative_to(there):
+        if there in _above(path):
             raise UsageError(f"{what} would be written inside its own input {str(source)!r}. Choose another output.")
-        if there.is_relative_to(path):
+        if own in _above(source):
             raise UsageError(f"{what} would replace the folder {str(path)!r}, which holds its own input {str(source)!r}. Choose another output.")
+
+
+Identity = tuple[int, int]
+
+
+def _identity(path: Path) -> Identity | None:
+    """Device and inode of what is there, links followed; None: nothing."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _above(path: Path) -> list[Identity]:
+    """The folders that `path` is in or would be in, up to the root, by the file system's own `..`."""
+    folder = follow_links(path).absolute().parent
+    while (identity := _identity(folder)) is None and folder != folder.parent:
+        folder = folder.parent
+    found: list[Identity] = []
+    while identity is not None and identity not in found:
+        found.append(identity)
+        folder = folder / ".."
+        identity = _identity(folder)
+    return found
 
 
 @contextmanager

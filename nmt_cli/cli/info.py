@@ -167,11 +167,11 @@ def _shards(folder: Path, verify: bool, as_json: bool) -> None:
     index = shards.verify(folder, *([sha256] if verify else []))
     values = {"kind": "shards", "folder": str(folder), "verified": verify, **index.model_dump(exclude={"data"})}
     if as_json:
-        print(json.dumps(values, indent=2, ensure_ascii=False))
+        output.write(json.dumps(values, indent=2, ensure_ascii=False))
         return
     sizes = f"{index.source_size:,} joint" if index.joint else f"{index.source_size:,} source, {index.target_size:,} target"
     splits = ", ".join(f"{name} {split.pairs:,} pairs ({split.source_tokens:,} and {split.target_tokens:,} tokens)" for name, split in index.splits.items())
-    print(f"shards {folder}\n  recipe      {index.recipe}\n  vocabulary  {sizes}\n  splits      {splits}\n  files       {WHOLE} (written by nmt {index.package_version})")
+    output.write(f"shards {folder}\n  recipe      {index.recipe}\n  vocabulary  {sizes}\n  splits      {splits}\n  files       {WHOLE} (written by nmt {index.package_version})")
 
 
 WHOLE = "whole and unchanged"

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from .. import console
 from ..errors import DataError, write_failed
-from ..files import ASIDE, flush_to_disk, lock, sha256
+from ..files import ASIDE, flush_to_disk, follow_links, lock, sha256
 from ..hardware import cores
 from ..recipe import DataSection, Recipe
 from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
@@ -293,7 +293,7 @@ def _earlier(recipe: Recipe, out: Path, fingerprint: str, entries: dict[str, lis
 
 def _partial(out: Path) -> Path:
     """The folder aside: on the same disk as `out`, inside it where it exists."""
-    real = Path(os.path.realpath(out))
+    real = follow_links(out)
     return (real if real.is_dir() else real.parent) / f".{real.name}.partial"
 
 
@@ -362,7 +362,7 @@ def _install(partial: Path, out: Path) -> None:
     """Put the finished folder in place: by one rename where `out` is new, else file by file and the index last."""
     flush_to_disk(partial)
     if not out.exists():
-        real = Path(os.path.realpath(out))
+        real = follow_links(out)
         os.rename(partial, real)
         flush_to_disk(real.parent)
         return

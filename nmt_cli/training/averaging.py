@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ..errors import ModelError, UsageError, write_failed
-from ..files import system_error
+from ..files import follow_links, system_error
 from ..model.contents import CONFIG, WEIGHTS, ModelConfig, check_files, not_an_average, read_config
 from ..model.folder import write_model
 from ..output_paths import check_output_folder, output_folder
@@ -63,7 +63,7 @@ def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     mean = {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
     tokenizers = {name: (folders[0] / name).read_bytes() for name in first.tokenizers}
     recipe = Recipe.from_dict(configs[-1].recipe, str(folders[-1] / CONFIG))  # the newest: a resumed run may have changed [decode]
-    made_of = {"averaged": [folder.resolve().name for folder in folders]}
+    made_of = {"averaged": [follow_links(folder).name for folder in folders]}
     try:
         with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as aside:
             write_model(aside, mean, recipe, first.vocabularies, tokenizers, made_of)
