@@ -340,11 +340,10 @@ def _check_replaceable(out: Path, new: Path | None = None) -> list[Path]:
     """
     if not out.is_dir():
         return []
-    index = read_index(out) if (out / INDEX_FILE).exists() else None
-    recorded = {entry.file: entry.sha256 for entry in listed(index)} if index else {}
+    recorded = _recorded(out)
     wanted = {path.relative_to(new) for path in new.rglob("*") if path.is_file()} if new else set()
     there = {path.relative_to(out) for path in out.iterdir() if OURS.fullmatch(path.name)} | {path for path in wanted if os.path.lexists(out / path)}
-    ours = [path for path in sorted(there) if (index and str(path) == INDEX_FILE) or _unchanged(out / path, recorded.get(str(path)))]
+    ours = [path for path in sorted(there) if (recorded and str(path) == INDEX_FILE) or _unchanged(out / path, recorded.get(str(path)))]
     others = [path for path in sorted(there - set(ours)) if not (new and path in wanted and _unchanged(out / path, sha256(new / path)))]
     if others:
         raise DataError(
@@ -352,6 +351,12 @@ def _check_replaceable(out: Path, new: Path | None = None) -> list[Path]:
             f"{'records another SHA-256' if str(others[0]) in recorded else 'does not list it'}. Move it away, or choose another --out."
         )
     return [*ours, *(path for path in (Path(name) for name in recorded) if path not in there and _unchanged(out / path, recorded[str(path)]))]
+
+
+def _recorded(out: Path) -> dict[str, str]:
+    """SHA-256 of the files of ours that the folder's index lists, by name; of other names it is not believed."""
+    entries = listed(read_index(out)) if (out / INDEX_FILE).exists() else []
+    return {entry.file: entry.sha256 for entry in entries if OURS.fullmatch(entry.file) or Path(entry.file).parent == Path(TEXT)}
 
 
 def _unchanged(path: Path, recorded: str | None) -> bool:
@@ -398,9 +403,8 @@ def _finish_installing(out: Path) -> None:
     with held_alone(out):
         try:
             if (partial / INDEX_FILE).exists():
-                known = {Path(entry.file): entry.sha256 for entry in listed(read_index(out))} if (out / INDEX_FILE).exists() else {}
                 coming = _listed_in(partial)
-                earlier = [path for path, digest in known.items() if path not in coming and _unchanged(out / path, digest)]
+                earlier = [path for name, digest in _recorded(out).items() if (path := Path(name)) not in coming and _unchanged(out / path, digest)]
                 _move(partial, out, earlier)
             _clear(partial)
             partial.rmdir()

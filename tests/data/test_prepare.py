@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sealed
 import typer
 from typer.testing import CliRunner
 
@@ -177,6 +178,17 @@ def test_force_does_not_replace_files_of_these_names_without_an_index(text: Path
     with pytest.raises(DataError, match=r"tokenizer.model' would be replaced, and it is not as nmt preprocess wrote it: index.json does not list it"):
         prepare(recipe(), text, out, force=True, workers=1)
     assert contents(out) == {"tokenizer.model": b"mine"}
+
+
+def test_an_index_that_lists_files_of_others_is_not_believed(text: Path, out: Path) -> None:
+    prepare(recipe(), text, out, workers=1)
+    for name, path in (("../mine", out.parent / "mine"), ("notes.txt", out / "notes.txt"), (str(out.parent / "absolute"), out.parent / "absolute"), ("text/../mine", out / "mine")):
+        path.write_text("mine")
+        index = json.loads((out / INDEX_FILE).read_text())
+        sealed.change(out / INDEX_FILE, files=[*index["files"], shards.file_entry(path, name).model_dump()])
+    (out / "text").mkdir()
+    prepare(recipe(vocab_size=310), text, out, force=True, workers=1)
+    assert [path.read_text() for path in (out.parent / "mine", out / "notes.txt", out.parent / "absolute", out / "mine")] == ["mine"] * 4
 
 
 def test_shards_in_use_are_not_replaced(text: Path, out: Path) -> None:
