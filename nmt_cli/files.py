@@ -159,9 +159,7 @@ def new_folder(path: Path, ours: Callable[[Path], str] = lambda _: "it exists") 
     `path` that may not be replaced. After an error or an interrupt nothing of the new folder is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not os.path.lexists(path):  # a process was killed between the two renames below
-        for item in [item for item, match in _left_aside(path.parent) if (match["name"], match["what"]) == (path.name, "old")][-1:]:
-            item.rename(path)
+    clear_partial(path.parent, [path.name], unless_running=True)
     check_free(path, ours)
     aside, old = _aside(path), _aside(path, "old")
     aside.mkdir()
@@ -193,14 +191,18 @@ def check_free(path: Path, ours: Callable[[Path], str]) -> None:
         raise UsageError(f"{str(path)!r} is not replaced: {reason}. Choose another output, or move it away.")
 
 
-def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str]) -> None:
+def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str], *, unless_running: bool = False) -> None:
     """Remove what processes that were killed left half-written in `folder` in place of `names`, a collection or a
     pattern of names; what they were about to replace takes its name again. Everything of another name is left alone.
 
-    The caller holds a lock that keeps other writers of these names out. Raises OSError.
+    The caller holds a lock that keeps other writers of these names out; or, `unless_running`, what a process with the
+    number in its name may be writing is left alone too. Raises OSError.
     """
-    for item, match in _left_aside(folder):
+    left = [(item, match) for item in sorted(folder.iterdir()) if (match := ASIDE.fullmatch(item.name))]
+    for item, match in left:
         if not (names.fullmatch(match["name"]) if isinstance(names, re.Pattern) else match["name"] in names):
+            continue
+        if unless_running and _running(int(match["process"])):
             continue
         if match["what"] == "old" and not os.path.lexists(folder / match["name"]):
             item.rename(folder / match["name"])
@@ -210,8 +212,17 @@ def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str]) -> Non
             item.unlink(missing_ok=True)
 
 
-def _left_aside(folder: Path) -> list[tuple[Path, re.Match[str]]]:
-    return [(item, match) for item in sorted(folder.iterdir()) if (match := ASIDE.fullmatch(item.name))]
+def _running(process: int) -> bool:
+    """Whether another process has this number; this one is not writing anything yet."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def system_error(error: Exception) -> OSError:

@@ -244,14 +244,20 @@ def test_what_an_earlier_crash_left_aside_is_not_taken_over(tmp_path: Path) -> N
     (crashed / "half").touch()
     with new_folder(tmp_path / "folder", ours) as aside:
         assert names(aside) == []
-    assert names(tmp_path) == [leftover, "folder"]
-    clear_partial(tmp_path, ["folder"])
     assert names(tmp_path) == ["folder"]
+    assert leftover.startswith(".folder.partial-")
+
+
+def test_what_a_running_process_writes_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / f".folder.partial-{os.getppid()}").mkdir()
+    (tmp_path / ".folder.partial-99999999").mkdir()
+    clear_partial(tmp_path, ["folder"], unless_running=True)
+    assert names(tmp_path) == [f".folder.partial-{os.getppid()}"]
 
 
 def test_a_folder_that_was_moved_aside_comes_back(tmp_path: Path) -> None:
-    (tmp_path / ".folder.old-1").mkdir()
-    (tmp_path / ".folder.old-1" / "kept").touch()
+    (tmp_path / ".folder.old-99999999").mkdir()
+    (tmp_path / ".folder.old-99999999" / "kept").touch()
     with pytest.raises(UsageError, match="folder' is not replaced: it exists"), new_folder(tmp_path / "folder"):
         pass
     assert names(tmp_path / "folder") == ["kept"]

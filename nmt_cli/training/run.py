@@ -228,6 +228,7 @@ class RunFolder:
             self._lock = (self.path / LOCK).open("a")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             clear_partial(self.path, [*LINKS, self.metrics.name])
+            clear_partial(self.path, ["averaged"], unless_running=True)  # an `nmt average` may be at work
             clear_partial(self.path / "checkpoints", STEP)
             for deleted in sorted((self.path / "checkpoints").glob(".*.deleted")):
                 if STEP.fullmatch(deleted.name[1:].removesuffix(".deleted")):
