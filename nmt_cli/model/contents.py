@@ -63,7 +63,7 @@ def read_config(folder: Path) -> ModelConfig:
     except FileNotFoundError:
         raise ModelError(f"{str(folder)!r} is not a model folder: it has no {CONFIG}. Name a model folder or a run folder.") from None
     strange = [name for name in config.sha256 if name not in (WEIGHTS, METRICS) and not TOKENIZERS.fullmatch(name)]
-    if strange or WEIGHTS not in config.sha256 or not config.tokenizers:
+    if strange or WEIGHTS not in config.sha256:
         raise ModelError(f"{str(path)!r} is damaged: sha256 lists {', '.join(sorted(config.sha256))}; expected {WEIGHTS}, {METRICS} and the tokenizers. {REMEDY}")
     return config
 

@@ -56,7 +56,7 @@ def test_faults_have_a_name_and_an_exit_code(trained: Path, tmp_path: Path, monk
     assert "no model at 'nowhere'" in failed(monkeypatch, capsys, 1, "nowhere", "--to", "ctranslate2", "--out", out)
     message = failed(monkeypatch, capsys, 2, trained, "--to", "ctranslate", "--out", out)
     assert "--to 'ctranslate': expected ctranslate2 or huggingface. Did you mean 'ctranslate2'?" in message
-    assert "exists and is not empty" in failed(monkeypatch, capsys, 2, trained, "--to", "ctranslate2", "--out", trained)
+    assert "would replace its own input" in failed(monkeypatch, capsys, 2, trained, "--to", "ctranslate2", "--out", trained)
     assert "Missing option '--out'" in failed(monkeypatch, capsys, 2, trained, "--to", "ctranslate2")
     assert not out.exists()
 

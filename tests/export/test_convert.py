@@ -256,10 +256,10 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(to: str, made: 
 def test_a_folder_that_holds_something_is_left_alone(made: Any, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("mine")
-    with pytest.raises(UsageError, match=r"'.*full' exists and is not empty: name a new folder"):
+    with pytest.raises(UsageError, match=r"'.*full' is not replaced: it is not empty"):
         export(made(), "ctranslate2", tmp_path / "full")
     assert (tmp_path / "full" / "mine").read_text() == "mine"
-    with pytest.raises(UsageError, match="exists and is no folder"):
+    with pytest.raises(UsageError, match=r"the export is a folder, and .* is a file"):
         export(tmp_path / "model", "ctranslate2", tmp_path / "full" / "mine")
 
 
@@ -267,7 +267,7 @@ def test_an_empty_folder_is_taken_and_a_damaged_model_refused(made: Any, tmp_pat
     (tmp_path / "out").mkdir()
     model = made()
     (model / "model.safetensors").write_bytes(b"cut")
-    with pytest.raises(ModelError, match="was changed or cut"):
+    with pytest.raises(ModelError, match="was changed or damaged"):
         export(model, "ctranslate2", tmp_path / "out")
 
 
