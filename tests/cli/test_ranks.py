@@ -66,6 +66,7 @@ class Job:
             return self.process.wait(seconds)
         finally:
             self.process.kill()
+            self.process.wait()
 
 
 @pytest.fixture(scope="module")
