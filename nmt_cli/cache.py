@@ -31,7 +31,6 @@ import stat
 import tempfile
 import time
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from . import console
@@ -52,7 +51,7 @@ def cache_folder() -> Path | None:
     try:
         return _private(_base(), "nmt")
     except (OSError, RuntimeError) as error:  # the second: links that form a circle
-        _warn(f"no cache folder is used, so some work is done again at every start: {explained(error)}. Fix that (chown, chmod go-w), or set XDG_CACHE_HOME to a folder of yours with mode 700.")
+        console.warn_once(f"no cache folder is used, so some work is done again at every start: {explained(error)}. Fix that (chown, chmod go-w), or set XDG_CACHE_HOME to a folder of yours with mode 700.")
         return None
 
 
@@ -63,12 +62,6 @@ def subfolder(name: str) -> Path | None:
         return _private(folder, name) if folder else None
     except OSError:
         return None
-
-
-@cache
-def _warn(text: str) -> None:
-    """Once per process."""
-    console.warn(text)
 
 
 def explained(error: Exception) -> str:

@@ -26,6 +26,17 @@ def warn(text: str) -> None:
     _console().print(f"[yellow]warning:[/yellow] {escape(text)}")
 
 
+WARNED: set[str] = set()
+"""Warnings that this process has given by `warn_once`."""
+
+
+def warn_once(text: str, where: str = "") -> None:
+    """`warn`, but a text only once per process, wherever it comes up: commands read the same recipe or checkpoint several times."""
+    if text not in WARNED:
+        WARNED.add(text)
+        warn(f"{where}: {text}" if where else text)
+
+
 def fail(text: str) -> None:
     """Why the command ends."""
     _console().print(f"[red]error:[/red] {escape(text)}")

@@ -86,12 +86,9 @@ def output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path] = ()
 
     Raises UsageError where `path` may not be replaced, `kind` where it cannot be written.
     """
-    real = resolved(path, what)
-    check_inputs(real, what, inputs)
+    check_output_folder(path, what, ours, inputs)
     try:
-        if real.exists() and not real.is_dir():
-            raise UsageError(f"{what} is a folder, and {str(path)!r} is a file. Choose another output.")
-        with new_folder(real, ours) as aside:
+        with new_folder(resolved(path, what), ours) as aside:
             yield aside
     except OSError as error:
         raise write_failed(error, path, what, kind) from None

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from .console import warn
+from .console import warn_once
 from .encodings import refused, wide_encoding
 from .errors import RecipeError, shown
 from .faults import describe, nearest
@@ -348,18 +348,8 @@ def _without_retired(values: dict[str, Any], where: str) -> dict[str, Any]:
         if isinstance(table, dict) and key in table:
             values = {**values, section: {name: value for name, value in table.items() if name != key}}
             if table[key] != retired.neutral:
-                _warn_retired(f"{place} = {table[key]!r} is ignored: nmt {retired.since} retired this key. {retired.why}", where)
+                warn_once(f"{place} = {table[key]!r} is ignored: nmt {retired.since} retired this key. {retired.why}", where)
     return values
-
-
-_warned: set[str] = set()
-"""Warnings that this process has given: a command reads the same recipe several times."""
-
-
-def _warn_retired(text: str, where: str) -> None:
-    if text not in _warned:
-        _warned.add(text)
-        warn(f"{where}: {text}")
 
 
 RECIPE_SUFFIX = ".toml"

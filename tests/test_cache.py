@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nmt_cli import cache
+from nmt_cli import cache, console
 from nmt_cli.cache import MOST_RECORDS, cache_folder, compile_cache, read_private, remembered_sha256, write_private
 from nmt_cli.files import sha256
 
@@ -28,9 +28,9 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"):
         monkeypatch.setenv(name, "")  # so that it is restored
         monkeypatch.delenv(name)
-    cache._warn.cache_clear()
+    console.WARNED.clear()
     yield tmp_path / "cache"
-    cache._warn.cache_clear()
+    console.WARNED.clear()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from nmt_cli import console
 from nmt_cli.errors import RecipeError
 from nmt_cli.model.transformer import Transformer, count_parameters
 from nmt_cli.recipe import RETIRED, SECTIONS, DataSection, ModelSection, Recipe, load_recipe, recipe_names
@@ -401,9 +402,9 @@ def test_a_stored_recipe_is_read_back_equal(name: str) -> None:
 
 
 @pytest.fixture
-def warned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def warned_anew() -> None:
     """As in a process that has not warned yet."""
-    monkeypatch.setattr("nmt_cli.recipe._warned", set())
+    console.WARNED.clear()
 
 
 @pytest.mark.parametrize(("value", "warns"), [(0.0, False), (0, False), (3.0, True), (-1, True), ("high", True), ([1], True), (None, True)])

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import console
+from ..cache import remembered_sha256
 from ..errors import DataError, write_failed
 from ..files import ASIDE, flush_to_disk, follow_links, lock, sha256
 from ..hardware import cores
@@ -360,7 +361,7 @@ def _recorded(out: Path) -> dict[str, str]:
 
 
 def _unchanged(path: Path, recorded: str | None) -> bool:
-    return recorded is not None and path.is_file() and not path.is_symlink() and sha256(path) == recorded
+    return recorded is not None and path.is_file() and not path.is_symlink() and remembered_sha256(path) == recorded
 
 
 def _install(partial: Path, out: Path) -> None:

@@ -16,7 +16,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..cache import remembered_sha256
 from ..errors import ModelError
-from ..files import sha256
 from ..records import Record, parse_json, read_record
 
 FORMAT_VERSION = Record.newest
@@ -107,7 +106,7 @@ def foreign(folder: Path, expected: Mapping[str, str]) -> str:
     for item in sorted(folder.iterdir()):
         if item.name not in expected or item.is_symlink() or not item.is_file():
             return f"it holds {item.name!r}, which nmt did not write"
-        if expected[item.name] and sha256(item) != expected[item.name]:
+        if expected[item.name] and remembered_sha256(item) != expected[item.name]:
             return f"its file {item.name!r} was changed after it was written"
     return ""
 

@@ -166,7 +166,7 @@ class Checkpoint:
                 return Progress(update=self.update)
             return self.read()[1].progress
         except ModelError as error:
-            console.warn(f"{error} It is passed over, and kept.")
+            console.warn_once(f"{error} It is passed over, and kept.")
             return None
 
     def score(self, metric: str) -> float | None:
@@ -179,7 +179,7 @@ class Checkpoint:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)):
                 raise ModelError(f"{str(self.folder / METRICS)!r} is damaged: {metric} is {value!r}, expected a number.")
         except ModelError as error:
-            console.warn(f"{error} The checkpoint counts as not validated.")
+            console.warn_once(f"{error} The checkpoint counts as not validated.")
             return None
         return value
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli import cache
+from nmt_cli import console
 from nmt_cli.decoding import kernels as module
 from nmt_cli.decoding import native
 from nmt_cli.decoding.continuations import best_continuations
@@ -172,10 +172,10 @@ def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("NMT_KERNELS", raising=False)
     kernels.cache_clear()
-    cache._warn.cache_clear()
+    console.WARNED.clear()
     yield tmp_path / "cache" / "nmt"
     kernels.cache_clear()
-    cache._warn.cache_clear()
+    console.WARNED.clear()
 
 
 @pytest.fixture(scope="module")
