@@ -18,9 +18,9 @@ from common import settings, setup, shards
 from plain import ours
 
 from nmt_cli.hardware import keep_freed_memory
-from nmt_cli.training.feed import feed
+from nmt_cli.training.loader import feed
 from nmt_cli.training.loss import smoothed_loss
-from nmt_cli.training.ranks import Ranks
+from nmt_cli.training.process_group import Ranks
 from nmt_cli.training.trainer import Trainer
 
 PARTS = ("data", "forward", "loss", "backward", "optimiser")

@@ -30,9 +30,9 @@ from decode_sides import Answer, Job, Process
 
 from nmt_cli.data.shards import valid_text
 from nmt_cli.data.tokenizer import Vocabulary
-from nmt_cli.decoding.precision import available
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.evaluation.metrics import compute
+from nmt_cli.kernels.cpu_decoding.linear import available
 from nmt_cli.model.contents import find_model, read_config
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe

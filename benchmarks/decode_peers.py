@@ -20,10 +20,10 @@ from typing import Any
 
 from decode_sides import Job, Process
 
-from nmt_cli.decoding.precision import X86, available
 from nmt_cli.errors import NmtError
 from nmt_cli.export.convert import export
 from nmt_cli.hardware import cpu_flags
+from nmt_cli.kernels.cpu_decoding.linear import X86, available
 
 COMPUTE_TYPES = ("int8", "int8_bfloat16", "bfloat16", "float32")
 BATCHES = (32, 64)

@@ -25,10 +25,10 @@ from common import setup, test_set
 
 from nmt_cli.data.tokenizer import EOS, Vocabulary
 from nmt_cli.decoding import workers as module
-from nmt_cli.decoding.precision import available
+from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.search import beam_search
-from nmt_cli.decoding.steppers import ReferenceStepper
 from nmt_cli.decoding.translator import Candidate, Translator
+from nmt_cli.kernels.cpu_decoding.linear import available
 from nmt_cli.model.contents import find_model
 from nmt_cli.model.folder import LoadedModel, load_model
 
@@ -69,7 +69,7 @@ def reference(subject: Subject, translator: Translator, lines: list[str]) -> lis
         sources = [[*ids, EOS] for ids in subject.vocabulary.source.encode(lines[start : start + REFERENCE_BATCH])]
         limits = torch.tensor([min(len(ids) - 1 + translator.decode.max_extra, translator.longest_output) for ids in sources])
         with torch.inference_mode():
-            found = beam_search(ReferenceStepper(subject.loaded.model, sources, translator.decode.beam), limits, translator.options)
+            found = beam_search(ReferenceDecoder(subject.loaded.model, sources, translator.decode.beam), limits, translator.options)
         texts += subject.vocabulary.target.decode([hypotheses[0].tokens for hypotheses in found])
     return texts
 

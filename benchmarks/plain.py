@@ -17,8 +17,8 @@ from nmt_cli.data.batches import Batch
 from nmt_cli.hardware import Hardware
 from nmt_cli.model.positions import sinusoids
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.feed import Share, feed
-from nmt_cli.training.ranks import Ranks
+from nmt_cli.training.loader import Share, feed
+from nmt_cli.training.process_group import Ranks
 from nmt_cli.training.trainer import Trainer
 
 

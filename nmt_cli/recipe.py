@@ -30,7 +30,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from .console import warn_once
 from .encodings import refused, wide_encoding
 from .errors import RecipeError, shown
-from .faults import describe, nearest
+from .recipe_errors import describe, nearest
 
 SectionT = TypeVar("SectionT", bound="Section")
 

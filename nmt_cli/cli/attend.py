@@ -92,9 +92,9 @@ def _sentence(given: list[str]) -> str:
     import sys
 
     from ..console import on_terminal, say
-    from ..data.lines import decode_line, iter_lines
     from ..errors import DataError, UsageError
-    from .texts import open_input
+    from ..lines import decode_line, iter_lines
+    from .inputs import open_input
 
     if len(given) > 1:
         raise UsageError(f"{len(given)} sentences were given, the second is {given[1]!r}: a page shows one. Put quotes around the words of a sentence.")
@@ -147,8 +147,8 @@ def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Seen:
 
 def _write_page(path: Path, seen: Seen) -> None:
     from ..console import say
-    from ..decoding.attention_page import not_a_page, page
     from ..output_paths import output_file
+    from ..reporting.attention_page import not_a_page, page
 
     content = page(seen).encode("utf-8")
     with output_file(path, "the page", ours=not_a_page) as stream:
@@ -159,8 +159,8 @@ def _write_page(path: Path, seen: Seen) -> None:
 def _write_pictures(path: Path, seen: Seen, kind: str | None) -> None:
     """One file, or one a kind into a folder."""
     from ..console import say
-    from ..decoding.attention_picture import not_a_picture, picture
     from ..output_paths import output_file
+    from ..reporting.attention_plot import not_a_picture, picture
 
     if path.suffix.lower() == PNG:
         [view] = [view for view in seen.views if view.kind == (kind or "cross")] or seen.views[:1]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..data.corpora.table import DATASETS
+from ..corpora.table import DATASETS
 from . import output
 from .arguments import output_path
 from .trees import trees
 
 if TYPE_CHECKING:
-    from ..data.corpora.build import Summary
+    from ..corpora.build import Summary
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -45,7 +45,7 @@ def listing(as_json: Annotated[bool, typer.Option("--json", help="Print the tabl
 
 
 def _described(name: str) -> dict[str, Any]:
-    from ..data.corpora.table import outputs
+    from ..corpora.table import outputs
 
     dataset = DATASETS[name]
     return {
@@ -84,7 +84,7 @@ def _lay(name: str, out: Path | None, downloads: Path | None, mirrors: list[str]
     import shlex
 
     from .. import console
-    from ..data.corpora.build import lay
+    from ..corpora.build import lay
     from ..errors import Stopped, UsageError
     from .edge import signal_of
 

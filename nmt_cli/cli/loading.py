@@ -58,8 +58,8 @@ class Loaded:
 
     def translator(self, *, nbest: int = 1, precision: str = "auto", sampling: Sampling | None = None, align: bool = False) -> Translator:
         """What translates with them."""
-        from ..decoding.precision import fastest
         from ..decoding.translator import Translator
+        from ..kernels.cpu_decoding.linear import fastest
 
         return Translator(
             self.models, self.vocabulary.source, self.vocabulary.target, self.recipe.decode,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .texts import STDIN, TWICE
+from .inputs import STDIN, TWICE
 
 if TYPE_CHECKING:
     from ..evaluation.protocols import Protocol
@@ -65,7 +65,7 @@ def score(
     of_model = {"--src": None if comet else src, "--batch-tokens": batch_tokens, "--device": device, "--precision": precision}
     _check_usage(hypotheses or [], ref, model, src, of_metrics, of_model)
     if model and src:
-        from .forced import forced
+        from .forced_scoring import forced
 
         forced(model, src, ref[0], as_json=json, width=width or 6, batch_tokens=batch_tokens, device=device or "auto", precision=precision or "fp32")
         return
@@ -75,7 +75,7 @@ def score(
     from ..evaluation.lengths import BOUNDS, parse_bounds
     from ..evaluation.metrics import DEFAULT_METRICS, DEFAULT_TOKENIZER, Options, check_known
     from ..evaluation.significance import BOOTSTRAP, SEED, TESTS
-    from .scores import Wanted, score_by_metrics
+    from .metric_scores import Wanted, score_by_metrics
 
     asked = _protocol(protocol, language, not no_compounds, tokenized_ref) if protocol is not None else None
     options = Options(lowercase=lowercase, tokenize=tokenize or DEFAULT_TOKENIZER, protocol=asked, comet_model=comet_model, evalb_repair=evalb_repair)

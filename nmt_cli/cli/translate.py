@@ -80,7 +80,7 @@ def translate(
         check_output_file(output_file, WHAT, inputs)
 
     from ..decoding.sampling import Sampling
-    from . import forms
+    from . import formats as forms
     from .loading import load_translator
 
     keep_freed_memory()
@@ -127,8 +127,8 @@ def _sampling_settings(sample: bool, given: dict[str, Any], changes: list[str]) 
 
 def _lines(input_file: Path | None, prefix_column: bool, prefix_file: Path | None, replaced: Counter[str]) -> Iterator[Line]:
     """What there is to translate. Raises DataError, after the lines that have prefixes, where there are more lines than prefixes, or fewer."""
-    from ..data.lines import decode_line, iter_lines, open_binary, read_pairs
-    from .texts import open_input
+    from ..lines import decode_line, iter_lines, open_binary, read_pairs
+    from .inputs import open_input
 
     name = str(input_file) if input_file else "standard input"
     with open_input(input_file) as stream:  # nobody but the thread that reads closes it

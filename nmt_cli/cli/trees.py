@@ -2,7 +2,7 @@
 
     IN ── brackets ──▶ NAME.words, NAME.linear, NAME.ptb        --back: words and parses, line by line ──▶ brackets
 
-How trees are read, linearised and repaired is in `nmt_cli.trees`. Both ways stream: memory does not grow with the text.
+How trees are read, linearised and repaired is in `nmt_cli.parsing`. Both ways stream: memory does not grow with the text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .arguments import output_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..trees.brackets import Tree
+    from ..parsing.brackets import Tree
 
 STDIN = Path("-")
 WRITTEN = ("words", "linear", "ptb")
@@ -90,10 +90,10 @@ def _convert(paths: list[Path], out: Path, name: str, functions: bool, traces: b
     from ..errors import DataError
     from ..files import sha256, write_atomic
     from ..output_paths import output_files
+    from ..parsing.brackets import plain
+    from ..parsing.linearization import linearise
+    from ..parsing.records import Conversion
     from ..records import to_json
-    from ..trees.brackets import plain
-    from ..trees.linear import linearise
-    from ..trees.records import Conversion
 
     count = emptied = tokens = symbols = longest = 0
     written, record = [out / f"{name}.{kind}" for kind in WRITTEN], out / f"{name}.trees.json"
@@ -119,7 +119,7 @@ def _convert(paths: list[Path], out: Path, name: str, functions: bool, traces: b
 
 
 def _read(paths: list[Path]) -> Iterator[Tree]:
-    from ..trees.brackets import read_trees
+    from ..parsing.brackets import read_trees
 
     for path in paths:
         yield from read_trees(_lines(path), _shown(path))
@@ -128,8 +128,8 @@ def _read(paths: list[Path]) -> Iterator[Tree]:
 def _lines(path: Path) -> Iterator[str]:
     """The lines of a file or stdin; a warning at the end tells of invalid UTF-8."""
     from ..console import warn
-    from ..data.lines import decode_line, iter_lines
-    from .texts import open_input
+    from ..lines import decode_line, iter_lines
+    from .inputs import open_input
 
     damaged = 0
     with open_input(path) as stream:
@@ -147,8 +147,8 @@ def _print_trees(words: Path, parses: Path) -> None:
 
     from ..console import say
     from ..errors import DataError
-    from ..trees.brackets import between_spaces
-    from ..trees.linear import delinearise, repaired
+    from ..parsing.brackets import between_spaces
+    from ..parsing.linearization import delinearise, repaired
     from . import output
 
     count = mended = 0
@@ -170,8 +170,8 @@ def _not_recorded(path: Path, record: Path) -> str:
     """Why a file is not as an earlier conversion wrote it, "" if it is: its record has the file's SHA-256."""
     from ..errors import DataError
     from ..files import sha256
+    from ..parsing.records import Conversion
     from ..records import read_record
-    from ..trees.records import Conversion
 
     try:
         conversion = read_record(record, Conversion, DataError, "Move it away.")

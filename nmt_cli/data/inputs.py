@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, write_failed
+from ..lines import read_parallel
 from ..recipe import DataSection
-from .lines import read_parallel
 from .shards import FileEntry, Split, file_entry
 
 TEXT = "text"
@@ -62,7 +62,7 @@ def find_inputs(data: DataSection, data_dir: Path | None) -> Iterator[Inputs]:
         names: dict[str, list[str]] = {role: getattr(data, role) for role in ROLES}
         yield Inputs({role: _find(names[role], data_dir) for role in ROLES}, names, tokenizer)
         return
-    from .teaching import write_corpus
+    from ..demo_corpus import write_corpus
 
     with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
         try:

@@ -37,9 +37,9 @@ from ..cache import remembered_sha256
 from ..errors import DataError, write_failed
 from ..files import ASIDE, flush_to_disk, follow_links, lock, sha256
 from ..hardware import cores
+from ..lines import write_aside
 from ..recipe import DataSection, Recipe
 from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
-from .lines import write_aside
 from .shards import (
     INDEX_FILE,
     VALID_TEXT,

@@ -33,9 +33,9 @@ from .. import __version__
 from ..cache import remembered_sha256
 from ..errors import DataError
 from ..files import lock
+from ..lines import iter_lines, open_binary, write_aside
 from ..recipe import DataSection, Recipe
 from ..records import Record, read_record, to_json
-from .lines import iter_lines, open_binary, write_aside
 
 FORMAT_VERSION = Record.newest
 INDEX_FILE = "index.json"

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
+from ..lines import write_aside
 from ..recipe import DataSection
-from .lines import write_aside
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}

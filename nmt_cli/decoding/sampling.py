@@ -1,6 +1,6 @@
 """Random outputs instead of the best ones: each token is drawn from what the model gives.
 
-    stepper, limits ──▶ sample(…, sampling, keys) ──▶ W hypotheses a sentence, drawn independently
+    decoder, limits ──▶ sample(…, sampling, keys) ──▶ W hypotheses a sentence, drawn independently
 
 The temperature divides the logits; `top_k` keeps the k most probable tokens, `top_p` the fewest whose probabilities
 reach p (Holtzman et al. 2020, nucleus sampling), both after the temperature. The random numbers of a sentence come from
@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import shortest
-from .continuations import ban
-from .search import Hypothesis, SearchOptions, Stepper, check_numbers, length_penalty, padded_prefixes
+from . import min_length as shortest
+from .candidates import ban
+from .search import Decoder, Hypothesis, SearchOptions, check_numbers, length_penalty, padded_prefixes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Sampling:
 
 @torch.inference_mode()
 def sample(
-    stepper: Stepper, limits: Tensor, options: SearchOptions, sampling: Sampling, keys: Sequence[Sequence[int]],
+    decoder: Decoder, limits: Tensor, options: SearchOptions, sampling: Sampling, keys: Sequence[Sequence[int]],
     prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """`options.beam` samples of each of B sentences, the best of them (by score) first, `options.nbest` at most.
@@ -54,7 +54,7 @@ def sample(
     rows = torch.arange(batch * width, device=device)
     missing = shortest.missing(limits, options).repeat_interleave(width)
     for length in range(1, longest + 2):
-        logits = stepper.step(newest, rows).float()
+        logits = decoder.step(newest, rows).float()
         total = logits.logsumexp(-1)
         sentences = rows // width
         banned = shortest.banned(missing[rows], limits[sentences] + 1 - length, options, logits.size(1))

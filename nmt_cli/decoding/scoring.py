@@ -14,7 +14,7 @@ minus the NLL that training reports. What the two lines hold decides what is sco
 
 Invariance. What a pair gets does not depend, in fp32 on a CPU, on those it is computed with: both sides are padded to
 multiples of 4, only pairs of equal padded lengths go together, and no matrix product has fewer than 16 rows, batches
-being filled up with copies (see `steppers` for why). The tokens' log P are summed exactly.
+being filled up with copies (see `decoders` for why). The tokens' log P are summed exactly.
 
     B pairs   S source length   T target length, end symbol counted in both   D d_model   V vocabulary   R rows
 """

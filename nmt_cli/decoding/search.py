@@ -1,8 +1,8 @@
-"""Beam search (section 6.1) over anything that can say what may come next: it sees a `Stepper`, never a model.
+"""Beam search (section 6.1) over anything that can say what may come next: it sees a `Decoder`, never a model.
 
     B sentences not finished   W beam   N open hypotheses in all   V vocabulary   C candidates a step   L longest output
 
-    worker ──▶ Search(stepper, options): enter(keys, limits) · step() ──▶ (key, n-best hypotheses) of what has finished
+    worker ──▶ Search(decoder, options): add(keys, limits) · step() ──▶ (key, n-best hypotheses) of what has finished
                   │  step(tokens (B, W), rows (N,)) ──▶ logits (N, V)
                   │  reorder(parents (B, W)): hypothesis w goes on from what hypothesis parents[b, w] was
                   └─ keep(sentences (B',)): the others have finished and leave
@@ -38,14 +38,14 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError
-from . import shortest
-from .continuations import Best, best_continuations
+from . import min_length as shortest
+from .candidates import Best, best_continuations
 
 COMPACT_BELOW = 0.7
 """Finished sentences leave once no more than this share of the sentences is unfinished: leaving costs a copy."""
 
 
-class Stepper(Protocol):
+class Decoder(Protocol):
     """What a search asks of a model: it holds B sentences with W hypotheses each."""
 
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
@@ -156,12 +156,12 @@ def padded_prefixes(prefixes: Sequence[Sequence[int]], device: torch.device) -> 
 
 
 class Search:
-    """Beam search over the sentences that `stepper` holds: call `enter` whenever it has been given some, and `step` as
+    """Beam search over the sentences that `decoder` holds: call `add` whenever it has been given some, and `step` as
     long as it is `busy`.
     """
 
-    def __init__(self, stepper: Stepper, options: SearchOptions) -> None:
-        self.stepper, self.options = stepper, options
+    def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
+        self.decoder, self.options = decoder, options
         self._beam: _Beam | None = None
         self._rows = torch.empty(0, dtype=torch.long)
         self._penalties = torch.empty(0)
@@ -175,8 +175,8 @@ class Search:
         """N, the open hypotheses."""
         return len(self._rows)
 
-    def enter(self, keys: Sequence[int], limits: Tensor, prefixes: Sequence[Sequence[int]] | None = None) -> None:
-        """Sentences that the stepper has just been given, behind those it has; `keys` will name them in the results.
+    def add(self, keys: Sequence[int], limits: Tensor, prefixes: Sequence[Sequence[int]] | None = None) -> None:
+        """Sentences that the decoder has just been given, behind those it has; `keys` will name them in the results.
 
         `limits` (B,) int64 says how many tokens each output may have; `prefixes` what each output begins with, no
         longer than its limit: those tokens count in log P like others.
@@ -196,23 +196,23 @@ class Search:
         beam = self._beam
         if beam is None:
             return []
-        logits = self.stepper.step(beam.newest, self._rows).float()
+        logits = self.decoder.step(beam.newest, self._rows).float()
         parents = _advance(beam, logits, self._rows, self._penalties, self.options)
         self._rows = _open(beam)
         unfinished = beam.log_probs[:, 0].isneginf().logical_not_()
         left = int(unfinished.sum())
         if not left:
             self._beam = None
-            self.stepper.keep(self._rows)  # none
+            self.decoder.keep(self._rows)  # none
             return _collected(beam)
-        self.stepper.reorder(parents)
+        self.decoder.reorder(parents)
         if left > COMPACT_BELOW * len(unfinished):
             return []
         stay = unfinished.nonzero().flatten()
         found = _collected(beam.select(unfinished.logical_not_().nonzero().flatten()))
         self._beam = beam.select(stay)
         self._rows = _open(self._beam)
-        self.stepper.keep(stay)
+        self.decoder.keep(stay)
         return found
 
 
@@ -222,11 +222,11 @@ def _open(beam: _Beam) -> Tensor:
 
 
 def beam_search(
-    stepper: Stepper, limits: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None = None
+    decoder: Decoder, limits: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None = None
 ) -> list[list[Hypothesis]]:
-    """The `nbest` best hypotheses of each of the sentences that `stepper` holds, nothing generated yet; see `Search`."""
-    search, results = Search(stepper, options), [list[Hypothesis]() for _ in limits]
-    search.enter(range(len(limits)), limits, prefixes)
+    """The `nbest` best hypotheses of each of the sentences that `decoder` holds, nothing generated yet; see `Search`."""
+    search, results = Search(decoder, options), [list[Hypothesis]() for _ in limits]
+    search.add(range(len(limits)), limits, prefixes)
     while search.busy:
         for key, found in search.step():
             results[key] = found

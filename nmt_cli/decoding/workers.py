@@ -1,6 +1,6 @@
 """Workers: each searches the batches that it takes, several at once.
 
-    batches ──▶ queue ──▶ Worker.run: one Search over one stepper   ──▶ Batch.found, then Batch.done
+    batches ──▶ queue ──▶ Worker.run: one Search over one decoder   ──▶ Batch.found, then Batch.done
                              ▲ the next batch enters as soon as there is room: the last hypotheses of those before
                                it, which are few, are not waited for
 
@@ -21,15 +21,15 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..data.tokenizer import BOS, EOS
+from ..kernels.cpu_decoding.decoder import Layers, NativeDecoder
+from ..kernels.cpu_decoding.functions import best_continuations
+from ..kernels.cpu_decoding.linear import prepared
 from ..model.transformer import Transformer
 from .alignment import aligned
-from .fast import Caches, FastStepper
-from .kernels import best_continuations
-from .native import Layers, NativeStepper
-from .precision import prepared
+from .cached_decoder import CachedDecoder, Caches
+from .decoders import EnsembleDecoder
 from .sampling import Sampling, sample
 from .search import Hypothesis, Search, SearchOptions, beam_search
-from .steppers import EnsembleStepper
 
 LOGITS_AT_ONCE = 1 << 26
 """Numbers (rows x vocabulary) of one step at most: 256 MiB."""
@@ -72,8 +72,8 @@ class Worker:
 
     def __init__(self, models: Sequence[Transformer], options: SearchOptions, batch_tokens: int, sampling: Sampling | None, align: bool) -> None:
         self.models, self.batch_tokens, self.sampling, self.align = models, batch_tokens, sampling, align
-        self.steppers = [Layers.of(model) or Caches() for model in models]  # what each model's stepper works with
-        native = all(isinstance(one, Layers) for one in self.steppers)
+        self.decoders = [Layers.of(model) or Caches() for model in models]  # what each model's decoder works with
+        native = all(isinstance(one, Layers) for one in self.decoders)
         self.options = replace(options, best=best_continuations) if native else options
         self.device = models[0].output_weight.device
 
@@ -103,11 +103,11 @@ class Worker:
     def all(self, batch: Batch) -> None:
         """One batch from its beginning to its end."""
         try:
-            stepper, limits = self._stepper(batch), torch.tensor(batch.limits, device=self.device)
+            decoder, limits = self._decoder(batch), torch.tensor(batch.limits, device=self.device)
             if self.sampling:
-                results = sample(stepper, limits, self.options, self.sampling, batch.sources, self._prefixes(batch))
+                results = sample(decoder, limits, self.options, self.sampling, batch.sources, self._prefixes(batch))
             else:
-                results = beam_search(stepper, limits, self.options, self._prefixes(batch))
+                results = beam_search(decoder, limits, self.options, self._prefixes(batch))
             for place, hypotheses in enumerate(results):
                 batch.add(place, self._found(batch.sources[place], hypotheses))
         except Exception as error:
@@ -116,7 +116,7 @@ class Worker:
     @torch.inference_mode()
     def _together(self, first: Batch, batches: queue.SimpleQueue[Batch | None], left: threading.Event) -> tuple[bool, Batch | None]:
         """`first` and what comes while it is searched. Returns whether more can come, and a batch that had no room."""
-        stepper: FastStepper | NativeStepper | EnsembleStepper | None = None
+        decoder: CachedDecoder | NativeDecoder | EnsembleDecoder | None = None
         search: Search | None = None
         waiting: Batch | None = first
         more, tokens, keys = True, 0, 0
@@ -127,12 +127,12 @@ class Worker:
                 if waiting and (not under_way or self._room(search, tokens + waiting.tokens)):
                     entering, waiting = [waiting], None
                     batch, numbers = entering[0], range(keys, keys + len(entering[0].sources))
-                    if stepper is None or search is None:
-                        stepper = self._stepper(batch)
-                        search = Search(stepper, self.options)
+                    if decoder is None or search is None:
+                        decoder = self._decoder(batch)
+                        search = Search(decoder, self.options)
                     else:
-                        stepper.enter(_closed(batch))
-                    search.enter(numbers, torch.tensor(batch.limits, device=self.device), self._prefixes(batch))
+                        decoder.add(_closed(batch))
+                    search.add(numbers, torch.tensor(batch.limits, device=self.device), self._prefixes(batch))
                     under_way.update({number: (batch, place) for place, number in enumerate(numbers)})
                     tokens, keys, entering = tokens + batch.tokens, keys + len(numbers), []
                 if not under_way or search is None:
@@ -158,13 +158,13 @@ class Worker:
         """Another one with the same models."""
         return Worker(self.models, self.options, self.batch_tokens, self.sampling, self.align)
 
-    def _stepper(self, batch: Batch) -> FastStepper | NativeStepper | EnsembleStepper:
+    def _decoder(self, batch: Batch) -> CachedDecoder | NativeDecoder | EnsembleDecoder:
         sources, beam = _closed(batch), self.options.beam
         members = [
-            NativeStepper(of, sources, beam) if isinstance(of, Layers) else FastStepper(model, sources, beam, of)
-            for model, of in zip(self.models, self.steppers, strict=True)
+            NativeDecoder(of, sources, beam) if isinstance(of, Layers) else CachedDecoder(model, sources, beam, of)
+            for model, of in zip(self.models, self.decoders, strict=True)
         ]
-        return members[0] if len(members) == 1 else EnsembleStepper(members)
+        return members[0] if len(members) == 1 else EnsembleDecoder(members)
 
     def _prefixes(self, batch: Batch) -> list[list[int]] | None:
         return batch.prefixes if any(batch.prefixes) else None

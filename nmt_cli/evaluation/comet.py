@@ -21,7 +21,7 @@ from typing import Any
 from .. import console
 from ..errors import DataError, ModelError, UsageError, system_reason
 from ..files import sha256
-from .additive import Additive
+from .sentence_statistics import Additive
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"}
 WHERE = ("checkpoints/*.ckpt", "snapshots/*/checkpoints/*.ckpt")

@@ -30,9 +30,9 @@ from typing import NamedTuple
 
 from .. import __version__
 from ..errors import DataError, UsageError
-from ..trees.brackets import ROOTS, Leaf, Span, Tree
-from ..trees.linear import delinearise, linearise, repaired
-from .additive import Additive
+from ..parsing.brackets import ROOTS, Leaf, Span, Tree
+from ..parsing.linearization import delinearise, linearise, repaired
+from .sentence_statistics import Additive
 
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
 """DELETE_LABEL of COLLINS.prm: parts of speech whose words do not count, and labels that do not."""

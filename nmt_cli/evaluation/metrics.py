@@ -158,13 +158,13 @@ class Scorer:
 
     def counts(self, hypotheses: Sequence[str]) -> Mapping[str, float]:
         """Figures by name that the metric gives besides its score; most give none."""
-        from .additive import Additive
+        from .sentence_statistics import Additive
 
         return self._metric.counts([sum(column) for column in zip(*self.rows(hypotheses), strict=True)]) if isinstance(self._metric, Additive) else {}
 
     def remarks(self, hypotheses: Sequence[str]) -> list[str]:
         """What people should know of this system's score; most metrics say nothing."""
-        from .additive import Additive
+        from .sentence_statistics import Additive
 
         return list(self._metric.remarks(self.rows(hypotheses), hypotheses, self.references)) if isinstance(self._metric, Additive) else []
 

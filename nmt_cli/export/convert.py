@@ -19,9 +19,9 @@ from ..files import system_error
 from ..model.folder import load_model
 from ..output_paths import check_output_folder, output_folder
 from . import ctranslate2, huggingface
-from .proof import Proof, prove
 from .sentences import sentences
 from .target import Target, Trained
+from .verification import Proof, prove
 
 TARGETS: dict[str, Target] = {"ctranslate2": ctranslate2, "huggingface": huggingface}
 WHAT = "the export"

@@ -14,10 +14,10 @@ import re
 from pathlib import Path
 from random import Random
 
-from ..data.lines import decode_line, iter_lines, open_binary
-from ..data.teaching import generate
 from ..data.tokenizer import EOS, Tokenizer
+from ..demo_corpus import generate
 from ..errors import DataError
+from ..lines import decode_line, iter_lines, open_binary
 from .target import Trained
 
 MADE = 32

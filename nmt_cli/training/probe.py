@@ -20,7 +20,7 @@ from ..data.batches import EpochPlan, collate
 from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory
 from .estimate import CPU_MICRO_BATCH, micro_batch
-from .feed import MicroBatch
+from .loader import MicroBatch
 from .update import Updater
 
 ROOM = 0.9

@@ -20,8 +20,8 @@ from ..hardware import Hardware
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .estimate import micro_batch
-from .feed import MicroBatch
-from .ranks import Ranks
+from .loader import MicroBatch
+from .process_group import Ranks
 from .update import Updater
 
 SAMPLES = 3

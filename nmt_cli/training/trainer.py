@@ -39,9 +39,9 @@ from ..hardware import Hardware
 from ..model.folder import build, weights_of
 from ..model.transformer import Transformer, count_parameters
 from ..recipe import Recipe
-from .feed import Share, feed
+from .loader import Share, feed
 from .probe import choose_micro_batch
-from .ranks import Ranks
+from .process_group import Ranks
 from .report import Report, clock, perplexity, skipped_line, training_line, validation_line
 from .run import Progress, RunFolder
 from .update import Outcome, Updater

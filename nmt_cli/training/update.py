@@ -20,11 +20,11 @@ from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory
 from ..model.transformer import Transformer
 from ..recipe import Recipe
-from .feed import MicroBatch, Rows, Share
+from .loader import MicroBatch, Rows, Share
 from .loss import smoothed_loss
-from .ranks import Ranks
+from .parameters import Weights
+from .process_group import Ranks
 from .schedule import learning_rate
-from .weights import Weights
 
 
 def loss_sums(model: Transformer, rows: Rows, smoothing: float, packed: Callable[..., Tensor] | None = None) -> tuple[Tensor, Tensor]:

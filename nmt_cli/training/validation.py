@@ -24,7 +24,7 @@ from ..evaluation.metrics import compute
 from ..hardware import Hardware
 from ..model.transformer import Transformer
 from ..recipe import Recipe
-from .feed import Rows
+from .loader import Rows
 from .update import loss_sums
 
 

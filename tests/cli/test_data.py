@@ -19,9 +19,9 @@ from disks import small_disk
 from forked import nmt, run
 from website import Site, serve, sgm, tgz, zipped
 
-from nmt_cli.data.corpora.table import DATASETS
+from nmt_cli.corpora.table import DATASETS
 
-QUICK = "import nmt_cli.data.corpora.download as download; download.PAUSE = 0.0"
+QUICK = "import nmt_cli.corpora.download as download; download.PAUSE = 0.0"
 WMT = Path(__file__).parents[2] / "../shared/data/wmt-newstest"
 
 

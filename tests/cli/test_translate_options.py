@@ -19,9 +19,9 @@ from untrained import sentence, write_untrained
 from nmt_cli.cli.loading import workers_on
 from nmt_cli.cli.translate import translate
 from nmt_cli.data.tokenizer import Tokenizer
-from nmt_cli.decoding.precision import available, fastest
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.hardware import cores
+from nmt_cli.kernels.cpu_decoding.linear import available, fastest
 
 app = typer.Typer()
 app.command()(translate)

@@ -393,7 +393,7 @@ def teaching(folder: Path) -> None:
 
 
 def test_the_teaching_corpus_is_kept_as_text(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt_cli.data.teaching.write_corpus", teaching)
+    monkeypatch.setattr("nmt_cli.demo_corpus.write_corpus", teaching)
     demo = Recipe.from_dict({"name": "demo", "data": {"generator": "teaching", "vocab_size": 330}}, "test")
     assert prepare(demo, None, out, workers=1).fresh
     assert decoded(out, "train") == sentences(400)
@@ -428,7 +428,7 @@ def failing(error: BaseException) -> Callable[..., Any]:
 def test_a_fault_midway_leaves_the_earlier_shards(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, kind: type[BaseException], message: str | None, at: str) -> None:
     prepare(recipe(), text, out, workers=1)
     before = contents(out)
-    target = "nmt_cli.data.lines.write_atomic" if at == "write_atomic" else "nmt_cli.data.prepare._install"
+    target = "nmt_cli.lines.write_atomic" if at == "write_atomic" else "nmt_cli.data.prepare._install"
     monkeypatch.setattr(target, failing(error))
     with pytest.raises(kind, match=message):
         prepare(recipe(vocab_size=310), text, out, force=True, workers=1)

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from nmt_cli.data.lines import read_parallel
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe, learn_from_words
 from nmt_cli.data.words import WordCounts, WordEncoder, count_words
 from nmt_cli.errors import DataError
+from nmt_cli.lines import read_parallel
 from nmt_cli.recipe import DataSection
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -29,7 +29,7 @@ def section(**changes: Any) -> DataSection:
 
 
 def teaching(lines: int) -> list[str]:
-    from nmt_cli.data.teaching import generate
+    from nmt_cli.demo_corpus import generate
 
     return [side for pair in generate(train=lines, valid=1, test=1)["train"] for side in pair]
 

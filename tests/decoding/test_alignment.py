@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.decoding.alignment import aligned, cross_attention
-from nmt_cli.decoding.precision import available, prepared
+from nmt_cli.kernels.cpu_decoding.linear import available, prepared
 from nmt_cli.model.attention import attend_plain
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection

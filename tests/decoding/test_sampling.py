@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.decoding.fast import FastStepper
+from nmt_cli.decoding.cached_decoder import CachedDecoder
+from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.sampling import Sampling, sample
-from nmt_cli.decoding.search import Hypothesis, SearchOptions, Stepper, beam_search, length_penalty
-from nmt_cli.decoding.steppers import ReferenceStepper
+from nmt_cli.decoding.search import Decoder, Hypothesis, SearchOptions, beam_search, length_penalty
 from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
@@ -133,12 +133,12 @@ def limits(batch: list[list[int]]) -> Tensor:
 
 
 def samples(batch: list[list[int]], width: int = 2, prefixes: list[list[int]] | None = None, nbest: int | None = None, **settings: float) -> list[list[Hypothesis]]:
-    return sample(FastStepper(model(), batch, width), limits(batch), options(width, nbest), Sampling(**settings), batch, prefixes)  # type: ignore[arg-type]
+    return sample(CachedDecoder(model(), batch, width), limits(batch), options(width, nbest), Sampling(**settings), batch, prefixes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}, {"temperature": 1e-300}])
 def test_what_leaves_one_token_is_greedy_search(settings: dict[str, float]) -> None:
-    greedy = beam_search(FastStepper(model(), sources(), 1), limits(sources()), options(1))
+    greedy = beam_search(CachedDecoder(model(), sources(), 1), limits(sources()), options(1))
     found = samples(sources(), 3, **settings)
     assert [[h.tokens for h in row] for row in found] == [[row[0].tokens] * 3 for row in greedy]
     for row, [best] in zip(found, greedy, strict=True):
@@ -204,7 +204,7 @@ def test_a_prefix_is_kept_and_counts() -> None:
 
 
 def test_the_plain_stepper_gives_the_same() -> None:
-    plain: Stepper = ReferenceStepper(model(), sources(), 2)
+    plain: Decoder = ReferenceDecoder(model(), sources(), 2)
     found = sample(plain, limits(sources()), options(2), Sampling(), sources())
     assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in samples(sources())]
 

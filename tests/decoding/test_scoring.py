@@ -20,7 +20,7 @@ from nmt_cli.decoding.scoring import Scored, Scorer, perplexity
 from nmt_cli.errors import DataError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, ModelSection
-from nmt_cli.training.feed import Rows
+from nmt_cli.training.loader import Rows
 from nmt_cli.training.update import loss_sums
 
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli.decoding.continuations import best_continuations, top_continuations
+from nmt_cli.decoding.candidates import best_continuations, top_continuations
 from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions, beam_search, length_penalty
 from nmt_cli.errors import ModelError
 
@@ -340,7 +340,7 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more:
     """They enter at any step, also after all others have left, with limits and prefixes of their own."""
 
     class Growing(Brief):
-        def enter(self, sentences: list[int]) -> None:
+        def add(self, sentences: list[int]) -> None:
             self.sentences = [*self.sentences, *sentences]
             self.histories += [[()] * 3 for _ in sentences]
 
@@ -350,8 +350,8 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more:
     batches = {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}
     for step in range(60):
         if sentences := batches.get(step):
-            toy.enter(sentences)
-            search_.enter(sentences, torch.tensor([4 + s % 5 for s in sentences]), [[5] * (s % 3) for s in sentences])
+            toy.add(sentences)
+            search_.add(sentences, torch.tensor([4 + s % 5 for s in sentences]), [[5] * (s % 3) for s in sentences])
         for key, hypotheses in search_.step():
             assert key not in found
             found[key] = hypotheses

@@ -22,21 +22,21 @@ from nmt_cli.data.tokenizer import BOS, EOS, META_SPACE, PAD, UNK, Tokenizer, le
 from nmt_cli.decoding import translator as module
 from nmt_cli.decoding import windows as reading
 from nmt_cli.decoding.alignment import aligned
-from nmt_cli.decoding.fast import FastStepper
-from nmt_cli.decoding.kernels import kernels
-from nmt_cli.decoding.native import NativeStepper
+from nmt_cli.decoding.cached_decoder import CachedDecoder
+from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
 from nmt_cli.decoding.processes import Child
 from nmt_cli.decoding.sampling import Sampling
 from nmt_cli.decoding.search import SearchOptions, beam_search
 from nmt_cli.decoding.split import parts_of
-from nmt_cli.decoding.steppers import EnsembleStepper, ReferenceStepper
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.workers import Batch, Worker
 from nmt_cli.errors import NmtError
+from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
+from nmt_cli.kernels.cpu_decoding.functions import kernels
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 
-STEPPER = NativeStepper if kernels() else FastStepper
+STEPPER = NativeDecoder if kernels() else CachedDecoder
 """What a worker of this machine asks."""
 
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
@@ -396,7 +396,7 @@ def test_two_models_are_searched_by_their_mean_probability() -> None:
     models = [model(), model(seed=1)]
     given = [line for line in lines() if line.strip()][:20]
     sources = [[*ids, EOS] for ids in tokenizer().encode(given)]
-    plain = EnsembleStepper([ReferenceStepper(one, sources, 4) for one in models])
+    plain = EnsembleDecoder([ReferenceDecoder(one, sources, 4) for one in models])
     limits = torch.tensor([len(source) + 2 for source in sources])
     best = beam_search(plain, limits, SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, never=(PAD, UNK, BOS), min_length=1, textless=tokenizer().textless))
     found = list(ensemble(*models).translate(given))

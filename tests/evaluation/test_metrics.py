@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.evaluation.additive import Additive
 from nmt_cli.evaluation.metrics import DEFAULT_METRICS, METRICS, Kind, Options, Scorer, compute, tokenizers
+from nmt_cli.evaluation.sentence_statistics import Additive
 
 HYPOTHESES = ["The cat sat on the mat .", "A dog barked loudly at the postman ."]
 REFERENCES = ["The cat lay on the mat .", "The dog barked loudly at a postman ."]

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from forked import run
 
-from nmt_cli.data.lines import decode_line, iter_lines, open_binary
 from nmt_cli.evaluation.metrics import Options, Scorer, compute
+from nmt_cli.lines import decode_line, iter_lines, open_binary
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 PUBLISHED = SHARED / "wmt-system-outputs"

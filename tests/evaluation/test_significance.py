@@ -5,8 +5,8 @@ import os
 import pytest
 
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.evaluation.additive import Additive
 from nmt_cli.evaluation.metrics import DEFAULT_METRICS, METRICS, Kind, Options, Scorer, compute
+from nmt_cli.evaluation.sentence_statistics import Additive
 from nmt_cli.evaluation.significance import TESTS, compare, confidence
 
 WORDS = ["the", "small", "dog", "often", "sees", "a", "large", "cat", "near", "our", "old", "house"]

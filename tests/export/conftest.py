@@ -14,9 +14,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nmt_cli.data.teaching import generate
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary, learn_bpe
-from nmt_cli.export import proof, sentences
+from nmt_cli.demo_corpus import generate
+from nmt_cli.export import sentences
+from nmt_cli.export import verification as proof
 from nmt_cli.model.folder import weights_of, write_model
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import Recipe

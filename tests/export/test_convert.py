@@ -22,8 +22,8 @@ from nmt_cli.data.tokenizer import EOS, Vocabulary
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import DataError, ModelError, UsageError
 from nmt_cli.export.convert import TARGETS, export
-from nmt_cli.export.proof import prove, run
 from nmt_cli.export.target import nearest_length_penalty
+from nmt_cli.export.verification import prove, run
 from nmt_cli.model.folder import load_model, weights_of, write_model
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))

@@ -15,7 +15,7 @@ from nmt_cli.hardware import Hardware, memory_size
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
 from nmt_cli.training.probe import choose_micro_batch, fitting, peak, resident
-from nmt_cli.training.ranks import Ranks
+from nmt_cli.training.process_group import Ranks
 from nmt_cli.training.update import Updater
 
 MB = 2**20

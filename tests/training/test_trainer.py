@@ -15,7 +15,7 @@ from nmt_cli.data.prepare import prepare
 from nmt_cli.errors import Stopped, TrainingError
 from nmt_cli.hardware import Hardware
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.ranks import Ranks
+from nmt_cli.training.process_group import Ranks
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer
 

@@ -17,9 +17,9 @@ from nmt_cli.errors import TrainingError
 from nmt_cli.hardware import Hardware
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.feed import Share, feed
+from nmt_cli.training.loader import Share, feed
 from nmt_cli.training.loss import smoothed_loss_plain
-from nmt_cli.training.ranks import Ranks
+from nmt_cli.training.process_group import Ranks
 from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.update import Updater
 

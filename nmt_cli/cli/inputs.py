@@ -1,0 +1,109 @@
+"""The text that `nmt score` compares: hypotheses, references and source as parallel lines, and remarks on what they look like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from ..evaluation.metrics import Scorer
+
+STDIN = Path("-")
+TWICE = "'-' (standard input) was given more than once: it can be read only once."
+LOOKS_TOKENISED = 100
+"""Lines that end in " ." before it is remarked on: sacrebleu's own threshold."""
+
+System = tuple[str, list[str]]
+"""The name of a hypothesis, and its lines."""
+
+
+def read_parallel(hypotheses: list[Path], ref: list[Path], src: Path | None = None) -> tuple[list[System], list[list[str]], list[str] | None]:
+    """All files as lines: systems, references and source, with every unequal pair of counts told at once."""
+    from ..errors import DataError, UsageError
+
+    if [*hypotheses, *ref, src].count(STDIN) > 1:
+        raise UsageError(TWICE)
+    references = [_read(path) for path in ref]
+    systems = [(str(path), _read(path)) for path in hypotheses]
+    source = _read(src) if src else None
+    others = [*systems, *([(str(src), source)] if source else [])]
+    faults = [
+        f"{name!r} has {len(lines):,} lines, the reference {str(path)!r} has {len(reference):,}"
+        for name, lines in others
+        for path, reference in zip(ref, references, strict=True)
+        if len(lines) != len(reference)
+    ]
+    if faults:
+        raise DataError(
+            "; ".join(faults) + ". They must be parallel, line by line. A line ends at \\n only: U+2028, \\r and the like are characters of a line."
+        )
+    return systems, references, source
+
+
+def open_input(path: Path | None) -> BinaryIO:
+    """The file, or standard input for STDIN or None, of which the stream is a duplicate: it may be closed, and at its exit
+    Python does not wait for a thread that still reads it. Raises DataError."""
+    import os
+    import sys
+    from io import UnsupportedOperation
+    from typing import cast
+
+    from ..errors import DataError
+    from ..lines import open_binary, open_descriptor
+
+    if path is not None and path != STDIN:
+        return open_binary(path)
+    if sys.stdin is None:
+        raise DataError("standard input is closed: expected a terminal, a file or a pipe to read from.")
+    try:
+        descriptor = sys.stdin.fileno()
+    except UnsupportedOperation:  # a stream in memory
+        return cast(BinaryIO, sys.stdin.buffer)
+    return open_descriptor(os.dup(descriptor), "standard input")
+
+
+def _read(path: Path) -> list[str]:
+    from ..console import warn
+    from ..errors import DataError
+    from ..lines import decode_line, iter_lines
+
+    with open_input(path) as stream:
+        decoded = [decode_line(raw) for raw in iter_lines(stream)]
+    if not decoded:
+        raise DataError(f"{_shown(path)} is empty: expected one translation a line.")
+    damaged = sum(replaced for _, replaced in decoded)
+    if damaged:
+        warn(f"{_shown(path)}: {damaged:,} of {len(decoded):,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+    return [text for text, _ in decoded]
+
+
+def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metrics: list[str], tokenize: str | None, *, protocol: bool = False) -> None:
+    """Say what is allowed but seldom meant."""
+    from ..console import warn
+
+    for hypothesis in hypotheses:
+        for reference in ref:
+            if hypothesis.exists() and reference.exists() and hypothesis.samefile(reference):
+                warn(f"{str(hypothesis)!r} is scored against itself: {str(reference)!r} is the same file.")
+    if tokenize and "bleu" not in metrics:
+        warn(f"--tokenize {tokenize} has no effect: it acts on BLEU, which was not asked for.")
+    for name, lines in systems if "bleu" in metrics and tokenize != "none" else ():
+        count = sum(line.endswith(" .") for line in lines)
+        if count >= LOOKS_TOKENISED:
+            way_out = "the protocol tokenises plain text" if protocol else "or, if the references are tokenised alike, use --tokenize none"
+            warn(f"{_shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; {way_out}.")
+
+
+def remark_on_scores(systems: list[System], scorers: Mapping[str, Scorer]) -> None:
+    """Pass on what the metrics remark on each system."""
+    from ..console import warn
+
+    for name, lines in systems:
+        for scorer in scorers.values():
+            for text in scorer.remarks(lines):
+                warn(f"{_shown(Path(name))}: {text}")
+
+
+def _shown(path: Path) -> str:
+    return "standard input" if path == STDIN else repr(str(path))

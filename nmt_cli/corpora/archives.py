@@ -1,0 +1,221 @@
+"""Archives read as streams: no member is ever written under the name that it has in the archive.
+
+    contents(path), a check ──▶ with open_member(path, "dir/file.de") as stream: …
+
+.tar (also .tgz, .tar.xz, .tar.bz2), .zip, or else a single file, compressed or not.
+`contents` reads an archive once through (so its own checksums are checked too) and refuses one with a name or link
+that leads out of it, a device, or more content than its size can honestly hold. `open_member` gives one file as a
+stream; what is compressed within the archive is decompressed too. Two members can be read side by side: each
+`open_member` goes through the archive by itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import io
+import posixpath
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
+
+from ..errors import DataError
+from ..lines import MAGIC, OPENERS, open_binary
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+EXPANSION, SLACK = 200, 1 << 26
+"""An archive may hold EXPANSION times its own size and SLACK bytes more: text compresses four to ten times."""
+BUFFER = 1 << 18
+ZIP, TAR = ".zip", (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
+DAMAGE = (EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+"""What the libraries raise for what is cut, damaged, encrypted or packed in a way they do not know."""
+
+
+class _Member(io.RawIOBase):
+    """A stream whose reading errors name it, and which gives no more than `most` bytes."""
+
+    def __init__(self, inner: IO[bytes], name: str, most: int) -> None:
+        self._inner, self.name, self._left = inner, name, most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer)
+        try:
+            data = self._inner.read(len(view))
+        except (*DAMAGE, OSError) as error:
+            raise _damaged(self.name, error) from None
+        self._left -= len(data)
+        if self._left < 0:
+            raise _swollen(self.name)
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._inner.close()
+        super().close()
+
+
+def contents(path: Path) -> dict[str, int]:
+    """The plain files of an archive with their sizes in bytes; for a single file, "" and the file's size.
+
+    Raises DataError for what is cut or damaged, and for an archive that would do harm if it were unpacked.
+    """
+    if path.suffix == ZIP:
+        found = _contents_of_zip(path)
+    elif path.name.endswith(TAR):
+        found = _contents_of_tar(path)
+    else:
+        return {"": path.stat().st_size}
+    if sum(found.values()) > _most(path.stat().st_size):
+        raise _swollen(str(path))
+    return found
+
+
+def check_holds(path: Path, there: dict[str, int], wanted: list[str]) -> None:
+    """Raise DataError naming every wanted file that is not among `contents`, with the nearest names there are."""
+    missing = sorted({name for name in wanted if name not in there})
+    if missing:
+        told = []
+        for name in missing:
+            near = difflib.get_close_matches(name, list(there), n=2, cutoff=0.6)
+            told.append(repr(name) + (f" (near: {', '.join(map(repr, near))})" if near else ""))
+        raise DataError(f"{str(path)!r} does not hold {', '.join(told)}; it has {len(there):,} files. Is it the archive that it should be? Remove it to have it fetched again.")
+
+
+@contextmanager
+def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
+    """A file of an archive as a stream, decompressed; `name` "" is a single file itself. Raises DataError."""
+    called = f"{path}:{name}" if name else str(path)
+    with _opened(path, name) as (stream, size), io.BufferedReader(_Member(stream, called, _most(size)), BUFFER) as raw:
+        head = raw.peek(16)[:16]
+        kind = next((suffix for suffix, magic in MAGIC.items() if magic.match(head)), None)
+        if kind is None:
+            yield raw
+        else:
+            inner = gzip.GzipFile(fileobj=raw) if kind == ".gz" else OPENERS[kind](raw)
+            with io.BufferedReader(_Member(cast("IO[bytes]", inner), called, _most(size)), BUFFER) as unpacked:
+                yield unpacked
+
+
+@contextmanager
+def _opened(path: Path, name: str) -> Iterator[tuple[IO[bytes], int]]:
+    """The stream of a member as it lies in the archive, and its size."""
+    if not name:
+        with _file(path) as file:
+            yield file, path.stat().st_size
+    elif path.suffix == ZIP:
+        with zipfile.ZipFile(path) as archive:
+            information = next(member for member in archive.infolist() if _plain(member.filename) == name)
+            try:
+                packed = archive.open(information)
+            except DAMAGE as error:
+                raise _damaged(f"{path}:{name}", error) from None
+            with packed:
+                yield packed, information.file_size
+    else:
+        with _tar(path) as archive:
+            member_stream, size = _found(archive, name, path)
+            with member_stream:
+                yield member_stream, size
+
+
+def _found(archive: tarfile.TarFile, name: str, path: Path) -> tuple[IO[bytes], int]:
+    try:
+        for member in archive:
+            if _plain(member.name) == name and member.isfile():
+                stream = archive.extractfile(member)
+                assert stream is not None  # a plain file
+                return stream, member.size
+    except (*DAMAGE, OSError) as error:
+        raise _damaged(str(path), error) from None
+    raise DataError(f"{str(path)!r} does not hold {name!r}.")
+
+
+def _contents_of_tar(path: Path) -> dict[str, int]:
+    found: dict[str, int] = {}
+    with open_binary(path) as unpacked:
+        try:
+            with tarfile.open(fileobj=unpacked, mode="r|") as archive:
+                for member in archive:
+                    _check_name(path, member.name)
+                    if member.issym():
+                        _check_link(path, member.name, posixpath.join(posixpath.dirname(member.name), member.linkname), member.linkname)
+                    elif member.islnk():
+                        _check_link(path, member.name, member.linkname, member.linkname)
+                    elif not (member.isfile() or member.isdir()):
+                        raise DataError(f"{str(path)!r} is refused: {member.name!r} is a device or pipe; expected plain files. Nothing was unpacked.")
+                    if member.isfile():
+                        found[_plain(member.name)] = member.size
+        except (*DAMAGE, OSError) as error:
+            raise _damaged(str(path), error) from None
+        while unpacked.read(BUFFER):
+            pass  # to the end, where a compressed file keeps its checksum
+    return found
+
+
+def _contents_of_zip(path: Path) -> dict[str, int]:
+    found: dict[str, int] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                _check_name(path, member.filename)
+                mode = member.external_attr >> 16
+                if stat.S_ISLNK(mode):
+                    with archive.open(member) as stream:
+                        target = stream.read(4096).decode("utf-8", "replace")
+                    _check_link(path, member.filename, posixpath.join(posixpath.dirname(member.filename), target), target)
+                elif not member.is_dir():
+                    found[_plain(member.filename)] = member.file_size
+    except (*DAMAGE, OSError) as error:
+        raise _damaged(str(path), error) from None
+    return found
+
+
+@contextmanager
+def _tar(path: Path) -> Iterator[tarfile.TarFile]:
+    with open_binary(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
+        yield archive
+
+
+def _file(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error.strerror}.") from None
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("./")
+
+
+def _check_name(path: Path, name: str) -> None:
+    parts = name.replace("\\", "/").split("/")
+    if name.startswith(("/", "\\")) or ".." in parts or parts[0].endswith(":") or "\0" in name:
+        raise DataError(f"{str(path)!r} is refused: the name {name!r} leads out of the archive's folder. Nothing was unpacked. Remove it and take the archive from another address (--mirror URL).")
+
+
+def _check_link(path: Path, name: str, leads_to: str, target: str) -> None:
+    if target.startswith(("/", "\\")) or posixpath.normpath(leads_to).split("/")[0] == "..":
+        raise DataError(f"{str(path)!r} is refused: the link {name!r} leads out of the archive's folder, to {target!r}. Nothing was unpacked. Remove it and take the archive from another address (--mirror URL).")
+
+
+def _most(size: int) -> int:
+    return EXPANSION * size + SLACK
+
+
+def _damaged(name: str, error: object) -> DataError:
+    return DataError(f"{name!r} is a damaged or cut archive: {error}. Remove it to have it fetched again.")
+
+
+def _swollen(name: str) -> DataError:
+    return DataError(f"{name!r} is refused: it would unpack to more than {EXPANSION} times its size, which text does not. Nothing was unpacked.")

@@ -1,0 +1,48 @@
+"""WMT's .sgm files (before 2021) to lines: the text of each <seg>, in order.
+
+SGML in looks only: it is not parsed as such, and nothing is unescaped, so the lines are those that sacrebleu and
+published scores use. White space (Unicode's) within a segment becomes one space, around it none. An empty segment is an
+empty line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from ..errors import DataError
+from ..lines import decode_line, iter_lines
+
+OPENING = re.compile(r"<seg(\s[^>]*)?>", re.IGNORECASE)
+CLOSING = re.compile(r"</seg\s*>", re.IGNORECASE)
+
+
+def segments(stream: BinaryIO, name: str) -> Iterator[str]:
+    """The segments of an open .sgm file called `name`. Raises DataError where one is not closed, or there is none."""
+    found, text, begun = 0, "", 0
+    for number, raw in enumerate(iter_lines(stream), 1):
+        text += decode_line(raw)[0]
+        while True:
+            if not begun:
+                opening = OPENING.search(text)
+                if opening is None:
+                    text = ""
+                    break
+                text, begun = text[opening.end() :], number
+            closing, again = CLOSING.search(text), OPENING.search(text)
+            if again is not None and (closing is None or again.start() < closing.start()):
+                raise _unclosed(name, begun)
+            if closing is None:
+                text += "\n"
+                break
+            yield " ".join(text[: closing.start()].split())
+            text, begun, found = text[closing.end() :], 0, found + 1
+    if begun:
+        raise _unclosed(name, begun)
+    if not found:
+        raise DataError(f"{name!r} holds no <seg>: expected an .sgm file of WMT, with a <seg> … </seg> for each line.")
+
+
+def _unclosed(name: str, line: int) -> DataError:
+    return DataError(f"{name!r}: the <seg> of line {line:,} is not closed by </seg>. The file is cut or damaged; fetch it again.")

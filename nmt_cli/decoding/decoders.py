@@ -1,0 +1,82 @@
+"""The model as search sees it, plainly: no caches, each step decodes every hypothesis from its beginning.
+
+    B sentences   W beam   N open hypotheses   S source length   T tokens generated   D d_model   V vocabulary
+
+    source ids ──▶ ReferenceDecoder(model, sources, beam) ──▶ search
+
+It is the slow twin that `fast.CachedDecoder` is tested against. `EnsembleDecoder` makes one model of several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ..kernels.cpu_decoding.decoder import NativeDecoder
+from ..model.transformer import Transformer
+from .cached_decoder import CachedDecoder
+from .search import Decoder
+
+PAD = 0
+"""Fills up rows of ids; masked, so its meaning does not matter."""
+
+
+class ReferenceDecoder:
+    """`sources` are the ids of B sentences, end symbols included."""
+
+    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
+        device, size = model.output_weight.device, max(len(source) for source in sources)
+        src = torch.tensor([[*source, *[PAD] * (size - len(source))] for source in sources], device=device)
+        lengths = torch.tensor([len(source) for source in sources], device=device)
+        mask = (torch.arange(size, device=device) < lengths[:, None])[:, None, None, :]
+        memory = model.encode(src, mask).repeat_interleave(beam, 0)  # (B * W, S, D)
+        self.model, self.beam = model, beam
+        self.memory, self.mask = model.project_memory(memory), mask.repeat_interleave(beam, 0)
+        self.tokens = src.new_empty(src.size(0), beam, 0)  # (B, W, T)
+
+    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """See `Decoder`."""
+        self.tokens = torch.cat([self.tokens, tokens[:, :, None]], dim=2)
+        hidden = self.model.decode(self.tokens.flatten(0, 1), self.memory, self.mask)  # (B * W, T, D)
+        return self.model.logits(hidden[rows, -1])
+
+    def reorder(self, parents: Tensor) -> None:
+        """See `Decoder`."""
+        self.tokens = self.tokens.gather(1, parents[:, :, None].expand_as(self.tokens))
+
+    def keep(self, sentences: Tensor) -> None:
+        """See `Decoder`."""
+        rows = (sentences[:, None] * self.beam + torch.arange(self.beam, device=sentences.device)).flatten()
+        self.tokens, self.mask = self.tokens[sentences], self.mask[rows]
+        self.memory = [(keys[rows], values[rows]) for keys, values in self.memory]
+
+
+class EnsembleDecoder:
+    """Several decoders over the same sentences and vocabulary as one: the mean of their probabilities."""
+
+    def __init__(self, members: Sequence[Decoder]) -> None:
+        self.members = members
+
+    def add(self, sources: Sequence[Sequence[int]]) -> None:
+        """See `NativeDecoder`; the members must have it too."""
+        for member in self.members:
+            cast(CachedDecoder | NativeDecoder, member).add(sources)
+
+    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """See `Decoder`; the logits are log-probabilities."""
+        log_probs = [member.step(tokens, rows).float().log_softmax(-1) for member in self.members]
+        return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
+
+    def reorder(self, parents: Tensor) -> None:
+        """See `Decoder`."""
+        for member in self.members:
+            member.reorder(parents)
+
+    def keep(self, sentences: Tensor) -> None:
+        """See `Decoder`."""
+        for member in self.members:
+            member.keep(sentences)

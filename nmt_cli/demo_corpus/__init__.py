@@ -1,0 +1,60 @@
+"""The embedded TEACHING corpus: parallel English-German sentences which the project makes itself.
+
+Made text: a small grammar writes it, so scores on it show that training and decoding work and say nothing about the
+quality of translation of real text. It is real English and real German, though, with what makes the pair hard:
+verb-final clauses, separable verbs, gender and case, compounds, numbers and clock times, copied names.
+
+Who calls whom (each module uses only those before it)::
+
+    lexicon, verbs, semantics   the data: words, principal parts, semantic classes, names
+    morphology, numbers         inflection of both languages; numbers, times, dates, prices in words
+    clauses                     parts of a clause -> English and German word order
+    draws, phrases, times       chance; drawing names, noun phrases, time adverbials
+    grammar, subclauses         drawing clauses and subordinate clauses
+    questions, facts, references, sentences   the constructions and their weights
+    corpus                      held-out combinations, the splits
+
+Conventions, which make the translation a function of the English sentence:
+
+- simple present -> Präsens; progressive -> Präsens with gerade; simple past -> Perfekt, but Präteritum of sein, haben,
+  the modal verbs and the passive; will -> werden; likes to -> gern; the passive of the process (werden).
+- have to -> müssen, be allowed to -> dürfen, should -> sollen, want to -> wollen, would like to -> möchten.
+- you -> du; professions keep their dictionary gender (the teacher, he: der Lehrer; the nurse, she).
+- when -> als of the past, wenn otherwise; if -> wenn, whether -> ob; where -> wo, but wohin with verbs of motion.
+- lay -> legen, place -> stellen; live or stay with -> bei, otherwise with -> mit; know -> kennen, know that -> wissen.
+- German order: pronouns, time, dative, definite accusative, manner, place, indefinite accusative, complement; a negated
+  clause has its definite objects before the time; nicht before manner, place and complement, kein with indefinites;
+  a relative clause at an object stands at the end.
+- A verb whose past looks like its present (read) is past only in the third person singular.
+
+Held-out combinations: every sentence carries the list of its combinations (verb+object, adjective+noun, subject+verb,
+compound, profession, number, clock, date, year, price, made-up name). `corpus.held_out` keeps one in so many of each
+kind, by CRC-32 of its text, out of training: no training sentence has any, every validation and test sentence has one
+at least. No sentence of either language is in two splits.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+SEED = 2017
+TRAIN_PAIRS = 30_000
+VALID_PAIRS = 500
+TEST_PAIRS = 1_000
+
+
+def generate(
+    seed: int = SEED, train: int = TRAIN_PAIRS, valid: int = VALID_PAIRS, test: int = TEST_PAIRS
+) -> dict[str, list[tuple[str, str]]]:
+    """Return the splits train, valid and test as lists of (English, German); the same for the same arguments."""
+    from nmt_cli.demo_corpus import corpus
+
+    splits = corpus.examples(seed, train, valid, test)
+    return {name: [(example.en, example.de) for example in found] for name, found in splits.items()}
+
+
+def write_corpus(directory: pathlib.Path) -> None:
+    """Write train, valid and test as NAME.en and NAME.de (UTF-8, one sentence a line), creating the directory."""
+    from nmt_cli.demo_corpus import corpus
+
+    corpus.write(directory, generate())

@@ -1,0 +1,88 @@
+"""The one source of chance, the combinations it notes, and drawn numbers and names.
+
+Every content combination a sentence uses is noted on `Draw` as a string such as "adjective+noun: red car";
+`corpus.py` decides from these strings which split the sentence may go to.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+from nmt_cli.demo_corpus import numbers, semantics
+from nmt_cli.demo_corpus.numbers import Text
+
+T = TypeVar("T")
+
+
+class Draw:
+    """A stream of choices from one seed, and the combinations noted since the last `start`."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed).random
+        self.combinations: list[str] = []
+
+    def start(self) -> None:
+        """Forget the combinations of the sentence before."""
+        self.combinations = []
+
+    def note(self, kind: str, *parts: str) -> None:
+        """Note that the sentence uses a combination."""
+        self.combinations.append(f"{kind}: {' '.join(parts)}")
+
+    def below(self, bound: int) -> int:
+        """An integer from 0 to `bound` - 1."""
+        return int(self._random() * bound)
+
+    def chance(self, probability: float) -> bool:
+        """True with the given probability."""
+        return self._random() < probability
+
+    def pick(self, items: Sequence[T]) -> T:
+        """One of the items, all equally likely."""
+        return items[self.below(len(items))]
+
+
+def number(draw: Draw, value: int) -> Text:
+    """A number in words, noted unless it is a simple word; of a three-digit one its last two digits, too."""
+    for part in dict.fromkeys((value, value % 100)):
+        if part > 20 and part % 10:
+            draw.note("number", str(part))
+    return numbers.cardinal(value)
+
+
+def some_number(draw: Draw) -> int:
+    """A number of things: small, two-digit, or three-digit."""
+    kind = draw.below(10)
+    if kind < 5:
+        return 2 + draw.below(19)
+    return 21 + draw.below(79) if kind < 8 else 100 + draw.below(400)
+
+
+def first_name(draw: Draw, female: bool) -> str:
+    """A first name from the list, or one made of syllables (noted)."""
+    if not draw.chance(0.2):
+        return draw.pick(semantics.FEMALE_NAMES if female else semantics.MALE_NAMES)
+    ends = semantics.FEMALE_ENDS if female else semantics.MALE_ENDS
+    name = draw.pick(semantics.NAME_STARTS) + draw.pick(semantics.NAME_MIDDLES) + draw.pick(ends)
+    draw.note("name", name)
+    return name
+
+
+def surname(draw: Draw) -> str:
+    """A surname from the list, or one made of two parts (noted)."""
+    if not draw.chance(0.35):
+        return draw.pick(semantics.SURNAMES)
+    name = draw.pick(semantics.SURNAME_STARTS) + draw.pick(semantics.SURNAME_ENDS)
+    draw.note("name", name)
+    return name
+
+
+def town(draw: Draw) -> str:
+    """A town from the list, or one made of two parts (noted)."""
+    if not draw.chance(0.3):
+        return draw.pick(semantics.TOWNS)
+    name = draw.pick(semantics.TOWN_STARTS) + draw.pick(semantics.TOWN_ENDS)
+    draw.note("name", name)
+    return name

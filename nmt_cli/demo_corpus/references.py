@@ -1,0 +1,94 @@
+"""Sentences whose pronoun it refers back to a thing and takes the gender of the German noun: er, sie or es."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nmt_cli.demo_corpus import clauses as c
+from nmt_cli.demo_corpus import grammar, phrases, semantics, verbs
+from nmt_cli.demo_corpus import morphology as morph
+from nmt_cli.demo_corpus.clauses import Clause
+from nmt_cli.demo_corpus.draws import Draw
+from nmt_cli.demo_corpus.numbers import Text
+from nmt_cli.demo_corpus.subclauses import referent
+
+# Adjective -> adjectives that can follow after "but"; "" for all others.
+_CONTRASTS: dict[str, tuple[str, ...]] = {
+    "old": ("beautiful", "expensive", "good"), "new": ("cheap", "small"), "expensive": ("beautiful", "modern", "good"),
+    "cheap": ("good", "beautiful", "modern"), "beautiful": ("cheap", "expensive", "old"),
+    "small": ("expensive", "heavy"), "big": ("cheap", "beautiful"), "modern": ("cheap",),
+    "": ("beautiful", "cheap", "expensive", "modern", "old", "new"),
+}  # fmt: skip
+
+
+def it_refers(draw: Draw) -> Text:
+    """The pronoun it takes the gender of the German noun: the lamp is old, but it is beautiful."""
+    kind = draw.below(3)
+    if kind == 0:
+        subject = phrases.common(draw, draw.pick(("the", "this", "my", "her")), phrases.noun_of(draw, "goods clothes"),
+                                 describe=0.2)  # fmt: skip
+        one = grammar.being(subject, False, grammar.adjective_of(draw, subject))
+        contrast = semantics.ADJECTIVES[draw.pick(_CONTRASTS.get(one.complement.en, _CONTRASTS[""]))]
+        two = grammar.being(phrases.pronoun_for(subject), False, Text(contrast.en, contrast.de))
+        left, right, link = c.statement(one), c.statement(two), Text(", but", ", aber")
+        return c.sentence(Text(f"{left.en}{link.en} {right.en}", f"{left.de}{link.de} {right.de}"))
+    if kind == 1:
+        return _where_is_it(draw)
+    return _it_object(draw)
+
+
+def _where_is_it(draw: Draw) -> Text:
+    which = draw.below(3)
+    found = grammar.position(draw, None, which)
+    while found.mode.past:
+        found = grammar.position(draw, None, which)
+    asked = c.sentence(Text(f"where is {found.subject.english[0]}", f"wo ist {found.subject.german[0]}"), "?")
+    answer = c.sentence(c.statement(replace(found, subject=phrases.pronoun_for(found.subject))))
+    return Text(f"{asked.en} {answer.en}", f"{asked.de} {answer.de}")
+
+
+def _it_object(draw: Draw) -> Text:
+    """Anna is looking for the key because she needs it."""
+    person = referent(draw)
+    name, classes, adjectives = draw.pick(_SEEKING)
+    verb = next(verb for verb in verbs.ACCUSATIVE if verb.en == name)
+    wanted = phrases.common(draw, "the" if name == "look for" else draw.pick(("the", "a", "this")),
+                            phrases.noun_of(draw, classes), describe=0.2)  # fmt: skip
+    draw.note("verb+object", name, wanted.lemma)
+    past = draw.chance(0.5)
+    main = c.statement(Clause(person, verb, c.PAST if past else c.WANT, accusative=wanted))
+    again, it = phrases.pronoun_for(person), phrases.pronoun_for(wanted)
+    if adjectives and draw.chance(0.6):
+        adjective = semantics.ADJECTIVES[draw.pick(adjectives.split())]
+        draw.note("adjective+noun", adjective.en, wanted.lemma)
+        minor = grammar.being(it, past, Text(adjective.en, adjective.de))
+    else:
+        need = next(verb for verb in verbs.ACCUSATIVE if verb.en == "need")
+        minor = Clause(again, need, c.PAST if past else c.PRESENT, negated=name == "sell", accusative=it)
+    behind = c.subordinate(minor, Text("because", "weil"))
+    return c.sentence(Text(f"{main.en} {behind.en}", f"{main.de}, {behind.de}"))
+
+
+# Verb, classes of what is sought, adjectives that are a reason for it.
+_SEEKING: tuple[tuple[str, str, str], ...] = (
+    ("look for", "small", ""), ("borrow", "lendable", ""), ("buy", "goods", "cheap beautiful new modern"),
+    ("sell", "goods", "old expensive big small"),
+)  # fmt: skip
+
+
+def it_is_given(draw: Draw) -> Text:
+    """Anna bought a coat and gave it to her brother. Anna hat einen Mantel gekauft und ihn ihrem Bruder gegeben."""
+    person = referent(draw)
+    name = draw.pick(("buy", "find", "borrow"))
+    first = next(verb for verb in verbs.ACCUSATIVE if verb.en == name)
+    second = draw.pick(tuple(verb for verb in verbs.DITRANSITIVE if verb.en in ("give", "show", "send", "bring")))
+    got = phrases.common(draw, draw.pick(("the", "a", "a", "this")), phrases.noun_of(draw, "givable"), describe=0.3)
+    for verb in (first, second):
+        draw.note("verb+object", verb.en, got.lemma)
+    receiver = phrases.recipient(draw, "human family", person)
+    one = c.statement(Clause(person, first, c.PAST, accusative=got))
+    two = Clause(person, second, c.PAST, accusative=phrases.pronoun_for(got), dative=receiver)
+    en = c.english_statement(two).removeprefix(two.subject.english[0] + " ")
+    haben = morph.PRESENT["haben"].split()[person.slot]
+    de = c.german_subordinate(two, "", subject=False).removesuffix(" " + haben)
+    return c.sentence(Text(f"{one.en} and {en}", f"{one.de} und {de}"))

@@ -1,0 +1,200 @@
+r"""Lines in and out: what every command holds a line to be.
+
+A line ends at `\n` and nowhere else: U+2028, U+0085, `\r`, `\v` and `\f` are characters of a line. One `\r` before the
+`\n` is dropped, the last line needs no `\n`, a UTF-8 byte-order mark at the head of a file is dropped, and invalid
+UTF-8 is replaced by U+FFFD and counted, never refused. UTF-16 and UTF-32 are refused by name (`encodings`). Plain, gzip,
+xz and bzip2 files are told apart by their first bytes. Everything streams: a line is handed on as soon as it is there, on
+pipes too.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import re
+import select
+import stat
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from .encodings import SAMPLE, UTF8_MARK, marked_encoding, refused, wide_encoding
+from .errors import DataError, write_failed
+from .files import write_atomic
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+BUFFER = 1 << 18
+MAGIC = {
+    ".gz": re.compile(rb"\x1f\x8b"),
+    ".xz": re.compile(rb"\xfd7zXZ\x00"),
+    ".bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),  # "BZh" alone could begin a text
+}
+OPENERS = {".gz": gzip.GzipFile, ".xz": lzma.LZMAFile, ".bz2": bz2.BZ2File}
+
+
+class _Readable(io.RawIOBase):
+    """A file whose reading errors name it, whatever library they come from."""
+
+    def __init__(self, inner: io.BufferedIOBase | io.RawIOBase, outer: BinaryIO, name: str, shown: str) -> None:
+        """`shown`: the name in messages."""
+        self._inner, self._outer, self.name, self.shown = inner, outer, name, shown
+        self._read = inner.read1 if isinstance(inner, io.BufferedIOBase) else inner.read  # what is there already, else one read: a pipe's lines are not held back
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer)
+        try:
+            while (data := self._read(len(view))) is None:  # a pipe that another program made non-blocking
+                select.select([self._outer], [], [])
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+            raise DataError(f"{self.shown} is a damaged or cut archive: {error}. Fetch or compress it again.") from None
+        except OSError as error:
+            raise DataError(f"cannot read {self.shown}: {error.strerror or error}. Is it damaged?") from None
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._inner.close()
+            self._outer.close()
+        super().close()
+
+
+def open_binary(path: str | Path) -> BinaryIO:
+    """Open a plain, .gz, .xz or .bz2 file for reading; what is wrong with it becomes a `DataError` that names it."""
+    path = Path(path)
+    try:
+        file = open(path, "rb")  # noqa: SIM115  (handed on)
+    except IsADirectoryError:
+        raise DataError(f"cannot read {str(path)!r}: it is a folder, expected a file.") from None
+    except OSError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error.strerror}.") from None
+    except ValueError:
+        raise DataError(f"cannot read {str(path)!r}: a file name holds no NUL character.") from None
+    head = file.peek(16)[:16]
+    kind = next((suffix for suffix, magic in MAGIC.items() if magic.match(head)), None)
+    if kind is None and path.suffix in MAGIC:
+        file.close()
+        raise DataError(f"{str(path)!r} is named {path.suffix} but is no such archive; it begins with {head!r}. Rename it, or compress it again.")
+    inner = OPENERS[kind](filename=file) if kind in (".xz", ".bz2") else gzip.GzipFile(fileobj=file) if kind else file
+    return io.BufferedReader(_Readable(cast(io.BufferedIOBase, inner), file, str(path), repr(str(path))), BUFFER)
+
+
+def open_descriptor(descriptor: int, name: str) -> BinaryIO:
+    """Read an open descriptor, which is closed with the stream; `name` is how messages call it. Raises `DataError` for a folder."""
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DataError(f"cannot read {name}: it is a folder, expected a file or a pipe.")
+    file = os.fdopen(descriptor, "rb", buffering=0)
+    return io.BufferedReader(_Readable(file, cast(BinaryIO, file), name, name), BUFFER)
+
+
+def iter_lines(stream: BinaryIO, any_bytes: bool = False) -> Iterator[bytes]:
+    r"""The lines of a stream without their ends, each as soon as it is there.
+
+    Raises `DataError` where it is UTF-16 or UTF-32; with `any_bytes` only where a byte-order mark and zero bytes leave no doubt.
+    """
+    peek = getattr(stream, "peek", None)
+    if peek:
+        _refuse_wide(peek(SAMPLE), stream, any_bytes)
+    first = True
+    for line in stream:
+        if first:
+            _refuse_wide(line, stream, any_bytes)  # a pipe may have given a byte or two at first
+            line, first = line.removeprefix(UTF8_MARK), False
+            if not line:
+                continue  # a byte-order mark and nothing else
+        if line.endswith(b"\n"):
+            line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
+        yield line
+
+
+def _refuse_wide(head: bytes, stream: BinaryIO, any_bytes: bool) -> None:
+    if any_bytes and not (marked_encoding(head) and 0 in head):
+        return
+    if encoding := wide_encoding(head):
+        raise DataError(refused(_name(stream), encoding))
+
+
+def _name(stream: BinaryIO) -> str:
+    """How messages call it."""
+    raw = getattr(stream, "raw", None)
+    if isinstance(raw, _Readable):
+        return raw.shown
+    name = getattr(stream, "name", None)
+    return repr(name) if isinstance(name, str) else "the input"
+
+
+def decode_line(raw: bytes) -> tuple[str, bool]:
+    """The text of a line, and whether invalid UTF-8 had to be replaced in it."""
+    try:
+        return raw.decode("utf-8"), False
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", errors="replace"), True
+
+
+def read_parallel(
+    source_paths: Sequence[str | Path], target_paths: Sequence[str | Path], replaced: Counter[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Stream the pairs of several files a side, read in pairs of files and in order.
+
+    `replaced` counts, for each file, the lines whose invalid UTF-8 was replaced. Raises `DataError` where two files
+    differ in their number of lines.
+    """
+    if len(source_paths) != len(target_paths):
+        raise DataError(f"{len(source_paths)} source file(s) but {len(target_paths)} target file(s): they are read in pairs.")
+    counts: Counter[str] = Counter() if replaced is None else replaced
+    for source, target in zip(source_paths, target_paths, strict=True):
+        with open_binary(source) as source_stream, open_binary(target) as target_stream:
+            yield from read_pairs(source, source_stream, target, target_stream, counts)
+
+
+def read_pairs(
+    source: str | Path, source_stream: BinaryIO, target: str | Path, target_stream: BinaryIO, replaced: Counter[str], any_bytes: bool = False
+) -> Iterator[tuple[str, str]]:
+    """`read_parallel` of two open streams; `source` and `target` are their names, `any_bytes` as in `iter_lines`."""
+    left, right = iter_lines(source_stream, any_bytes), iter_lines(target_stream, any_bytes)
+    pairs = 0
+    while True:
+        first, second = next(left, None), next(right, None)
+        if first is None or second is None:
+            break
+        source_text, source_bad = decode_line(first)
+        target_text, target_bad = decode_line(second)
+        if source_bad or target_bad:
+            replaced.update([str(source)] * source_bad + [str(target)] * target_bad)
+        yield source_text, target_text
+        pairs += 1
+    if first is None and second is None:
+        return
+    raw, rest, longer, shorter = (second, right, target, source) if first is None else (first, left, source, target)
+    total = pairs + 1 + sum(1 for _ in rest)
+    text = decode_line(raw or b"")[0]
+    counted = {str(longer): total, str(shorter): pairs}
+    raise DataError(
+        f"{str(source)!r} has {_lines(counted[str(source)])}, {str(target)!r} {_lines(counted[str(target)])}: they are not line by line parallel. "
+        f"They part at line {pairs + 1:,}: {str(shorter)!r} has ended where {str(longer)!r} reads {text[:60] + '…' * (len(text) > 60)!r}. "
+        "(A line ends at \\n only.)"
+    )
+
+
+def _lines(count: int) -> str:
+    return f"{count:,} line{'s' * (count != 1)}"
+
+
+def write_aside(path: Path, data: bytes, what: str) -> None:
+    """`files.write_atomic`, its faults named; `what` says what the file is."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data)
+    except OSError as error:
+        raise write_failed(error, path, what) from None

@@ -1,0 +1,104 @@
+"""Attention as one HTML file, to be opened in any browser: no network, no other file.
+
+    Seen ──▶ numbers of DIGITS decimals as JSON ──▶ page/attention.html with its style, its script and the numbers in it
+
+The file grows with layers × heads × rows × columns, some 3 bytes a weight; of decoder self-attention only what a step
+may see is kept. What stands in the page comes from text that anyone may have written: it is escaped in HTML, JSON has
+no `<`, and the page forbids itself (Content-Security-Policy) to load anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..decoding.attention_maps import KINDS, Seen, View
+from ..errors import DataError
+
+DIGITS = 4
+"""Decimals of a weight in the page."""
+LARGEST = 12_000_000
+"""Weights of a page at most: about 35 MB, which browsers still open at once."""
+GENERATOR = '<meta name="generator" content="nmt attend">'
+"""What the page says of itself."""
+FOLDER = Path(__file__).parent / "page"
+SCRIPTS = ("state.js", "lines.js", "maps.js", "controls.js")
+"""One script in the page, in this order."""
+TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Encoder-decoder attention"}
+HEADINGS = {"encoder": ("piece", "looks at"), "decoder": ("writes", "looks at, written before"), "cross": ("writes", "looks at in the source")}
+
+
+def page(seen: Seen) -> str:
+    """The whole file. Raises DataError where it would hold more than LARGEST weights."""
+    count = sum(view.weights.numel() for view in seen.views)
+    if count > LARGEST:
+        raise DataError(
+            f"the page would hold {count:,} weights; browsers open {LARGEST:,} at once. "
+            "Show less with --kind, --layer or --head, or give a shorter sentence; --json and --png have no such limit."
+        )
+    values = {
+        "title": html.escape(seen.source),
+        "source": html.escape(seen.source),
+        "translation": html.escape(seen.translation),
+        "facts": html.escape(facts(seen)),
+        "digits": str(DIGITS),
+        "style": (FOLDER / "attention.css").read_text(encoding="utf-8"),
+        "script": "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS),
+        "data": _json({"digits": DIGITS, "kinds": [_kind(view) for view in seen.views]}),
+    }
+    head, *parts = (FOLDER / "attention.html").read_text(encoding="utf-8").split("{{")
+    names, texts = zip(*(part.split("}}", 1) for part in parts), strict=True)
+    text = head + "".join(values[name] + text for name, text in zip(names, texts, strict=True))
+    return f"{text.rstrip()}\n{_seal(text.rstrip())}\n"
+
+
+def not_a_page(path: Path) -> str:
+    """Why a file is not a page as `nmt attend` wrote it; "" if it is: its generator says so, and its last line the hash of the rest."""
+    text, _, seal = path.read_bytes().decode("utf-8", "replace").rstrip("\n").rpartition("\n")
+    if GENERATOR not in text[:1000]:
+        return "nmt attend did not write it"
+    return "" if seal == _seal(text) else "it was changed after nmt attend had written it"
+
+
+def _seal(text: str) -> str:
+    return f"<!-- sha256:{hashlib.sha256(text.encode()).hexdigest()} -->"
+
+
+def facts(seen: Seen) -> str:
+    """A line about the model and the translation."""
+    return f"model {seen.model} · score {seen.score:.4f} · log P {seen.log_prob:.4f}"
+
+
+def _kind(view: View) -> dict[str, Any]:
+    return {
+        "name": view.kind,
+        "title": TITLES[view.kind],
+        "about": KINDS[view.kind],
+        "headings": HEADINGS[view.kind],
+        "causal": view.causal,
+        "rows": view.rows,
+        "columns": view.columns,
+        "layers": view.layers,
+        "heads": view.heads,
+        "weights": _numbers(view),
+    }
+
+
+def _numbers(view: View) -> list[list[list[int]]]:
+    """Of each layer and head all weights, row by row, as whole numbers of 10^-DIGITS; of causal ones the past alone."""
+    whole = (view.weights * 10**DIGITS).round().to(torch.int32)  # (L, H, T, S)
+    if view.causal:
+        past = torch.ones(whole.shape[2:], dtype=torch.bool).tril()
+        return whole[:, :, past].tolist()  # type: ignore[no-any-return]
+    return whole.flatten(2).tolist()  # type: ignore[no-any-return]
+
+
+def _json(value: Any) -> str:
+    """JSON that may stand in a script element: nothing in it can end the element or begin a comment."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

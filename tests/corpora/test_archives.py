@@ -1,0 +1,182 @@
+"""Archives as streams: what is read, and what is refused."""
+
+import bz2
+import gzip
+import io
+import lzma
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from website import tgz, zipped
+
+from nmt_cli.corpora import archives
+from nmt_cli.corpora.archives import check_holds, contents, open_member
+from nmt_cli.errors import DataError
+
+FILES: dict[str, bytes | str] = {"training/a.en": "one\ntwo\n", "training/a.de": "eins\nzwei\n", "other": b"\x00" * 3000}
+PACKED = {
+    "x.tgz": lambda files: tgz(files),
+    "x.tar": lambda files: tgz(files, "w"),
+    "x.tar.xz": lambda files: tgz(files, "w:xz"),
+    "x.tar.bz2": lambda files: tgz(files, "w:bz2"),
+    "x.zip": zipped,
+}
+
+
+@pytest.fixture(params=PACKED)
+def packed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / request.param
+    path.write_bytes(PACKED[request.param](FILES))
+    return path
+
+
+def read(path: Path, name: str) -> bytes:
+    with open_member(path, name) as stream:
+        return stream.read()
+
+
+def special(name: str, kind: bytes, link: str = "") -> bytes:
+    """A tar archive with something that is not a file."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = kind, link
+        archive.addfile(member)
+    return stream.getvalue()
+
+
+def test_members_are_listed_and_read(packed: Path) -> None:
+    assert contents(packed) == {"training/a.en": 8, "training/a.de": 10, "other": 3000}
+    for name, content in FILES.items():
+        assert read(packed, name) == (content.encode() if isinstance(content, str) else content)
+
+
+def test_two_members_are_read_side_by_side(packed: Path) -> None:
+    with open_member(packed, "training/a.de") as second, open_member(packed, "training/a.en") as first:
+        assert list(zip(first, second, strict=True)) == [(b"one\n", b"eins\n"), (b"two\n", b"zwei\n")]
+
+
+def test_names_with_a_dot_before_them_are_the_same(tmp_path: Path) -> None:
+    for name, pack in PACKED.items():
+        (tmp_path / name).write_bytes(pack({"./dev/x.en": "a\n"}))
+        assert contents(tmp_path / name) == {"dev/x.en": 2}
+        assert read(tmp_path / name, "dev/x.en") == b"a\n"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bz2.compress, bytes])
+def test_what_is_compressed_within_is_decompressed_too(pack: object, tmp_path: Path) -> None:
+    content = pack(b"within\n")  # type: ignore[operator]
+    (tmp_path / "x.tar").write_bytes(tgz({"a.gz": content}, "w"))
+    (tmp_path / "x.zip").write_bytes(zipped({"a.gz": content}))
+    (tmp_path / "alone").write_bytes(content)
+    assert read(tmp_path / "x.tar", "a.gz") == read(tmp_path / "x.zip", "a.gz") == read(tmp_path / "alone", "") == b"within\n"
+    assert contents(tmp_path / "alone") == {"": len(content)}
+
+
+def test_missing_members_are_named_with_their_neighbours(packed: Path) -> None:
+    with pytest.raises(DataError, match=r"does not hold 'training/a.fr' \(near: 'training/a..."):
+        check_holds(packed, contents(packed), ["training/a.en", "training/a.fr"])
+    check_holds(packed, contents(packed), ["other"])
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("name", ["../climbs", "/etc/absolute", "a/../../b", "..", "a\\..\\b", "C:/windows"])
+def test_a_name_that_climbs_out_is_refused(name: str, tmp_path: Path) -> None:
+    for kind, pack in PACKED.items():
+        (tmp_path / kind).write_bytes(pack({"good": "a", name: "b"}))
+        with pytest.raises(DataError, match=r"leads out of the archive's folder\. Nothing was unpacked"):
+            contents(tmp_path / kind)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+@pytest.mark.parametrize("link", ["/etc/passwd", "../../passwd"])
+def test_a_link_that_climbs_out_is_refused(kind: bytes, link: str, tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(special("a/link", kind, link))
+    with pytest.raises(DataError, match="the link 'a/link' leads out"):
+        contents(tmp_path / "x.tar")
+
+
+def test_a_link_that_stays_inside_is_passed_over_and_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(special("a/b/link", tarfile.SYMTYPE, "../c"))
+    assert contents(tmp_path / "x.tar") == {}
+
+
+def test_a_zips_link_that_climbs_out_is_refused(tmp_path: Path) -> None:
+    for target, refused in (("../../x", True), ("y", False)):
+        with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+            member = zipfile.ZipInfo("a/link")
+            member.external_attr = (stat.S_IFLNK | 0o777) << 16
+            archive.writestr(member, target)
+        if refused:
+            with pytest.raises(DataError, match=r"the link 'a/link' leads out of the archive's folder, to '\.\./\.\./x'"):
+                contents(tmp_path / "x.zip")
+        else:
+            assert contents(tmp_path / "x.zip") == {}
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+def test_devices_and_pipes_are_refused(kind: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(special("dev/sda", kind))
+    with pytest.raises(DataError, match="'dev/sda' is a device or pipe"):
+        contents(tmp_path / "x.tar")
+
+
+@pytest.mark.parametrize("kind", ["x.tgz", "x.zip"])
+def test_more_content_than_text_has_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "SLACK", 1000)
+    (tmp_path / kind).write_bytes(PACKED[kind]({"bomb": bytes(10**6)}))
+    with pytest.raises(DataError, match="it would unpack to more than 200 times its size"):
+        contents(tmp_path / kind)
+
+
+def test_a_bomb_within_is_stopped_where_it_swells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "SLACK", 1000)
+    (tmp_path / "x.tar").write_bytes(tgz({"a.gz": gzip.compress(bytes(10**6))}, "w"))
+    contents(tmp_path / "x.tar")
+    with pytest.raises(DataError, match="more than 200 times"):
+        read(tmp_path / "x.tar", "a.gz")
+
+
+# What is damaged
+
+
+def damaged(data: bytes) -> dict[str, bytes]:
+    return {"cut": data[: len(data) // 2], "changed": data[: len(data) // 2] + b"damage" + data[len(data) // 2 + 6 :], "empty": b"", "text": b"<html>not found</html>\n" * 50}
+
+
+@pytest.mark.parametrize("how", ["cut", "changed", "empty", "text"])
+@pytest.mark.parametrize("kind", ["x.tgz", "x.zip", "x.tar.xz"])
+def test_a_damaged_archive_is_a_named_fault(kind: str, how: str, tmp_path: Path) -> None:
+    noise = bytes(range(256)) * 100
+    path = tmp_path / kind
+    path.write_bytes(damaged(PACKED[kind]({"a": noise, "b": noise[::-1]}))[how])
+    with pytest.raises(DataError, match=r"x\.(tgz|zip|tar\.xz)"):
+        [read(path, name) for name in contents(path)]
+
+
+def test_the_last_bytes_checksum_counts(tmp_path: Path) -> None:
+    """A tar ends before the compressed file does: what follows is read too."""
+    data = bytearray(tgz(FILES))
+    data[-6] ^= 1
+    (tmp_path / "x.tgz").write_bytes(bytes(data))
+    with pytest.raises(DataError, match="damaged or cut archive"):
+        contents(tmp_path / "x.tgz")
+
+
+def test_an_encrypted_zip_is_a_named_fault(tmp_path: Path) -> None:
+    data = bytearray(zipped({"a": "text"}))
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(signature) + offset] |= 1
+    (tmp_path / "x.zip").write_bytes(bytes(data))
+    with pytest.raises(DataError, match="encrypted"):
+        read(tmp_path / "x.zip", "a")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot read"), open_member(tmp_path / "x.gz", ""):
+        pass

@@ -1,0 +1,301 @@
+"""From archives to files: what is joined, what is dropped, what is refused, and going on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from website import sgm, tgz, zipped
+
+from nmt_cli.corpora import build, split
+from nmt_cli.corpora.build import Summary, lay
+from nmt_cli.corpora.manifest import load
+from nmt_cli.corpora.table import Archive, Dataset, Part, Source, Split, Text
+from nmt_cli.errors import DataError
+
+ONE = Archive((Source(url="http://nowhere.invalid/one.tgz"), Source(url="http://nowhere.invalid/one.zip")))
+TWO = Archive((Source(url="http://nowhere.invalid/two.tar"),))
+TEST = Archive((Source(url="http://nowhere.invalid/test.tgz"),))
+MADE = Dataset(
+    title="Made",
+    languages=("en", "de"),
+    size="1 kB",
+    licence="free",
+    texts=(
+        Text(files=("test.en", "test.de"), lines=3, parts=(Part((TEST, "t/test-src.en.sgm"), (TEST, "t/test-ref.de.sgm")),)),
+        Text(
+            files=("train.en.gz", "sub/train.de.gz"),
+            training=True,
+            parts=(Part((ONE, "training/a.en"), (ONE, "training/a.de")), Part((TWO, "b.en.gz"), (TWO, "b.de.gz"))),
+        ),
+    ),
+    recipe="none",
+)
+A = {"en": "a\r\n\n b \u2028c\nd\n", "de": "A\nleer\nB\n \u00a0\n"}
+B = {"en": b"\xef\xbb\xbfe\nf \xff g", "de": b"E\nF\n"}
+
+
+def one() -> dict[str, bytes | str]:
+    return {"training/a.de": A["de"], "training/x": "y", "training/a.en": A["en"]}
+
+
+@pytest.fixture
+def downloads(tmp_path: Path) -> Path:
+    """Archives that lie there, as if they had been fetched."""
+    folder = tmp_path / "downloads"
+    folder.mkdir()
+    (folder / "one.tgz").write_bytes(tgz(one()))
+    (folder / "two.tar").write_bytes(tgz({f"b.{language}.gz": gzip.compress(B[language]) for language in B}, "w"))
+    (folder / "test.tgz").write_bytes(tgz({"t/test-src.en.sgm": sgm(["x", "", "z"]), "t/test-ref.de.sgm": sgm(["X", "Y", "Z"], "refset")}))
+    return folder
+
+
+@pytest.fixture
+def make(tmp_path: Path, downloads: Path) -> Callable[..., Summary]:
+    return lambda dataset=MADE, **options: lay("made", dataset, tmp_path / "out", downloads, **options)
+
+
+def text(path: Path) -> str:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+
+
+def test_corpora_are_joined_in_order_and_pairs_with_an_empty_side_dropped(make: Callable[..., Summary], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = make()
+    assert text(tmp_path / "out/train.en.gz") == "a\n b \u2028c\ne\nf \ufffd g\n"
+    assert text(tmp_path / "out/sub/train.de.gz") == "A\nB\nE\nF\n"
+    assert text(tmp_path / "out/test.en") == "x\n\nz\n"  # a test set keeps its lines
+    assert text(tmp_path / "out/test.de") == "X\nY\nZ\n"
+    train = next(entry for entry in summary.manifest.texts if len(entry.files[0].file) > 7)
+    assert (train.read, train.dropped, train.replaced, [file.lines for file in train.files]) == (6, 2, 1, [4, 4])
+    said = capsys.readouterr().err
+    assert "train.en.gz, sub/train.de.gz: 6 pairs; 2 with an empty side dropped; 1 lines held invalid UTF-8" in said
+    assert "archive 3 of 3: two.tar, 0.0 MB, was here, not verified" in said
+
+
+def test_the_manifest_tells_what_is_there(make: Callable[..., Summary], tmp_path: Path) -> None:
+    make()
+    values = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert values["complete"] is True
+    assert [archive["file"] for archive in values["archives"]] == ["one.tgz", "test.tgz", "two.tar"]
+    for file in (file for entry in values["texts"] for file in entry["files"]):
+        path = tmp_path / "out" / file["file"]
+        assert (file["bytes"], file["lines"]) == (path.stat().st_size, text(path).count("\n"))
+
+
+def test_the_same_archives_give_the_same_bytes(make: Callable[..., Summary], tmp_path: Path) -> None:
+    make()
+    before = {name: (tmp_path / "out" / name).read_bytes() for name in ("train.en.gz", "sub/train.de.gz")}
+    for name in before:
+        os.utime(tmp_path / "out" / name, (1, 1))
+        (tmp_path / "out" / name).unlink()
+    assert make().fresh
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in before} == before
+    assert before["train.en.gz"][3:8] == bytes(5)  # no name, no time
+
+
+def test_an_archive_that_is_packed_otherwise_gives_the_same_text(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+    make()
+    before = (tmp_path / "out/train.en.gz").read_bytes()
+    (downloads / "one.tgz").unlink()
+    (downloads / "one.zip").write_bytes(zipped(one()))
+    lay("made", MADE, tmp_path / "again", downloads)
+    assert (tmp_path / "again/train.en.gz").read_bytes() == before
+
+
+def test_again_it_does_nothing(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+    make()
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    for path in downloads.iterdir():
+        path.unlink()
+    assert make().fresh is False
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == times
+
+
+def test_it_goes_on_with_the_text_that_is_missing(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+    make()
+    (tmp_path / "out/test.de").unlink()
+    (downloads / "one.tgz").unlink()  # not needed for it
+    time = (tmp_path / "out/train.en.gz").stat().st_mtime_ns
+    assert make().fresh
+    assert text(tmp_path / "out/test.de") == "X\nY\nZ\n"
+    assert (tmp_path / "out/train.en.gz").stat().st_mtime_ns == time
+
+
+def test_a_file_that_was_changed_since_is_left_and_told(make: Callable[..., Summary], tmp_path: Path) -> None:
+    make()
+    (tmp_path / "out/test.de").write_text("mine\n")
+    with pytest.raises(DataError, match=r"test.de' has been changed since it was written. Move it away"):
+        make()
+    assert (tmp_path / "out/test.de").read_text() == "mine\n"
+
+
+def test_files_of_others_are_not_overwritten(make: Callable[..., Summary], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/train.en.gz").write_text("mine")
+    with pytest.raises(DataError, match=r"holds 'train.en.gz' already, and no manifest.json"):
+        make()
+    assert (tmp_path / "out/train.en.gz").read_text() == "mine"
+
+
+def test_a_folder_of_another_data_set_is_refused(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+    make()
+    with pytest.raises(DataError, match="holds the data set 'made', not 'other'"):
+        lay("other", MADE, tmp_path / "out", downloads)
+
+
+@pytest.mark.parametrize(("content", "said"), [("{", "It is no manifest of nmt data"), ("{}", "It is no manifest of nmt data"), ('{"format_version": 99}', "has format version 99")])
+def test_a_manifest_that_is_none_is_named(content: str, said: str, make: Callable[..., Summary], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/manifest.json").write_text(content)
+    with pytest.raises(DataError, match=said):
+        make()
+
+
+def test_archives_that_were_fetched_are_removed_where_that_is_asked_for(make: Callable[..., Summary], downloads: Path, tmp_path: Path) -> None:
+    (downloads / "mine.tgz").touch()
+    there = {path.name for path in downloads.iterdir()}
+    make(keep=False)
+    assert {path.name for path in downloads.iterdir()} == there | {"SHA256SUMS"}  # they lay there before: they are not ours
+    manifest = load(tmp_path / "out")
+    assert manifest is not None
+    for entry in manifest.archives:
+        entry.url = "https://example.org"
+    manifest.save(tmp_path / "out")
+    changed = downloads / manifest.archives[0].file
+    changed.write_bytes(changed.read_bytes() + b" ")
+    make(keep=False)
+    assert {path.name for path in downloads.iterdir()} == {"mine.tgz", "SHA256SUMS", changed.name}
+    assert [line.split()[1] for line in (downloads / "SHA256SUMS").read_text().splitlines()] == [changed.name]
+
+
+def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(make: Callable[..., Summary], tmp_path: Path) -> None:
+    make()
+    manifest = load(tmp_path / "out")
+    assert manifest is not None
+    manifest.texts, manifest.complete = [], False
+    manifest.save(tmp_path / "out")
+    make()  # as after a kill between the files and the manifest
+    manifest.texts = []
+    manifest.save(tmp_path / "out")
+    (tmp_path / "out/test.en").write_text("my own\n")
+    with pytest.raises(DataError, match=r"out/test.en' would be replaced, and no nmt data wrote it"):
+        make()
+    assert (tmp_path / "out/test.en").read_text() == "my own\n"
+
+
+def test_a_changed_file_stays_though_another_of_its_text_is_missing(make: Callable[..., Summary], tmp_path: Path) -> None:
+    make()
+    (tmp_path / "out/test.de").unlink()
+    (tmp_path / "out/test.en").write_text("my own\n")
+    with pytest.raises(DataError, match=r"out/test.en' has been changed since it was written"):
+        make()
+    assert (tmp_path / "out/test.en").read_text() == "my own\n"
+
+
+# What is refused
+
+
+def test_unequal_line_counts_name_both_counts_and_leave_nothing(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+    (downloads / "one.tgz").write_bytes(tgz(one() | {"training/a.en": "a\nb\n"}))
+    with pytest.raises(DataError, match=r"one.tgz:training/a.en' has 2 lines, .*one.tgz:training/a.de' 4 lines"):
+        make()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"test.en", "test.de", "manifest.json", "sub"}
+    assert list((tmp_path / "out/sub").iterdir()) == []
+    (downloads / "one.tgz").write_bytes(tgz(one()))
+    make(verify=False)  # what was written of it before goes for another archive now
+
+
+def test_a_test_set_of_another_length_is_refused(make: Callable[..., Summary]) -> None:
+    longer = replace(MADE, texts=(replace(MADE.texts[0], lines=4),))  # type: ignore[type-var]
+    with pytest.raises(DataError, match=r"'test.en' and 'test.de' come to 3 lines, expected 4: .*test.tgz' is not the archive"):
+        make(longer)
+
+
+def test_text_without_any_pair_is_refused(make: Callable[..., Summary], downloads: Path) -> None:
+    (downloads / "one.tgz").write_bytes(tgz({"training/a.en": "\n", "training/a.de": "x\n"}))
+    empty = replace(MADE, texts=(Text(files=("train.en", "train.de"), training=True, parts=(Part((ONE, "training/a.en"), (ONE, "training/a.de")),)),))
+    with pytest.raises(DataError, match="come to no pair at all: 1 were read"):
+        make(empty)
+
+
+def test_a_missing_member_is_named_before_any_text_is_written(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+    (downloads / "two.tar").write_bytes(tgz({"c/b.en.gz": gzip.compress(b"x")}, "w"))
+    with pytest.raises(DataError, match=r"does not hold 'b.de.gz' .*, 'b.en.gz' \(near: 'c/b.en.gz'\)"):
+        make()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}
+
+
+def test_a_harmful_archive_is_refused_before_any_text_is_written(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+    (downloads / "one.tgz").write_bytes(tgz(one() | {"../../climbs": "x"}))
+    with pytest.raises(DataError, match="leads out of the archive's folder"):
+        make()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}
+    assert not (tmp_path / "climbs").exists()
+
+
+def test_out_that_is_a_file_and_folders_that_cannot_be_made_are_named(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+    (tmp_path / "out").write_text("x")
+    with pytest.raises(DataError, match=r"out' is a file or lies below one, expected a folder"):
+        make()
+    with pytest.raises(DataError, match="cannot write the archives at"):
+        lay("made", MADE, tmp_path / "new", downloads / "one.tgz" / "x")
+
+
+def test_two_at_once_are_kept_apart(make: Callable[..., Summary], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    program = "import fcntl, os, sys\nfcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)\nprint(flush=True)\nsys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "out")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(DataError, match="another nmt data is writing to"):
+            make()
+        other.stdin.close()
+    make()
+
+
+def test_what_a_killed_command_left_is_cleared_away(make: Callable[..., Summary], tmp_path: Path) -> None:
+    make()
+    (tmp_path / "out/test.en").unlink()
+    left = [tmp_path / "out/.test.en.partial-1", tmp_path / "out/sub/.train.de.gz.partial-1"]
+    for path in left:
+        path.write_text("half")
+    make()
+    assert not any(path.exists() for path in left)
+
+
+def test_a_stop_midway_leaves_nothing_half_written(make: Callable[..., Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopping(*arguments: object) -> object:
+        yield ("a", "A")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(build, "_pairs", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            make()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}
+    assert make().fresh
+
+
+# Tatoeba
+
+
+def test_tab_separated_pairs_are_cut_into_three(tmp_path: Path, downloads: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(split, "HELD_OUT", 20)
+    monkeypatch.setattr(split.cut, "__defaults__", (20, split.SEED))
+    lines = [f"Sentence {number}.\tSatz {number}.\tCC-BY" for number in range(100)]
+    (downloads / "deu-eng.zip").write_bytes(zipped({"deu.txt": "\ufeff" + "\r\n".join(lines), "_about.txt": "CC BY 2.0"}))
+    tatoeba = replace(MADE, texts=(Split(archive=Archive((Source(url="http://nowhere.invalid/deu-eng.zip"),)), member="deu.txt"),))
+    summary = lay("tatoeba", tatoeba, tmp_path / "out", downloads)
+    parts = {name: list(zip(*(text(tmp_path / f"out/{name}.{language}{'.gz' * (name == 'train')}").splitlines() for language in ("en", "de")), strict=True)) for name in ("train", "valid", "test")}
+    assert parts == split.cut(split.read_pairs(lines, "x"), 20)
+    assert [file.lines for file in summary.manifest.texts[0].files] == [60, 60, 20, 20, 20, 20]
+    assert "100 pairs, 20 each held out for validation and test" in capsys.readouterr().err

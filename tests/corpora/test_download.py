@@ -1,0 +1,427 @@
+"""Downloads from a server that cuts, refuses, forgets ranges and changes its files."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from website import Site, serve
+
+from nmt_cli.corpora import download, partial
+from nmt_cli.corpora.download import fetch
+from nmt_cli.corpora.sums import forget, record, recorded
+from nmt_cli.corpora.table import Archive, Source
+from nmt_cli.errors import DataError
+
+NAME = "corpus.tgz"
+CONTENT = random.Random(1).randbytes(100_000)
+SHA = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
+MD5 = f"md5:{hashlib.md5(CONTENT).hexdigest()}"
+OTHER = random.Random(2).randbytes(100_000)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "PAUSE", 0.0)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serve() as site:
+        site.files[NAME] = CONTENT
+        site.marks[NAME] = '"first"'
+        yield site
+
+
+@pytest.fixture
+def second() -> Iterator[Site]:
+    with serve() as site:
+        site.files[NAME] = CONTENT
+        yield site
+
+
+def archive(*sites: Site, digest: str | None = SHA, size: int | None = None) -> Archive:
+    return Archive(tuple(Source(url=f"{site.address}/data/{NAME}", digest=digest, size=size) for site in sites))
+
+
+def begun(folder: Path, content: bytes, url: str, mark: str | None = '"first"', total: int | None = len(CONTENT)) -> None:
+    """What an earlier command left."""
+    (folder / f"{NAME}.part").write_bytes(content)
+    (folder / f"{NAME}.part.json").write_text(json.dumps({"url": url, "mark": mark, "total": total}))
+
+
+def here(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+# The whole at once
+
+
+@pytest.mark.parametrize("digest", [SHA, MD5, None])
+def test_an_archive_is_fetched_checked_and_written_down(digest: str | None, site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fetched = fetch(archive(site, digest=digest, size=len(CONTENT)), tmp_path)
+    assert (fetched.path, fetched.url, fetched.verified) == (tmp_path / NAME, f"{site.address}/data/{NAME}", digest is not None)
+    assert fetched.path.read_bytes() == CONTENT
+    assert f"sha256:{fetched.sha256}" == SHA
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{fetched.sha256}  {NAME}\n"
+    assert here(tmp_path) == {NAME, "SHA256SUMS"}
+    assert ("no checksum is published for it; its SHA-256 is" in capsys.readouterr().err) == (digest is None)
+    assert site.requests[0][1]["user-agent"].startswith("nmt/")
+
+
+def test_what_is_there_is_not_fetched(site: Site, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(CONTENT)
+    assert fetch(archive(site), tmp_path).url is None
+    assert site.requests == []
+    assert recorded(tmp_path / NAME) == SHA.removeprefix("sha256:")
+
+
+def test_what_is_there_under_a_second_name_is_not_fetched(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "corpus.zip").write_bytes(CONTENT)
+    both = Archive((*archive(site).sources, Source(url=f"{site.address}/corpus.zip", digest=SHA)))
+    assert fetch(both, tmp_path).path == tmp_path / "corpus.zip"
+
+
+def test_what_is_there_and_is_something_else_is_refused_and_left(site: Site, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(OTHER)
+    with pytest.raises(DataError, match=r"is not the archive that it should be: its SHA-256 is .* Remove it"):
+        fetch(archive(site), tmp_path)
+    with pytest.raises(DataError, match=f"its MD5 is {hashlib.md5(OTHER).hexdigest()}, expected md5:"):
+        fetch(archive(site, digest=MD5), tmp_path)
+    assert (tmp_path / NAME).read_bytes() == OTHER
+    assert fetch(archive(site), tmp_path, verify=False).verified is False
+
+
+def test_a_folder_in_the_archives_place_is_named(site: Site, tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(DataError, match=r"cannot read .*corpus.tgz': Is a directory"):
+        fetch(archive(site), tmp_path)
+
+
+def test_an_archive_without_a_known_checksum_must_stay_as_it_was_fetched(site: Site, tmp_path: Path) -> None:
+    fetch(archive(site, digest=None), tmp_path)
+    (tmp_path / NAME).write_bytes(OTHER)
+    with pytest.raises(DataError, match="has changed since it was fetched"):
+        fetch(archive(site, digest=None), tmp_path)
+    fetch(archive(site, digest=None), tmp_path, verify=False)
+    assert recorded(tmp_path / NAME) == hashlib.sha256(OTHER).hexdigest()
+
+
+def test_a_length_that_is_not_said_is_no_matter(site: Site, tmp_path: Path) -> None:
+    site.lengths = False
+    assert fetch(archive(site, size=len(CONTENT)), tmp_path).path.read_bytes() == CONTENT
+
+
+def test_a_file_of_no_bytes_is_a_file(site: Site, tmp_path: Path) -> None:
+    site.files[NAME] = b""
+    assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == b""
+    (tmp_path / NAME).unlink()
+    with pytest.raises(DataError, match="wrong checksum"):
+        fetch(archive(site), tmp_path)
+
+
+# Interrupted
+
+
+def test_a_cut_download_goes_on_where_it_was_cut(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site.cuts = [30_000, 50_000]
+    assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
+    assert site.asked(NAME, "range") == [None, "bytes=30000-", "bytes=80000-"]
+    assert site.asked(NAME, "if-range") == [None, '"first"', '"first"']
+    assert "the connection ended after 30,000 of 100,000 bytes; again in 0 s" in capsys.readouterr().err
+
+
+def test_an_earlier_commands_part_is_gone_on_with(site: Site, tmp_path: Path) -> None:
+    begun(tmp_path, CONTENT[:70_000], f"{site.address}/data/{NAME}")
+    assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == CONTENT
+    assert site.asked(NAME, "range") == ["bytes=70000-"]
+    assert here(tmp_path) == {NAME, "SHA256SUMS"}
+
+
+def test_a_server_without_ranges_begins_anew(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site.ranges, site.cuts = False, [30_000]
+    assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
+    assert site.asked(NAME, "range") == [None, "bytes=30000-"]
+    assert "begins anew" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("digest", [f"sha256:{hashlib.sha256(OTHER).hexdigest()}", None])
+def test_two_versions_of_a_file_are_never_joined(digest: str | None, site: Site, tmp_path: Path) -> None:
+    begun(tmp_path, CONTENT[:70_000], f"{site.address}/data/{NAME}")
+    site.files[NAME], site.marks[NAME] = OTHER, '"second"'
+    assert fetch(archive(site, digest=digest), tmp_path).path.read_bytes() == OTHER
+    assert site.asked(NAME, "if-range") == ['"first"']
+
+
+def test_a_server_that_ignores_if_range_is_found_out_by_its_etag(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(tmp_path, CONTENT[:70_000], f"{site.address}/data/{NAME}")
+    site.files[NAME], site.marks[NAME] = OTHER, '"second"'
+    request = download.urllib.request.Request
+
+    def forgetful(url: str, headers: dict[str, str]) -> Any:
+        return request(url, headers={key: value for key, value in headers.items() if key != "If-Range"})
+
+    monkeypatch.setattr(download.urllib.request, "Request", forgetful)
+    assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == OTHER
+    assert site.asked(NAME, "range") == ["bytes=70000-", None]
+
+
+def test_without_a_mark_a_rest_is_asked_for_only_where_a_checksum_tells(site: Site, tmp_path: Path) -> None:
+    del site.marks[NAME]
+    begun(tmp_path, CONTENT[:70_000], f"{site.address}/data/{NAME}", mark=None)
+    fetch(archive(site, digest=None), tmp_path)
+    begun(tmp_path, CONTENT[:70_000], f"{site.address}/data/{NAME}", mark=None)
+    (tmp_path / NAME).unlink()
+    fetch(archive(site), tmp_path)
+    assert site.asked(NAME, "range") == [None, "bytes=70000-"]
+
+
+def test_a_part_that_is_not_of_this_file_is_found_out_by_the_checksum(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begun(tmp_path, OTHER[:70_000], "http://elsewhere.example/corpus.tgz")
+    assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
+    assert "it was put together from several parts and is fetched anew" in capsys.readouterr().err
+
+
+def test_a_part_of_another_address_is_not_joined_where_no_checksum_tells(site: Site, tmp_path: Path) -> None:
+    begun(tmp_path, OTHER[:70_000], "http://elsewhere.example/corpus.tgz")
+    assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == CONTENT
+    assert site.asked(NAME, "range") == [None]
+
+
+def test_a_download_stopped_after_its_last_byte_is_complete(site: Site, tmp_path: Path) -> None:
+    begun(tmp_path, CONTENT, f"{site.address}/data/{NAME}")
+    fetch(archive(site, size=len(CONTENT)), tmp_path)
+    assert site.requests == []
+    (tmp_path / NAME).unlink()
+    begun(tmp_path, CONTENT, f"{site.address}/data/{NAME}")
+    fetch(archive(site, digest=None), tmp_path)  # the server says 416: there is no more
+    assert site.asked(NAME, "range") == ["bytes=100000-"]
+
+
+def test_a_part_longer_than_the_file_is_dropped(site: Site, tmp_path: Path) -> None:
+    begun(tmp_path, CONTENT + b"more", f"{site.address}/data/{NAME}", total=None)
+    assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == CONTENT
+
+
+def test_a_part_that_another_program_left_is_not_touched(site: Site, tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.part").write_bytes(b"a browser's")
+    with pytest.raises(DataError, match=r"\.part' was not begun by nmt data"):
+        fetch(archive(site), tmp_path)
+    assert (tmp_path / f"{NAME}.part").read_bytes() == b"a browser's"
+
+
+def test_other_lines_of_the_checksums_stay(site: Site, tmp_path: Path) -> None:
+    mine = f"# mine\n{'0' * 64} *other.zip\nno checksum at all\n"
+    (tmp_path / "SHA256SUMS").write_text(mine.rstrip("\n"))
+    fetched = fetch(archive(site), tmp_path)
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{mine}{fetched.sha256}  {NAME}\n"
+    record(fetched.path, "1" * 64)
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{mine}{'1' * 64}  {NAME}\n"
+    forget(fetched.path)
+    assert (tmp_path / "SHA256SUMS").read_text() == mine
+
+
+@pytest.mark.parametrize("state", ["", "[]", '{"url": 3}', '{"url": "x", "mark": 1, "total": null}', '{"other": 1}'])
+def test_notes_that_cannot_be_read_count_as_none(state: str, site: Site, tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.part").write_bytes(OTHER[:10])
+    (tmp_path / f"{NAME}.part.json").write_text(state)
+    assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == CONTENT
+
+
+# Faults of the server
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 408])
+def test_a_fault_that_may_pass_is_tried_again(status: int, site: Site, tmp_path: Path) -> None:
+    site.statuses = [status, status]
+    assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
+    assert len(site.requests) == 3
+
+
+def test_a_server_may_ask_to_wait(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(download, "time", SimpleNamespace(sleep=waited.append))
+    monkeypatch.setattr(download, "PAUSE", 1.0)
+    site.statuses, site.headers = [503, 500, 429], {"Retry-After": "3"}
+    fetch(archive(site), tmp_path)
+    assert waited == [3.0, 3.0, 4.0]
+    site.statuses, site.headers = [503], {"Retry-After": "86400"}
+    (tmp_path / NAME).unlink()
+    fetch(archive(site), tmp_path)
+    assert waited[3:] == [60.0]
+
+
+def test_progress_makes_patience_anew(site: Site, tmp_path: Path) -> None:
+    site.cuts = [10_000] * 9
+    assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
+
+
+def test_patience_ends(site: Site, tmp_path: Path) -> None:
+    site.cuts = [0] * 20
+    with pytest.raises(DataError, match="the connection ended after 0 of 100,000 bytes, 5 times in a row"):
+        fetch(archive(site), tmp_path)
+    assert len(site.requests) == 5
+
+
+def test_a_missing_file_is_not_tried_again_and_the_next_address_is(site: Site, second: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del site.files[NAME]
+    assert fetch(archive(site, second), tmp_path).url == f"{second.address}/data/{NAME}"
+    assert len(site.requests) == 1
+    assert "HTTP 404 Not Found; trying the next address" in capsys.readouterr().err
+
+
+def test_mirrors_come_first_and_the_official_address_after_them(site: Site, second: Site, tmp_path: Path) -> None:
+    assert fetch(archive(site), tmp_path, [f"{second.address}/m/"]).url == f"{second.address}/m/{NAME}"
+    assert site.requests == []
+    (tmp_path / NAME).unlink()
+    del second.files[NAME]
+    assert fetch(archive(site), tmp_path, [second.address]).url == f"{site.address}/data/{NAME}"
+
+
+def test_what_one_address_began_another_ends(site: Site, second: Site, tmp_path: Path) -> None:
+    site.cuts = [40_000, 0, 0, 0, 0]
+    fetch(archive(site, second), tmp_path)
+    assert second.asked(NAME, "range") == ["bytes=40000-"]
+    assert second.asked(NAME, "if-range") == [None]  # its marks are its own
+
+
+def test_what_one_address_began_goes_where_another_gives_a_file_of_another_name(site: Site, second: Site, tmp_path: Path) -> None:
+    site.cuts, second.files = [40_000, 0, 0, 0, 0], {"corpus.zip": CONTENT}
+    both = Archive((*archive(site).sources, Source(url=f"{second.address}/corpus.zip", digest=SHA)))
+    assert fetch(both, tmp_path).path == tmp_path / "corpus.zip"
+    assert here(tmp_path) == {"corpus.zip", "SHA256SUMS"}
+
+
+def test_a_wrong_checksum_is_refused_and_the_next_address_tried(site: Site, second: Site, tmp_path: Path) -> None:
+    site.files[NAME] = OTHER
+    assert fetch(archive(site, second), tmp_path).url == f"{second.address}/data/{NAME}"
+    with pytest.raises(DataError) as fault:
+        fetch(archive(site, digest=MD5), tmp_path / "..")
+    assert f"{site.address}/data/{NAME}: wrong checksum: its MD5 is {hashlib.md5(OTHER).hexdigest()}, expected {MD5}; what came was removed" in str(fault.value)
+    assert f"put the file into {str(tmp_path / '..')!r} yourself" in str(fault.value)
+    assert not list((tmp_path / "..").glob("*.part*"))
+
+
+def test_cut_downloads_with_a_wrong_checksum_come_to_an_end(site: Site, tmp_path: Path) -> None:
+    site.files[NAME], site.cuts = OTHER, [50_000, 50_000] * 10
+    with pytest.raises(DataError, match="wrong checksum"):
+        fetch(archive(site), tmp_path)
+    assert len(site.requests) == 4
+
+
+def test_a_wrong_checksum_is_taken_where_that_is_asked_for(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site.files[NAME] = OTHER
+    fetched = fetch(archive(site, size=3), tmp_path, verify=False)
+    assert (fetched.path.read_bytes(), fetched.verified) == (OTHER, False)
+    assert "taken all the same (--no-verify)" in capsys.readouterr().err
+
+
+def test_a_length_other_than_the_known_one_is_refused_before_a_byte_is_kept(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the server has 100,000 bytes, expected 99"):
+        fetch(archive(site, size=99), tmp_path)
+    assert here(tmp_path) == set()
+
+
+def test_no_server_at_all_is_a_named_fault(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        nowhere = Archive((Source(url=f"{address}/{NAME}"),))
+        with pytest.raises(DataError) as fault:
+            fetch(nowhere, tmp_path)
+    assert str(fault.value).splitlines()[:2] == [f"cannot fetch {NAME!r}:", f"  - {address}/{NAME}: Connection refused, 5 times in a row"]
+
+
+def test_no_answer_is_a_named_fault(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "TIMEOUT", 0.05)
+    monkeypatch.setattr(download, "ATTEMPTS", 2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with pytest.raises(DataError, match="no answer for 0 s, 2 times in a row"):
+            fetch(Archive((Source(url=f"http://127.0.0.1:{silent.getsockname()[1]}/{NAME}"),)), tmp_path)
+
+
+def test_an_address_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no address that can be fetched: unknown url type"):
+        fetch(Archive((Source(url=NAME),)), tmp_path)
+
+
+def test_a_proxy_is_taken_from_the_environment(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", site.address)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    fetch(Archive((Source(url=f"http://corpora.example/wmt/{NAME}", digest=SHA),)), tmp_path)
+    assert [path for path, _ in site.requests] == [f"http://corpora.example/wmt/{NAME}"]
+
+
+# Faults of the disk
+
+
+def test_too_little_room_is_told_before_a_byte_is_kept(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": 50_000})
+    monkeypatch.setattr(partial.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(DataError, match=r"no room for 'corpus.tgz': 0.1 MB are still to come, and at .* the disk has 0.1 MB free"):
+        fetch(archive(site), tmp_path)
+
+
+def test_a_disk_that_fills_keeps_what_came_and_the_rest_is_fetched_later(site: Site, second: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.cuts = [40_000]
+    write, room = os.write, [60_000]
+
+    def filling(file: int, data: memoryview) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = write(file, data[: room[0]])
+        room[0] -= taken
+        return taken
+
+    with monkeypatch.context() as full:
+        full.setattr(partial.os, "write", filling)
+        with pytest.raises(DataError, match=r"the disk is full.*What has come is kept; the same command goes on there"):
+            fetch(archive(site, second), tmp_path)
+    assert second.requests == []  # no other address helps
+    assert (tmp_path / f"{NAME}.part").read_bytes() == CONTENT[:60_000]
+    assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
+    assert site.asked(NAME, "range")[-1] == "bytes=60000-"
+
+
+def test_a_stop_midway_keeps_what_came(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopping:
+        """A bar that is interrupted at its second piece."""
+
+        def __init__(self) -> None:
+            self.updates = 0
+
+        def __enter__(self) -> Stopping:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def update(self, _: int) -> None:
+            self.updates += 1
+            if self.updates == 3:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(download, "PIECE", 10_000)
+    with monkeypatch.context() as stopping:
+        stopping.setattr(download.console, "progress", lambda *_: Stopping())
+        with pytest.raises(KeyboardInterrupt):
+            fetch(archive(site, digest=None), tmp_path)
+    came = (tmp_path / f"{NAME}.part").read_bytes()
+    assert 0 < len(came) <= 20_000
+    assert came == CONTENT[: len(came)]
+    fetch(archive(site, digest=None), tmp_path)
+    assert site.asked(NAME, "range") == [None, f"bytes={len(came)}-"]

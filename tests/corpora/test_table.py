@@ -1,0 +1,96 @@
+"""The table of data sets: it fits together, with the recipes and with sacrebleu's table."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.corpora.table import (
+    DATASETS,
+    MULTI30K_LINES,
+    MULTI30K_SHA256,
+    TEST_FILTERED,
+    TEST_FULL,
+    Split,
+    Text,
+    archives_of,
+    outputs,
+)
+from nmt_cli.recipe import load_recipe
+
+SHARED = Path(__file__).parents[3] / "../shared/data/multi30k"
+SOURCES = [source for dataset in DATASETS.values() for archive in dataset.archives for source in archive.sources]
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_file_that_the_recipe_names_is_written(name: str) -> None:
+    dataset = DATASETS[name]
+    files = [file for text in dataset.texts for file in outputs(text, dataset.languages)]
+    data = load_recipe(dataset.recipe).data
+    assert {*data.train_source, *data.train_target, *data.valid_source, *data.valid_target} <= set(files)
+    assert (data.source_language, data.target_language) == dataset.languages
+    assert len(files) == len(set(files))
+
+
+def test_multi30ks_tokenised_recipe_finds_its_files_too() -> None:
+    data = load_recipe("multi30k_en_de_tok").data
+    files = {file for text in DATASETS["multi30k"].texts for file in outputs(text, ("en", "de"))}
+    assert {*data.train_source, *data.train_target, *data.valid_source, *data.valid_target} <= files
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_source_and_target_are_of_their_languages(name: str) -> None:
+    dataset = DATASETS[name]
+    for text in dataset.texts:
+        if isinstance(text, Split):
+            continue
+        assert [re.findall(r"\.(en|de|fr)\b", file)[-1] for file in text.files] == list(dataset.languages)
+        for part in text.parts:
+            for (archive, member), language in zip((part.source, part.target), dataset.languages, strict=True):
+                assert re.findall(r"\.(en|de|fr)\b", member or archive.name)[-1] == language
+
+
+def test_addresses_are_https_and_checksums_well_formed() -> None:
+    for source in SOURCES:
+        assert re.fullmatch(r"https://[\w.]+/[\w./-]+\.(tgz|tar|zip|gz|en|de)", source.url), source.url
+        assert source.digest is None or re.fullmatch(r"sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}", source.digest), source.digest
+
+
+def test_one_name_is_one_archive_within_a_data_set() -> None:
+    """Archives of a data set lie in one folder."""
+    for dataset in DATASETS.values():
+        names = [source.name for archive in dataset.archives for source in archive.sources]
+        assert len(names) == len(set(names))
+
+
+def test_training_text_alone_is_cleaned_and_test_sets_have_a_known_length() -> None:
+    for dataset in DATASETS.values():
+        for text in dataset.texts:
+            if isinstance(text, Text):
+                assert text.training == (text.lines is None)
+            assert list(archives_of(text))
+
+
+def test_the_test_sets_checksums_are_sacrebleus() -> None:
+    from sacrebleu.dataset import DATASETS as theirs
+
+    for archive, name in ((TEST_FULL, "wmt14/full"), (TEST_FILTERED, "wmt14")):
+        assert archive.sources[0].digest == f"md5:{theirs[name].md5[0]}"
+        assert archive.name == theirs[name].data[0].rsplit("/", 1)[-1]
+    members = {part.source[1] for dataset in DATASETS.values() for text in dataset.texts if isinstance(text, Text) for part in text.parts if part.source[0] == TEST_FULL}
+    assert members == {theirs["wmt14/full"].langpairs[pair][0] for pair in ("en-de", "en-fr")}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="Multi30k is not beside the project (../shared/data/multi30k)")
+@pytest.mark.parametrize("side", MULTI30K_SHA256)
+def test_multi30ks_checksums_are_those_of_the_files(side: str) -> None:
+    """The tokenised files are kept compressed beside the project; their checksums are those of the text."""
+    folder, name = side.split("/")
+    content = (SHARED / name).read_bytes() if folder == "raw" else gzip.decompress((SHARED / "tok" / f"{name}.gz").read_bytes())
+    assert hashlib.sha256(content).hexdigest() == MULTI30K_SHA256[side]
+    text = gzip.decompress(content) if folder == "raw" else content
+    assert text.count(b"\n") == MULTI30K_LINES[name.split(".")[0]]

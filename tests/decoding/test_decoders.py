@@ -1,0 +1,192 @@
+"""The fast decoders against the plain one; and no bit of a sentence's result depends on its neighbours."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from nmt_cli.decoding.cached_decoder import CachedDecoder, Caches, filled_up
+from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
+from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions, beam_search
+from nmt_cli.kernels.cpu_decoding.decoder import Layers, NativeDecoder
+from nmt_cli.kernels.cpu_decoding.linear import available, prepared
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import ModelSection
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+VOCABULARY = 150
+FEATURES: list[dict[str, object]] = [
+    {},
+    {"norm": "pre", "positions": "learned"},
+    {"d_k": 8, "d_v": 24},
+    {"tie_embeddings": False},
+]
+SIZES: list[dict[str, object]] = [{"num_heads": 2}, {"num_heads": 1, "norm": "pre"}, {"num_heads": 2, "d_model": 256}]
+"""Heads of 32, 64 and 128 numbers, which have kernels of their own."""
+
+
+def make(seed: int = 0, **features: object) -> Transformer:
+    """An untrained model: its distribution is nearly flat, so that a rounding error would change the choice."""
+    torch.manual_seed(seed)
+    config = ModelSection.model_validate(
+        {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "d_ff": 128, "num_heads": 4, "max_positions": 128, **features}
+    )
+    return Transformer(config, VOCABULARY, VOCABULARY).eval()
+
+
+def sources(count: int, longest: int = 40, seed: int = 1) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, longest))), EOS] for _ in range(count)]
+
+
+Kind = Callable[[Transformer, list[list[int]], int], ReferenceDecoder | CachedDecoder | NativeDecoder]
+
+
+def native(model: Transformer, batch: list[list[int]], beam: int) -> NativeDecoder:
+    """Of a model from `prepared`."""
+    layers = Layers.of(model)
+    if layers is None:
+        pytest.skip("there is no C++ compiler here, or torch has no operators for this processor")
+    return NativeDecoder(layers, batch, beam)
+
+
+def made(precision: str | None, **features: object) -> Transformer:
+    """In a precision, or as it comes."""
+    if precision and not available(precision):
+        pytest.skip(f"torch has no {precision} operators here")
+    return prepared(make(**features), precision) if precision else make(**features)
+
+
+STEPPERS = [(CachedDecoder, None), (CachedDecoder, "fp32"), (native, "fp32")]
+EXACT = [(CachedDecoder, "fp32"), (CachedDecoder, "int8"), (native, "fp32"), (native, "int8")]
+"""Those whose results do not depend on neighbours."""
+
+
+@torch.inference_mode()
+def translate(kind: Kind, model: Transformer, batch: list[list[int]], beam: int = 4, nbest: int = 1) -> list[list[Hypothesis]]:
+    options = SearchOptions(beam=beam, alpha=0.6, nbest=nbest, bos=BOS, eos=EOS, never=(PAD, UNK, BOS))
+    limits = torch.tensor([len(source) + 4 for source in batch])
+    return beam_search(kind(model, batch, beam), limits, options)
+
+
+@pytest.mark.parametrize(("kind", "features", "beam"), [
+    *[(CachedDecoder, features, beam) for features in FEATURES for beam in (1, 3)],
+    *[(native, features, beam) for features in [*FEATURES, *SIZES] for beam in (1, 3, 4)],
+    (CachedDecoder, {}, 20),
+    (native, {"num_heads": 1}, 20),
+])  # fmt: skip
+@torch.inference_mode()
+def test_fast_is_reference_step_by_step(kind: Kind, features: dict[str, object], beam: int) -> None:
+    """Random tokens, parents, closed hypotheses and departures, beyond the caches' first room: log-probabilities equal to 1e-5."""
+    model, generator = make(**features), torch.Generator().manual_seed(5)
+    batch = sources(7)
+    decoders = ReferenceDecoder(model, batch, beam), kind(prepared(model) if kind is native else model, batch, beam)
+    count = 7
+    opened = torch.ones(count, beam, dtype=torch.bool)
+    for step in range(45):
+        tokens = torch.randint(4, VOCABULARY, (count, beam), generator=generator)
+        rows = opened.flatten().nonzero().flatten()
+        plain, fast = (s.step(tokens, rows).log_softmax(-1) for s in decoders)
+        assert fast.shape == (len(rows), VOCABULARY)
+        torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
+        # a hypothesis goes on from an open one
+        weights = opened.double() + 1e-9
+        parents = torch.multinomial(weights, beam, replacement=True, generator=generator)
+        parents = torch.where(opened.gather(1, parents), parents, opened.byte().argmax(1, keepdim=True))
+        opened = torch.rand(count, beam, generator=generator) < 0.8
+        opened[:, 0] = True
+        for decoder in decoders:
+            decoder.reorder(parents)
+        if step % 10 == 9:
+            stay = torch.arange(count)[torch.arange(count) != step // 10]
+            count, opened = len(stay), opened[stay]
+            for decoder in decoders:
+                decoder.keep(stay)
+
+
+@pytest.mark.parametrize("features", [*FEATURES, *SIZES])
+@pytest.mark.parametrize(("kind", "precision"), STEPPERS)
+def test_fast_search_is_reference_search(kind: Kind, precision: str | None, features: dict[str, object]) -> None:
+    model, batch = make(**features), sources(9)
+    plain = translate(ReferenceDecoder, model, batch, nbest=4)
+    fast = translate(kind, made(precision, **features), batch, nbest=4)
+    assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
+    for left, right in zip(fast, plain, strict=True):
+        assert [h.log_prob for h in left] == pytest.approx([h.log_prob for h in right], abs=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "precision"), EXACT)
+@pytest.mark.parametrize(("beam", "features"), [(1, {}), (4, {}), (4, {"d_k": 8, "d_v": 24}), (4, {"num_heads": 1}), (5, {"num_heads": 2})])
+def test_a_sentence_does_not_depend_on_its_neighbours(kind: Kind, precision: str | None, beam: int, features: dict[str, object]) -> None:
+    """Alone, in threes, all together, in another order, of all lengths: equal tokens, and equal scores to the last bit."""
+    model, batch = made(precision, **features), sources(12)
+    together = translate(kind, model, batch, beam)
+    for size in (1, 3):
+        parts = [translate(kind, model, batch[i : i + size], beam) for i in range(0, len(batch), size)]
+        assert [row for part in parts for row in part] == together
+    order = random.Random(3).sample(range(12), 12)
+    shuffled = translate(kind, model, [batch[i] for i in order], beam)
+    assert [shuffled[order.index(i)] for i in range(12)] == together
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+@torch.inference_mode()
+def test_rounded_precisions_are_near_the_model(precision: str) -> None:
+    model, batch = make(num_heads=1), sources(6)
+    rounded = native(made(precision, num_heads=1), batch, 4)
+    plain = ReferenceDecoder(model, batch, 4)
+    for step in range(6):
+        tokens, rows = torch.full((6, 4), BOS + step), torch.arange(24)
+        difference = rounded.step(tokens, rows).log_softmax(-1) - plain.step(tokens, rows).log_softmax(-1)
+        assert 1e-4 < float(difference.abs().max()) < 0.2
+
+
+def test_caches_serve_one_batch_after_another() -> None:
+    model, caches = make(), Caches()
+    for count in (9, 3, 12):
+        again = translate(lambda *given: CachedDecoder(*given, caches), model, sources(count, seed=count))
+        assert again == translate(CachedDecoder, model, sources(count, seed=count))
+
+
+def test_rows_come_in_few_numbers() -> None:
+    sizes = {filled_up(count, 4) for count in range(1, 1025)}
+    assert len(sizes) < 70
+    assert all(count <= filled_up(count, 4) <= max(4, count * 9 / 8) for count in range(1, 1025))
+
+
+@torch.inference_mode()
+def test_an_ensemble_averages_probabilities() -> None:
+    models, batch = [make(seed) for seed in (1, 2, 3)], sources(4)
+    tokens, rows = torch.full((4, 2), BOS), torch.arange(8)
+    alone = [CachedDecoder(model, batch, 2).step(tokens, rows).softmax(-1) for model in models]
+    together = EnsembleDecoder([CachedDecoder(model, batch, 2) for model in models]).step(tokens, rows)
+    torch.testing.assert_close(together.exp(), torch.stack(alone).mean(0))
+    plain = translate(lambda model, *rest: EnsembleDecoder([ReferenceDecoder(m, *rest) for m in models]), models[0], batch)  # type: ignore[arg-type, return-value]
+    for kind in (CachedDecoder, native):
+        of = [prepared(m) if kind is native else m for m in models]
+        fast = translate(lambda _, *rest: EnsembleDecoder([kind(m, *rest) for m in of]), models[0], batch)  # type: ignore[arg-type, return-value]  # noqa: B023
+        assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
+
+
+@pytest.mark.parametrize(("kind", "precision"), EXACT)
+@pytest.mark.parametrize("beam", [1, 4])
+@torch.inference_mode()
+def test_sentences_that_join_others_are_computed_as_if_alone(kind: Any, precision: str | None, beam: int) -> None:
+    """To the last bit; also those that enter when all others have left."""
+    model, batch = made(precision), sources(18)
+    options = SearchOptions(beam=beam, alpha=0.6, nbest=1, bos=BOS, eos=EOS, never=(PAD, UNK, BOS))
+    limits = torch.tensor([len(source) + 4 for source in batch])
+    decoder = kind(model, [], beam)
+    search, found = Search(decoder, options), dict[int, list[Hypothesis]]()
+    for step in range(300):
+        entering = {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}.get(step)
+        if entering:
+            decoder.add([batch[i] for i in entering])
+            search.add(entering, limits[list(entering)])
+        found.update(search.step())
+    assert not search.busy
+    assert [found[i] for i in range(18)] == translate(kind, model, batch, beam)

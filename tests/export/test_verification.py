@@ -1,0 +1,170 @@
+"""The proof finds what differs: a matrix, a norm, a token, an id; and it lets the folder stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from nmt_cli.errors import ModelError
+from nmt_cli.export import convert, ctranslate2, huggingface
+from nmt_cli.export.convert import export
+from nmt_cli.export.target import Output, Trained
+from nmt_cli.export.verification import TOLERANCE, Proof, _compare, _Differs, _Sentence
+
+Spoil = Callable[[Path], None]
+
+
+def in_matrix(name: str, by: float) -> Spoil:
+    """Change one number of a tensor."""
+
+    def spoil(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        tensors[name].flatten()[-1] += by
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    return spoil
+
+
+def swapped_features(folder: Path) -> None:
+    """Sinusoids in the wrong order: two columns of the embedding change places."""
+    tensors = load_file(folder / "model.safetensors")
+    weight = tensors["model.shared.weight"]
+    weight[:, [1, 17]] = weight[:, [17, 1]]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def swapped_ids(folder: Path) -> None:
+    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    first, second = list(vocabulary)[300:302]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+
+
+def spoiled(monkeypatch: pytest.MonkeyPatch, target: Any, spoil: Spoil) -> None:
+    """Let the target's `write` be followed by some damage."""
+    write = target.write
+
+    def write_and_spoil(trained: Trained, folder: Path) -> None:
+        write(trained, folder)
+        spoil(folder)
+
+    monkeypatch.setattr(target, "write", write_and_spoil)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (in_matrix("model.encoder.layers.1.fc2.weight", 0.05), "encoder state at position"),
+        (in_matrix("model.encoder.layers.0.self_attn.v_proj.bias", 0.05), "encoder state at position 1: "),
+        (in_matrix("model.decoder.layers.0.encoder_attn.q_proj.weight", 0.5), "logits at step"),
+        (in_matrix("model.decoder.layers.0.final_layer_norm.bias", 0.01), "logits at step 1: "),
+        (in_matrix("final_logits_bias", 0.001), "logits at step 1: "),
+        (swapped_features, "encoder state at position 1: "),
+        (swapped_ids, "to our tokenizer, "),
+    ],
+)
+@pytest.mark.usefixtures("short")
+def test_a_spoiled_transformers_folder_is_found_and_left(spoil: Spoil, said: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoiled(monkeypatch, huggingface, spoil)
+    with pytest.raises(ModelError, match=r"is not equal to the model: sentence \d+ ") as fault:
+        export(made(norm="post"), "huggingface", tmp_path / "out")
+    assert said in str(fault.value)
+    assert repr(str(tmp_path / "out")) in str(fault.value)
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert fault.value.exit_code == 1
+
+
+@pytest.mark.parametrize("part", ["_set_feed_forward", "_set_attention", "_set"])
+@pytest.mark.usefixtures("short")
+def test_a_spoiled_ctranslate2_folder_is_found_and_left(part: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = getattr(ctranslate2, part)
+
+    def scaled(target: Any, *parts: Any) -> None:
+        whole(target, *parts)
+        field = {"_set_feed_forward": "linear_1", "_set_attention": "linear", "_set": ""}[part]
+        if field:
+            linear = getattr(target, field)
+            linear = linear[-1] if isinstance(linear, list) else linear
+            linear.weight = linear.weight * 1.001
+        else:
+            target.gamma = target.gamma * 1.001
+
+    monkeypatch.setattr(ctranslate2, part, scaled)
+    with pytest.raises(ModelError, match=r"sentence \d+ .*, logits at step 1: \S+ here, \S+ there, 0.0001 apart at most"):
+        export(made(), "ctranslate2", tmp_path / "out")
+    assert (tmp_path / "out" / "model.bin").is_file()
+
+
+@pytest.mark.usefixtures("short")
+def test_another_start_token_is_found(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        (folder / "config.json").write_text(json.dumps({**config, "decoder_start_token": "</s>"}), encoding="utf-8")
+
+    spoiled(monkeypatch, ctranslate2, spoil)
+    with pytest.raises(ModelError, match="logits at step 1"):
+        export(made(), "ctranslate2", tmp_path / "out")
+
+
+# One sentence
+
+
+def output(tokens: list[int], best: list[float], second: list[float]) -> Output:
+    """Step t's logits: `best` for the token 4 + t, `second` for 9, else -5."""
+    logits = torch.full((len(best), 10), -5.0)
+    for step, (a, b) in enumerate(zip(best, second, strict=True)):
+        logits[step, 4 + step], logits[step, 9] = a, b
+    return Output(tokens, logits, torch.zeros(len(best)))
+
+
+SENTENCE = _Sentence(7, "some text", [5, 3])
+
+
+def test_what_agrees_is_counted() -> None:
+    proof = Proof()
+    ours = output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
+    _compare(SENTENCE, ours, replace(ours, logits=ours.logits + 5e-5), proof)
+    assert (proof.steps, proof.ties) == (3, 0)
+    assert proof.largest == pytest.approx({"logits": 5e-5, "log-probabilities": 0.0}, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2 * TOLERANCE])
+def test_numbers_that_are_none_or_too_far_are_differences(value: float) -> None:
+    ours = output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
+    logits = ours.logits.clone()
+    logits[1, 6] += value
+    with pytest.raises(_Differs, match=r"sentence 7 \('some text'\), logits at step 2: -5 here"):
+        _compare(SENTENCE, ours, replace(ours, logits=logits), Proof())
+
+
+def test_what_may_not_be_generated_is_not_compared() -> None:
+    ours = output([4, 3], [1.0, 1.0], [0.0, 0.0])
+    logits = ours.logits.clone()
+    logits[:, :3] = float("-inf")
+    _compare(SENTENCE, ours, replace(ours, logits=logits), Proof())
+
+
+def test_another_token_is_a_difference_and_a_tie_is_not() -> None:
+    ours = output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 0.5, 0.0])
+    with pytest.raises(_Differs, match=r"greedy output at step 2: token 5 here, 9 there \(0\.5 below in our logits\)"):
+        _compare(SENTENCE, ours, replace(ours, tokens=[4, 9, 8, 3]), Proof())
+    proof, tied = Proof(), output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 1.0 - 1e-6, 0.0])
+    _compare(SENTENCE, tied, replace(tied, tokens=[4, 9, 8, 3]), proof)
+    assert (proof.steps, proof.ties) == (2, 1)
+
+
+def test_another_length_is_a_difference() -> None:
+    ours = output([4, 5], [1.0, 1.0], [0.0, 0.0])
+    with pytest.raises(_Differs, match="greedy output has 2 tokens here, 3 there"):
+        _compare(SENTENCE, ours, replace(ours, tokens=[4, 5, 8]), Proof())
+
+
+def test_the_registry_is_what_export_uses() -> None:
+    assert convert.TARGETS["huggingface"] is huggingface  # the tests above spoil it there

@@ -1,0 +1,128 @@
+"""Trees in brackets: what is read, what is refused and where, and that every tree of a treebank comes back as it was."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.errors import DataError
+from nmt_cli.parsing.brackets import Leaf, Span, Tree, bare, escaped, plain, read_trees
+
+GUM = Path(__file__).resolve().parents[3] / "shared" / "data" / "gum-constituency"
+DOG = "(S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .))"
+
+
+def read(text: str) -> list[Tree]:
+    return list(read_trees(text.split("\n"), "'some.mrg'"))
+
+
+def one(text: str) -> Tree:
+    [tree] = read(text)
+    return tree
+
+
+def fault(text: str) -> str:
+    with pytest.raises(DataError) as error:
+        read(text)
+    return str(error.value)
+
+
+def test_a_tree_is_its_words_and_the_spans_of_its_constituents() -> None:
+    tree = one(f"(ROOT {DOG})")
+    assert tree.leaves == (Leaf("DT", "The"), Leaf("NN", "dog"), Leaf("VBZ", "barks"), Leaf(".", "."))
+    assert tree.spans == (Span("S", 0, 4), Span("NP", 0, 2), Span("VP", 2, 3))
+    assert (tree.words, tree.tags) == (["The", "dog", "barks", "."], ["DT", "NN", "VBZ", "."])
+
+
+def test_the_root_is_taken_off_whatever_it_is_called_and_put_on_in_writing() -> None:
+    for text in (f"(ROOT {DOG})", f"(TOP {DOG})", f"(S1 {DOG})", f"( {DOG} )", f"({DOG})", DOG):
+        assert one(text) == one(DOG)
+        assert str(one(text)) == f"(TOP {DOG})"
+
+
+def test_only_the_outermost_bracket_is_the_root() -> None:
+    assert one("(ROOT (ROOT (NN a)))").spans == (Span("ROOT", 0, 1),)
+
+
+def test_several_constituents_and_bare_words_stand_below_the_root() -> None:
+    assert one("( (NP (NN a)) (. .) )").spans == (Span("NP", 0, 1),)
+    assert (one("(ROOT (VB Run))"), one("(VB Run)")) == (Tree((Leaf("VB", "Run"),), ()),) * 2
+
+
+def test_chains_of_constituents_over_the_same_words_keep_their_order() -> None:
+    tree = one("(S (VP (VP (NP (NN a)))))")
+    assert [label for label, _, _ in tree.spans] == ["S", "VP", "VP", "NP"]
+    assert str(tree) == "(TOP (S (VP (VP (NP (NN a))))))"
+
+
+def test_trees_go_over_lines_and_stand_side_by_side() -> None:
+    text = "( (S \n    (NP (DT The)\t(NN dog))\r\n    (VP (VBZ barks)) (. .)\n  ))\n\n(TOP\n(NN a))(TOP (NN b))\n"
+    assert [str(tree) for tree in read(text)] == [f"(TOP {DOG})", "(TOP (NN a))", "(TOP (NN b))"]
+
+
+def test_odd_spaces_are_characters_of_a_word() -> None:
+    assert one("(NP (NN a\u00a0b) (NN c\u2028d))").words == ["a\u00a0b", "c\u2028d"]
+
+
+def test_nothing_is_no_tree() -> None:
+    assert read("") == read("\n \n") == []
+
+
+def test_function_tags_and_indices_are_cut_off_but_tags_that_begin_with_a_hyphen_stay() -> None:
+    assert [bare(label) for label in ("NP-SBJ", "NP=2", "PP-LOC-PRD-3", "NP", "-LRB-", "-NONE-", "S-TPC=1")] == ["NP", "NP", "PP", "NP", "-LRB-", "-NONE-", "S"]
+    tree = one("(S (NP-SBJ=1 (-LRB- -LRB-) (NN-x a)))").without_functions()
+    assert str(tree) == "(TOP (S (NP (-LRB- -LRB-) (NN-x a))))"
+
+
+def test_traces_go_and_what_holds_nothing_else() -> None:
+    # the example of EVALB's README, section 7.1
+    tree = one("(S (NP-1 (PRP he)) (VP (VBD reported) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .))")
+    assert str(tree.without_traces()) == "(TOP (S (NP-1 (PRP he)) (VP (VBD reported)) (. .)))"
+    assert one("(S (NP (-NONE- *)))").without_traces() == Tree((), ())
+
+
+def test_brackets_in_words_are_escaped_in_trees_and_plain_for_people() -> None:
+    assert [plain(word) for word in ("-LRB-", "-LRB-a-RRB-", r"1\/2", r"\*", "``", "-", "-RSB-", "-LCB-")] == ["(", "(a)", "1/2", "*", "``", "-", "]", "{"]
+    assert escaped("(a)") == "-LRB-a-RRB-"
+    assert str(Tree((Leaf("XX", "("),), ())) == "(TOP (XX -LRB-))"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(S (NN a)\n(NN b)", "'some.mrg', line 1: the tree that begins here lacks 1 closing bracket(s) at the end of the text; close it, or restore the file if it was cut."),
+        ("(S (NN a))\n)", "'some.mrg', line 2: a bracket closes that was never opened; remove it, or open the tree."),
+        ("# heading\n(NN a)", "'some.mrg', line 1: '#' stands outside of any tree; remove it: comments and headings are no trees."),
+        ("(S (NP ) (NN a))", "'some.mrg', line 1: the bracket (NP ) holds no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)."),
+        ("(NN a)\n\n()", "'some.mrg', line 3: the bracket ( ) holds no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)."),
+        ("(S\n(NP the (NN a)))", "'some.mrg', line 2: a bracket opens behind the word 'the'; expected (TAG WORD): a word stands in a bracket of its own."),
+        ("(NP (NN a) dog)", "'some.mrg', line 1: 'dog' stands in a bracket that holds something already; expected (TAG WORD): a word stands in a bracket of its own."),
+        ("(NN a b)", "'some.mrg', line 1: 'b' stands in a bracket that holds something already; expected (TAG WORD): a word stands in a bracket of its own."),
+        ("(S ((NN a)))", "'some.mrg', line 1: a bracket inside a tree has no label; expected (LABEL …); only the outermost bracket may do without."),
+        ("((NN a) b)", "'some.mrg', line 1: 'b' stands in a bracket that holds something already; expected (TAG WORD): a word stands in a bracket of its own."),
+    ],
+)  # fmt: skip
+def test_a_fault_names_the_file_the_line_and_the_way_out(text: str, said: str) -> None:
+    assert fault(text) == said
+
+
+def test_a_long_token_is_shown_in_part() -> None:
+    assert f"'{'x' * 40}…' stands outside" in fault("x" * 5000)
+
+
+def test_deep_trees_need_no_deep_stack() -> None:
+    deep = "(A " * 20_000 + "(NN a)" + ")" * 20_000
+    assert len(one(deep).spans) == 20_000
+    assert str(one(deep)) == f"(TOP {deep})"
+
+
+@pytest.mark.skipif(not GUM.is_dir(), reason="the trees of GUM (shared/data/gum-constituency) are not here")
+@pytest.mark.parametrize(("name", "count", "words"), [("train", 10_224, 177_410), ("dev", 1575, 28_119), ("test", 1464, 28_397), ("test2", 1334, 17_799)])
+def test_every_tree_of_gum_is_written_as_it_was_read(name: str, count: int, words: int) -> None:
+    lines = gzip.decompress((GUM / f"{name}.trees.gz").read_bytes()).decode().removesuffix("\n").split("\n")
+    trees = list(read_trees(lines, name))
+    assert (len(trees), sum(len(tree.leaves) for tree in trees)) == (count, words)
+    assert [str(tree) for tree in trees] == [re.sub(r"^\(ROOT ", "(TOP ", line) for line in lines]

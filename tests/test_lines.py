@@ -1,0 +1,217 @@
+r"""What a line is: `\n` ends it and nothing else does; archives, odd bytes, unequal sides."""
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import random
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.encodings import wide_encoding
+from nmt_cli.errors import DataError
+from nmt_cli.lines import decode_line, iter_lines, open_binary, open_descriptor, read_parallel, write_aside
+
+ODD = "a\u2028b\u2029c\u0085d\x0be\x0cf\rg\x1ch"
+
+
+def lines_of(data: bytes) -> list[bytes]:
+    return list(iter_lines(io.BytesIO(data)))
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", []),
+        (b"\n", [b""]),
+        (b"a\nb\n", [b"a", b"b"]),
+        (b"a\nb", [b"a", b"b"]),
+        (b"a\r\nb\r\n", [b"a", b"b"]),
+        (b"a\r\r\nb\rc", [b"a\r", b"b\rc"]),
+        (b"a\r", [b"a\r"]),
+        (b"\r\n\r\n", [b"", b""]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", [b"a", b"\xef\xbb\xbfb"]),
+        (b"\xef\xbb\xbf", []),
+        (b"\xef\xbb\xbf\n", [b""]),
+        (ODD.encode(), [ODD.encode()]),
+        (b"\x00\xff\n\xc3", [b"\x00\xff", b"\xc3"]),
+    ],
+)
+def test_a_line_ends_at_a_newline_only(data: bytes, lines: list[bytes]) -> None:
+    assert lines_of(data) == lines
+
+
+def test_invalid_utf8_is_replaced_and_told() -> None:
+    assert decode_line("grün".encode()) == ("grün", False)
+    assert decode_line(b"gr\xfcn") == ("gr\ufffdn", True)
+    assert decode_line(b"") == ("", False)
+
+
+def test_lines_of_a_pipe_come_as_soon_as_they_are_there(tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    go_on = threading.Event()
+
+    def write() -> None:
+        with open(fifo, "wb", buffering=0) as pipe:
+            pipe.write(b"first line\n")
+            assert go_on.wait(10)
+            pipe.write(b"second")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with open_binary(fifo) as stream:
+        lines = iter_lines(stream)
+        assert next(lines) == b"first line"  # the writer still waits
+        go_on.set()
+        assert list(lines) == [b"second"]
+    writer.join()
+
+
+COMPRESS = {"plain": lambda data: data, "gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("data", [b"", f"{ODD}\nzwei\n".encode() * 5000])
+def test_archives_are_known_by_their_first_bytes(tmp_path: Path, kind: str, named: bool, data: bytes) -> None:
+    path = tmp_path / ("text" + (f".{kind}" if named and kind != "plain" else ""))
+    path.write_bytes(COMPRESS[kind](data))
+    with open_binary(path) as stream:
+        assert stream.read() == data
+        assert stream.name == str(path)
+    with open_binary(path) as stream:
+        assert list(iter_lines(stream)) == lines_of(data)
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz", "bz2"])
+def test_a_cut_archive_is_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"text.{kind}"
+    path.write_bytes(COMPRESS[kind](os.urandom(20_000))[:-5000])
+    with open_binary(path) as stream, pytest.raises(DataError, match=rf"text\.{kind}' is a damaged or cut archive"):
+        list(iter_lines(stream))
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz", "bz2"])
+def test_a_changed_archive_is_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"text.{kind}"
+    data = bytearray(COMPRESS[kind](os.urandom(20_000)))
+    data[9000:9100] = bytes(100)
+    path.write_bytes(data)
+    with open_binary(path) as stream, pytest.raises(DataError, match=rf"text\.{kind}'"):
+        list(iter_lines(stream))
+
+
+def test_a_text_that_only_claims_to_be_an_archive(tmp_path: Path) -> None:
+    path = tmp_path / "text.gz"
+    path.write_bytes(b"plain words\n")
+    with pytest.raises(DataError, match=r"named \.gz but is no such archive; it begins with b'plain"):
+        open_binary(path)
+    (tmp_path / "bzh").write_bytes(b"BZh9 is how this text begins\n")
+    with open_binary(tmp_path / "bzh") as stream:
+        assert list(iter_lines(stream)) == [b"BZh9 is how this text begins"]
+
+
+def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot read '.*absent': No such file"):
+        open_binary(tmp_path / "absent")
+    with pytest.raises(DataError, match=r"it is a folder, expected a file"):
+        open_binary(tmp_path)
+
+
+def write(path: Path, *lines: bytes) -> Path:
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+def test_parallel_files_are_read_in_pairs_and_in_order(tmp_path: Path) -> None:
+    sources = [write(tmp_path / "1.en", b"one", b"tw\xff"), write(tmp_path / "2.en", b"three")]
+    targets = [write(tmp_path / "1.de", b"eins", b"zwei"), write(tmp_path / "2.de", b"dr\xfei")]
+    replaced: Counter[str] = Counter()
+    pairs = list(read_parallel(sources, targets, replaced))
+    assert pairs == [("one", "eins"), ("tw\ufffd", "zwei"), ("three", "dr\ufffdi")]
+    assert replaced == {str(sources[0]): 1, str(targets[1]): 1}
+    assert list(read_parallel([], [])) == []
+
+
+@pytest.mark.parametrize(("source", "target"), [(5, 3), (3, 5), (1, 0), (0, 1), (4, 3)])
+def test_unequal_sides_name_both_counts_and_where_they_part(tmp_path: Path, source: int, target: int) -> None:
+    files = [write(tmp_path / name, *(b"line %d" % i for i in range(1, count + 1))) for name, count in (("s", source), ("t", target))]
+    shorter = min(source, target)
+    with pytest.raises(DataError) as caught:
+        list(read_parallel(files[:1], files[1:]))
+    text = str(caught.value)
+    for name, count in zip(files, (source, target), strict=True):
+        assert str(name) in text
+        assert f"{count} line" in text
+    assert f"part at line {shorter + 1}" in text
+    assert f"reads 'line {shorter + 1}'" in text
+
+
+def test_unequal_numbers_of_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"1 source file\(s\) but 0 target"):
+        list(read_parallel([tmp_path / "a"], []))
+
+
+def test_writing_aside(tmp_path: Path) -> None:
+    write_aside(tmp_path / "new" / "file", b"data", "a file")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["file"]
+    with pytest.raises(DataError, match=r"cannot write a thing at .*inside"):
+        write_aside(tmp_path / "new" / "file" / "inside", b"", "a thing")
+
+
+@pytest.mark.parametrize(
+    ("head", "encoding"),
+    [
+        ("Ein Haus.\n".encode("utf-16"), "UTF-16"),
+        ("Ein Haus.\n".encode("utf-32"), "UTF-32"),
+        ("Ein Haus.\n".encode("utf-16-le"), "UTF-16LE"),
+        ("Ein Haus.\n".encode("utf-16-be"), "UTF-16BE"),
+        ("\nEin Haus, 東京 und π.\n".encode("utf-16-le"), "UTF-16LE"),
+        ("Ein Haus.\n".encode("utf-32-le"), "UTF-32LE"),
+        ("Ein Haus.\n".encode("utf-32-be"), "UTF-32BE"),
+        (b"", ""),
+        (b"\0", ""),
+        (b"a\0", ""),
+        (bytes(1000), ""),
+        (b"a line with\0one zero byte\n", ""),
+        (b"find -print0\0file one\0file two\0", ""),
+        ("größe 東京\n".encode(), ""),
+        (b"\xef\xbb\xbfEin Haus.\n", ""),
+        (random.Random(1).randbytes(1000), ""),
+    ],
+)
+def test_utf_16_is_known_by_its_mark_or_its_zero_bytes(head: bytes, encoding: str) -> None:
+    assert wide_encoding(head) == encoding
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_utf_16_is_refused_by_the_name_of_its_file(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "text").write_bytes(COMPRESS[kind]("Ein Haus.\n".encode("utf-16-le")))
+    with open_binary(tmp_path / "text") as stream, pytest.raises(DataError, match=rf"^'{tmp_path}/text' is UTF-16LE text: expected UTF-8\. Convert it: iconv -f UTF-16LE"):
+        list(iter_lines(stream))
+    with open_binary(tmp_path / "text") as stream:
+        assert len(list(iter_lines(stream, any_bytes=True))) == 2
+
+
+def test_a_mark_that_comes_byte_by_byte_is_seen() -> None:
+    read, write = os.pipe()
+    content = "Ein Haus.\n".encode("utf-16")
+
+    def send() -> None:
+        with suppress(BrokenPipeError), open(write, "wb", buffering=0) as stream:
+            for number in content:
+                stream.write(bytes([number]))
+                time.sleep(0.01)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    with open_descriptor(read, "the pipe") as stream, pytest.raises(DataError, match=r"^the pipe is UTF-16 text"):
+        list(iter_lines(stream, any_bytes=True))
+    thread.join()

@@ -1,0 +1,166 @@
+"""What breaks a collective is told apart by its exception; gloo's are those of real processes. What one rank found reaches all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from nmt_cli.errors import Stopped, TrainingError
+from nmt_cli.training.collective_errors import meaning, summary
+from nmt_cli.training.process_group import PeerLost, Ranks, reported_before
+
+GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
+ASSERTION = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+NCCL = "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, {}, NCCL version 2.21.5\n{}"
+CASES = [
+    # gloo, from torch 2.13; see the real ones below
+    ("peer", RuntimeError(f"{GLOO}pair.cc:553] Connection closed by peer [127.0.0.1]:22446. This is typically caused by a remote worker crashing.")),
+    ("peer", RuntimeError(f"{GLOO}pair.cc:537] Read error [127.0.0.1]:161: Connection reset by peer. This is typically caused by a remote worker hanging.")),
+    ("peer", RuntimeError(f"{GLOO}unbound_buffer.cc:78] Timed out waiting 600000ms for recv operation to complete")),
+    ("peer", RuntimeError(f"{GLOO}pair.cc:599] writev [10.0.0.2]:46471: Broken pipe")),
+    ("peer", RuntimeError("Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] no error")),
+    ("", RuntimeError("[enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 800 vs 8. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?")),
+    ("", RuntimeError("ProcessGroupGloo::allgather: invalid tensor size at index 0 (expected (2), got (3))")),
+    ("", RuntimeError("ProcessGroupGloo::allgather: invalid output tensor list at index 0 (expected length 2, got 1)")),
+    # NCCL, as its and torch's users report them
+    ("peer", dist.DistBackendError(NCCL.format("remote process exited or there was a network error", "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\nLast error:\nsocketProgressOpt: Call to recv from 172.16.0.1<33759> failed : Connection reset by peer"))),
+    ("peer", dist.DistBackendError(NCCL.format("internal error", "ncclInternalError: Internal check failed.\nLast error:\nNet : Connection closed by remote peer node2<50260>"))),
+    ("peer", dist.DistBackendError("NCCL communicator was aborted on rank 2.  Original reason for failure was: [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=10, OpType=BROADCAST, Timeout(ms)=1800000) ran for 1805457 milliseconds before timing out.")),
+    ("device", dist.DistBackendError(NCCL.format("unhandled cuda error (run with NCCL_DEBUG=INFO for details)", "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'device-side assert triggered'"))),
+    ("device", dist.DistBackendError(f"[PG 1 Rank 1] Process group watchdog thread terminated with exception: {ASSERTION}")),
+    ("memory", dist.DistBackendError(NCCL.format("unhandled cuda error", "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'"))),
+    ("", dist.DistBackendError(NCCL.format("invalid usage", "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000"))),
+    # the store
+    ("peer", dist.DistNetworkError("The client socket has timed out after 600000ms while trying to connect to (node0, 29500).")),
+    ("peer", dist.DistStoreError("wait timeout after 3000ms, keys: /0//cpu//0/2")),
+    # torch
+    ("device", torch.AcceleratorError(ASSERTION)),
+    ("device", torch.AcceleratorError("CUDA error: an illegal memory access was encountered\n")),
+    ("device", RuntimeError(ASSERTION)),
+    ("device", RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`")),
+    ("memory", torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")),
+    ("memory", torch.AcceleratorError("CUDA error: out of memory\n")),
+    ("memory", MemoryError()),
+    ("", RuntimeError("The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 0")),
+    ("", RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)")),
+    ("", RuntimeError("the connection to the vocabulary timed out")),
+    ("", ValueError("Connection closed by peer")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "error"), CASES, ids=lambda value: value if isinstance(value, str) else str(value)[:40])
+def test_what_an_exception_in_a_collective_means(what: str, error: BaseException) -> None:
+    assert meaning(error) == what
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(CASES[0][1], "Connection closed by peer [127.0.0.1]:22446"), (CASES[9][1], "Net : Connection closed by remote peer node2<50260>"), (torch.AcceleratorError(ASSERTION), "CUDA error: device-side assert triggered"), (RuntimeError(), "RuntimeError")],
+)
+def test_summary(error: BaseException, text: str) -> None:
+    assert summary(error) == text
+
+
+# --- real processes over gloo ---
+
+PROCESSES = """
+import os, sys, time
+from datetime import timedelta
+import torch, torch.distributed as dist
+from nmt_cli.training.collective_errors import meaning, summary
+
+def gather(size=4, *expected):
+    dist.all_gather([torch.ones(*(expected or (size,))) for _ in range(2)], torch.ones(size))
+
+def rank_of(case, port, rank):
+    store = dist.TCPStore("localhost", int(port), is_master=False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=5 if case == "hangs" else 60))
+    gather()
+    try:
+        if rank:
+            if case == "killed": os.kill(os.getpid(), 9)
+            if case == "leaves": os._exit(0)
+            if case == "hangs": time.sleep(8); os._exit(0)
+            if case == "shapes": gather(4, 5)
+        gather()
+    except RuntimeError as error:
+        print(case, rank, meaning(error) or "other", summary(error), sep="|", flush=True)
+
+for argument in sys.argv[1:]:
+    for rank in range(2):
+        if not os.fork():
+            rank_of(*argument.split("="), rank)
+            os._exit(0)
+for _ in range(2 * len(sys.argv[1:])):
+    os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def heard() -> dict[tuple[str, str], tuple[str, str]]:
+    """What the exception meant, and its summary, by case and rank: in each case rank 1 does something to rank 0."""
+    stores = {case: dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False) for case in ("killed", "leaves", "hangs", "shapes")}
+    cases = [f"{case}={store.port}" for case, store in stores.items()]
+    done = subprocess.run([sys.executable, "-c", PROCESSES, *cases], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}, check=True)
+    rows = [line.split("|") for line in done.stdout.splitlines()]
+    return {(case, rank): (what, text) for case, rank, what, text in rows}
+
+
+def test_gloo_between_real_processes(heard: dict[tuple[str, str], tuple[str, str]]) -> None:
+    assert {case: heard[case, "0"][0] for case in ("killed", "leaves", "hangs", "shapes")} == dict.fromkeys(("killed", "leaves", "hangs", "shapes"), "peer")
+    assert heard["shapes", "1"] == ("other", "ProcessGroupGloo::allgather: invalid tensor size at index 0 (expected (4), got (5))")
+    assert heard["hangs", "0"][1].startswith("Timed out waiting 5000ms for ")
+    assert not [text for _, text in heard.values() if "gloo/" in text]
+
+
+# --- one rank's last words ---
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> dist.Store:
+    return dist.FileStore(str(tmp_path / "store"), 4)
+
+
+def of(rank: int, local: int = 0) -> Ranks:
+    return Ranks(rank, local, 4, 2)
+
+
+def test_an_error_is_reported_by_the_rank_that_had_it_first(store: dist.Store) -> None:
+    assert reported_before(TrainingError("the disk is full"), store, of(0)) is None
+    instead = reported_before(PeerLost("rank 1 no longer hears"), store, of(1, 1))
+    assert (str(instead), instead and instead.exit_code) == ("", 1)
+    assert str(reported_before(TrainingError("the disk is full"), store, of(2))) == ""
+    assert reported_before(TrainingError("another error"), store, of(3, 1)) is None
+
+
+def test_the_others_end_with_its_status(store: dist.Store) -> None:
+    assert reported_before(Stopped(15, ""), store, of(1, 1)) is None
+    instead = reported_before(PeerLost("rank 0 no longer hears"), store, of(0))
+    assert instead
+    assert instead.exit_code == 143
+
+
+def test_on_another_machine_it_is_reported_once_more(store: dist.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUP_RANK", "0")
+    assert reported_before(IndexError("list index out of range"), store, of(1, 1)) is None
+    monkeypatch.setenv("GROUP_RANK", "1")
+    assert str(reported_before(PeerLost(""), store, of(2, 0))) == "rank 1 of 4 has failed: IndexError: list index out of range"
+    assert str(reported_before(PeerLost(""), store, of(3, 1))) == ""
+
+
+def test_a_store_that_is_gone_hides_no_error() -> None:
+    server = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    client = dist.TCPStore("localhost", server.port, is_master=False)
+    del server
+    assert reported_before(PeerLost("rank 1 no longer hears"), client, of(1)) is None
+
+
+def test_one_process_runs_its_work_itself() -> None:
+    value = object()
+    assert Ranks().run_on_main(lambda: value) is value
