@@ -18,7 +18,9 @@ A message says four things: the bad value (`!r`), what was expected, where it st
 
 from __future__ import annotations
 
+import difflib
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -112,3 +114,9 @@ def shown(value: object, longest: int = 200) -> str:
     except (ValueError, RecursionError):  # a number of thousands of digits, or deeply nested lists
         text = f"a number of about {int(value.bit_length() * 0.30103):,} digits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-longest // 2 :]}"
+
+
+def did_you_mean(word: str, known: Sequence[str], most: int = 1, cutoff: float = 0.5) -> str:
+    """Return " Did you mean 'name'?" with the known names nearest to `word`, or "" if none is near."""
+    near = difflib.get_close_matches(word, known, n=most, cutoff=cutoff)
+    return f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""

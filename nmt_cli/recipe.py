@@ -29,8 +29,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from .console import warn_once
 from .encodings import refused, wide_encoding
-from .errors import RecipeError, shown
-from .recipe_errors import describe, nearest
+from .errors import RecipeError, did_you_mean, shown
+from .recipe_errors import describe
 
 SectionT = TypeVar("SectionT", bound="Section")
 
@@ -439,7 +439,7 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
         names = recipe_names()
         if name_or_path in names:
             return (recipe_folder() / f"{name_or_path}{RECIPE_SUFFIX}").read_text(encoding="utf-8"), name_or_path, f"recipe {name_or_path!r}"
-        raise RecipeError(f"no recipe is called {shown(name_or_path)}.{nearest(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file.")
+        raise RecipeError(f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file.")
     path = Path(name_or_path)
     where = f"recipe {shown(str(path))}"
     try:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from .errors import shown
+from .errors import did_you_mean, shown
 
 Sections = Mapping[str, type[BaseModel]]
 
@@ -17,11 +16,6 @@ MOST = 30
 """Errors that are shown of one dictionary."""
 LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le"), "greater_than": ("more than", "gt"), "less_than": ("less than", "lt")}
 """pydantic's names of bounds: how messages say them, and where pydantic keeps the bound."""
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    found = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseModel]) -> str:
@@ -42,7 +36,7 @@ def _faults(error: ValidationError, sections: Sections) -> list[str]:
         section, _, key = place.partition(".")
         if fault["type"] == "extra_forbidden":
             inside = list(sections[section].model_fields) if key and section in sections else list(sections)
-            lines.append(f"{place}: unknown {'key' if key else 'section'}.{_elsewhere(key, section, sections) or nearest(key or section, inside)}")
+            lines.append(f"{place}: unknown {'key' if key else 'section'}.{_elsewhere(key, section, sections) or did_you_mean(key or section, inside)}")
         elif fault["type"] == "value_error":
             lines += [f"{place + ': ' if place else ''}{line}" for line in str(fault["ctx"]["error"]).splitlines()]
         elif fault["type"] == "missing":

@@ -1,0 +1,49 @@
+"""The names that a recipe or an option can choose, and the object behind each.
+
+A registry is a literal dict: name → "module:object". To add a norm, a metric, a search, …: write the object in a file
+and add one line here. The recipe accepts the new name at once, because it checks its values against these dicts. The
+module is imported only when the object is used, so this file needs neither torch nor any other package.
+
+docs/extending.md says for each registry what the object must be. A package outside nmt can add entries at run time:
+
+    from nmt_cli.registry import NORMS
+    NORMS["scale"] = "my_package.norms:ScaleNorm"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from .errors import UsageError, did_you_mean
+
+# --- the model: [model] of a recipe ---
+
+NORMS = {"layer": "nmt_cli.model.norms:layer_norm", "rms": "nmt_cli.model.norms:rms_norm"}
+"""model.norm: config → module over (…, d_model)."""
+RESIDUALS = {"post": "nmt_cli.model.residuals:PostNorm", "pre": "nmt_cli.model.residuals:PreNorm"}
+"""model.residual: class of the residual connection around a sub-layer."""
+ACTIVATIONS = {"relu": "nmt_cli.model.activations:relu", "gelu": "nmt_cli.model.activations:gelu"}
+"""model.activation: config → module between the two linear maps of a feed-forward network."""
+POSITIONS = {"sinusoidal": "nmt_cli.model.positions:Sinusoidal", "learned": "nmt_cli.model.positions:Learned"}
+"""model.positions: class of the positional encoding."""
+
+# --- decoding ---
+
+PRECISIONS = {"fp32": "nmt_cli.model.precision:Fp32", "bf16": "nmt_cli.model.precision:Bf16", "int8": "nmt_cli.model.precision:Int8"}
+"""--precision of nmt translate: how a trained model's linear maps compute."""
+
+
+def load(registry: Mapping[str, str], name: str, what: str) -> Any:
+    """Return the object that `registry` lists under `name`; `what` names the kind of choice in messages.
+
+    Raises UsageError for a name that is not listed, or whose object cannot be imported.
+    """
+    if name not in registry:
+        raise UsageError(f"{what} {name!r}: expected {', '.join(registry)}.{did_you_mean(name, list(registry))}")
+    module, _, attribute = registry[name].partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{what} {name!r} is listed as {registry[name]!r}, which cannot be imported: {error}.") from None
