@@ -25,9 +25,10 @@ from torch import Tensor, nn
 
 from ..data.tokenizer import BOS, EOS, UNK, Vocabulary
 from ..model.attention import CrossAttention, SelfAttention
-from ..model.layers import DecoderLayer, EncoderLayer, FeedForward, PostNorm, PreNorm
+from ..model.layers import DecoderLayer, EncoderLayer, FeedForward
+from ..model.residuals import PostNorm, PreNorm
 from ..recipe import ModelSection
-from .target import LENGTHS, NEVER, Output, Trained, library, projections
+from .target import LENGTHS, NEVER, Output, Trained, check_modules, library, projections
 
 README = """\
 # A translation model for CTranslate2
@@ -65,8 +66,9 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 
 
 def check(trained: Trained) -> None:
-    """It has every model that a recipe can name. Raises UsageError where it is not installed."""
+    """Raise ModelError where CTranslate2 has no such model, UsageError where it is not installed."""
     library("ctranslate2")
+    check_modules(trained.model, "CTranslate2")
 
 
 def write(trained: Trained, folder: Path) -> None:
@@ -90,7 +92,7 @@ def _specification(trained: Trained) -> Any:
     from ctranslate2.specs import TransformerSpec
 
     model, config, vocabulary = trained.model, trained.recipe.model, trained.vocabulary
-    spec = TransformerSpec.from_config((config.encoder_layers, config.decoder_layers), config.num_heads, pre_norm=config.norm == "pre")
+    spec = TransformerSpec.from_config((config.encoder_layers, config.decoder_layers), config.num_heads, pre_norm=config.residual == "pre")
     spec.encoder.embeddings[0].weight = _array(model.matrix("source"))
     spec.decoder.embeddings.weight = _array(model.matrix("target"))
     spec.decoder.projection.weight = _array(model.output_weight)
@@ -128,13 +130,13 @@ def _set_attention(target: Any, attention: SelfAttention | CrossAttention, aroun
         linear.bias = _array(torch.cat([parts[name][1] for name in names]))
     if {config.key_size, config.value_size} != {config.d_model // config.num_heads}:
         target.queries_scale = config.key_size**-0.5
-    _set(target.layer_norm, around.norm)
+    _set(target.layer_norm, cast(nn.LayerNorm, around.norm))
 
 
 def _set_feed_forward(target: Any, feed_forward: FeedForward, around: PostNorm | PreNorm) -> None:
     for linear, ours in ((target.linear_0, feed_forward.inner), (target.linear_1, feed_forward.outer)):
         linear.weight, linear.bias = _array(ours.weight), _array(ours.bias)
-    _set(target.layer_norm, around.norm)
+    _set(target.layer_norm, cast(nn.LayerNorm, around.norm))
 
 
 def _set(target: Any, norm: nn.LayerNorm) -> None:

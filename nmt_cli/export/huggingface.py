@@ -1,4 +1,4 @@
-"""Hugging Face transformers: the model class that is this Transformer, by norm and positions.
+"""Hugging Face transformers: the model class that is this Transformer, by residual and positions.
 
     post-norm, sinusoids     MarianMTModel
     pre-norm,  sinusoids     PegasusForConditionalGeneration
@@ -34,14 +34,14 @@ from ..errors import ModelError
 from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import DecoderLayer, EncoderLayer
 from ..recipe import ModelSection
-from .target import LENGTHS, NEVER, Output, Trained, library, projections
+from .target import LENGTHS, NEVER, Output, Trained, check_modules, library, projections
 
 FAMILIES = {
     ("post", "sinusoidal"): ("Marian", "MarianMTModel"),
     ("pre", "sinusoidal"): ("Pegasus", "PegasusForConditionalGeneration"),
     ("pre", "learned"): ("Blenderbot", "BlenderbotForConditionalGeneration"),
 }
-"""Norm and positions -> family and class."""
+"""Residual and positions -> family and class."""
 ABSENT = -1e9
 """Added to the logits of ids that the target vocabulary does not have."""
 
@@ -76,10 +76,11 @@ print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 def check(trained: Trained) -> None:
     """Raise ModelError where transformers has no such model, UsageError where it is not installed."""
     library("transformers")
+    check_modules(trained.model, "transformers")
     config, instead = trained.recipe.model, "Export it with --to ctranslate2, which can express it."
-    if (config.norm, config.positions) not in FAMILIES:
+    if (config.residual, config.positions) not in FAMILIES:
         raise ModelError(
-            f"transformers has no model with model.norm = {config.norm!r} and model.positions = {config.positions!r} "
+            f"transformers has no model with model.residual = {config.residual!r} and model.positions = {config.positions!r} "
             f"(those with learned positions are pre-norm, or normalise their embeddings as well). {instead}"
         )
     if config.d_model % config.num_heads:
@@ -94,7 +95,7 @@ def write(trained: Trained, folder: Path) -> None:
     """The model, its configuration, its tokenizer and how to use them. Raises OSError."""
     transformers = library("transformers")
     recipe, data = trained.recipe, trained.recipe.data
-    family, architecture = FAMILIES[recipe.model.norm, recipe.model.positions]
+    family, architecture = FAMILIES[recipe.model.residual, recipe.model.positions]
     with _quiet(transformers):
         save_file(_weights(trained), folder / "model.safetensors", metadata={"format": "pt"})
         getattr(transformers, f"{family}Config")(architectures=[architecture], **_configuration(trained)).save_pretrained(folder)
@@ -132,7 +133,7 @@ def _configuration(trained: Trained) -> dict[str, Any]:
         "forced_eos_token_id": EOS,
         "dtype": "float32",
     }
-    if config.norm == "post":
+    if config.residual == "post":
         both = {"vocab_size": vocabulary.source_size, "decoder_vocab_size": vocabulary.target_size}
         return {**values, **both, "share_encoder_decoder_embeddings": config.tie_embeddings}
     one = {"vocab_size": max(vocabulary.source_size, vocabulary.target_size)}
@@ -194,7 +195,7 @@ def _weights(trained: Trained) -> dict[str, Tensor]:
         ("encoder", model.encoder, model.source_positions, model.encoder_norm),
         ("decoder", model.decoder, model.target_positions, model.decoder_norm),
     ):
-        if config.norm == "pre":  # Marian's are never stored
+        if config.residual == "pre":  # Marian's are never stored
             found[f"model.{side}.embed_positions.weight"] = positions(config.max_positions).detach()[:, order]
         if isinstance(norm, nn.LayerNorm):
             found |= _norm(f"model.{side}.layer_norm", norm, order)
@@ -209,12 +210,12 @@ def _embeddings(trained: Trained) -> dict[str, Tensor]:
     bias = torch.zeros(1, output.size(0))
     if config.tie_embeddings:
         return {"model.shared.weight": source, "final_logits_bias": bias}
-    if config.norm == "pre":
+    if config.residual == "pre":
         rows = max(source.size(0), target.size(0))
         source, target, output = (F.pad(matrix, (0, 0, 0, rows - matrix.size(0))) for matrix in (source, target, output))
         bias = F.pad(bias, (0, rows - bias.size(1)), value=ABSENT)
     names = {"model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": target, "lm_head.weight": output}
-    shared = {"model.shared.weight": source} if config.norm == "pre" else {}  # there, though nothing reads it
+    shared = {"model.shared.weight": source} if config.residual == "pre" else {}  # there, though nothing reads it
     return {**names, **shared, "final_logits_bias": bias}
 
 

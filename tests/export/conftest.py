@@ -91,7 +91,7 @@ def made(tmp_path: Path) -> Made:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder after 200 updates on the teaching corpus: it speaks, ends its sentences, and is sure of itself."""
-    recipe, vocabulary = recipe_of(norm="pre", d_model=64, d_ff=128, encoder_layers=1), vocabulary_of(True)
+    recipe, vocabulary = recipe_of(residual="pre", d_model=64, d_ff=128, encoder_layers=1), vocabulary_of(True)
     torch.manual_seed(4)
     model = Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
