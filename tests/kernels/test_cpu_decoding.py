@@ -318,7 +318,7 @@ def test_a_loaded_library_depends_on_no_file(anew: Path, quick: Path) -> None:
         stream.truncate(100)
     file.unlink()
     test_norm(24, torch.float32, None, False)
-    assert loaded.nmt_has_product() in (0, 1)
+    assert loaded.nmt_has_int8_matmul() in (0, 1)
     maps = Path("/proc/self/maps").read_text().splitlines()
     assert any(f"memfd:{file.name}" in line for line in maps)
     assert not any(line.endswith(str(file)) for line in maps)
@@ -465,7 +465,7 @@ STUBS = 'extern "C" {{ {} }}'
     [
         ({"nmt_norm": "{}"}, "the test of the compiled library failed with exit status 1: error: nmt_norm computes 0.0 at position 0, expected"),
         ({"nmt_norm": "{ __builtin_trap(); }"}, "the test of the compiled library was ended by signal"),
-        ({"nmt_best": "{}"}, "error: the library lacks nmt_norm"),
+        ({"nmt_top_candidates": "{}"}, "error: the library lacks nmt_norm"),
     ],
 )  # fmt: skip
 def test_a_library_that_computes_something_else_is_refused(functions: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

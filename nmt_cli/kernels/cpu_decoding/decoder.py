@@ -8,7 +8,7 @@
 
 x, the residual stream, is fp32 and written in place. The input of a product (fp32, bf16, or int8) is written by the pass
 before it. Keys and values of generated tokens are in slots of one cache per layer, whichever sentence they belong to; a
-hypothesis is a list of slots, those of its ancestors (`Past`, in sources/past.hpp). Reordering copies these lists and
+hypothesis is a list of slots, those of its ancestors (`BeamHistory`, in sources/history.hpp). Reordering copies these lists and
 frees the slots that no hypothesis descends from. Sentences need not be at the same step, nor be padded to one length.
 
 A row's result depends on its own sentence only, bit for bit: see sources/kernels.cpp, and `min_rows` in linear.py.
@@ -201,8 +201,8 @@ class NativeDecoder:
 
     def __init__(self, model: NativeModel, sources: Sequence[Sequence[int]], beam: int) -> None:
         self.model, self.beam, self.library = model, beam, model.library
-        self.past = self.library.nmt_past_new(beam)
-        weakref.finalize(self, self.library.nmt_past_delete, self.past)
+        self.history = self.library.nmt_history_new(beam)
+        weakref.finalize(self, self.library.nmt_history_delete, self.history)
         self.memories: list[list[Tensor]] = []  # of each sub-batch, sentences that were added together; empty: it has left
         self.caches = [torch.empty(FIRST_SLOTS, model.width, dtype=model.cache_dtype) for _ in model.model.decoder]
         self._addresses: list[Any] = []  # of the memories: for each layer, of each sub-batch
@@ -216,7 +216,7 @@ class NativeDecoder:
         sub_batch, first = next((number for number, memory in enumerate(self.memories) if not memory), len(self.memories)), 0
         self.memories[sub_batch : sub_batch + 1] = [self.model.encode(sources)]
         for source in sources:
-            self.library.nmt_past_enter(self.past, sub_batch, first, len(source))
+            self.library.nmt_history_add(self.history, sub_batch, first, len(source))
             first += len(source)
         self._update_addresses()
 
@@ -231,7 +231,7 @@ class NativeDecoder:
         size = count if count <= model.few else padded_rows(count, model.output.min_rows)
         positions, ids = torch.zeros(size, dtype=torch.int64), torch.zeros(size, dtype=torch.int64)
         torch.index_select(tokens.flatten(), 0, rows, out=ids[:count])
-        self._reserve(self.library.nmt_past_step(self.past, count, rows.data_ptr(), positions.data_ptr()))
+        self._reserve(self.library.nmt_history_step(self.history, count, rows.data_ptr(), positions.data_ptr()))
         x, stack = model.embed(1, ids, positions), model.decoder
         context = torch.zeros(size, model.heads * model.value, dtype=model.output.input_dtype)  # one for all layers: rows beyond `count` stay zero
         h = stack.norm(0, x, None)
@@ -242,13 +242,13 @@ class NativeDecoder:
 
     def _attend(self, attention: SelfAttention | CrossAttention, layer: int, h: Tensor, context: Tensor) -> Tensor:
         """Attention of the open hypotheses to their past, or to the memory."""
-        output, past, shape = cast(Any, attention.output), self.past, self.model.shape
+        output, history, shape = cast(Any, attention.output), self.history, self.model.shape
         rows = cast(Tensor, _first_linear(attention).matmul(h))
         kept, result = DTYPES[self.model.cache_dtype], (context.data_ptr(), DTYPES[context.dtype], output.input_scale)
         if isinstance(attention, SelfAttention):
-            self.library.nmt_attend_past(past, *shape, rows.data_ptr(), DTYPES[rows.dtype], self.caches[layer].data_ptr(), kept, *result)
+            self.library.nmt_attend_history(history, *shape, rows.data_ptr(), DTYPES[rows.dtype], self.caches[layer].data_ptr(), kept, *result)
         else:
-            self.library.nmt_attend_memory(past, *shape, rows.data_ptr(), DTYPES[rows.dtype], self._addresses[layer], kept, *result)
+            self.library.nmt_attend_memory(history, *shape, rows.data_ptr(), DTYPES[rows.dtype], self._addresses[layer], kept, *result)
         return cast(Tensor, output.matmul(context))
 
     def _reserve(self, slots: int) -> None:
@@ -262,11 +262,11 @@ class NativeDecoder:
     def reorder(self, parents: Tensor) -> None:
         """See `Decoder`."""
         if self.beam > 1:
-            self.library.nmt_past_reorder(self.past, parents.contiguous().data_ptr())
+            self.library.nmt_history_reorder(self.history, parents.contiguous().data_ptr())
 
     def keep(self, sentences: Tensor) -> None:
         """See `Decoder`."""
         left = torch.empty(len(self.memories), dtype=torch.int64)
-        self.library.nmt_past_keep(self.past, len(sentences), sentences.contiguous().data_ptr(), len(left), left.data_ptr())
+        self.library.nmt_history_keep(self.history, len(sentences), sentences.contiguous().data_ptr(), len(left), left.data_ptr())
         self.memories = [memory if still_here else [] for memory, still_here in zip(self.memories, left.tolist(), strict=True)]
         self._update_addresses()

@@ -33,22 +33,22 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_norm": (None, (_int, _int, _at, _at, _kind, _at, _at, _float, _kind, *_out)),
     "nmt_embed": (None, (_int, _int, _at, _at, _float, _at, _at, _at)),
     "nmt_attend_range": (None, (_int, *_shape, _at, _at, _at, _kind, _int, _int, _at, _at, *_out)),
-    "nmt_past_new": (_at, (_int,)),
-    "nmt_past_delete": (None, (_at,)),
-    "nmt_past_enter": (None, (_at, _int, _int, _int)),
-    "nmt_past_reorder": (None, (_at, _at)),
-    "nmt_past_keep": (None, (_at, _int, _at, _int, _at)),
-    "nmt_past_step": (_int, (_at, _int, _at, _at)),
-    "nmt_attend_past": (None, (_at, *_shape, _at, _kind, _at, _kind, *_out)),
+    "nmt_history_new": (_at, (_int,)),
+    "nmt_history_delete": (None, (_at,)),
+    "nmt_history_add": (None, (_at, _int, _int, _int)),
+    "nmt_history_reorder": (None, (_at, _at)),
+    "nmt_history_keep": (None, (_at, _int, _at, _int, _at)),
+    "nmt_history_step": (_int, (_at, _int, _at, _at)),
+    "nmt_attend_history": (None, (_at, *_shape, _at, _kind, _at, _kind, *_out)),
     "nmt_attend_memory": (None, (_at, *_shape, _at, _kind, _at, _kind, *_out)),
-    "nmt_has_product": (_kind, ()),
-    "nmt_pack": (None, (_int, _int, _at, _at, _at)),
-    "nmt_product": (None, (_int, _int, _int, _at, _kind, _at, _at, _at, _at, _kind, _at, _kind, _float)),
-    "nmt_best": (None, (_int, _int, _int, _at, _int, _at, _at, _int, _at, _at, _at, _int, _at, _at)),
+    "nmt_has_int8_matmul": (_kind, ()),
+    "nmt_int8_pack": (None, (_int, _int, _at, _at, _at)),
+    "nmt_int8_matmul": (None, (_int, _int, _int, _at, _kind, _at, _at, _at, _at, _kind, _at, _kind, _float)),
+    "nmt_top_candidates": (None, (_int, _int, _int, _at, _int, _at, _at, _int, _at, _at, _at, _int, _at, _at)),
 }
 """Of each function the result and the parameters, as in the sources."""
-OPTIONAL = {"nmt_product"}
-"""For some processors only: see nmt_has_product."""
+OPTIONAL = {"nmt_int8_matmul"}
+"""For some processors only: see nmt_has_int8_matmul."""
 
 
 def switched_off() -> bool:
@@ -68,7 +68,7 @@ def library() -> ctypes.CDLL | None:
         return None
     if found is not None:
         for name, (result, parameters) in FUNCTIONS.items():
-            if name not in OPTIONAL or found.nmt_has_product():
+            if name not in OPTIONAL or found.nmt_has_int8_matmul():
                 function = getattr(found, name)
                 function.restype, function.argtypes = result, parameters
     return found
@@ -84,7 +84,7 @@ def best_continuations(
     batch, beam = so_far.shape
     values, flat = torch.empty(batch, count), torch.empty(batch, count, dtype=torch.int64)
     ids = torch.tensor(never, dtype=torch.int64)
-    functions.nmt_best(
+    functions.nmt_top_candidates(
         batch, beam, len(rows), rows.data_ptr(), logits.size(1), logits.data_ptr(), so_far.data_ptr(), len(ids), ids.data_ptr(),
         *(each.data_ptr() if each is not None else None for each in (banned, only)), count, values.data_ptr(), flat.data_ptr(),
     )  # fmt: skip

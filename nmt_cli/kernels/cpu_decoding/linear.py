@@ -190,7 +190,7 @@ def quantized(x: Tensor, scale: float) -> Tensor:
 
 
 class FewRows:
-    """`PackedInt8Linear` for at most FEW_ROWS rows, compiled (sources/product.hpp).
+    """`PackedInt8Linear` for at most FEW_ROWS rows, compiled (sources/int8_matmul.hpp).
 
     oneDNN starts every product with more work than such a product is. The result is the same to the last bit. The weight
     is converted on first use.
@@ -222,11 +222,11 @@ class FewRows:
         if weight is not None:
             outputs = -(-d_out // 16) * 16
             packed = torch.empty(outputs * d_in, dtype=torch.int8), torch.empty(outputs, dtype=torch.int32)
-            functions.nmt_pack(d_out, d_in, weight.data_ptr(), packed[0].data_ptr(), packed[1].data_ptr())
+            functions.nmt_int8_pack(d_out, d_in, weight.data_ptr(), packed[0].data_ptr(), packed[1].data_ptr())
             self.packed, self.weight = packed, None
         self.operands = [*cast(tuple[Tensor, Tensor], self.packed), torch.tensor(input_scale) * self.scales, self.bias]  # kept: their addresses are used
         self.addresses = [None if tensor is None else tensor.data_ptr() for tensor in self.operands]
-        self.function, self.factor = functions.nmt_product, float(1.0 / torch.tensor(output_scale))
+        self.function, self.factor = functions.nmt_int8_matmul, float(1.0 / torch.tensor(output_scale))
         self.scaled_for = (input_scale, output_scale)
 
 
@@ -234,7 +234,7 @@ class FewRows:
 def few_rows_work() -> bool:
     """Whether the compiled function for few rows exists for this processor and gives oneDNN's numbers."""
     functions = library()
-    if functions is None or not functions.nmt_has_product():
+    if functions is None or not functions.nmt_has_int8_matmul():
         return False
     generator = torch.Generator().manual_seed(1)
     x, weight, bias = (torch.randn(shape, generator=generator) for shape in ((64, 132), (67, 132), (67,)))

@@ -1,11 +1,11 @@
-// Equation (1) over keys and values wherever they stand.
+// Equation (1) over keys and values in any rows.
 
 #pragma once
 
 #include <algorithm>
 #include <limits>
 
-#include "numbers.hpp"
+#include "dtypes.hpp"
 
 namespace {
 
@@ -16,34 +16,34 @@ struct Shape {
 
 constexpr int GROUP = 4;  // rows that attend together
 
-// Where the i-th keys and values of row r stand: one behind the other from `first` on, or at places of a list of its own.
-struct At {
+// The index of the i-th keys and values of row r: consecutive from `first` on, or from a list of slots per row.
+struct RowIndex {
     int64_t first;
     const int32_t* lists[GROUP];
 
     int64_t operator()(int r, int64_t i) const { return lists[0] ? lists[r][i] : first + i; }
 };
 
-// Equation (1) for `rows` rows, GROUP at most: queries q (rows, H * K) already scaled; the i-th keys and values of row r
+// Equation (1) for `rows` rows, at most GROUP: queries q (rows, H * K) already scaled; the i-th keys and values of row r
 // are at `at(r, i)`; out (rows, H * V).
 template <class T>
-void attend_plain(const Shape& shape, int rows, const float* q, const T* keys, const T* values, int64_t stride, const At& at, int64_t count, float* scores, float* out) {
+void attend_plain(const Shape& shape, int rows, const float* q, const T* keys, const T* values, int64_t stride, const RowIndex& at, int64_t count, float* scores, float* out) {
     const int64_t key = shape.key, value = shape.value;
     for (int64_t n = 0; n < rows * shape.heads; ++n, q += key, out += value) {
         const int r = int(n / shape.heads);
         const int64_t h = n % shape.heads;
-        float most = -std::numeric_limits<float>::infinity(), total = 0.0f;
+        float highest = -std::numeric_limits<float>::infinity(), total = 0.0f;
         for (int64_t i = 0; i < count; ++i) {
             const T* const k = keys + at(r, i) * stride + h * key;
             float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
             for (int64_t j = 0; j < key; ++j) sum += q[j] * load(k[j]);
             scores[i] = sum;
-            most = sum > most ? sum : most;
+            highest = sum > highest ? sum : highest;
         }
 #pragma omp simd reduction(+ : total)
         for (int64_t i = 0; i < count; ++i) {
-            scores[i] = exponential(scores[i] - most);
+            scores[i] = exponential(scores[i] - highest);
             total += scores[i];
         }
         const float factor = count ? 1.0f / total : 0.0f;
@@ -57,11 +57,10 @@ void attend_plain(const Shape& shape, int rows, const float* q, const T* keys, c
     }
 }
 
-// The same where K and V are SIZE, a multiple of LANES, for ROWS rows: q and out have room for them, and `at` knows their
-// places. What rows have in common is read once. Scores stand in fours, one of each row; a row's are the same whatever
-// stands beside them.
+// The same where K and V are SIZE, a multiple of LANES, for ROWS rows: `at` gives their index.
+// Keys and values that rows share are read once. Scores lie in fours, one of each row; a row's do not depend on the others.
 template <int SIZE, int ROWS, class T>
-void attend_fast(const Shape& shape, const float* q, const T* keys, const T* values, int64_t stride, const At& at, int64_t count, float* scores, float* out) {
+void attend_fast(const Shape& shape, const float* q, const T* keys, const T* values, int64_t stride, const RowIndex& at, int64_t count, float* scores, float* out) {
     constexpr int PARTS = SIZE / LANES;
     const int64_t width = shape.heads * SIZE;
     const auto shared = [&](int64_t i) {
@@ -70,7 +69,7 @@ void attend_fast(const Shape& shape, const float* q, const T* keys, const T* val
         return true;
     };
     for (int64_t h = 0; h < shape.heads; ++h, q += SIZE, keys += SIZE, values += SIZE, out += SIZE) {
-        Four most = Four{} - std::numeric_limits<float>::infinity();
+        Four highest = Four{} - std::numeric_limits<float>::infinity();
         for (int64_t i = 0; i < count; ++i) {
             Vector products[GROUP] = {}, k[PARTS] = {};
             const bool common = shared(i);
@@ -81,10 +80,10 @@ void attend_fast(const Shape& shape, const float* q, const T* keys, const T* val
             }
             const Four sums = sums_of(products[0], products[1], products[2], products[3]);
             std::memcpy(scores + i * GROUP, &sums, sizeof sums);
-            most = sums > most ? sums : most;
+            highest = sums > highest ? sums : highest;
         }
         float largest[LANES];
-        for (int j = 0; j < LANES; ++j) largest[j] = most[j % GROUP];
+        for (int j = 0; j < LANES; ++j) largest[j] = highest[j % GROUP];
         const int64_t all = count * GROUP, whole = (all + LANES - 1) / LANES * LANES;
         float total[LANES] = {};
         for (int64_t i = all; i < whole; ++i) scores[i] = -std::numeric_limits<float>::infinity();
@@ -117,7 +116,7 @@ void attend_fast(const Shape& shape, const float* q, const T* keys, const T* val
 }
 
 template <class T>
-void attend_rows(const Shape& shape, int rows, const float* q, const T* keys, const T* values, int64_t stride, const At& at, int64_t count, float* scores, float* out) {
+void attend_rows(const Shape& shape, int rows, const float* q, const T* keys, const T* values, int64_t stride, const RowIndex& at, int64_t count, float* scores, float* out) {
 #define SIZED(size)                                                                                              \
     if (shape.key == size && shape.value == size) {                                                              \
         const auto fast = rows == 1 ? attend_fast<size, 1, T> : rows == 2 ? attend_fast<size, 2, T> : attend_fast<size, GROUP, T>; \
@@ -129,22 +128,22 @@ void attend_rows(const Shape& shape, int rows, const float* q, const T* keys, co
     attend_plain(shape, rows, q, keys, values, stride, at, count, scores, out);
 }
 
-// `attend_rows` for queries at q in `kind`, query_stride apart; results to `out` in `out_kind`.
+// `attend_rows` for queries at q in `dtype`, query_stride apart; results to `out` in `out_dtype`.
 template <class T>
-void attend(const Shape& shape, int rows, const void* q, int kind, int64_t query_stride, const void* keys, const void* values, int64_t stride, const At& at, int64_t count, void* out, int out_kind,
-            float step) {
+void attend(const Shape& shape, int rows, const void* q, int dtype, int64_t query_stride, const void* keys, const void* values, int64_t stride, const RowIndex& at, int64_t count, void* out, int out_dtype,
+            float int8_scale) {
     const int64_t width = shape.heads * shape.key, wide = shape.heads * shape.value;
-    room.query.resize(GROUP * width);
-    room.out.resize(GROUP * wide);
-    room.scores.resize(GROUP * (count + LANES));
+    scratch.query.resize(GROUP * width);
+    scratch.out.resize(GROUP * wide);
+    scratch.scores.resize(GROUP * (count + LANES));
     for (int r = 0; r < rows; ++r) {
-        if (kind == FP32)
-            loaded(static_cast<const float*>(q) + r * query_stride, width, shape.scale, room.query.data() + r * width);
+        if (dtype == FP32)
+            load_scaled(static_cast<const float*>(q) + r * query_stride, width, shape.scale, scratch.query.data() + r * width);
         else
-            loaded(static_cast<const bf16*>(q) + r * query_stride, width, shape.scale, room.query.data() + r * width);
+            load_scaled(static_cast<const bf16*>(q) + r * query_stride, width, shape.scale, scratch.query.data() + r * width);
     }
-    attend_rows(shape, rows, room.query.data(), static_cast<const T*>(keys), static_cast<const T*>(values), stride, at, count, room.scores.data(), room.out.data());
-    store(room.out.data(), rows * wide, out, out_kind, step);
+    attend_rows(shape, rows, scratch.query.data(), static_cast<const T*>(keys), static_cast<const T*>(values), stride, at, count, scratch.scores.data(), scratch.out.data());
+    store(scratch.out.data(), rows * wide, out, out_dtype, int8_scale);
 }
 
 }  // namespace
@@ -152,18 +151,18 @@ void attend(const Shape& shape, int rows, const void* q, int kind, int64_t query
 extern "C" {
 
 // Row n attends to rows first[n] .. first[n] + count[n] - 1 of keys and values; none: zeros.
-void nmt_attend_range(int64_t rows, int64_t heads, int64_t key, int64_t value, float scale, const void* queries, const void* keys, const void* values, int kind, int64_t query_stride, int64_t stride,
-                      const int64_t* first, const int64_t* count, void* out, int out_kind, float step) {
+void nmt_attend_range(int64_t rows, int64_t heads, int64_t key, int64_t value, float scale, const void* queries, const void* keys, const void* values, int dtype, int64_t query_stride, int64_t stride,
+                      const int64_t* first, const int64_t* count, void* out, int out_dtype, float int8_scale) {
     const Shape shape{heads, key, value, scale};
-    for (int64_t n = 0, together = 1; n < rows; n += together) {
-        for (together = 1; together < GROUP && n + together < rows && first[n + together] == first[n] && count[n + together] == count[n]; ++together) {}
-        const void* const q = static_cast<const char*>(queries) + n * query_stride * size_of(kind);
-        void* const y = static_cast<char*>(out) + n * heads * value * size_of(out_kind);
-        const At at{first[n], {}};
-        if (kind == FP32)
-            attend<float>(shape, int(together), q, kind, query_stride, keys, values, stride, at, count[n], y, out_kind, step);
+    for (int64_t n = 0, group = 1; n < rows; n += group) {
+        for (group = 1; group < GROUP && n + group < rows && first[n + group] == first[n] && count[n + group] == count[n]; ++group) {}
+        const void* const q = static_cast<const char*>(queries) + n * query_stride * size_of(dtype);
+        void* const y = static_cast<char*>(out) + n * heads * value * size_of(out_dtype);
+        const RowIndex at{first[n], {}};
+        if (dtype == FP32)
+            attend<float>(shape, int(group), q, dtype, query_stride, keys, values, stride, at, count[n], y, out_dtype, int8_scale);
         else
-            attend<bf16>(shape, int(together), q, kind, query_stride, keys, values, stride, at, count[n], y, out_kind, step);
+            attend<bf16>(shape, int(group), q, dtype, query_stride, keys, values, stride, at, count[n], y, out_dtype, int8_scale);
     }
 }
 

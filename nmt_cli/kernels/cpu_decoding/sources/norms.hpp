@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "numbers.hpp"
+#include "dtypes.hpp"
 
 namespace {
 
@@ -24,25 +24,25 @@ void layer_norm(const float* x, int64_t size, const float* weight, const float* 
 
 extern "C" {
 
-// x (N, D) <- residual; post: residual <- LayerNorm(residual + given), out <- residual; otherwise residual += given,
-// out <- LayerNorm(residual). given may be null: nothing is added; weight null: no LayerNorm.
-void nmt_norm(int64_t rows, int64_t size, float* residual, const void* given, int kind, const float* weight, const float* bias, float epsilon, int post, void* out, int out_kind, float step) {
-    std::vector<float>& y = room.out;
+// x (N, D) <- residual; post: residual <- LayerNorm(residual + input), out <- residual; otherwise residual += input,
+// out <- LayerNorm(residual). input may be null: nothing is added; weight null: no LayerNorm.
+void nmt_norm(int64_t rows, int64_t size, float* residual, const void* input, int dtype, const float* weight, const float* bias, float epsilon, int post, void* out, int out_dtype, float int8_scale) {
+    std::vector<float>& y = scratch.out;
     y.resize(size);
     for (int64_t n = 0; n < rows; ++n) {
         float* const x = residual + n * size;
-        if (given) {
-            if (kind == FP32)
-                add(x, static_cast<const float*>(given) + n * size, size);
+        if (input) {
+            if (dtype == FP32)
+                add(x, static_cast<const float*>(input) + n * size, size);
             else
-                add(x, static_cast<const bf16*>(given) + n * size, size);
+                add(x, static_cast<const bf16*>(input) + n * size, size);
         }
         const float* from = x;
         if (weight) {
             layer_norm(x, size, weight, bias, epsilon, post ? x : y.data());
             if (!post) from = y.data();
         }
-        store(from, size, static_cast<char*>(out) + n * size * size_of(out_kind), out_kind, step);
+        store(from, size, static_cast<char*>(out) + n * size * size_of(out_dtype), out_dtype, int8_scale);
     }
 }
 

@@ -1,4 +1,4 @@
-// Numbers: their kinds, vectors of them, and how they are read and written.
+// Dtypes: vectors of numbers, and how they are read and written.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace {
 
-enum Kind : int { FP32 = 0, BF16 = 1, INT8 = 2 };
+enum DType : int { FP32 = 0, BF16 = 1, INT8 = 2 };
 
 struct bf16 {
     uint16_t bits;
@@ -24,7 +24,7 @@ inline float load(bf16 x) {
     return y;
 }
 
-inline bf16 rounded(float x) {  // to nearest, to even
+inline bf16 to_bf16(float x) {  // to nearest, to even
     uint32_t bits;
     std::memcpy(&bits, &x, 4);
     return {uint16_t(x == x ? (bits + 0x7fff + ((bits >> 16) & 1)) >> 16 : 0x7fc0)};
@@ -47,7 +47,7 @@ inline float exponential(float x) {  // of x <= 0, or NaN; within 2 units in the
     return p * power;
 }
 
-// Sixteen numbers side by side: one register where there are such, several elsewhere.
+// Sixteen adjacent numbers: one register if the processor has such, else several.
 typedef float Vector __attribute__((vector_size(64), aligned(4)));
 typedef uint32_t Bits __attribute__((vector_size(64), aligned(4)));
 typedef uint16_t Halves __attribute__((vector_size(32), aligned(2)));
@@ -70,7 +70,7 @@ inline Vector vector(const bf16* x) {
 
 typedef float Four __attribute__((vector_size(16), aligned(4)));
 
-// The sums of four vectors' numbers, each in the same order as the others.
+// The sums over four vectors, each in the same order as the others.
 inline Four sums_of(Vector a, Vector b, Vector c, Vector d) {
 #define LOWER(x, y, k) x + k, y + k, x + k + 1, y + k + 1
 #define PAIRS(k) LOWER(0, 16, k), LOWER(0, 16, k + 4), LOWER(0, 16, k + 8), LOWER(0, 16, k + 12)
@@ -86,16 +86,16 @@ inline Four sums_of(Vector a, Vector b, Vector c, Vector d) {
     return (part[0] + part[2]) + (part[1] + part[3]);
 }
 
-void store(const float* x, int64_t count, void* out, int kind, float step) {
-    if (kind == FP32) {
+void store(const float* x, int64_t count, void* out, int dtype, float int8_scale) {
+    if (dtype == FP32) {
         std::memcpy(out, x, count * sizeof(float));
-    } else if (kind == BF16) {
+    } else if (dtype == BF16) {
         bf16* y = static_cast<bf16*>(out);
 #pragma omp simd
-        for (int64_t i = 0; i < count; ++i) y[i] = rounded(x[i]);
+        for (int64_t i = 0; i < count; ++i) y[i] = to_bf16(x[i]);
     } else {
         int8_t* y = static_cast<int8_t*>(out);
-        const float scale = 1.0f / step;
+        const float scale = 1.0f / int8_scale;
 #pragma omp simd
         for (int64_t i = 0; i < count; ++i) {
             float v = x[i] * scale;
@@ -106,7 +106,7 @@ void store(const float* x, int64_t count, void* out, int kind, float step) {
     }
 }
 
-int64_t size_of(int kind) { return kind == FP32 ? 4 : kind == BF16 ? 2 : 1; }
+int64_t size_of(int dtype) { return dtype == FP32 ? 4 : dtype == BF16 ? 2 : 1; }
 
 template <class T>
 void add(float* x, const T* y, int64_t count) {
@@ -115,15 +115,15 @@ void add(float* x, const T* y, int64_t count) {
 }
 
 template <class T>
-void loaded(const T* x, int64_t count, float factor, float* out) {
+void load_scaled(const T* x, int64_t count, float factor, float* out) {
 #pragma omp simd
     for (int64_t i = 0; i < count; ++i) out[i] = load(x[i]) * factor;
 }
 
-struct Room {
+struct Scratch {
     std::vector<float> query, scores, out;
 };
 
-thread_local Room room;  // what a pass needs for a moment
+thread_local Scratch scratch;  // buffers of a pass
 
 }  // namespace

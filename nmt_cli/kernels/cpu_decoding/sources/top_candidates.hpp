@@ -1,4 +1,4 @@
-// Log-softmax and the best continuations of each sentence.
+// Log-softmax and the best candidates of each sentence.
 
 #pragma once
 
@@ -6,22 +6,22 @@
 #include <cmath>
 #include <limits>
 
-#include "numbers.hpp"
+#include "dtypes.hpp"
 
 extern "C" {
 
-// The `count` best of so_far[b, w] + log-softmax(logits)[v] over (W, V) for each of B sentences, best first, equals in the
-// order of w * V + v: values and those numbers, (B, count); where there are fewer: -inf and 0. logits (N, V) are those of
-// the open hypotheses `rows` (N,), ascending b * W + w. What is not a number comes first. The softmax is over all of V;
-// `never` (nevers,) are no continuations, or, where `banned` is given, the first banned[n] of them; where `only` is given and
-// only[n] >= 0 nothing else is a continuation, and that one always.
-void nmt_best(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, int64_t size, float* logits, const float* so_far, int64_t nevers, const int64_t* never, const int64_t* banned,
+// Find for each of B sentences the `count` largest of so_far[b, w] + log-softmax(logits)[v] over (W, V), largest first, equal
+// ones in the order of w * V + v. Write the values and the numbers w * V + v, (B, count); if there are fewer: -inf and 0.
+// logits (N, V) belong to the open hypotheses `open` (N,), ascending b * W + w. NaN comes first. The softmax is over all of V.
+// `banned_ids` (banned_count,) are never candidates; with `banned`, the first banned[n] of them. If only[n] >= 0, that token
+// is the one candidate of hypothesis n, also if it is banned. `banned` and `only` may be null.
+void nmt_top_candidates(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, int64_t size, float* logits, const float* so_far, int64_t banned_count, const int64_t* banned_ids, const int64_t* banned,
               const int64_t* only, int64_t count, float* values, int64_t* numbers) {
     constexpr int64_t CHUNK = 64;
     const float nothing = -std::numeric_limits<float>::infinity();
     const int64_t chunks = (size + CHUNK - 1) / CHUNK;
-    std::vector<float>& most = room.scores;
-    most.resize(chunks);
+    std::vector<float>& highest = scratch.scores;
+    highest.resize(chunks);
     std::fill(values, values + batch * count, nothing);
     std::fill(numbers, numbers + batch * count, 0);
     for (int64_t n = 0; n < rows; ++n) {
@@ -46,7 +46,7 @@ void nmt_best(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, in
             return one;
         };
         float largest = nothing, sum = 0.0f;
-        for (int64_t c = 0; c < chunks; ++c) largest = std::max(largest, most[c] = largest_of(c));
+        for (int64_t c = 0; c < chunks; ++c) largest = std::max(largest, highest[c] = largest_of(c));
 #pragma omp simd reduction(+ : sum)
         for (int64_t v = 0; v < size; ++v) sum += exponential(x[v] - largest);
         const float total = largest + std::log(sum), before = so_far[open[n]];
@@ -60,12 +60,12 @@ void nmt_best(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, in
             if (one > value[count - 1]) insert(one, base + only[n]);
             continue;
         }
-        for (int64_t i = 0; i < (banned ? banned[n] : nevers); ++i) {
-            x[never[i]] = nothing;
-            most[never[i] / CHUNK] = largest_of(never[i] / CHUNK);
+        for (int64_t i = 0; i < (banned ? banned[n] : banned_count); ++i) {
+            x[banned_ids[i]] = nothing;
+            highest[banned_ids[i] / CHUNK] = largest_of(banned_ids[i] / CHUNK);
         }
         for (int64_t c = 0; c < chunks; ++c) {
-            if (!(before + (most[c] - total) > value[count - 1])) continue;
+            if (!(before + (highest[c] - total) > value[count - 1])) continue;
             const int64_t end = std::min(size, (c + 1) * CHUNK);
             for (int64_t v = c * CHUNK; v < end; ++v) {
                 const float one = before + (x[v] - total);
