@@ -34,6 +34,17 @@ POSITIONS = {"sinusoidal": "nmt_cli.model.positions:Sinusoidal", "learned": "nmt
 PRECISIONS = {"fp32": "nmt_cli.model.precision:Fp32", "bf16": "nmt_cli.model.precision:Bf16", "int8": "nmt_cli.model.precision:Int8"}
 """--precision of nmt translate: how a trained model's linear maps compute."""
 
+# --- evaluation and export ---
+
+METRICS = {
+    "bleu": "nmt_cli.evaluation.bleu:SPEC",
+    "chrf": "nmt_cli.evaluation.chrf:SPEC",
+    "ter": "nmt_cli.evaluation.ter:SPEC",
+    "evalb": "nmt_cli.evaluation.evalb:SPEC",
+    "comet": "nmt_cli.evaluation.comet:SPEC",
+}
+"""--metric of nmt score: a MetricSpec."""
+
 
 def load(registry: Mapping[str, str], name: str, what: str) -> Any:
     """Return the object that `registry` lists under `name`; `what` names the kind of choice in messages.

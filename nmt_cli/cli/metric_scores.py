@@ -13,7 +13,8 @@ from .score_table import Column, Table, show
 
 if TYPE_CHECKING:
     from ..evaluation.lengths import Part
-    from ..evaluation.metrics import Options, Score, Scorer
+    from ..evaluation.metric import MetricOptions
+    from ..evaluation.metrics import Score, Scorer
     from ..evaluation.significance import Row
 
 SIGNIFICANT = 0.05
@@ -26,7 +27,7 @@ class Wanted:
     hypotheses: list[Path]
     references: list[Path]
     metrics: list[str]
-    options: Options
+    options: MetricOptions
     tokenize: str | None
     """As it was given."""
     src: Path | None
@@ -138,7 +139,7 @@ def _of_row(row: Row, *, alone: bool) -> dict[str, Any]:
     return {key: value for key, value in row.as_dict().items() if not (alone and key == "p_value")}
 
 
-def _protocol(options: Options) -> dict[str, Any]:
+def _protocol(options: MetricOptions) -> dict[str, Any]:
     """The protocol's name, language and steps: name -> what stands in the signature."""
     from ..evaluation.protocols import steps
 
@@ -149,6 +150,6 @@ def _protocol(options: Options) -> dict[str, Any]:
 
 
 def _decimals(metric: str, width: int | None) -> int:
-    from ..evaluation.metrics import METRICS
+    from ..evaluation.metrics import spec
 
-    return width or METRICS[metric].decimals
+    return width or spec(metric).decimals

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..registry import METRICS
 from .inputs import STDIN, TWICE
 
 if TYPE_CHECKING:
-    from ..evaluation.protocols import Protocol
+    from ..evaluation.metric import Protocol
 
 
 def score(
     ref: Annotated[list[Path], typer.Option("--ref", metavar="REF", help="Reference, line by line parallel to HYP. Repeat it for several references.", show_default=False)],
     hypotheses: Annotated[list[Path] | None, typer.Argument(metavar="HYP", help="Translations, one a line; - is stdin. Plain, .gz, .xz or .bz2. None with --model.", show_default=False)] = None,
-    metric: Annotated[list[str] | None, typer.Option("--metric", metavar="METRIC", help="bleu, chrf, ter or comet; evalb for parses. Repeat it for several; default: bleu, chrf and ter.", show_default=False)] = None,
+    metric: Annotated[list[str] | None, typer.Option("--metric", metavar="METRIC", help=f"One of {', '.join(METRICS)}; evalb is for parses. Repeat it for several.  [default: bleu, chrf and ter]", show_default=False)] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF (TER always does).")] = False,
     tokenize: Annotated[str | None, typer.Option("--tokenize", metavar="T", help="BLEU's tokenizer: 13a (default), intl, char, zh, ja-mecab, …; none for text that is tokenised already.", show_default=False)] = None,
     protocol: Annotated[str | None, typer.Option("--protocol", metavar="NAME", help="BLEU as papers report it. paper: Unicode punctuation replaced, Moses tokenisation, compounds split, multi-bleu; needs the extra package: pip install 'nmt-cli[moses]'.", show_default=False)] = None,
@@ -73,12 +74,13 @@ def score(
     _check_metrics(names, len(hypotheses or []), of_metrics, list(of_protocol), src)
 
     from ..evaluation.lengths import BOUNDS, parse_bounds
-    from ..evaluation.metrics import DEFAULT_METRICS, DEFAULT_TOKENIZER, Options, check_known
+    from ..evaluation.metric import DEFAULT_TOKENIZER, MetricOptions, check_known
+    from ..evaluation.metrics import DEFAULT_METRICS
     from ..evaluation.significance import BOOTSTRAP, SEED, TESTS
     from .metric_scores import Wanted, score_by_metrics
 
     asked = _protocol(protocol, language, not no_compounds, tokenized_ref) if protocol is not None else None
-    options = Options(lowercase=lowercase, tokenize=tokenize or DEFAULT_TOKENIZER, protocol=asked, comet_model=comet_model, evalb_repair=evalb_repair)
+    options = MetricOptions(lowercase=lowercase, tokenize=tokenize or DEFAULT_TOKENIZER, protocol=asked, comet_model=comet_model, evalb_repair=evalb_repair)
     check_known("test of significance", significance or BOOTSTRAP, TESTS)
     score_by_metrics(Wanted(
         hypotheses or [], ref, names or (["bleu"] if asked else list(DEFAULT_METRICS)), options, tokenize, src,
@@ -132,7 +134,7 @@ def _check_metrics(metrics: list[str] | None, systems: int, given: dict[str, Any
 
 
 def _protocol(name: str, language: str | None, compounds: bool, tokenized_references: bool) -> Protocol:
-    from ..evaluation.protocols import Protocol
+    from ..evaluation.metric import Protocol
 
     standard = Protocol(name)
     return Protocol(name, language.lower() if language else standard.language, compounds, tokenized_references)

@@ -167,7 +167,7 @@ class _Reader:
         elif token == ")":
             return self._close(line)
         elif not self.open:
-            raise self._fault(line, f"{_short(token)} stands outside of any tree", "remove it: comments and headings are no trees")
+            raise self._fault(line, f"{short(token)} stands outside of any tree", "remove it: comments and headings are no trees")
         else:
             self._name(token, line)
         return None
@@ -181,7 +181,7 @@ class _Reader:
         if self.open:
             above = self.open[-1]
             if above.word:
-                raise self._fault(line, f"a bracket opens behind the word {_short(above.word)}", "expected (TAG WORD): a word stands in a bracket of its own")
+                raise self._fault(line, f"a bracket opens behind the word {short(above.word)}", "expected (TAG WORD): a word stands in a bracket of its own")
             if not above.named and len(self.open) > 1:
                 raise self._fault(line, "a bracket inside a tree has no label", "expected (LABEL …); only the outermost bracket may do without")
             above.named = True
@@ -194,7 +194,7 @@ class _Reader:
         if not top.named:
             top.label, top.named = token, True
         elif top.word or len(self.spans) > top.place + 1:
-            raise self._fault(line, f"{_short(token)} stands in a bracket that holds something already", "expected (TAG WORD): a word stands in a bracket of its own")
+            raise self._fault(line, f"{short(token)} stands in a bracket that holds something already", "expected (TAG WORD): a word stands in a bracket of its own")
         else:
             top.word = token
 
@@ -218,5 +218,6 @@ class _Reader:
         return DataError(f"{self.where}, line {line:,}: {what}; {way_out}.")
 
 
-def _short(token: str) -> str:
+def short(token: str) -> str:
+    """Return a token as messages quote it: its first 40 characters."""
     return repr(token[:40] + "…" * (len(token) > 40))
