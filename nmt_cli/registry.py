@@ -44,6 +44,8 @@ METRICS = {
     "comet": "nmt_cli.evaluation.comet:SPEC",
 }
 """--metric of nmt score: a MetricSpec."""
+EXPORTERS = {"ctranslate2": "nmt_cli.export.ctranslate2:EXPORTER", "huggingface": "nmt_cli.export.huggingface:EXPORTER"}
+"""--to of nmt export: an Exporter."""
 
 
 def load(registry: Mapping[str, str], name: str, what: str) -> Any:

@@ -27,12 +27,12 @@ from ..data.tokenizer import BOS, EOS, UNK, Vocabulary
 from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import DecoderLayer, EncoderLayer, FeedForward, PostNorm, PreNorm
 from ..recipe import ModelSection
-from .target import LENGTHS, NEVER, Output, Trained, library, projections
+from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, library, projections
 
 README = """\
 # A translation model for CTranslate2
 
-Made by `nmt export` and proven to compute what the model that it was made from computes.
+Written by `nmt export` and verified: it computes the same as the model that it comes from.
 
 ```python
 import ctranslate2, sentencepiece
@@ -64,12 +64,12 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 """
 
 
-def check(trained: Trained) -> None:
+def check(trained: SourceModel) -> None:
     """It has every model that a recipe can name. Raises UsageError where it is not installed."""
     library("ctranslate2")
 
 
-def write(trained: Trained, folder: Path) -> None:
+def write(trained: SourceModel, folder: Path) -> None:
     """The model, its vocabularies, the tokenizers and how to use them. Raises OSError."""
     spec = _specification(trained)
     spec.validate()
@@ -80,12 +80,12 @@ def write(trained: Trained, folder: Path) -> None:
     table = trained.vocabulary.target.table
     text = README.format(
         source=files[0], target=files[-1], beam=decode.beam, penalty=trained.length_penalty, alpha=decode.alpha, extra=decode.max_extra, least=decode.min_length,
-        never=json.dumps([[table[i]] for i in NEVER], ensure_ascii=False), longest=trained.recipe.data.max_length, first=LENGTHS[0], last=LENGTHS[-1],
+        never=json.dumps([[table[i]] for i in BANNED], ensure_ascii=False), longest=trained.recipe.data.max_length, first=LENGTHS[0], last=LENGTHS[-1],
     )  # fmt: skip
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def _specification(trained: Trained) -> Any:
+def _specification(trained: SourceModel) -> Any:
     """CTranslate2's description of the model, every weight in its place."""
     from ctranslate2.specs import TransformerSpec
 
@@ -145,12 +145,12 @@ def _array(tensor: Tensor) -> Any:
     return np.ascontiguousarray(tensor.detach().numpy())
 
 
-def read(folder: Path) -> Exported:
+def read(folder: Path) -> CTranslate2Reader:
     """Load the folder as its users do."""
-    return Exported(folder)
+    return CTranslate2Reader(folder)
 
 
-class Exported:
+class CTranslate2Reader:
     """The folder in CTranslate2, fp32 on the CPU; tokens go in and come out as pieces."""
 
     def __init__(self, folder: Path) -> None:
@@ -175,7 +175,7 @@ class Exported:
         scored = self.translator.score_batch(src, tgt, max_input_length=0)
         found = self.translator.translate_batch(
             src, beam_size=1, max_decoding_length=limit, min_decoding_length=0, max_input_length=0, return_end_token=True,
-            suppress_sequences=[[self.target_table[i]] for i in NEVER], return_logits_vocab=True,
+            suppress_sequences=[[self.target_table[i]] for i in BANNED], return_logits_vocab=True,
         )  # fmt: skip
         return [_output(self.target_ids, result, score) for result, score in zip(found, scored, strict=True)]
 
@@ -191,3 +191,6 @@ def _ids(folder: Path, side: str) -> dict[str, int]:
     path = own if own.exists() else folder / "shared_vocabulary.json"
     table: list[str] = json.loads(path.read_text(encoding="utf-8"))
     return {piece: index for index, piece in enumerate(table)}
+
+
+EXPORTER = Exporter(check, write, read)
