@@ -14,7 +14,6 @@ import typer
 
 from .. import __version__, console
 from ..errors import NmtError, shown
-from ..hardware import out_of_memory
 from . import output, process
 from .attend import attend
 from .average import average
@@ -113,6 +112,8 @@ def _system_error(error: BaseException) -> str | None:
 
 def _out_of_memory(error: BaseException) -> bool:
     """Return whether torch, if it is loaded, could not allocate memory."""
+    from ..hardware import out_of_memory
+
     return "torch" in sys.modules and isinstance(error, RuntimeError) and out_of_memory(error)
 
 

@@ -1,4 +1,7 @@
-"""Options that several commands share, and how a path is read from the command line."""
+"""Options that several commands share, and how a path is read from the command line.
+
+Every command imports this file, so it imports nothing heavy: `nmt -h` waits for it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+STDIN = Path("-")
+"""The path that means standard input."""
+STDIN_TWICE = "'-' (standard input) was given more than once: it can be read only once."
 
 Alpha = Annotated[float | None, typer.Option("--alpha", metavar="A", help="Length penalty; 0 is none.  [default: the recipe's, 0.6]", show_default=False)]
 BeamSize = Annotated[int | None, typer.Option("--beam", metavar="W", help="Beam size (1: greedy).  [default: the recipe's, 4]", show_default=False)]

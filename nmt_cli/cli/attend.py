@@ -17,11 +17,8 @@ import typer
 
 from ..console import on_terminal, say
 from ..errors import DataError, UsageError
-from ..lines import decode_line, iter_lines
-from ..output_paths import output_file
 from . import output
 from .arguments import Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
-from .inputs import open_input
 from .loading import check_precision, decode_changes, load, models_named
 
 if TYPE_CHECKING:
@@ -91,6 +88,9 @@ def _check_paths(out: Path | None, png: Path | None) -> None:
 
 def _sentence(sentences: list[str]) -> str:
     """Return the one sentence, of the arguments or of stdin."""
+    from ..lines import decode_line, iter_lines
+    from .inputs import open_input
+
     if len(sentences) > 1:
         raise UsageError(f"{len(sentences)} sentences were given, the second is {sentences[1]!r}: a page shows one. Put quotes around the words of a sentence.")
     if sentences:
@@ -140,6 +140,7 @@ def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Seen:
 
 
 def _write_page(path: Path, seen: Seen) -> None:
+    from ..output_paths import output_file
     from ..reporting.attention_page import not_a_page, page
 
     content = page(seen).encode("utf-8")
@@ -150,6 +151,7 @@ def _write_page(path: Path, seen: Seen) -> None:
 
 def _write_pictures(path: Path, seen: Seen, kind: str | None) -> None:
     """Write one file, or into a folder one file per kind."""
+    from ..output_paths import output_file
     from ..reporting.attention_plot import not_a_picture, picture
 
     if path.suffix.lower() == PNG:

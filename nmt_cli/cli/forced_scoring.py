@@ -20,7 +20,8 @@ from ..hardware import Hardware
 from ..lines import read_pairs, read_parallel
 from ..model.contents import find_model
 from . import output
-from .inputs import STDIN, open_input
+from .arguments import STDIN
+from .inputs import open_input
 from .score_request import ScoreRequest
 
 if TYPE_CHECKING:

@@ -10,12 +10,11 @@ import typer
 
 from .. import console
 from ..errors import UsageError
-from ..files import sha256
-from ..hardware import Hardware
 from . import output
 from .arguments import Device, Overrides
 
 if TYPE_CHECKING:
+    from ..hardware import Hardware
     from ..recipe import Recipe
 
 
@@ -55,6 +54,7 @@ def info(
         recipe = load_recipe(what, overrides or [])
         vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}
 
+    from ..hardware import Hardware
     from ..training.estimate import estimate
 
     hardware = Hardware.find(device, recipe.train.precision)
@@ -82,6 +82,7 @@ def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
 
 def _table3(devices: int, device: str, probe: bool, as_json: bool) -> None:
     """Print table 3; with `probe`, a progress bar on stderr."""
+    from ..hardware import Hardware
     from ..training.table3 import ROWS, compare
 
     hardware = Hardware.find(device, "auto")
@@ -132,6 +133,7 @@ NOTES = (
 def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], dict[str, Any]]:
     """Return recipe, vocabulary sizes and facts of a run or model folder; `verify` reads all its files."""
     from ..data.tokenizer import Vocabulary
+    from ..files import sha256
     from ..model.contents import check_files, find_model, read_config, read_metrics
     from ..recipe import Recipe
     from ..training.run import RunFolder
@@ -155,6 +157,7 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], dic
 def _shards(folder: Path, verify: bool, as_json: bool) -> None:
     """Check the files of a folder of shards and print its contents."""
     from ..data import shards
+    from ..files import sha256
 
     index = shards.verify(folder, *([sha256] if verify else []))
     values = {"kind": "shards", "folder": str(folder), "verified": verify, **index.model_dump(exclude={"data"})}

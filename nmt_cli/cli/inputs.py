@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from ..console import warn
 from ..errors import DataError, UsageError
 from ..lines import decode_line, iter_lines, open_binary, open_descriptor
+from .arguments import STDIN, STDIN_TWICE
 
 if TYPE_CHECKING:
     from ..evaluation.metrics import Scorer
 
-STDIN = Path("-")
-TWICE = "'-' (standard input) was given more than once: it can be read only once."
 LOOKS_TOKENISED = 100
 """Lines that end in " ." before a remark: sacrebleu's own threshold."""
 
@@ -28,7 +27,7 @@ System = tuple[str, list[str]]
 def read_parallel(hypotheses: list[Path], ref: list[Path], src: Path | None = None) -> tuple[list[System], list[list[str]], list[str] | None]:
     """Return all files as lines: systems, references and source. One DataError reports all unequal line counts."""
     if [*hypotheses, *ref, src].count(STDIN) > 1:
-        raise UsageError(TWICE)
+        raise UsageError(STDIN_TWICE)
     references = [_read(path) for path in ref]
     systems = [(str(path), _read(path)) for path in hypotheses]
     source = _read(src) if src else None

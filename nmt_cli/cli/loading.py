@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..console import say
 from ..errors import RecipeError, UsageError
-from ..hardware import Hardware, cores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +76,7 @@ def load_translator(
 
 def load(paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None) -> Loaded:
     """Load the models at `paths` on the chosen devices. Raises UsageError, ModelError."""
+    from ..hardware import Hardware
     from ..model.contents import checking, find_model, read_config
 
     folders = [find_model(path) for path in paths]
@@ -104,6 +104,8 @@ def load(paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, devic
 def workers_on(device: str, named: str, count: int | None) -> list[str]:
     """Return the device of each worker. `device` is the one that was detected, `named` is --device, `count` is --devices."""
     import torch
+
+    from ..hardware import cores
 
     if device == "cpu":
         if count:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .inputs import STDIN, TWICE
+from .arguments import STDIN, STDIN_TWICE
 
 OPTION_NAMES = {"metrics": "--metric", "source": "--src"}
 """Options whose field has another name; the others are --NAME."""
@@ -75,7 +75,7 @@ def _check_model(request: ScoreRequest) -> None:
     if given := request.given(METRIC_OPTIONS):
         raise UsageError(f"{', '.join(given)}: not with --model DIR, which scores REF by a model's probability.")
     if [request.source, *request.references].count(STDIN) > 1:
-        raise UsageError(TWICE)
+        raise UsageError(STDIN_TWICE)
 
 
 def _check_no_model(request: ScoreRequest) -> None:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from ..errors import TrainingError, UsageError
-from ..hardware import Hardware, cores, free_memory, keep_freed_memory, memory_size
 from .arguments import output_path
 
 
@@ -30,6 +29,7 @@ def train(
     Ctrl-C, SIGTERM or SIGHUP saves a checkpoint before the end. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """
     from ..cache import compile_cache
+    from ..hardware import Hardware, cores, keep_freed_memory, memory_size
     from ..recipe import load_recipe
 
     if precision not in ("", "auto", "bf16", "fp32"):
@@ -72,6 +72,7 @@ def train(
 
 def _check_memory(parameters: int, processes: int) -> None:
     """Raise TrainingError if the weights of all processes do not fit in memory. A GPU raises an error itself; on a CPU the system would kill the process."""
+    from ..hardware import free_memory
     from ..recipe import BYTES_PER_PARAMETER
 
     needed, free = parameters * BYTES_PER_PARAMETER * processes, free_memory()

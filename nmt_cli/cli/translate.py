@@ -16,13 +16,8 @@ import typer
 
 from .. import console
 from ..errors import UsageError
-from ..hardware import keep_freed_memory
-from ..lines import decode_line, iter_lines, open_binary, read_pairs
-from ..output_paths import check_output_file
-from ..output_paths import output_file as open_output_file
 from . import output
 from .arguments import Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
-from .inputs import open_input
 from .loading import check_precision, decode_changes, models_named
 
 if TYPE_CHECKING:
@@ -77,7 +72,9 @@ def translate(
     both counted from 0. A token that attends most to the source's end symbol has no pair. For an ensemble the alignment is
     the first model's.
     """
+    from ..hardware import keep_freed_memory
     from ..model.contents import find_model
+    from ..output_paths import check_output_file
 
     changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length, "batch_tokens": batch_tokens})
     _check_usage(precision, alignment and not as_json, prefix_column and prefix_file is not None)
@@ -131,6 +128,9 @@ def _sampling_settings(sample: bool, given: dict[str, Any], changes: list[str]) 
 
 def _lines(input_file: Path | None, prefix_column: bool, prefix_file: Path | None, replaced: Counter[str]) -> Iterator[Line]:
     """Yield the lines to translate. Raises DataError, after the lines that have prefixes, if the numbers of lines and prefixes differ."""
+    from ..lines import decode_line, iter_lines, open_binary, read_pairs
+    from .inputs import open_input
+
     name = str(input_file) if input_file else "standard input"
     with open_input(input_file) as stream:  # only the thread that reads closes it
         if prefix_file:
@@ -165,8 +165,10 @@ def _run(translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Ca
 @contextmanager
 def _writing(path: Path | None) -> Iterator[BinaryIO]:
     """Yield stdout, or the file of --output."""
+    from ..output_paths import output_file
+
     if path is None:
         yield output.stream()
         return
-    with open_output_file(path, WHAT) as sink:
+    with output_file(path, WHAT) as sink:
         yield sink

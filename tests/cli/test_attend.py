@@ -260,4 +260,4 @@ def test_help_is_quick() -> None:
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
     said = " ".join(attend("--help").stdout.decode().split())
     assert "softmax(QK^T / sqrt(d_k))" in said
-    assert "one of each kind" in said
+    assert "into DIR one per kind" in said
