@@ -42,14 +42,14 @@ def _find_checkpoint(path: Path) -> Path:
     """`find_checkpoint`, but raises OSError for a file that cannot be read."""
     if not path.exists():
         raise ModelError(f"there is no COMET model at {str(path)!r}. It is not downloaded: fetch one beforehand, and give its folder or its .ckpt file.")
-    found = [path] if path.is_file() else [file for pattern in CHECKPOINTS for file in sorted(path.glob(pattern))]
-    if len(found) != 1:
+    checkpoints = [path] if path.is_file() else [file for pattern in CHECKPOINTS for file in sorted(path.glob(pattern))]
+    if len(checkpoints) != 1:
         raise ModelError(
-            f"{str(path)!r} holds {len(found)} COMET checkpoints, expected one: a folder with hparams.yaml and checkpoints/model.ckpt. Give that folder, or the .ckpt file itself."
+            f"{str(path)!r} has {len(checkpoints)} COMET checkpoints, expected one: a folder with hparams.yaml and checkpoints/model.ckpt. Give that folder, or the .ckpt file itself."
         )
-    checkpoint = found[0].absolute()  # not `resolve`: the target of a link has no hparams.yaml beside it
+    checkpoint = checkpoints[0].absolute()  # not `resolve`: the target of a link has no hparams.yaml beside it
     if not (checkpoint.parent.parent / "hparams.yaml").is_file():
-        raise ModelError(f"{str(found[0])!r} lacks its hparams.yaml: COMET reads it from {str(checkpoint.parent.parent)!r}, one folder above the checkpoint's.")
+        raise ModelError(f"{str(checkpoints[0])!r} lacks its hparams.yaml: COMET reads it from {str(checkpoint.parent.parent)!r}, one folder above the checkpoint's.")
     for file in (checkpoint, checkpoint.parent.parent / "hparams.yaml"):
         with file.open("rb") as stream:
             stream.read(1)

@@ -103,13 +103,13 @@ def spec(metric: str) -> MetricSpec:
 
 def build(metric: str, options: MetricOptions = DEFAULT_OPTIONS) -> Metric:
     """Return a new metric. Raises UsageError for an unknown metric or tokenizer, or a missing package, DataError for an unreadable file."""
-    found = spec(metric)
+    metric_spec = spec(metric)
     if options.tokenize != DEFAULT_TOKENIZER:
         from .sacrebleu_interface import tokenizers
 
         check_known("tokenizer", options.tokenize, tokenizers())
     try:
-        return found.build(options)
+        return metric_spec.build(options)
     except ImportError as error:
         raise UsageError(f"the metric {metric!r} needs the package {error.name or '?'!r}, which cannot be imported: {error}. Install it with pip, or leave --metric {metric} out.") from error
     except OSError as error:

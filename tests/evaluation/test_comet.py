@@ -52,9 +52,9 @@ def test_a_checkpoint_in_the_folder_where_one_stands_is_found(tmp_path: Path, mo
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"there is no COMET model at 'missing'\. It is not downloaded"):
         find_checkpoint(Path("missing"))
-    with pytest.raises(ModelError, match=r"holds 0 COMET checkpoints, expected one: a folder with hparams\.yaml and checkpoints/model\.ckpt"):
+    with pytest.raises(ModelError, match=r"has 0 COMET checkpoints, expected one: a folder with hparams\.yaml and checkpoints/model\.ckpt"):
         find_checkpoint(tmp_path)
-    with pytest.raises(ModelError, match="holds 2 COMET checkpoints"):
+    with pytest.raises(ModelError, match="has 2 COMET checkpoints"):
         find_checkpoint(layout(tmp_path / "two", "checkpoints/a.ckpt", "checkpoints/b.ckpt"))
     with pytest.raises(ModelError, match=r"lacks its hparams\.yaml: COMET reads it from"):
         find_checkpoint(layout(tmp_path / "bare", "checkpoints/model.ckpt", hparams="other.yaml"))
