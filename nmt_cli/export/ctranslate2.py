@@ -65,12 +65,12 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 
 
 def check(trained: SourceModel) -> None:
-    """It has every model that a recipe can name. Raises UsageError where it is not installed."""
+    """Raise UsageError if CTranslate2 is not installed. It can express every model of a recipe."""
     library("ctranslate2")
 
 
 def write(trained: SourceModel, folder: Path) -> None:
-    """The model, its vocabularies, the tokenizers and how to use them. Raises OSError."""
+    """Write the model, its vocabularies, the tokenizers and a README. Raises OSError."""
     spec = _specification(trained)
     spec.validate()
     spec.optimize()
@@ -86,7 +86,7 @@ def write(trained: SourceModel, folder: Path) -> None:
 
 
 def _specification(trained: SourceModel) -> Any:
-    """CTranslate2's description of the model, every weight in its place."""
+    """Return CTranslate2's specification of the model, with all weights."""
     from ctranslate2.specs import TransformerSpec
 
     model, config, vocabulary = trained.model, trained.recipe.model, trained.vocabulary
@@ -151,7 +151,7 @@ def read(folder: Path) -> CTranslate2Reader:
 
 
 class CTranslate2Reader:
-    """The folder in CTranslate2, fp32 on the CPU; tokens go in and come out as pieces."""
+    """The exported folder in CTranslate2, fp32 on the CPU. Its inputs and outputs are pieces."""
 
     def __init__(self, folder: Path) -> None:
         self.translator = library("ctranslate2").Translator(str(folder), device="cpu", compute_type="float32")
@@ -173,11 +173,11 @@ class CTranslate2Reader:
         src = [[self.source_table[i] for i in row[:-1]] for row in sources]  # the engine adds the end symbol
         tgt = [[self.target_table[i] for i in row[:-1]] for row in targets]
         scored = self.translator.score_batch(src, tgt, max_input_length=0)
-        found = self.translator.translate_batch(
+        results = self.translator.translate_batch(
             src, beam_size=1, max_decoding_length=limit, min_decoding_length=0, max_input_length=0, return_end_token=True,
             suppress_sequences=[[self.target_table[i]] for i in BANNED], return_logits_vocab=True,
         )  # fmt: skip
-        return [_output(self.target_ids, result, score) for result, score in zip(found, scored, strict=True)]
+        return [_output(self.target_ids, result, score) for result, score in zip(results, scored, strict=True)]
 
 
 def _output(ids: dict[str, int], result: Any, score: Any) -> Output:
@@ -186,7 +186,7 @@ def _output(ids: dict[str, int], result: Any, score: Any) -> Output:
 
 
 def _ids(folder: Path, side: str) -> dict[str, int]:
-    """The vocabulary that the engine reads."""
+    """Return the vocabulary of the engine, piece → id."""
     own = folder / f"{side}_vocabulary.json"
     path = own if own.exists() else folder / "shared_vocabulary.json"
     table: list[str] = json.loads(path.read_text(encoding="utf-8"))

@@ -74,7 +74,7 @@ print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 
 
 def check(trained: SourceModel) -> None:
-    """Raise ModelError where transformers has no such model, UsageError where it is not installed."""
+    """Raise ModelError if transformers has no such model, UsageError if it is not installed."""
     library("transformers")
     config, instead = trained.recipe.model, "Export it with --to ctranslate2, which can express it."
     if (config.norm, config.positions) not in FAMILIES:
@@ -91,7 +91,7 @@ def check(trained: SourceModel) -> None:
 
 
 def write(trained: SourceModel, folder: Path) -> None:
-    """The model, its configuration, its tokenizer and how to use them. Raises OSError."""
+    """Write the model, its configuration, its tokenizer and a README. Raises OSError."""
     transformers = library("transformers")
     recipe, data = trained.recipe, trained.recipe.data
     family, architecture = FAMILIES[recipe.model.norm, recipe.model.positions]
@@ -140,7 +140,7 @@ def _configuration(trained: SourceModel) -> dict[str, Any]:
 
 
 def _generation(trained: SourceModel) -> dict[str, Any]:
-    """Beam search as near to ours as `generate` comes. Its longest output counts the end symbol."""
+    """Return the settings of `generate` nearest to our beam search. Its maximum length counts the end symbol."""
     recipe = trained.recipe
     longest = min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions)
     return {
@@ -158,7 +158,7 @@ def _generation(trained: SourceModel) -> dict[str, Any]:
 
 
 def _write_tokenizer(transformers: Any, trained: SourceModel, folder: Path) -> None:
-    """MarianTokenizer: SentencePiece itself cuts the text, and the ids are ours."""
+    """Write MarianTokenizer: SentencePiece splits the text, and the ids are ours."""
     vocabulary, data = trained.vocabulary, trained.recipe.data
     files = {"source_spm": folder / "source.spm", "target_spm": folder / "target.spm", "vocab": folder / "vocab.json"}
     files["source_spm"].write_bytes(vocabulary.source.model)
@@ -187,7 +187,7 @@ def feature_order(config: ModelSection) -> Tensor:
 
 
 def _weights(trained: SourceModel) -> dict[str, Tensor]:
-    """Every tensor of the model class, by its name there."""
+    """Return every tensor of the model class, by its name in transformers."""
     model, config = trained.model, trained.recipe.model
     order, found = feature_order(config), _embeddings(trained)
     for side, layers, positions, norm in (
@@ -256,7 +256,7 @@ def read(folder: Path) -> HuggingFaceReader:
 
 
 class HuggingFaceReader:
-    """The folder in transformers, fp32 on the CPU."""
+    """The exported folder in transformers, fp32 on the CPU."""
 
     def __init__(self, folder: Path) -> None:
         self.library = library("transformers")
@@ -279,7 +279,7 @@ class HuggingFaceReader:
         return texts
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
-        """See `Reader`; logits are those of the given target, in one pass."""
+        """See `Reader`; logits are those of the target, in one pass."""
         src, mask = _padded(sources), _padded([[1] * len(row) for row in sources])
         tgt_in = _padded([[BOS, *row[:-1]] for row in targets])
         with torch.inference_mode(), _quiet(self.library):
@@ -295,7 +295,7 @@ class HuggingFaceReader:
 
 
 def _ended(tokens: list[int]) -> list[int]:
-    """Up to the end symbol."""
+    """Return the tokens up to the end symbol."""
     return tokens[: tokens.index(EOS) + 1] if EOS in tokens else tokens
 
 
@@ -306,7 +306,7 @@ def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """No bars and remarks; MarianTokenizer recommends a package that it does not use."""
+    """Suppress progress bars and messages; MarianTokenizer recommends a package that it does not use."""
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
