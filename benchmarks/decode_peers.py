@@ -48,7 +48,7 @@ def exported(model: Path, kind: str, work: Path, threads: int) -> Job | None:
         print(f"{kind}: {library} is not installed; left out", flush=True)
         return None
     try:
-        trained = export(model, kind, work / kind).trained
+        trained = export(model, kind, work / kind).source_model
     except NmtError as error:
         print(f"{kind}: left out: {error}", flush=True)
         return None

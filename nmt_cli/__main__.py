@@ -26,10 +26,10 @@ def main() -> None:
     """Run the command line."""
     leave_working_folder()
     try:
-        from .cli.edge import guarded
+        from .cli.process import run_guarded
     except KeyboardInterrupt:
         sys.exit(130)
-    sys.exit(guarded(_command))
+    sys.exit(run_guarded(_command))
 
 
 def _command() -> int:

@@ -34,6 +34,19 @@ POSITIONS = {"sinusoidal": "nmt_cli.model.positions:Sinusoidal", "learned": "nmt
 PRECISIONS = {"fp32": "nmt_cli.model.precision:fp32", "bf16": "nmt_cli.model.precision:bf16", "int8": "nmt_cli.model.precision:int8"}
 """--precision of nmt translate: model → the model whose linear maps compute in that precision."""
 
+# --- evaluation and export ---
+
+METRICS = {
+    "bleu": "nmt_cli.evaluation.bleu:SPEC",
+    "chrf": "nmt_cli.evaluation.chrf:SPEC",
+    "ter": "nmt_cli.evaluation.ter:SPEC",
+    "evalb": "nmt_cli.evaluation.evalb:SPEC",
+    "comet": "nmt_cli.evaluation.comet:SPEC",
+}
+"""--metric of nmt score: a MetricSpec."""
+EXPORTERS = {"ctranslate2": "nmt_cli.export.ctranslate2:EXPORTER", "huggingface": "nmt_cli.export.huggingface:EXPORTER"}
+"""--to of nmt export: an Exporter."""
+
 
 def load(registry: Mapping[str, str], name: str, what: str) -> Any:
     """Return the object that `registry` lists under `name`; `what` names the kind of choice in messages.

@@ -1,6 +1,6 @@
-"""The command line: a file per subcommand, put together here. The one place that turns errors into exit codes (`run`).
+"""The command line: one file per subcommand, joined here. `run` turns errors into exit codes, and nothing else does.
 
-Exit: 0 done, 1 a named error of data or state, 2 usage, 128 + signal: stopped by one (130 Ctrl-C, 143 SIGTERM).
+Exit codes: 0 done, 1 a named error of data or state, 2 usage, 128 + signal (130 Ctrl-C, 143 SIGTERM).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typer
 
 from .. import __version__, console
 from ..errors import NmtError, shown
-from . import edge, output
+from . import output, process
 from .attend import attend
 from .average import average
 from .data import group as data
@@ -54,19 +54,19 @@ def options(version: Annotated[bool, typer.Option("--version", callback=_version
 def run() -> int:
     """Run the command line and return its exit code. Only errors of the program itself leave it as exceptions."""
     try:
-        code = _called()
+        code = _invoke()
         output.flush()
         return code
     except BaseException as error:
-        ended = _reported(error)
+        exit_code = _report(error)
         output.drain()  # what was printed before the error
-        if ended is None:
+        if exit_code is None:
             raise
-        return ended
+        return exit_code
 
 
-def _called() -> int:
-    """The exit code of the command that the arguments name. (`Typer.__call__` would turn interrupts and errors of stdout into codes of its own.)"""
+def _invoke() -> int:
+    """Run the command of the arguments and return its exit code. (`Typer.__call__` would turn interrupts and errors of stdout into its own codes.)"""
     command = typer.main.get_command(app)
     try:
         with command.make_context("nmt", sys.argv[1:]) as context:
@@ -76,33 +76,33 @@ def _called() -> int:
     return 0
 
 
-def _reported(error: BaseException) -> int | None:
-    """Say on stderr why the command ends; its exit code, or None for an error of the program itself."""
+def _report(error: BaseException) -> int | None:
+    """Print on stderr why the command ends and return its exit code; None for an error of the program itself."""
     if isinstance(error, NmtError):
         if str(error):
             console.fail(str(error))
         return error.exit_code
-    if (number := edge.signal_behind(error)) is not None:
+    if (number := process.signal_behind(error)) is not None:
         console.say("interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}")
         return 128 + number
     if (show := getattr(error, "show", None)) is not None:  # typer's own: the command was called wrongly
         show()
         return int(getattr(error, "exit_code", 2))
-    if (why := _in_words(error)) is None:
+    if (why := _system_error(error)) is None:
         return None
     console.fail(why)
     return 1
 
 
-def _in_words(error: BaseException) -> str | None:
-    """An error of the system that no command has named; None for any other."""
+def _system_error(error: BaseException) -> str | None:
+    """Return the message for an error of the system that no command has named; None for any other error."""
     if isinstance(error, OSError):
         names = " → ".join(shown(name) for name in (error.filename, error.filename2) if name is not None)
         return f"cannot use {names}: {_reason(error)}." if names else f"the system refuses: {_reason(error)}."
     if isinstance(error, UnicodeEncodeError):
-        return f"{shown(error.object)} holds characters that UTF-8 does not have: expected a name in UTF-8. Rename it."
+        return f"{shown(error.object)} contains characters that UTF-8 does not have: expected a name in UTF-8. Rename it."
     if isinstance(error, ValueError) and "embedded null" in str(error):
-        return "a file name holds a NUL character: expected one without."
+        return "a file name contains a NUL character: expected one without."
     if isinstance(error, RecursionError):
         return "the input is nested too deeply."
     if isinstance(error, MemoryError) or _out_of_memory(error):
@@ -111,7 +111,7 @@ def _in_words(error: BaseException) -> str | None:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """Whether torch, where it is loaded, could not allocate."""
+    """Return whether torch, if it is loaded, could not allocate memory."""
     from ..hardware import out_of_memory
 
     return "torch" in sys.modules and isinstance(error, RuntimeError) and out_of_memory(error)

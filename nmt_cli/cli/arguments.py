@@ -1,20 +1,35 @@
-"""What several commands' options share: how a path is read from the command line."""
+"""Options that several commands share, and how a path is read from the command line.
+
+Every command imports this file, so it imports nothing heavy: `nmt -h` waits for it.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+STDIN = Path("-")
+"""The path that means standard input."""
+STDIN_TWICE = "'-' (standard input) was given more than once: it can be read only once."
+
+Alpha = Annotated[float | None, typer.Option("--alpha", metavar="A", help="Length penalty; 0 is none.  [default: the recipe's, 0.6]", show_default=False)]
+BeamSize = Annotated[int | None, typer.Option("--beam", metavar="W", help="Beam size (1: greedy).  [default: the recipe's, 4]", show_default=False)]
+DecodeOverrides = Annotated[list[str] | None, typer.Option("--set", metavar="decode.KEY=VALUE", help="Override a key of the recipe's [decode]; repeatable.", show_default=False)]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+MinLength = Annotated[int | None, typer.Option("--min-length", metavar="N", help="Shortest output: N tokens that are not white space; 0 allows an empty output.  [default: the recipe's, 1]", show_default=False)]
+Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.", show_default=False)]
+
 
 def output_path(value: str | Path) -> Path:
-    """Read the path of an output; an empty one would mean the working directory. Raises typer.BadParameter."""
+    """Return the path of an output. Raises typer.BadParameter for an empty one, which would be the working directory."""
     text = str(value)
     if not text:
         raise typer.BadParameter("the name is empty; expected the path of a file or folder.")
     if "\0" in text:
-        raise typer.BadParameter(f"{text!r} holds a NUL character, which no path can.")
+        raise typer.BadParameter(f"{text!r} contains a NUL character, which no path can contain.")
     if os.path.exists(text) and os.path.samefile(text, "/"):
         raise typer.BadParameter(f"{text!r} is the root folder; expected a file or folder of your own.")
     return Path(text)

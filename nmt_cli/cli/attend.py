@@ -1,18 +1,25 @@
-"""`nmt attend`: a sentence is translated, and what every head looked at is drawn.
+"""`nmt attend`: translate a sentence and plot the attention of every head.
 
-The translation goes to stdout, remarks to stderr, pictures into files. What is drawn are the weights of one fp32 pass
-over the sentence and its translation (`decoding.attention_maps`), whatever the translation was searched with.
+The translation goes to stdout, remarks to stderr, plots into files. The plotted weights come from one fp32 pass over the
+sentence and its translation (`decoding.attention_maps`), whatever the precision of the search.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .arguments import output_path
+from ..console import on_terminal, say
+from ..errors import DataError, UsageError
+from . import output
+from .arguments import Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
+from .loading import check_precision, decode_changes, load, models_named
 
 if TYPE_CHECKING:
     from ..decoding.attention_maps import Seen
@@ -24,39 +31,35 @@ OTHER_FORMATS = (".svg", ".pdf", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 def attend(
-    sentence: Annotated[list[str] | None, typer.Argument(metavar="SENTENCE", help="The sentence, in quotes.  [default: the one line of stdin]", show_default=False)] = None,
+    sentence: Annotated[list[str] | None, typer.Argument(metavar="SENTENCE", help="The sentence, in quotes.  [default: one line from stdin]", show_default=False)] = None,
     model: Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", help="Model folder, or run folder (its averaged model, else the best, else the last).  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", parser=output_path, metavar="FILE", help="The page to write.  [default: attention.html; with --png or --json none]", show_default=False)] = None,
-    png: Annotated[Path | None, typer.Option("--png", parser=output_path, metavar="FILE|DIR", help="Draw pictures too: into DIR one of each kind; FILE.png is one, of cross-attention unless --kind names another. Needs matplotlib.", show_default=False)] = None,
-    target: Annotated[str | None, typer.Option("--target", metavar="TEXT", help="Look at this translation instead of searching for one.", show_default=False)] = None,
-    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="encoder, decoder or cross alone.  [default: all three]", show_default=False)] = None,
-    layer: Annotated[int | None, typer.Option("--layer", metavar="N", help="One layer alone, counted from 1.  [default: all]", show_default=False)] = None,
-    head: Annotated[int | None, typer.Option("--head", metavar="N", help="One head alone, counted from 1.  [default: all]", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", parser=output_path, metavar="FILE", help="HTML page to write.  [default: attention.html; none with --png or --json]", show_default=False)] = None,
+    png: Annotated[Path | None, typer.Option("--png", parser=output_path, metavar="FILE|DIR", help="Also write pictures: into DIR one per kind; into FILE.png one, of cross-attention or of --kind. Needs matplotlib.", show_default=False)] = None,
+    target: Annotated[str | None, typer.Option("--target", metavar="TEXT", help="Use this translation instead of searching for one.", show_default=False)] = None,
+    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only this kind of attention: encoder, decoder or cross.  [default: all three]", show_default=False)] = None,
+    layer: Annotated[int | None, typer.Option("--layer", metavar="N", help="Only this layer, counted from 1.  [default: all]", show_default=False)] = None,
+    head: Annotated[int | None, typer.Option("--head", metavar="N", help="Only this head, counted from 1.  [default: all]", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object with all weights instead of the translation.")] = False,
-    beam: Annotated[int | None, typer.Option(metavar="W", help="Hypotheses kept; 1 is greedy search.  [default: the recipe's, 4]", show_default=False)] = None,
-    alpha: Annotated[float | None, typer.Option(metavar="A", help="Length penalty; 0 is none.  [default: the recipe's, 0.6]", show_default=False)] = None,
-    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: the sentence's own tokens plus N.  [default: the recipe's, 50]", show_default=False)] = None,
-    min_length: Annotated[int | None, typer.Option("--min-length", metavar="N", help="Shortest output: N tokens that are not white space; 0: it may be empty.  [default: the recipe's, 1]", show_default=False)] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="decode.KEY=VALUE", help="Override a key of the recipe's [decode]; repeatable.", show_default=False)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    precision: Annotated[str, typer.Option(metavar="P", help="Of the search: fp32, bf16 or int8; auto: what the hardware does fastest. Weights are always those of fp32.")] = "fp32",
+    beam: BeamSize = None,
+    alpha: Alpha = None,
+    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: tokens of the sentence plus N.  [default: the recipe's, 50]", show_default=False)] = None,
+    min_length: MinLength = None,
+    overrides: DecodeOverrides = None,
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(metavar="P", help="Precision of the search: fp32, bf16, int8 or auto (the fastest on this hardware). The plotted weights are always fp32.")] = "fp32",
 ) -> None:
-    """Translate a sentence and draw what every head of the model looks at: one page for the browser.
+    """Translate a sentence and plot the attention of every head: one page for the browser.
 
-    The page needs no network and no other file. It has the attention of encoder, decoder and encoder to decoder, for each layer and head, as lines between words (as in the paper's appendix) and as heat maps; pointing at a word or a cell tells its weights.
+    The page needs no network and no other file. It shows the encoder's self-attention, the decoder's, and encoder-decoder attention, for each layer and head, as lines between words (as in the paper's appendix) and as heat maps. The weights appear when you point at a word or a cell.
 
-    The weights are the model's own, softmax(QK^T / sqrt(d_k)) of one pass over sentence and translation; a row sums to 1. Rows of decoder and cross-attention are steps: each bears the piece that is written there.
+    The weights are the model's own, softmax(QK^T / sqrt(d_k)) of one pass over sentence and translation; each row sums to 1. Rows of decoder and cross-attention are steps, labelled with the piece that is written.
 
-    --json prints source, translation, score, log_prob, and attention, a list with an object a kind: kind, rows and columns (pieces), layers and heads (numbers from 1), weights as [layer][head][row][column].
+    --json prints source, translation, score, log_prob, and attention, a list with one object per kind: kind, rows and columns (pieces), layers and heads (numbers from 1), weights as [layer][head][row][column].
     """
-    from ..errors import UsageError
-    from . import output
-    from .loading import check_precision, decode_changes, load, models_named
-
     check_precision(precision)
     changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length})
     if target is not None and not target.strip():
-        raise UsageError(f"--target {target!r} is empty: expected a translation to look at.")
+        raise UsageError(f"--target {target!r} is empty: expected a translation.")
     _check_paths(out, png)
     text = _sentence(sentence or [])
 
@@ -74,11 +77,7 @@ def attend(
 
 
 def _check_paths(out: Path | None, png: Path | None) -> None:
-    """Raise UsageError where a file cannot be meant."""
-    from importlib.util import find_spec
-
-    from ..errors import UsageError
-
+    """Raise UsageError for a path that cannot be the output."""
     if out and out.is_dir():
         raise UsageError(f"--out {str(out)!r} is a folder: expected a file, such as {str(out / OUT)!r}.")
     if png and png.suffix.lower() != PNG and (png.is_file() or png.suffix.lower() in OTHER_FORMATS):
@@ -87,19 +86,15 @@ def _check_paths(out: Path | None, png: Path | None) -> None:
         raise UsageError("--png needs the extra package matplotlib: pip install 'nmt-cli[plots]'. The page (--out) needs nothing.")
 
 
-def _sentence(given: list[str]) -> str:
-    """The one sentence that is given, or stands on stdin."""
-    import sys
-
-    from ..console import on_terminal, say
-    from ..errors import DataError, UsageError
+def _sentence(sentences: list[str]) -> str:
+    """Return the one sentence, of the arguments or of stdin."""
     from ..lines import decode_line, iter_lines
     from .inputs import open_input
 
-    if len(given) > 1:
-        raise UsageError(f"{len(given)} sentences were given, the second is {given[1]!r}: a page shows one. Put quotes around the words of a sentence.")
-    if given:
-        lines, where = [_valid(line) for line in given[0].split("\n")], "the sentence"
+    if len(sentences) > 1:
+        raise UsageError(f"{len(sentences)} sentences were given, the second is {sentences[1]!r}: a page shows one. Put quotes around the words of a sentence.")
+    if sentences:
+        lines, where = [_valid(line) for line in sentences[0].split("\n")], "the sentence"
     else:
         lines, where = [], "standard input"
         with open_input(None) as stream:
@@ -118,7 +113,7 @@ def _sentence(given: list[str]) -> str:
 
 
 def _valid(argument: str) -> str:
-    """An argument whose bytes that are not UTF-8 are replaced by U+FFFD, as in lines that are read."""
+    """Return an argument with bytes that are not UTF-8 replaced by U+FFFD, as in lines of a file."""
     return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -126,7 +121,6 @@ def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Seen:
     """Translate, or take the `target`, and look. Raises DataError where the sentence is too long to be read at once."""
     from ..decoding.attention_maps import Seen, look
     from ..decoding.search import length_penalty
-    from ..errors import DataError
 
     [source] = loaded.vocabulary.source.encode([text])
     if not source:
@@ -146,7 +140,6 @@ def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Seen:
 
 
 def _write_page(path: Path, seen: Seen) -> None:
-    from ..console import say
     from ..output_paths import output_file
     from ..reporting.attention_page import not_a_page, page
 
@@ -157,8 +150,7 @@ def _write_page(path: Path, seen: Seen) -> None:
 
 
 def _write_pictures(path: Path, seen: Seen, kind: str | None) -> None:
-    """One file, or one a kind into a folder."""
-    from ..console import say
+    """Write one file, or into a folder one file per kind."""
     from ..output_paths import output_file
     from ..reporting.attention_plot import not_a_picture, picture
 
@@ -179,8 +171,6 @@ def _size(count: int) -> str:
 
 
 def _json(seen: Seen) -> str:
-    import json
-
     attention = [
         {"kind": view.kind, "rows": view.rows, "columns": view.columns, "layers": view.layers, "heads": view.heads, "weights": view.weights.double().numpy().round(9).tolist()}
         for view in seen.views

@@ -1,4 +1,4 @@
-"""`nmt average`: checkpoints in, one model folder out."""
+"""`nmt average`: average checkpoints into one model folder."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Annotated
 
 import typer
 
+from ..console import say
+from ..errors import UsageError
 from .arguments import output_path
 
 
 def average(
     runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]", help="A run folder, or several checkpoints or model folders.  [default: runs/latest]")] = None,
-    last: Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="The last N checkpoints.  [default: the recipe's train.average]")] = 0,
-    best: Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="The N checkpoints with the best validation score.")] = 0,
+    last: Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="Average the last N checkpoints.  [default: the recipe's train.average]")] = 0,
+    best: Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="Average the N checkpoints with the best validation score.")] = 0,
     out: Annotated[Path | None, typer.Option(parser=output_path, metavar="DIR", help="Model folder to write: a new one, or an earlier average.  [default: RUN/averaged]")] = None,
 ) -> None:
     """Average the weights of a run's last or best checkpoints into a model folder."""
-    from ..console import say
-    from ..errors import UsageError
-
     folders = runs or [Path("runs/latest")]
     if len(folders) > 1 and (last or best):
         raise UsageError("--last and --best choose among the checkpoints of one run: name one run folder.")
     if len(folders) > 1 and out is None:
-        raise UsageError("several folders are averaged: say with --out where the model goes.")
+        raise UsageError("several folders are averaged: give --out DIR, the model folder to write.")
 
     from ..training.averaging import average as average_folders
     from ..training.averaging import choose

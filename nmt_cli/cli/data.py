@@ -1,19 +1,23 @@
-"""`nmt data`: corpora from their official addresses to the files that `nmt preprocess` reads; a subcommand a data set;
-and trees to pairs (`trees`).
+"""`nmt data`: download corpora and write the files that `nmt preprocess` reads, one subcommand per data set; and `trees`.
 
-The data sets are those of `data.corpora.table`. The table itself goes to stdout, everything else to stderr.
+`corpora.table` lists the data sets. The list goes to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..corpora.table import DATASETS
+from .. import console
+from ..corpora.table import DATASETS, outputs
+from ..errors import Stopped, UsageError
 from . import output
 from .arguments import output_path
+from .process import signal_of
 from .trees import trees
 
 if TYPE_CHECKING:
@@ -23,7 +27,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 group = typer.Typer(
     name="data",
-    help="Fetch a corpus and lay it out for `nmt preprocess`, or turn treebanks into pairs. Without a name: the data sets there are.",
+    help="Download a corpus for `nmt preprocess`, or turn treebanks into pairs. Without a name: list the data sets.",
     invoke_without_command=True,
     context_settings=HELP,
 )
@@ -35,8 +39,8 @@ def _table(context: typer.Context) -> None:
         listing(as_json=False)
 
 
-def listing(as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON, with every address.")] = False) -> None:
-    """The data sets, their sizes, licences and addresses."""
+def listing(as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON, with every address.")] = False) -> None:
+    """List the data sets with their sizes, licences and addresses."""
     if as_json:
         _print_json({name: _described(name) for name in DATASETS})
         return
@@ -45,8 +49,6 @@ def listing(as_json: Annotated[bool, typer.Option("--json", help="Print the tabl
 
 
 def _described(name: str) -> dict[str, Any]:
-    from ..corpora.table import outputs
-
     dataset = DATASETS[name]
     return {
         "title": dataset.title,
@@ -61,60 +63,53 @@ def _described(name: str) -> dict[str, Any]:
 
 def fetch(
     context: typer.Context,
-    out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Where the text goes.  [default: text/NAME]", show_default=False)] = None,
-    downloads: Annotated[Path | None, typer.Option("--downloads", parser=output_path, metavar="DIR", help="Where the archives are kept; one that lies there is not fetched.  [default: OUT/downloads]", show_default=False)] = None,
-    mirror: Annotated[list[str] | None, typer.Option("--mirror", metavar="URL", help="Try URL/ARCHIVE before the official address. Repeatable, tried in turn.", show_default=False)] = None,
-    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Keep the archives once the text is there.")] = True,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Refuse an archive whose checksum is not the known one.")] = True,
+    out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Folder for the text.  [default: text/NAME]", show_default=False)] = None,
+    downloads: Annotated[Path | None, typer.Option("--downloads", parser=output_path, metavar="DIR", help="Folder for the archives. An archive that is already there is not downloaded.  [default: OUT/downloads]", show_default=False)] = None,
+    mirror: Annotated[list[str] | None, typer.Option("--mirror", metavar="URL", help="Try URL/ARCHIVE before the official address. Repeatable, tried in order.", show_default=False)] = None,
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Keep the archives after the text is written.")] = True,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Refuse an archive with a wrong checksum.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON on stdout.")] = False,
 ) -> None:
-    """The subcommand of every data set, which is the name that it was called by."""
-    _lay(str(context.info_name), out, downloads, mirror or [], keep, verify, as_json)
+    """Download the data set that the subcommand is named after."""
+    _fetch(str(context.info_name), out, downloads, mirror or [], keep, verify, as_json)
 
 
 def _help(name: str) -> str:
     dataset = DATASETS[name]
     return (
-        f"{dataset.title}.\n\nFetches {dataset.size}, checks it, and writes the files that the recipe {dataset.recipe} names. Licence: {dataset.licence}.\n\n"
-        "Run again, it goes on where it stopped, and does nothing once all is there."
+        f"{dataset.title}.\n\nDownloads {dataset.size}, checks it, and writes the files of the recipe {dataset.recipe}. Licence: {dataset.licence}.\n\n"
+        "A second run resumes where the first stopped, and does nothing if everything is there."
     )
 
 
-def _lay(name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool) -> None:
-    import shlex
-
-    from .. import console
+def _fetch(name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool) -> None:
     from ..corpora.build import lay
-    from ..errors import Stopped, UsageError
-    from .edge import signal_of
 
     for mirror in mirrors:
         if not mirror.startswith(("http://", "https://")):
-            raise UsageError(f"--mirror {mirror!r}: expected an address that begins with https:// or http://. Archives that you have go into --downloads DIR.")
+            raise UsageError(f"--mirror {mirror!r}: expected an address that begins with https:// or http://. Put archives that you already have into --downloads DIR.")
     dataset, folder = DATASETS[name], out or Path("text") / name
     console.say(f"{name}: {dataset.title}; licence: {dataset.licence}")
     try:
         summary = lay(name, dataset, folder, downloads or folder / "downloads", mirrors, verify, keep)
     except KeyboardInterrupt as interrupt:
-        raise Stopped(signal_of(interrupt), "interrupted. What has come is kept; the same command goes on there.") from None
-    console.say(_said(summary))
+        raise Stopped(signal_of(interrupt), "interrupted. The downloaded part is kept; the same command resumes there.") from None
+    console.say(_summary(summary))
     console.say("next: " + shlex.join(["nmt", "preprocess", dataset.recipe, "--data-dir", str(folder)]))
     if as_json:
         _print_json(summary.to_dict())
 
 
-def _said(summary: Summary) -> str:
-    """What was done, for people."""
+def _summary(summary: Summary) -> str:
+    """Return a summary as text."""
     if not summary.fresh:
-        return f"nothing to do: {summary.folder} already holds it all"
+        return f"nothing to do: {summary.folder} is complete"
     files = [file for text in summary.manifest.texts for file in text.files]
     width = max(len(file.file) for file in files)
     return "\n".join([f"{summary.folder}: written in {summary.seconds:.1f} s", *(f"  {file.file:<{width}}  {file.lines:>12,} lines" for file in files)])
 
 
 def _print_json(value: Any) -> None:
-    import json
-
     output.write(json.dumps(value, indent=2, ensure_ascii=False))
 
 

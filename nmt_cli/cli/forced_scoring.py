@@ -1,10 +1,11 @@
-"""`nmt score --model`: log P of given translations, a line each, by `decoding.scoring`.
+"""`nmt score --model`: log P of each reference line given its source line, by `decoding.scoring`.
 
-A line a pair goes to stdout as its window is done; the corpus's NLL and remarks go to stderr.
+One line per pair goes to stdout, window by window. The NLL of all pairs and remarks go to stderr.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,7 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .inputs import STDIN, open_input
+from .. import console
+from ..console import say, warn
+from ..errors import DataError, UsageError
+from ..hardware import Hardware
+from ..lines import read_pairs, read_parallel
+from ..model.contents import find_model
+from . import output
+from .arguments import STDIN
+from .inputs import open_input
+from .score_request import ScoreRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,41 +30,37 @@ if TYPE_CHECKING:
     from ..decoding.scoring import Scored, Scorer
 
 
-def forced(model: Path, src: Path, ref: Path, *, as_json: bool, width: int, batch_tokens: int | None, device: str, precision: str) -> None:
-    """Score each line of `ref` given that of `src`.
+def score_by_model(request: ScoreRequest) -> None:
+    """Score each line of the reference given that of the source.
 
-    Files are counted before the model is loaded, so that unequal counts are told of before any work; of pipes, which
-    can be read only once, after the lines that are parallel have been scored.
+    Files are counted before the model is loaded, so that unequal counts are an error before any work. Pipes can be read
+    only once: there the error follows the scores of the parallel lines.
     """
-    from ..errors import DataError, UsageError
-    from ..lines import read_pairs, read_parallel
-
+    assert request.model is not None
+    assert request.source is not None
+    (ref,), src, precision = request.references, request.source, request.precision or "fp32"
     if precision not in ("auto", "fp32", "bf16"):
         raise UsageError(f"--precision {precision!r}: expected auto, fp32 or bf16.")
     names = ["standard input" if path == STDIN else str(path) for path in (src, ref)]
     empty = DataError(f"{names[1]!r} is empty: expected one translation a line.")
     replaced: Counter[str] = Counter()
+    width = request.width or 6
     with ExitStack() as stack:
         streams = [stack.enter_context(open_input(path)) for path in (src, ref)]
         files = STDIN not in (src, ref) and src.is_file() and ref.is_file()
         total = sum(1 for _ in read_parallel([src], [ref])) if files else None
         if total == 0:
             raise empty
-        scorer = _scorer(model, batch_tokens, device, precision)
+        scorer = _scorer(request.model, request.batch_tokens, request.device or "auto", precision)
         pairs = read_pairs(names[0], streams[0], names[1], streams[1], replaced)
-        corpus = _run(scorer, pairs, total, _json if as_json else partial(_text, width=width))
-    if corpus.lines == 0:
+        totals = _run(scorer, pairs, total, _json if request.as_json else partial(_text, width=width))
+    if totals.lines == 0:
         raise empty
-    _report(corpus, names, replaced, scorer.longest, width)
+    _report(totals, names, replaced, scorer.longest, width)
 
 
 def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str) -> Scorer:
-    """The model at `path`, ready to score."""
-    from ..console import say
-    from ..hardware import Hardware
-    from ..model.contents import find_model
-    from ..model.folder import load_model
-
+    """Return a scorer with the model at `path`."""
     folder = find_model(path)
     if folder != path:
         say(f"model: {folder}")
@@ -66,6 +72,7 @@ def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str) -
 
     from ..data.tokenizer import Vocabulary
     from ..decoding.scoring import Scorer
+    from ..model.folder import load_model
 
     loaded = load_model(folder)
     vocabulary = Vocabulary.load(folder, loaded.config.vocabularies)
@@ -73,8 +80,8 @@ def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str) -
 
 
 @dataclass
-class _Corpus:
-    """What the lines come to; `nll` and `tokens` are of those that have a score."""
+class _Totals:
+    """Sums over the lines; `nll` and `tokens` only over those that have a score."""
 
     lines: int = 0
     tokens: int = 0
@@ -90,36 +97,32 @@ class _Corpus:
             self.tokens, self.nll = self.tokens + scored.tokens, self.nll - scored.log_prob
 
 
-def _run(scorer: Scorer, pairs: Iterable[tuple[str, str]], total: int | None, form: Callable[[Scored], str]) -> _Corpus:
-    """Score all `pairs`; write each window as soon as it is done."""
-    from .. import console
-    from . import output
-
-    corpus = _Corpus()
+def _run(scorer: Scorer, pairs: Iterable[tuple[str, str]], total: int | None, form: Callable[[Scored], str]) -> _Totals:
+    """Score all `pairs` and write each window as soon as it is scored."""
+    totals = _Totals()
     with console.progress(total, "scoring", " lines") as bar:
         for window in scorer.windows(pairs):
             output.write("\n".join(form(scored) for scored in window))
             for scored in window:
-                corpus.add(scored)
+                totals.add(scored)
             bar.update(len(window))
-    return corpus
+    return totals
 
 
-def _report(corpus: _Corpus, names: list[str], replaced: Counter[str], longest: int, width: int) -> None:
-    """Remarks, then the corpus in one line."""
-    from ..console import say, warn
+def _report(totals: _Totals, names: list[str], replaced: Counter[str], longest: int, width: int) -> None:
+    """Print remarks, then the totals in one line."""
     from ..decoding.scoring import perplexity
 
     for name in dict.fromkeys(names):
         if replaced[name]:
-            warn(f"{name!r}: {replaced[name]:,} of {names.count(name) * corpus.lines:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
-    if corpus.too_long:
+            warn(f"{name!r}: {replaced[name]:,} of {names.count(name) * totals.lines:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+    if totals.too_long:
         warn(
-            f"{corpus.too_long:,} of {corpus.lines:,} pairs, the first at line {corpus.first_too_long:,}, have a side longer than the model can take "
-            f"(model.max_positions = {longest}, end symbol counted): they have no score and do not count in the corpus."
+            f"{totals.too_long:,} of {totals.lines:,} pairs, the first at line {totals.first_too_long:,}, have a side longer than the model's maximum "
+            f"(model.max_positions = {longest}, end symbol counted): they have no score and do not count in the totals."
         )
-    nll, likely = corpus.nll / max(corpus.tokens, 1), perplexity(-corpus.nll, corpus.tokens)
-    say(f"NLL {nll:.{width}f}  perplexity {likely:.{width}f}  sentences {corpus.lines - corpus.too_long}  tokens {corpus.tokens}")
+    nll, likely = totals.nll / max(totals.tokens, 1), perplexity(-totals.nll, totals.tokens)
+    say(f"NLL {nll:.{width}f}  perplexity {likely:.{width}f}  sentences {totals.lines - totals.too_long}  tokens {totals.tokens}")
 
 
 def _text(scored: Scored, width: int) -> str:
@@ -128,8 +131,6 @@ def _text(scored: Scored, width: int) -> str:
 
 
 def _json(scored: Scored) -> str:
-    import json
-
     return json.dumps(
         {"source": scored.source, "target": scored.target, "tokens": scored.tokens, "log_prob": scored.log_prob, "perplexity": scored.perplexity},
         ensure_ascii=False,

@@ -1,13 +1,17 @@
-"""`nmt info`: what a recipe, run or model folder is, without running it."""
+"""`nmt info`: describe a recipe, run, model folder or shards, without running anything."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .. import console
+from ..errors import UsageError
 from . import output
+from .arguments import Device, Overrides
 
 if TYPE_CHECKING:
     from ..hardware import Hardware
@@ -15,31 +19,29 @@ if TYPE_CHECKING:
 
 
 def info(
-    what: Annotated[str, typer.Argument(metavar="RECIPE|RUN|MODEL|SHARDS", help="A recipe's name or path, a run folder, a model folder, or a folder of `nmt preprocess`.")] = "demo",
-    devices: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Devices to reckon with.")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
-    table3: Annotated[bool, typer.Option("--table3", help="Every row of the paper's table 3 instead: the paper's figures and ours.")] = False,
-    probe: Annotated[bool, typer.Option("--probe", help="Measure some micro-batches here, and tell the hours that training would take.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Of a folder: read every file of it, of a run all its checkpoints, and compare with the recorded SHA-256. Nothing is taken as read before.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object on stdout.")] = False,
+    what: Annotated[str, typer.Argument(metavar="RECIPE|RUN|MODEL|SHARDS", help="Name or path of a recipe, a run folder, a model folder, or a folder of shards.")] = "demo",
+    devices: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Number of devices to estimate for.")] = 1,
+    device: Device = "auto",
+    overrides: Overrides = None,
+    table3: Annotated[bool, typer.Option("--table3", help="Show every row of the paper's table 3 instead, with the paper's figures and ours.")] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Measure some micro-batches on this machine, and estimate the hours of a training.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="For a folder: read every file, also all checkpoints of a run, and compare it with the recorded SHA-256, even if it was checked before.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
-    """Parameters, vocabulary, updates, tokens an update on this hardware and memory; checks a recipe without running it.
+    """Show parameters, vocabulary, updates, tokens per update and memory on this hardware; check a recipe without running it.
 
-    Of a folder it also says whether its files are whole. A file that was checked before and has not been written to since
-    is not read again, unless with --verify.
+    For a folder, also check that its files are complete. A file that was checked before and has not changed since is read
+    again only with --verify.
     """
-    from ..errors import UsageError
-
     if table3:
         if what != "demo" or overrides:
-            raise UsageError("--table3 shows the paper's rows: name no recipe, run or model beside it, and change none with --set.")
+            raise UsageError("--table3 shows the paper's rows: give no recipe, run or model with it, and no --set.")
         _table3(devices, device, probe, as_json)
         return
     folder = Path(what)
     if folder.is_dir():
         if overrides:
-            raise UsageError("--set changes a recipe; a folder is what it is.")
+            raise UsageError("--set changes a recipe; a folder cannot be changed.")
         if (folder / "index.json").is_file():
             _shards(folder, verify, as_json)
             return
@@ -62,15 +64,13 @@ def info(
         numbers |= {"seconds_an_update": seconds, "hours": seconds * recipe.train.updates / 3600}
     values = {"name": recipe.name, **facts, **numbers, "recipe": recipe.to_dict()}
     if as_json:
-        import json
-
         output.write(json.dumps(values, indent=2, ensure_ascii=False))
     else:
         output.write(_described(values, recipe))
 
 
 def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
-    """Seconds of an update, with the threads that training would take."""
+    """Return the seconds per update, with the number of threads of a training."""
     import torch
 
     from ..hardware import cores
@@ -81,8 +81,7 @@ def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
 
 
 def _table3(devices: int, device: str, probe: bool, as_json: bool) -> None:
-    """Print table 3; with `probe` a bar on stderr tells how far the measuring has come."""
-    from .. import console
+    """Print table 3; with `probe`, a progress bar on stderr."""
     from ..hardware import Hardware
     from ..training.table3 import ROWS, compare
 
@@ -97,8 +96,6 @@ def _table3(devices: int, device: str, probe: bool, as_json: bool) -> None:
             rows.append(row)
             bar.update(1)
     if as_json:
-        import json
-
         output.write(json.dumps({"device": hardware.device, "precision": hardware.precision, "devices": devices, "rows": rows}, indent=2, ensure_ascii=False))
     else:
         output.write(_as_table(rows, hardware, devices))
@@ -134,7 +131,7 @@ NOTES = (
 
 
 def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], dict[str, Any]]:
-    """Recipe, vocabulary sizes and what is known of a run or model folder; with `verify` all its files are read."""
+    """Return recipe, vocabulary sizes and facts of a run or model folder; `verify` reads all its files."""
     from ..data.tokenizer import Vocabulary
     from ..files import sha256
     from ..model.contents import check_files, find_model, read_config, read_metrics
@@ -158,9 +155,7 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], dic
 
 
 def _shards(folder: Path, verify: bool, as_json: bool) -> None:
-    """Print what a folder of shards holds, its files checked."""
-    import json
-
+    """Check the files of a folder of shards and print its contents."""
     from ..data import shards
     from ..files import sha256
 

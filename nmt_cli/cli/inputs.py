@@ -1,57 +1,56 @@
-"""The text that `nmt score` compares: hypotheses, references and source as parallel lines, and remarks on what they look like."""
+"""The text that `nmt score` compares: hypotheses, references and source as parallel lines, and remarks about them."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
+from io import UnsupportedOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from ..console import warn
+from ..errors import DataError, UsageError
+from ..lines import decode_line, iter_lines, open_binary, open_descriptor
+from .arguments import STDIN, STDIN_TWICE
 
 if TYPE_CHECKING:
     from ..evaluation.metrics import Scorer
 
-STDIN = Path("-")
-TWICE = "'-' (standard input) was given more than once: it can be read only once."
 LOOKS_TOKENISED = 100
-"""Lines that end in " ." before it is remarked on: sacrebleu's own threshold."""
+"""Lines that end in " ." before a remark: sacrebleu's own threshold."""
 
 System = tuple[str, list[str]]
 """The name of a hypothesis, and its lines."""
 
 
 def read_parallel(hypotheses: list[Path], ref: list[Path], src: Path | None = None) -> tuple[list[System], list[list[str]], list[str] | None]:
-    """All files as lines: systems, references and source, with every unequal pair of counts told at once."""
-    from ..errors import DataError, UsageError
-
+    """Return all files as lines: systems, references and source. One DataError reports all unequal line counts."""
     if [*hypotheses, *ref, src].count(STDIN) > 1:
-        raise UsageError(TWICE)
+        raise UsageError(STDIN_TWICE)
     references = [_read(path) for path in ref]
     systems = [(str(path), _read(path)) for path in hypotheses]
     source = _read(src) if src else None
     others = [*systems, *([(str(src), source)] if source else [])]
-    faults = [
+    errors = [
         f"{name!r} has {len(lines):,} lines, the reference {str(path)!r} has {len(reference):,}"
         for name, lines in others
         for path, reference in zip(ref, references, strict=True)
         if len(lines) != len(reference)
     ]
-    if faults:
+    if errors:
         raise DataError(
-            "; ".join(faults) + ". They must be parallel, line by line. A line ends at \\n only: U+2028, \\r and the like are characters of a line."
+            "; ".join(errors) + ". They must be parallel, line by line. A line ends at \\n only: U+2028, \\r and the like are characters of a line."
         )
     return systems, references, source
 
 
 def open_input(path: Path | None) -> BinaryIO:
-    """The file, or standard input for STDIN or None, of which the stream is a duplicate: it may be closed, and at its exit
-    Python does not wait for a thread that still reads it. Raises DataError."""
-    import os
-    import sys
-    from io import UnsupportedOperation
-    from typing import cast
+    """Return the file as a stream, or standard input for STDIN or None. Raises DataError.
 
-    from ..errors import DataError
-    from ..lines import open_binary, open_descriptor
-
+    The stream is a duplicate of standard input: it may be closed, and at exit Python does not wait for a thread that still
+    reads it.
+    """
     if path is not None and path != STDIN:
         return open_binary(path)
     if sys.stdin is None:
@@ -64,10 +63,6 @@ def open_input(path: Path | None) -> BinaryIO:
 
 
 def _read(path: Path) -> list[str]:
-    from ..console import warn
-    from ..errors import DataError
-    from ..lines import decode_line, iter_lines
-
     with open_input(path) as stream:
         decoded = [decode_line(raw) for raw in iter_lines(stream)]
     if not decoded:
@@ -79,9 +74,7 @@ def _read(path: Path) -> list[str]:
 
 
 def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metrics: list[str], tokenize: str | None, *, protocol: bool = False) -> None:
-    """Say what is allowed but seldom meant."""
-    from ..console import warn
-
+    """Warn about input that is allowed but seldom intended."""
     for hypothesis in hypotheses:
         for reference in ref:
             if hypothesis.exists() and reference.exists() and hypothesis.samefile(reference):
@@ -96,9 +89,7 @@ def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metri
 
 
 def remark_on_scores(systems: list[System], scorers: Mapping[str, Scorer]) -> None:
-    """Pass on what the metrics remark on each system."""
-    from ..console import warn
-
+    """Print the metrics' remarks about each system."""
     for name, lines in systems:
         for scorer in scorers.values():
             for text in scorer.remarks(lines):

@@ -1,10 +1,14 @@
-"""Model folders and options on the command line ──▶ a `Translator`: one model or an ensemble, on the devices asked for."""
+"""Model folders and options of the command line ──▶ a `Translator`: one model or an ensemble, on the chosen devices."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ..console import say
+from ..errors import RecipeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,26 +26,20 @@ PRECISIONS = ("auto", "fp32", "bf16", "int8")
 
 
 def models_named(given: list[Path] | None) -> list[Path]:
-    """What --model names, else $NMT_MODEL, else DEFAULT_MODEL."""
-    import os
-
+    """Return the folders of --model, else of $NMT_MODEL, else DEFAULT_MODEL."""
     return given or [Path(os.environ.get("NMT_MODEL") or DEFAULT_MODEL)]
 
 
 def decode_changes(overrides: list[str], given: dict[str, Any]) -> list[str]:
-    """What changes in the recipe's [decode], as --set has it: `overrides`, and of the options `given` by key those that are not None."""
-    from ..errors import UsageError
-
+    """Return the changes of the recipe's [decode], in the form of --set: `overrides`, and the options in `given`, by key, that are not None."""
     wrong = [change for change in overrides if not change.strip().startswith("decode.")]
     if wrong:
-        raise UsageError(f"--set {wrong[0]!r}: a trained model's recipe is what it is; only decode.KEY=VALUE can be changed here.")
+        raise UsageError(f"--set {wrong[0]!r}: the recipe of a trained model cannot be changed; only decode.KEY=VALUE can.")
     return [*overrides, *(f"decode.{key}={value}" for key, value in given.items() if value is not None)]
 
 
 def check_precision(precision: str) -> None:
-    """Raise UsageError where --precision is none of PRECISIONS."""
-    from ..errors import UsageError
-
+    """Raise UsageError unless --precision is one of PRECISIONS."""
     if precision not in PRECISIONS:
         raise UsageError(f"--precision {precision!r}: expected {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}.")
 
@@ -72,14 +70,12 @@ def load_translator(
     paths: Sequence[Path], changes: Sequence[str], *,
     nbest: int, device: str, devices: int | None, precision: str, sampling: Sampling | None, align: bool,
 ) -> Translator:  # fmt: skip
-    """The models at `paths`, ready to translate by the first one's recipe with `changes`."""
+    """Return a translator with the models at `paths`, by the first one's recipe with `changes`."""
     return load(paths, changes, nbest=nbest, device=device, devices=devices).translator(nbest=nbest, precision=precision, sampling=sampling, align=align)
 
 
 def load(paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None) -> Loaded:
-    """The models at `paths`, on the devices asked for."""
-    from ..console import say
-    from ..errors import RecipeError, UsageError
+    """Load the models at `paths` on the chosen devices. Raises UsageError, ModelError."""
     from ..hardware import Hardware
     from ..model.contents import checking, find_model, read_config
 
@@ -106,10 +102,9 @@ def load(paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, devic
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:
-    """The device of each worker: `device` is what there is, `named` what --device says, `count` what --devices says."""
+    """Return the device of each worker. `device` is the one that was detected, `named` is --device, `count` is --devices."""
     import torch
 
-    from ..errors import UsageError
     from ..hardware import cores
 
     if device == "cpu":
@@ -120,22 +115,20 @@ def workers_on(device: str, named: str, count: int | None) -> list[str]:
         return [device]
     if ":" in named:
         raise UsageError(f"--device {named!r} is one GPU, --devices {count} are several: give one of the two, or --device cuda.")
-    there = torch.cuda.device_count()
-    if count > there:
-        raise UsageError(f"--devices {count}: torch sees {there} CUDA device{'s' * (there != 1)} here. Give {there} or fewer.")
+    available = torch.cuda.device_count()
+    if count > available:
+        raise UsageError(f"--devices {count}: torch sees {available} CUDA device{'s' * (available != 1)} here. Give {available} or fewer.")
     return [f"cuda:{number}" for number in range(count)]
 
 
 def _check_vocabularies(loaded: Sequence[LoadedModel]) -> None:
-    """Raise UsageError where a model's tokenizers are not those of the first."""
-    from ..errors import UsageError
-
+    """Raise UsageError if a model's tokenizers differ from those of the first."""
     first = loaded[0]
     for other in loaded[1:]:
         if other.config.tokenizers != first.config.tokenizers:
             raise UsageError(
                 f"--model {str(first.folder)!r} and --model {str(other.folder)!r} have different tokenizers (by SHA-256 in config.json): "
-                "an ensemble is of models that share their vocabulary, as those that were trained on the same shards do."
+                "the models of an ensemble must share their vocabulary, as models trained on the same shards do."
             )
 
 

@@ -1,12 +1,12 @@
 """Standard output and standard error: all that commands print goes through here.
 
-    write(text)     a text for programs and people, in UTF-8 whatever the locale, at once
-    stream()        bytes, for output that is flushed by whoever writes it
+    write(text)     writes text at once, in UTF-8 whatever the locale
+    stream()        returns a stream of bytes; the writer flushes it
 
-`install` gives `sys.stdout` a last layer that turns failures into errors that name stdout: whoever writes, be it a command,
-typer's help or a library's print, meets the same one. A reader that has left is no error (`ReaderLeft`, exit status 0).
-After the first failure the rest goes nowhere, so that Python has nothing left to fail on when it exits. What cannot be
-written to stderr is dropped: a remark never stops a command.
+`install` puts a last layer under `sys.stdout` that turns failures into errors that name stdout. It is the same for
+commands, typer's help and a library's print. A closed pipe is no error (`ReaderLeft`, exit status 0). After the first
+failure the rest is dropped, so that Python does not fail again at exit. Text that cannot be written to stderr is dropped:
+a remark never stops a command.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-class _Standard(io.RawIOBase):
-    """A standard descriptor to write to."""
+class _StandardStream(io.RawIOBase):
+    """Stdout or stderr, with errors that name it."""
 
     def __init__(self, descriptor: int, closed: bool) -> None:
         self._descriptor, self._was_closed, self._failed = descriptor, closed, False
@@ -50,22 +50,22 @@ class _Standard(io.RawIOBase):
         try:
             if self._was_closed:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-            return self._written(data)
+            return self._write_all(data)
         except OSError as error:
             self._failed = True
             if self._descriptor == 2:
                 return memoryview(data).nbytes
-            raise self._named(error) from None
+            raise self._error(error) from None
 
-    def _written(self, data: ReadableBuffer) -> int:
-        """As `os.write`; a descriptor that another program made non-blocking is waited for."""
+    def _write_all(self, data: ReadableBuffer) -> int:
+        """`os.write`, which waits for a descriptor that another program made non-blocking."""
         while True:
             try:
                 return os.write(self._descriptor, data)
             except BlockingIOError:
                 select.select([], [self._descriptor], [])
 
-    def _named(self, error: OSError) -> NmtError:
+    def _error(self, error: OSError) -> NmtError:
         if isinstance(error, BrokenPipeError):
             return ReaderLeft()
         if self._was_closed:
@@ -76,29 +76,29 @@ class _Standard(io.RawIOBase):
 
 
 def install(closed: Set[int]) -> None:
-    """Lay the guard under `sys.stdout` and `sys.stderr`; `closed` are the descriptors that were closed.
+    """Install the streams of `sys.stdout` and `sys.stderr`; `closed` are the descriptors that were closed.
 
-    Text that is printed keeps the encoding of the terminal; a character that it lacks is written as its number.
+    Printed text keeps the encoding of the terminal; a character that it lacks is written as its number.
     """
     if 0 in closed:
         sys.stdin = None
     for number, name in ((1, "stdout"), (2, "stderr")):
         before = getattr(sys, name)
         encoding = getattr(before, "encoding", None) or "utf-8"
-        guard = _Standard(number, number in closed)
-        stream = io.TextIOWrapper(io.BufferedWriter(guard), encoding, "backslashreplace", line_buffering=number == 2 or guard.isatty())
+        raw = _StandardStream(number, number in closed)
+        stream = io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=number == 2 or raw.isatty())
         setattr(sys, name, stream)
 
 
 def write(text: str) -> None:
-    """Print a text and a line's end."""
+    """Print a text and a newline."""
     sink = stream()
     sink.write(_utf8(text) + b"\n")
     sink.flush()
 
 
 def _utf8(text: str) -> bytes:
-    """Python reads file names by the locale, and keeps bytes that do not fit it: those that are UTF-8 become characters again, others are written as numbers."""
+    """Encode text with file names in it. Python keeps bytes of a name that do not fit the locale: bytes of UTF-8 become characters again, others are written as numbers."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -108,17 +108,17 @@ def _utf8(text: str) -> bytes:
 
 
 def stream() -> BinaryIO:
-    """Stdout for bytes."""
+    """Return stdout for bytes."""
     sys.stdout.flush()
     return cast(BinaryIO, sys.stdout.buffer)
 
 
 def flush() -> None:
-    """Write what is still held back. Raises `NmtError` where stdout cannot take it."""
+    """Write what is still buffered. Raises `NmtError` if stdout fails."""
     sys.stdout.flush()
 
 
 def drain() -> None:
-    """The same where the command has failed already: a second error says nothing more."""
+    """`flush` after the command has failed already: a second error is not reported."""
     with contextlib.suppress(NmtError):
         flush()

@@ -1,37 +1,36 @@
-"""`nmt preprocess`: text in, vocabulary and shards out."""
+"""`nmt preprocess`: learn the vocabulary from text and write the shards."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .. import console
 from . import output
-from .arguments import output_path
+from .arguments import Overrides, output_path
 
 if TYPE_CHECKING:
     from ..data.prepare import Summary
 
 
 def preprocess(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name, or the path of a .toml file.")] = "demo",
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="The folder that the recipe's files lie in.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Where the shards go. [default: data/RECIPE]", show_default=False)] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the shards that the folder holds, as far as its index proves that they are; other files stay.")] = False,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, max=1024, metavar="N", help="Processes that encode. [default: one a core]", show_default=False)] = None,
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or path of a .toml file.")] = "demo",
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder with the text files of the recipe.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Folder for the shards.  [default: data/RECIPE]", show_default=False)] = None,
+    overrides: Overrides = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing shards. Only files that the folder's index lists are replaced.")] = False,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, max=1024, metavar="N", help="Number of encoding processes.  [default: one per core]", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
 ) -> None:
     """Learn the subword vocabulary and write the shards that training reads.
 
-    Inputs are plain text, .gz, .xz or .bz2, a sentence a line, source and target line by line parallel. Run again with
-    the same text and recipe, it does nothing.
+    Inputs are plain text, .gz, .xz or .bz2, one sentence per line; source and target are parallel, line by line. A second
+    run with the same text and recipe does nothing.
     """
-    import json
-    import shlex
-
-    from .. import console
     from ..data.prepare import prepare
     from ..recipe import load_recipe
 
@@ -47,7 +46,7 @@ def preprocess(
 
 
 def _described(summary: Summary) -> str:
-    """What was done, for people."""
+    """Return a summary as text."""
     index, train = summary.index, summary.index.splits["train"]
     sizes = f"{index.source_size:,} pieces, joint" if index.joint else f"{index.source_size:,} source and {index.target_size:,} target pieces"
     if not summary.fresh:

@@ -1,4 +1,4 @@
-"""`nmt train`: recipe and shards in, run folder out."""
+"""`nmt train`: train a model from a recipe and shards into a run folder."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Annotated
 
 import typer
 
+from ..errors import TrainingError, UsageError
 from .arguments import output_path
 
 
 def train(
     recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", help="Name of a recipe, or path of a .toml file.")] = "demo",
     run: Annotated[Path | None, typer.Option(parser=output_path, metavar="DIR", help="Run folder.  [default: runs/RECIPE]")] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Shards made by `nmt preprocess`.  [default: data/RECIPE]")] = None,
-    devices: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Processes on this machine, one a GPU.")] = 1,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of shards from `nmt preprocess`.  [default: data/RECIPE]")] = None,
+    devices: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Number of processes on this machine, one per GPU.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32; overrides the recipe's.")] = "",
-    threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="CPU threads of a process; 0: its share of the cores.")] = 0,
-    memory_limit: Annotated[str, typer.Option(metavar="SIZE", help="Memory a process may come to, such as 4GiB.  [default: what is free]")] = "",
+    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.  [default: the recipe's]")] = "",
+    threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="CPU threads per process; 0: its share of the cores.")] = 0,
+    memory_limit: Annotated[str, typer.Option(metavar="SIZE", help="Maximum memory of a process, such as 4GiB.  [default: all free memory]")] = "",
     compiled: Annotated[bool, typer.Option("--compile", help="Let torch.compile make the kernels: minutes at the start, for long trainings on GPUs.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard records (needs the extra).")] = False,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
 ) -> None:
-    """Train a model; run again, it goes on where it stopped.
+    """Train a model. A second run resumes where the first stopped.
 
-    Ctrl-C, SIGTERM or SIGHUP saves first. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
+    Ctrl-C, SIGTERM or SIGHUP saves a checkpoint before the end. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """
     from ..cache import compile_cache
-    from ..errors import UsageError
     from ..hardware import Hardware, cores, keep_freed_memory, memory_size
     from ..recipe import load_recipe
 
@@ -71,8 +71,7 @@ def train(
 
 
 def _check_memory(parameters: int, processes: int) -> None:
-    """Raise TrainingError where the weights of all processes alone are too much: a GPU says so, a CPU's system kills the process instead."""
-    from ..errors import TrainingError
+    """Raise TrainingError if the weights of all processes do not fit in memory. A GPU raises an error itself; on a CPU the system would kill the process."""
     from ..hardware import free_memory
     from ..recipe import BYTES_PER_PARAMETER
 

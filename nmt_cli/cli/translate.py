@@ -1,11 +1,12 @@
-"""`nmt translate`: text in, text out, line by line.
+"""`nmt translate`: translate text line by line.
 
-Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as they become ready. How models
-are loaded is in `loading`, what is printed for a line in `forms`.
+Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as soon as they are ready. `loading`
+loads the models, `formats` has the output formats.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .arguments import output_path
+from .. import console
+from ..errors import UsageError
+from . import output
+from .arguments import Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
 from .loading import check_precision, decode_changes, models_named
 
 if TYPE_CHECKING:
@@ -26,46 +30,47 @@ WHAT = "the translation"
 
 
 def translate(
-    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", help="Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for an ensemble of models that share their vocabulary; options come from the first one's recipe.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
+    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", help="Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for an ensemble of models with the same vocabulary; options come from the first one's recipe.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
     input_file: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Read from FILE (plain, .gz, .xz, .bz2) instead of stdin.", show_default=False)] = None,
-    output_file: Annotated[Path | None, typer.Option("--output", "-o", parser=output_path, metavar="FILE", help="Write to FILE, which appears when all is done, instead of stdout. A file of that name is replaced, its mode stays; a device or a pipe is written to.", show_default=False)] = None,
-    beam: Annotated[int | None, typer.Option(metavar="W", help="Hypotheses kept; 1 is greedy search.  [default: the recipe's, 4]", show_default=False)] = None,
-    alpha: Annotated[float | None, typer.Option(metavar="A", help="Length penalty; 0 is none.  [default: the recipe's, 0.6]", show_default=False)] = None,
-    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: the line's own tokens, those of its prefix, plus N.  [default: the recipe's, 50]", show_default=False)] = None,
-    min_length: Annotated[int | None, typer.Option("--min-length", metavar="N", help="Shortest output: N tokens that are not white space; 0: it may be empty.  [default: the recipe's, 1]", show_default=False)] = None,
-    batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens translated together by one worker; changes speed and memory only.  [default: the recipe's, 4096]", show_default=False)] = None,
-    prefix_column: Annotated[bool, typer.Option("--prefix-column", help="Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. Without a tab, or with nothing behind it, it is free.")] = False,
-    prefix_file: Annotated[Path | None, typer.Option("--prefix-file", metavar="FILE", help="What each translation begins with, line by line parallel to the input; an empty line: free.", show_default=False)] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw outputs at random, each token by its probability, instead of searching for the best.")] = False,
-    top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", min=0, max=10_000_000, help="With --sample: only from the K most probable tokens; 0: from all.  [default: 0]", show_default=False)] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="With --sample: only from the fewest tokens that make up the probability P.  [default: 1]", show_default=False)] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", metavar="T", help="With --sample: below 1 the probable becomes more probable, above 1 less.  [default: 1]", show_default=False)] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, help="With --sample: another number, other samples.  [default: 1]", show_default=False)] = None,
+    output_file: Annotated[Path | None, typer.Option("--output", "-o", parser=output_path, metavar="FILE", help="Write to FILE instead of stdout. FILE appears when everything is translated; an existing file is replaced and keeps its mode. A device or pipe is written to directly.", show_default=False)] = None,
+    beam: BeamSize = None,
+    alpha: Alpha = None,
+    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: tokens of the line and of its prefix, plus N.  [default: the recipe's, 50]", show_default=False)] = None,
+    min_length: MinLength = None,
+    batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens that one worker translates together; changes only speed and memory.  [default: the recipe's, 4096]", show_default=False)] = None,
+    prefix_column: Annotated[bool, typer.Option("--prefix-column", help="Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. A line without a tab or PREFIX has no constraint.")] = False,
+    prefix_file: Annotated[Path | None, typer.Option("--prefix-file", metavar="FILE", help="Prefixes that the translations begin with, line by line parallel to the input; an empty line is no constraint.", show_default=False)] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Sample outputs at random, each token by its probability, instead of beam search.")] = False,
+    top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", min=0, max=10_000_000, help="With --sample: sample from the K most probable tokens; 0: from all.  [default: 0]", show_default=False)] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="With --sample: sample from the fewest tokens with a total probability of P.  [default: 1]", show_default=False)] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", metavar="T", help="With --sample: divides the logits. Below 1 probable tokens become more probable, above 1 less.  [default: 1]", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, help="With --sample: random seed.  [default: 1]", show_default=False)] = None,
     nbest: Annotated[int, typer.Option(metavar="N", min=1, max=4096, help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Print SCORE, a tab, the translation.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line: source, translation, score, log_prob, tokens, nbest.")] = False,
-    alignment: Annotated[bool, typer.Option("--alignment", help="With --json: source_tokens, and alignment, the source token that each token of the translation looks at most.")] = False,
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="decode.KEY=VALUE", help="Override a key of the recipe's [decode]; repeatable.", show_default=False)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Workers: cores of the CPU, or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
-    precision: Annotated[str, typer.Option(metavar="P", help="fp32, bf16 or int8; auto: what the hardware does fastest. fp32 is the exact one, the others differ from it by rounding.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.")] = False,
+    alignment: Annotated[bool, typer.Option("--alignment", help="With --json: also source_tokens, and alignment: for each token of the translation the source token with the most attention.")] = False,
+    overrides: DecodeOverrides = None,
+    device: Device = "auto",
+    devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
+    precision: Annotated[str, typer.Option(metavar="P", help="fp32, bf16, int8 or auto (the fastest on this hardware). fp32 is exact; the others differ from it by rounding.")] = "auto",
 ) -> None:
-    """Translate lines of text: N lines in, N lines out, in order, as they become ready.
+    """Translate lines of text: N lines in, N lines out, in order, as soon as they are ready.
 
     A line ends at \\n only. Blank lines stay empty; a line that is too long for the model is translated in parts. The
-    translation of a line depends on the line, the model and the options alone. Output is flushed whenever all that was
-    read is answered.
+    translation of a line depends only on the line, the model and the options. Output is flushed whenever all
+    lines that were read are translated.
 
     Beam search ranks outputs Y by  score = log P(Y) / lp(Y),  lp(Y) = ((5 + |Y|) / 6) ^ alpha,  where |Y| counts the
     output's tokens and its end symbol. Scores are at most 0; nearer to 0 is better. A blank line scores 0.
 
     --nbest N prints up to N lines for each input line, best first; INDEX counts input lines from 0. With --sample they
-    are N samples drawn independently, so that two may be equal; the same line and seed give the same samples.
+    are N independent samples, so two may be equal; the same line and seed give the same samples.
 
     --json prints one object a line, whatever N is: source, translation, score, log_prob (natural), tokens (the
     translation's subwords), and nbest, a list of objects: translation, score, log_prob, tokens. With --alignment also
-    source_tokens and alignment, a list of pairs [I, J]: token J of the translation looks at source token I, both
-    counted from 0; a token that looks at the source's end symbol has no pair. Of an ensemble it is the first model's.
+    source_tokens and alignment, a list of pairs [I, J]: token J of the translation attends most to source token I,
+    both counted from 0. A token that attends most to the source's end symbol has no pair. For an ensemble the alignment is
+    the first model's.
     """
     from ..hardware import keep_freed_memory
     from ..model.contents import find_model
@@ -98,20 +103,16 @@ def translate(
 
 
 def _check_usage(precision: str, alignment_alone: bool, both_prefixes: bool) -> None:
-    from ..errors import UsageError
-
     check_precision(precision)
     if alignment_alone:
-        raise UsageError("--alignment needs --json, the one form that has a place for it.")
+        raise UsageError("--alignment needs --json, the only format with an alignment.")
     if both_prefixes:
-        raise UsageError("--prefix-column and --prefix-file were both given: prefixes stand in the input or in a file of their own.")
+        raise UsageError("--prefix-column and --prefix-file were both given: give prefixes either in the input or in a file.")
 
 
 def _sampling_settings(sample: bool, given: dict[str, Any], changes: list[str]) -> dict[str, Any]:
     """Those of `Sampling` that were given, checked."""
     import math
-
-    from ..errors import UsageError
 
     settings = {name: value for name, value in given.items() if value is not None}
     if settings and not sample:
@@ -126,12 +127,12 @@ def _sampling_settings(sample: bool, given: dict[str, Any], changes: list[str]) 
 
 
 def _lines(input_file: Path | None, prefix_column: bool, prefix_file: Path | None, replaced: Counter[str]) -> Iterator[Line]:
-    """What there is to translate. Raises DataError, after the lines that have prefixes, where there are more lines than prefixes, or fewer."""
+    """Yield the lines to translate. Raises DataError, after the lines that have prefixes, if the numbers of lines and prefixes differ."""
     from ..lines import decode_line, iter_lines, open_binary, read_pairs
     from .inputs import open_input
 
     name = str(input_file) if input_file else "standard input"
-    with open_input(input_file) as stream:  # nobody but the thread that reads closes it
+    with open_input(input_file) as stream:  # only the thread that reads closes it
         if prefix_file:
             with open_binary(prefix_file) as prefixes:
                 yield from read_pairs(name, stream, str(prefix_file), prefixes, replaced, any_bytes=True)
@@ -144,11 +145,7 @@ def _lines(input_file: Path | None, prefix_column: bool, prefix_file: Path | Non
 
 
 def _run(translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Callable[[int, Result], str], replaced: Counter[str]) -> None:
-    """Translate all lines; write each window as soon as it is done. `replaced` counts, for each file, lines that held invalid UTF-8."""
-    import time
-
-    from .. import console
-
+    """Translate all lines and write each window as soon as it is done. `replaced`: file → lines with invalid UTF-8."""
     start, count, tokens = time.perf_counter(), 0, 0
     with console.progress(None, "translating", " lines") as bar, closing(translator.windows(lines)) as windows:
         for window in windows:
@@ -167,9 +164,8 @@ def _run(translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Ca
 
 @contextmanager
 def _writing(path: Path | None) -> Iterator[BinaryIO]:
-    """stdout, or the file of --output."""
+    """Yield stdout, or the file of --output."""
     from ..output_paths import output_file
-    from . import output
 
     if path is None:
         yield output.stream()

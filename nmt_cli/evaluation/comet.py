@@ -1,15 +1,17 @@
 """COMET (Rei et al., 2020, arXiv 2009.09025): a neural metric of source, hypothesis and reference, by COMET's own package.
 
-    --comet-model PATH ──▶ find_checkpoint ──▶ comet.load_from_checkpoint ──▶ .predict ──▶ a score a sentence, and their mean
+    --comet-model PATH ──▶ find_checkpoint ──▶ comet.load_from_checkpoint ──▶ .predict ──▶ a score per sentence, and their mean
 
-The model must stand on this disk already, and so must the tokenizer and configuration of the encoder that it builds on
-(xlm-roberta-large, mostly): nothing is ever downloaded. A checkpoint of COMET is a pickle; it is read by torch's restricted
-loader, which takes tensors and plain values and runs no code of the file.
+Nothing is downloaded. The model must be on this disk, and so must the tokenizer and configuration of its encoder (mostly
+xlm-roberta-large). A checkpoint of COMET is a pickle. torch's restricted loader reads it: it accepts tensors and plain
+values, and runs no code of the file.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -21,41 +23,41 @@ from typing import Any
 from .. import console
 from ..errors import DataError, ModelError, UsageError, system_reason
 from ..files import sha256
-from .sentence_statistics import Additive
+from .metric import MetricSpec, SentenceStatisticsMetric
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"}
-WHERE = ("checkpoints/*.ckpt", "snapshots/*/checkpoints/*.ckpt")
-"""Below --comet-model: the model's own folder, or its folder in the cache of huggingface_hub."""
+CHECKPOINTS = ("checkpoints/*.ckpt", "snapshots/*/checkpoints/*.ckpt")
+"""Below --comet-model, which is the model's own folder or its folder in the cache of huggingface_hub."""
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The checkpoint at `path`: the file itself, or the only one in a folder of COMET's layout. Raises ModelError."""
+    """Return the checkpoint at `path`: the file itself, or the only one in a folder of COMET's layout. Raises ModelError."""
     try:
-        return _found_checkpoint(path)
+        return _find_checkpoint(path)
     except OSError as error:
         raise ModelError(f"cannot read the COMET model at {str(path)!r}: {system_reason(error)}. Give the folder or the .ckpt file of one that you may read.") from None
 
 
-def _found_checkpoint(path: Path) -> Path:
-    """The same; raises OSError where it cannot be read."""
+def _find_checkpoint(path: Path) -> Path:
+    """`find_checkpoint`, but raises OSError for a file that cannot be read."""
     if not path.exists():
         raise ModelError(f"there is no COMET model at {str(path)!r}. It is not downloaded: fetch one beforehand, and give its folder or its .ckpt file.")
-    found = [path] if path.is_file() else [file for pattern in WHERE for file in sorted(path.glob(pattern))]
-    if len(found) != 1:
+    checkpoints = [path] if path.is_file() else [file for pattern in CHECKPOINTS for file in sorted(path.glob(pattern))]
+    if len(checkpoints) != 1:
         raise ModelError(
-            f"{str(path)!r} holds {len(found)} COMET checkpoints, expected one: a folder with hparams.yaml and checkpoints/model.ckpt. Give that folder, or the .ckpt file itself."
+            f"{str(path)!r} has {len(checkpoints)} COMET checkpoints, expected one: a folder with hparams.yaml and checkpoints/model.ckpt. Give that folder, or the .ckpt file itself."
         )
-    checkpoint = found[0].absolute()  # what links point to lies elsewhere, without hparams.yaml
+    checkpoint = checkpoints[0].absolute()  # not `resolve`: the target of a link has no hparams.yaml beside it
     if not (checkpoint.parent.parent / "hparams.yaml").is_file():
-        raise ModelError(f"{str(found[0])!r} lacks its hparams.yaml: COMET reads it from {str(checkpoint.parent.parent)!r}, one folder above the checkpoint's.")
+        raise ModelError(f"{str(checkpoints[0])!r} lacks its hparams.yaml: COMET reads it from {str(checkpoint.parent.parent)!r}, one folder above the checkpoint's.")
     for file in (checkpoint, checkpoint.parent.parent / "hparams.yaml"):
         with file.open("rb") as stream:
             stream.read(1)
     return checkpoint
 
 
-class Comet(Additive):
-    """The mean of a COMET model's scores of the sentences; rows: (score, 1)."""
+class Comet(SentenceStatisticsMetric):
+    """The mean of a COMET model's scores of the sentences; a row is (score, 1)."""
 
     def __init__(self, model: Path | None, source: Sequence[str] | None) -> None:
         if model is None:
@@ -67,7 +69,9 @@ class Comet(Additive):
         self.checkpoint, self.source = find_checkpoint(model), source
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
-        """Raises UsageError without a source, DataError for one that is not parallel."""
+        """See `Metric`. Raises UsageError for several references or without a source, DataError for a source that is not parallel."""
+        if len(references) != 1:
+            raise UsageError(f"--ref was given {len(references)} times: COMET takes one reference. Give it once, or leave --metric comet out.")
         if self.source is None:
             raise UsageError("--metric comet needs --src SRC, the text that the hypotheses translate.")
         if len(self.source) != len(hypotheses):
@@ -80,15 +84,12 @@ class Comet(Additive):
         return [[float(score), 1.0] for score in predicted["scores"]]
 
     def value(self, sums: Sequence[float]) -> float:
+        """See `SentenceStatisticsMetric`."""
         return sums[0] / sums[1]
 
-    def signature(self) -> dict[str, str]:
-        return {"model": _name(self.checkpoint), "sha256": self._digest}
-
-    def _cache_references(self, references: Sequence[Sequence[str]]) -> list[Any]:
-        if len(references) != 1:
-            raise UsageError(f"--ref was given {len(references)} times: COMET takes one reference. Give it once, or leave --metric comet out.")
-        return super()._cache_references(references)
+    def signature_entries(self) -> dict[str, str]:
+        """See `SentenceStatisticsMetric`."""
+        return {"model": model_name(self.checkpoint), "sha256": self._digest}
 
     @cached_property
     def _digest(self) -> str:
@@ -111,18 +112,15 @@ class Comet(Additive):
                 ) from None
 
 
-def _name(checkpoint: Path) -> str:
-    """What people call the model: its folder, or its repository where the folder is a snapshot of huggingface_hub."""
+def model_name(checkpoint: Path) -> str:
+    """Return the name of the model's folder; of a snapshot of huggingface_hub the name of its repository."""
     folder = checkpoint.parent.parent
     return folder.parent.parent.name.removeprefix("models--").replace("--", "/") if folder.parent.name == "snapshots" else folder.name
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No network, no unpickling of code, and no small talk of COMET's libraries."""
-    import logging
-    import sys
-
+    """Allow no network access, no code in pickles and no log messages of COMET's libraries."""
     before, muted = {name: os.environ.get(name) for name in OFFLINE}, logging.root.manager.disable
     os.environ.update(OFFLINE)
     logging.disable(logging.WARNING)
@@ -137,3 +135,6 @@ def _quiet() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+SPEC = MetricSpec(lambda options: Comet(options.comet_model, options.source), decimals=4)

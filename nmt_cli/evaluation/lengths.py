@@ -1,9 +1,9 @@
-"""A test set broken down by sentence length: short and long sentences often fail for different reasons.
+"""Scores of a test set by sentence length: short and long sentences often have different errors.
 
     bounds 10, 20, …  ──▶ buckets 1-10, 11-20, …, 51+ of reference words ──▶ lines, scores and length ratio of each
 
-Words are what stands between spaces, in the first reference and in the hypothesis: the buckets are the same for every
-system and metric. The ratio is the hypothesis' words over the reference's. Every line is in one bucket.
+Words are separated by spaces. The buckets count words of the first reference, so they are the same for every system and
+metric. The length ratio is the hypothesis' words divided by the reference's. Every line is in one bucket.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..errors import UsageError, shown
 from .metrics import Score, Scorer
 
 BOUNDS = (10, 20, 30, 40, 50)
-"""Words of the longest sentence of each bucket but the last."""
+"""Longest sentence of each bucket but the last, in words."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The lines whose reference has `shortest` to `longest` words; `longest` None: any number more."""
+    """The lines whose reference has `shortest` to `longest` words; `longest` None: no limit."""
 
     shortest: int
     longest: int | None
@@ -41,9 +41,9 @@ class Part:
 
     bucket: Bucket
     ratio: float | None
-    """Words of the hypothesis over words of the reference; None where the reference has none."""
+    """Words of the hypothesis divided by words of the reference; None if the reference has no words."""
     scores: dict[str, Score]
-    """By metric; empty where the bucket is."""
+    """By metric; empty if the bucket is empty."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: `words`, `shortest`, `longest`, `lines`, `ratio`, `scores` (metric -> number)."""
@@ -59,7 +59,7 @@ LONGEST_NUMBER = 12
 
 
 def parse_bounds(text: str) -> tuple[int, ...]:
-    """Bounds as they are written on the command line, "10,20,30". Raises UsageError."""
+    """Return the bounds of a command line, "10,20,30". Raises UsageError."""
     parts = text.split(",")
     bounds = tuple(int(part) for part in parts if part.strip().isascii() and part.strip().isdigit() and len(part) <= LONGEST_NUMBER)
     if len(bounds) < len(parts) or any(a >= b for a, b in zip((0, *bounds), bounds, strict=False)):
@@ -68,22 +68,22 @@ def parse_bounds(text: str) -> tuple[int, ...]:
 
 
 def buckets(reference: Sequence[str], bounds: Sequence[int] = BOUNDS) -> list[Bucket]:
-    """The lines of `reference` by their words; a bucket for each range, lines or not, and one of no words where there are such."""
+    """Return the lines of `reference` by their number of words: one bucket per range, and one of 0 words if it has such lines."""
     words = [len(line.split()) for line in reference]
     edges: list[tuple[int, int | None]] = [(0, 0), *((low + 1, high) for low, high in zip((0, *bounds), bounds, strict=False)), (bounds[-1] + 1, None)]
-    made = [
+    ranges = [
         Bucket(shortest, longest, tuple(line for line, count in enumerate(words) if shortest <= count and (longest is None or count <= longest)))
         for shortest, longest in edges
     ]
-    return made if made[0].lines else made[1:]
+    return ranges if ranges[0].lines else ranges[1:]
 
 
 def by_length(hypotheses: Sequence[str], reference: Sequence[str], scorers: Mapping[str, Scorer], bounds: Sequence[int] = BOUNDS) -> list[Part]:
-    """Each bucket of `reference` in turn, scored by every metric on its own lines."""
+    """Return the scores of each bucket of `reference`, by every metric, on the lines of the bucket."""
     parts = []
     for bucket in buckets(reference, bounds):
         expected = sum(len(reference[line].split()) for line in bucket.lines)
-        given = sum(len(hypotheses[line].split()) for line in bucket.lines)
+        words = sum(len(hypotheses[line].split()) for line in bucket.lines)
         scores = {metric: scorer.score(hypotheses, bucket.lines) for metric, scorer in scorers.items()} if bucket.lines else {}
-        parts.append(Part(bucket, given / expected if expected else None, scores))
+        parts.append(Part(bucket, words / expected if expected else None, scores))
     return parts

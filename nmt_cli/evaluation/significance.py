@@ -1,33 +1,33 @@
-"""Is a system better than the first one, or is it luck of the test set? And how sure is a score at all?
+"""Tests of significance between systems, and confidence intervals of a score.
 
-    compare(systems, {"bleu": Scorer(…)})      a row a system: score, mean, 95 % confidence interval, p-value
-    confidence(hypotheses, Scorer(…))          the same for a system alone, without p-value
+    compare(systems, {"bleu": Scorer(…)})      one row per system: score, mean, 95 % confidence interval, p-value
+    confidence(name, hypotheses, Scorer(…))    the same for one system, without p-value
 
-Paired bootstrap resampling (Koehn, 2004) draws the test set anew, with replacement and the same lines for every system.
-Approximate randomisation (Riezler and Maxwell, 2005) exchanges the two systems' outputs at random, line by line. Either
-way the p-value says how often a difference as large as the observed one would arise by chance. Both are sacrebleu's; the
-seed is fixed, so the same input always gives the same table. Memory: about lines × samples × 80 bytes (chrF).
+Paired bootstrap resampling (Koehn, 2004) samples the lines of the test set with replacement, the same lines for every system.
+Approximate randomisation (Riezler and Maxwell, 2005) exchanges the two systems' outputs at random, line by line. In both
+tests the p-value is the probability of a difference as large as the observed one by chance. Both are sacrebleu's. The seed
+is fixed, so the same input always gives the same table. Memory: about lines × samples × 80 bytes (chrF).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
-from .metrics import Score, Scorer, check_known
+from . import sacrebleu_interface
+from .metric import check_known
+from .metrics import Score, Scorer
 
 SEED = 12345
-"""sacrebleu's own default; it stands in the signature."""
+"""sacrebleu's own default. It is a part of the signature."""
 BOOTSTRAP = "bootstrap"
 
 
 @dataclass(frozen=True)
 class Resampling:
-    """A test of significance: sacrebleu's name of it, and how often it resamples unless told."""
+    """A test of significance: sacrebleu's name for it, and its default number of samples."""
 
     key: str
     samples: int
@@ -35,12 +35,12 @@ class Resampling:
 
 TESTS: dict[str, Resampling] = {BOOTSTRAP: Resampling("bs", 1000), "randomisation": Resampling("ar", 10_000)}
 SAMPLES = TESTS[BOOTSTRAP].samples
-"""Resampled test sets that a confidence interval is read from, whatever the test."""
+"""Resampled test sets behind a confidence interval, whatever the test."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One system under one metric: its score, and how sure that is."""
+    """The score of one system under one metric, with its confidence interval."""
 
     system: str
     score: Score
@@ -64,9 +64,9 @@ def compare(
     samples: int | None = None,
     seed: int = SEED,
 ) -> dict[str, list[Row]]:
-    """Score every (name, hypotheses) and test it against the first; metric -> one row a system, in their order.
+    """Score every (name, hypotheses) and test it against the first. Returns metric → one row per system, in order.
 
-    `samples`: resampled test sets, or random exchanges; the test's own number unless given.
+    `samples`: resampled test sets, or random exchanges; by default the test's own number. Raises UsageError.
     """
     if len(systems) < 2:
         raise UsageError(f"a comparison needs at least two systems, got {len(systems)}.")
@@ -74,24 +74,16 @@ def compare(
     samples = TESTS[test].samples if samples is None else samples
     _check_numbers(samples, seed)
 
-    from sacrebleu.significance import PairedTest
-
     for scorer in scorers.values():
         for _, hypotheses in systems:
-            scorer.rows(hypotheses)  # what is not parallel is told before the long work
-    with _sacrebleu_seed(seed):
-        # A Scorer is to sacrebleu a metric that has its references already.
-        drawn = -1 if test == BOOTSTRAP else SAMPLES  # the bootstrap's own samples give its intervals
-        paired = PairedTest(list(systems), scorers, None, test_type=TESTS[test].key, n_samples=samples, n_ar_confidence=drawn)  # type: ignore[arg-type]
-        signatures, results = paired()
-    names = [name for name in results if name != "System"]  # sacrebleu's own names, in the order of `scorers`
-    return {
-        metric: _rows(scorer, name, signatures[name].format(), systems, results[name])
-        for (metric, scorer), name in zip(scorers.items(), names, strict=True)
-    }
+            scorer.rows(hypotheses)  # lines that are not parallel are an error before the long work
+    interval_samples = -1 if test == BOOTSTRAP else SAMPLES  # the bootstrap's own samples give its intervals
+    metrics = {name: sacrebleu_interface.ResampledMetric(scorer.metric, len(scorer.references), scorer.rows) for name, scorer in scorers.items()}
+    tables = sacrebleu_interface.paired_test(systems, metrics, TESTS[test].key, samples, interval_samples, seed)
+    return {metric: _rows(scorer, systems, *tables[metric]) for metric, scorer in scorers.items()}
 
 
-def _rows(scorer: Scorer, name: str, signature: str, systems: Sequence[tuple[str, Sequence[str]]], results: Sequence[Any]) -> list[Row]:
+def _rows(scorer: Scorer, systems: Sequence[tuple[str, Sequence[str]]], name: str, signature: str, results: Sequence[Any]) -> list[Row]:
     rows: list[Row] = []
     for (system, _), result in zip(systems, results, strict=True):
         score = scorer.named(name, float(result.score), signature)
@@ -105,36 +97,16 @@ def _rows(scorer: Scorer, name: str, signature: str, systems: Sequence[tuple[str
 
 
 def confidence(system: str, hypotheses: Sequence[str], scorer: Scorer, *, samples: int = SAMPLES, seed: int = SEED) -> Row:
-    """Score one system, with mean and 95 % confidence interval over `samples` test sets drawn anew."""
+    """Score one system, with mean and 95 % confidence interval over `samples` resampled test sets."""
     _check_numbers(samples, seed)
 
-    from sacrebleu.significance import _bootstrap_resample, estimate_ci
-
-    score, signature = scorer.score(hypotheses), scorer.get_signature()
-    with _sacrebleu_seed(seed):
-        _, resampled = _bootstrap_resample(scorer.rows(hypotheses), scorer, samples)  # type: ignore[arg-type]
-    import numpy as np
-
-    mean, ci = estimate_ci(np.array([result.score for result in resampled]))
+    score, signature = scorer.score(hypotheses), scorer.metric.signature(len(scorer.references))
+    mean, ci = sacrebleu_interface.bootstrap(scorer.rows(hypotheses), scorer.metric, samples, seed)
     signature.update("bs", samples)
     signature.update("seed", seed)
-    return Row(system, scorer.named(score.name, score.value, signature.format(), score.details), float(mean), float(ci), None)
+    return Row(system, scorer.named(score.name, score.value, signature.format(), score.details), mean, ci, None)
 
 
 def _check_numbers(samples: int, seed: int) -> None:
     if seed < 1 or samples < 1:
         raise UsageError(f"resampling needs a seed and a number of samples of at least 1, got {seed} and {samples}.")
-
-
-@contextmanager
-def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """sacrebleu reads its seed from the environment, and nowhere else."""
-    before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = before

@@ -1,1 +1,1 @@
-"""Trained models in the formats of other libraries, each proven equal to the model that it was made from."""
+"""Export of trained models to other libraries, each verified to be equal to its source model."""

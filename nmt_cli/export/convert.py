@@ -1,69 +1,66 @@
-"""A model folder into another library's folder, and the proof that the two are equal.
+"""Export a model folder to another library, and verify that the result is equal.
 
-    load ──▶ check that the target can express it ──▶ write aside, flush, rename ──▶ load it as a user does ──▶ prove
+    load ──▶ check that the library can express it ──▶ write aside, flush, rename ──▶ load it as a user does ──▶ verify
 
-To add a target: a module with `check`, `write` and `read` (see `target`), and a line in TARGETS.
+`registry.EXPORTERS` lists the exporters; `exporter` says what an exporter is.
 """
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
 
 from ..data.tokenizer import Vocabulary
-from ..errors import ModelError, UsageError, write_failed
+from ..errors import ModelError, UsageError, did_you_mean, write_failed
 from ..files import system_error
 from ..model.folder import load_model
 from ..output_paths import check_output_folder, output_folder
-from . import ctranslate2, huggingface
+from ..registry import EXPORTERS, load
+from .exporter import Exporter, SourceModel
 from .sentences import sentences
-from .target import Target, Trained
-from .verification import Proof, prove
+from .verification import Verification, verify
 
-TARGETS: dict[str, Target] = {"ctranslate2": ctranslate2, "huggingface": huggingface}
 WHAT = "the export"
 
 
 def _not_free(_: Path) -> str:
-    """An export is not told from what its users made of it: it is never replaced."""
+    """Refuse every folder: users may have changed an earlier export, so it is never replaced."""
     return "it is not empty"
 
 
 @dataclass(frozen=True)
-class Exported:
-    """What was made, and how it was proven."""
+class Export:
+    """An export that was written, and its verification."""
 
-    trained: Trained
-    proof: Proof
+    source_model: SourceModel
+    verification: Verification
 
 
-def export(model: Path, to: str, out: Path, text: Path | None = None) -> Exported:
-    """Write the model folder `model` to `out` for the library `to`, and prove it, on the lines of `text` too.
+def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
+    """Write the model folder `model` to `out` for the library `to`, and verify it, on the lines of `text` too.
 
-    Raises UsageError for an unknown target, a folder that holds something, or a library that is not installed,
-    ModelError for a model that the target cannot express, and for an export that turned out not to be equal; that one
-    is left where it is.
+    Raises UsageError for an unknown exporter, a folder that is not empty, or a library that is not installed,
+    ModelError for a model that the library cannot express, and for an export that is not equal; that one is not deleted.
     """
-    target = target_of(to)
+    exporter = find_exporter(to)
     check_output_folder(out, WHAT, _not_free, [model])
     loaded = load_model(model)
-    trained = Trained(loaded.model, loaded.recipe, Vocabulary.load(model, loaded.config.vocabularies))
-    target.check(trained)
-    texts = sentences(trained, text)
+    source_model = SourceModel(loaded.model, loaded.recipe, Vocabulary.load(model, loaded.config.vocabularies))
+    exporter.check(source_model)
+    texts = sentences(source_model, text)
     try:
         with output_folder(out, WHAT, _not_free, [model], ModelError) as aside:
-            target.write(trained, aside)
+            exporter.write(source_model, aside)
     except SafetensorError as error:
         raise write_failed(system_error(error), out, WHAT, ModelError) from None
-    return Exported(trained, prove(trained, target.read(out), texts, out))
+    return Export(source_model, verify(source_model, exporter.read(out), texts, out))
 
 
-def target_of(name: str) -> Target:
-    """The target called `name`. Raises UsageError with the nearest name."""
-    if name in TARGETS:
-        return TARGETS[name]
-    near = difflib.get_close_matches(name, TARGETS, n=1, cutoff=0.4)
-    raise UsageError(f"--to {name!r}: expected {' or '.join(TARGETS)}.{f' Did you mean {near[0]!r}?' if near else ''}")
+def find_exporter(name: str) -> Exporter:
+    """Return the exporter called `name`. Raises UsageError, with the nearest name, for an unknown one."""
+    if name not in EXPORTERS:
+        raise UsageError(f"--to {name!r}: expected {' or '.join(EXPORTERS)}.{did_you_mean(name, list(EXPORTERS), cutoff=0.4)}")
+    exporter: Exporter = load(EXPORTERS, name, "the exporter")
+    return exporter

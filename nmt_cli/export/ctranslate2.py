@@ -28,12 +28,12 @@ from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import DecoderLayer, EncoderLayer, FeedForward
 from ..model.residuals import PostNorm, PreNorm
 from ..recipe import ModelSection
-from .target import LENGTHS, NEVER, Output, Trained, check_modules, library, projections
+from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_modules, library, projections
 
 README = """\
 # A translation model for CTranslate2
 
-Made by `nmt export` and proven to compute what the model that it was made from computes.
+Written by `nmt export` and verified: it computes the same as the model that it comes from.
 
 ```python
 import ctranslate2, sentencepiece
@@ -65,14 +65,14 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 """
 
 
-def check(trained: Trained) -> None:
+def check(trained: SourceModel) -> None:
     """Raise ModelError where CTranslate2 has no such model, UsageError where it is not installed."""
     library("ctranslate2")
     check_modules(trained.model, "CTranslate2")
 
 
-def write(trained: Trained, folder: Path) -> None:
-    """The model, its vocabularies, the tokenizers and how to use them. Raises OSError."""
+def write(trained: SourceModel, folder: Path) -> None:
+    """Write the model, its vocabularies, the tokenizers and a README. Raises OSError."""
     spec = _specification(trained)
     spec.validate()
     spec.optimize()
@@ -82,13 +82,13 @@ def write(trained: Trained, folder: Path) -> None:
     table = trained.vocabulary.target.table
     text = README.format(
         source=files[0], target=files[-1], beam=decode.beam, penalty=trained.length_penalty, alpha=decode.alpha, extra=decode.max_extra, least=decode.min_length,
-        never=json.dumps([[table[i]] for i in NEVER], ensure_ascii=False), longest=trained.recipe.data.max_length, first=LENGTHS[0], last=LENGTHS[-1],
+        never=json.dumps([[table[i]] for i in BANNED], ensure_ascii=False), longest=trained.recipe.data.max_length, first=LENGTHS[0], last=LENGTHS[-1],
     )  # fmt: skip
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def _specification(trained: Trained) -> Any:
-    """CTranslate2's description of the model, every weight in its place."""
+def _specification(trained: SourceModel) -> Any:
+    """Return CTranslate2's specification of the model, with all weights."""
     from ctranslate2.specs import TransformerSpec
 
     model, config, vocabulary = trained.model, trained.recipe.model, trained.vocabulary
@@ -147,13 +147,13 @@ def _array(tensor: Tensor) -> Any:
     return np.ascontiguousarray(tensor.detach().numpy())
 
 
-def read(folder: Path) -> Exported:
+def read(folder: Path) -> CTranslate2Reader:
     """Load the folder as its users do."""
-    return Exported(folder)
+    return CTranslate2Reader(folder)
 
 
-class Exported:
-    """The folder in CTranslate2, fp32 on the CPU; tokens go in and come out as pieces."""
+class CTranslate2Reader:
+    """The exported folder in CTranslate2, fp32 on the CPU. Its inputs and outputs are pieces."""
 
     def __init__(self, folder: Path) -> None:
         self.translator = library("ctranslate2").Translator(str(folder), device="cpu", compute_type="float32")
@@ -175,11 +175,11 @@ class Exported:
         src = [[self.source_table[i] for i in row[:-1]] for row in sources]  # the engine adds the end symbol
         tgt = [[self.target_table[i] for i in row[:-1]] for row in targets]
         scored = self.translator.score_batch(src, tgt, max_input_length=0)
-        found = self.translator.translate_batch(
+        results = self.translator.translate_batch(
             src, beam_size=1, max_decoding_length=limit, min_decoding_length=0, max_input_length=0, return_end_token=True,
-            suppress_sequences=[[self.target_table[i]] for i in NEVER], return_logits_vocab=True,
+            suppress_sequences=[[self.target_table[i]] for i in BANNED], return_logits_vocab=True,
         )  # fmt: skip
-        return [_output(self.target_ids, result, score) for result, score in zip(found, scored, strict=True)]
+        return [_output(self.target_ids, result, score) for result, score in zip(results, scored, strict=True)]
 
 
 def _output(ids: dict[str, int], result: Any, score: Any) -> Output:
@@ -188,8 +188,11 @@ def _output(ids: dict[str, int], result: Any, score: Any) -> Output:
 
 
 def _ids(folder: Path, side: str) -> dict[str, int]:
-    """The vocabulary that the engine reads."""
+    """Return the vocabulary of the engine, piece → id."""
     own = folder / f"{side}_vocabulary.json"
     path = own if own.exists() else folder / "shared_vocabulary.json"
     table: list[str] = json.loads(path.read_text(encoding="utf-8"))
     return {piece: index for index, piece in enumerate(table)}
+
+
+EXPORTER = Exporter(check, write, read)

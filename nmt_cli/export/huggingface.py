@@ -34,7 +34,7 @@ from ..errors import ModelError
 from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import DecoderLayer, EncoderLayer
 from ..recipe import ModelSection
-from .target import LENGTHS, NEVER, Output, Trained, check_modules, library, projections
+from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_modules, library, projections
 
 FAMILIES = {
     ("post", "sinusoidal"): ("Marian", "MarianMTModel"),
@@ -48,7 +48,7 @@ ABSENT = -1e9
 README = """\
 # A translation model for Hugging Face transformers
 
-Made by `nmt export` and proven to compute what the model that it was made from computes.
+Written by `nmt export` and verified: it computes the same as the model that it comes from.
 
 ```python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -73,8 +73,8 @@ print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 """
 
 
-def check(trained: Trained) -> None:
-    """Raise ModelError where transformers has no such model, UsageError where it is not installed."""
+def check(trained: SourceModel) -> None:
+    """Raise ModelError if transformers has no such model, UsageError if it is not installed."""
     library("transformers")
     check_modules(trained.model, "transformers")
     config, instead = trained.recipe.model, "Export it with --to ctranslate2, which can express it."
@@ -91,8 +91,8 @@ def check(trained: Trained) -> None:
             raise ModelError(f"model.{name} = {size} exceeds d_model / num_heads = {room}: transformers has no such heads. {instead}")
 
 
-def write(trained: Trained, folder: Path) -> None:
-    """The model, its configuration, its tokenizer and how to use them. Raises OSError."""
+def write(trained: SourceModel, folder: Path) -> None:
+    """Write the model, its configuration, its tokenizer and a README. Raises OSError."""
     transformers = library("transformers")
     recipe, data = trained.recipe, trained.recipe.data
     family, architecture = FAMILIES[recipe.model.residual, recipe.model.positions]
@@ -109,7 +109,7 @@ def write(trained: Trained, folder: Path) -> None:
     (folder / "model.safetensors").chmod((folder / "README.md").stat().st_mode)  # safetensors leaves it to its owner alone
 
 
-def _configuration(trained: Trained) -> dict[str, Any]:
+def _configuration(trained: SourceModel) -> dict[str, Any]:
     config, vocabulary = trained.recipe.model, trained.vocabulary
     values: dict[str, Any] = {
         "d_model": config.d_model,
@@ -140,8 +140,8 @@ def _configuration(trained: Trained) -> dict[str, Any]:
     return {**values, **one, **({"encoder_no_repeat_ngram_size": 0} if config.positions == "learned" else {})}
 
 
-def _generation(trained: Trained) -> dict[str, Any]:
-    """Beam search as near to ours as `generate` comes. Its longest output counts the end symbol."""
+def _generation(trained: SourceModel) -> dict[str, Any]:
+    """Return the settings of `generate` nearest to our beam search. Its maximum length counts the end symbol."""
     recipe = trained.recipe
     longest = min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions)
     return {
@@ -149,7 +149,7 @@ def _generation(trained: Trained) -> dict[str, Any]:
         **({"length_penalty": trained.length_penalty} if recipe.decode.beam > 1 else {}),  # it is refused beside greedy search
         "max_new_tokens": longest,
         "min_new_tokens": min(recipe.decode.min_length, longest - 1),
-        "suppress_tokens": list(NEVER),
+        "suppress_tokens": list(BANNED),
         "pad_token_id": PAD,
         "bos_token_id": BOS,
         "eos_token_id": EOS,
@@ -158,8 +158,8 @@ def _generation(trained: Trained) -> dict[str, Any]:
     }
 
 
-def _write_tokenizer(transformers: Any, trained: Trained, folder: Path) -> None:
-    """MarianTokenizer: SentencePiece itself cuts the text, and the ids are ours."""
+def _write_tokenizer(transformers: Any, trained: SourceModel, folder: Path) -> None:
+    """Write MarianTokenizer: SentencePiece splits the text, and the ids are ours."""
     vocabulary, data = trained.vocabulary, trained.recipe.data
     files = {"source_spm": folder / "source.spm", "target_spm": folder / "target.spm", "vocab": folder / "vocab.json"}
     files["source_spm"].write_bytes(vocabulary.source.model)
@@ -187,8 +187,8 @@ def feature_order(config: ModelSection) -> Tensor:
     return torch.cat([features[0::2], features[1::2]]) if config.positions == "sinusoidal" else features
 
 
-def _weights(trained: Trained) -> dict[str, Tensor]:
-    """Every tensor of the model class, by its name there."""
+def _weights(trained: SourceModel) -> dict[str, Tensor]:
+    """Return every tensor of the model class, by its name in transformers."""
     model, config = trained.model, trained.recipe.model
     order, found = feature_order(config), _embeddings(trained)
     for side, layers, positions, norm in (
@@ -204,7 +204,7 @@ def _weights(trained: Trained) -> dict[str, Tensor]:
     return {name: tensor.contiguous().clone() for name, tensor in found.items()}
 
 
-def _embeddings(trained: Trained) -> dict[str, Tensor]:
+def _embeddings(trained: SourceModel) -> dict[str, Tensor]:
     model, config, order = trained.model, trained.recipe.model, feature_order(trained.recipe.model)
     source, target, output = (model.matrix(use).detach()[:, order] for use in ("source", "target", "output"))
     bias = torch.zeros(1, output.size(0))
@@ -251,13 +251,13 @@ def _norm(name: str, norm: nn.LayerNorm, order: Tensor) -> dict[str, Tensor]:
     return {f"{name}.weight": norm.weight.detach()[order], f"{name}.bias": norm.bias.detach()[order]}
 
 
-def read(folder: Path) -> Exported:
+def read(folder: Path) -> HuggingFaceReader:
     """Load the folder as its users do."""
-    return Exported(folder)
+    return HuggingFaceReader(folder)
 
 
-class Exported:
-    """The folder in transformers, fp32 on the CPU."""
+class HuggingFaceReader:
+    """The exported folder in transformers, fp32 on the CPU."""
 
     def __init__(self, folder: Path) -> None:
         self.library = library("transformers")
@@ -280,7 +280,7 @@ class Exported:
         return texts
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
-        """See `Reader`; logits are those of the given target, in one pass."""
+        """See `Reader`; logits are those of the target, in one pass."""
         src, mask = _padded(sources), _padded([[1] * len(row) for row in sources])
         tgt_in = _padded([[BOS, *row[:-1]] for row in targets])
         with torch.inference_mode(), _quiet(self.library):
@@ -296,7 +296,7 @@ class Exported:
 
 
 def _ended(tokens: list[int]) -> list[int]:
-    """Up to the end symbol."""
+    """Return the tokens up to the end symbol."""
     return tokens[: tokens.index(EOS) + 1] if EOS in tokens else tokens
 
 
@@ -307,7 +307,7 @@ def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """No bars and remarks; MarianTokenizer recommends a package that it does not use."""
+    """Suppress progress bars and messages; MarianTokenizer recommends a package that it does not use."""
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -320,3 +320,6 @@ def _quiet(transformers: Any) -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+EXPORTER = Exporter(check, write, read)

@@ -1,11 +1,11 @@
-"""The sentences that an export is proven on.
+"""The sentences that an export is verified on.
 
     --text FILE ──────────────▶ its first lines
-    the teaching corpus ──────▶ sentences of the source language (English where it has none)
-    the source vocabulary ────▶ pieces drawn at random, 1 to 60 a line and one line as long as training's longest
+    the demo corpus ──────────▶ sentences of the source language (English where it has none)
+    the source vocabulary ────▶ random pieces, 1 to 60 per line and one line as long as training's longest
 
-The last reach every part of the embedding and of the table of positions, in any language. Blank lines and those that
-are longer than training's longest are left out.
+The random pieces reach every part of the embedding and of the table of positions, in any language. Blank lines and lines
+longer than training's longest are left out.
 """
 
 from __future__ import annotations
@@ -18,45 +18,46 @@ from ..data.tokenizer import EOS, Tokenizer
 from ..demo_corpus import generate
 from ..errors import DataError
 from ..lines import decode_line, iter_lines, open_binary
-from .target import Trained
+from .exporter import SourceModel
 
-MADE = 32
-"""Sentences of the teaching corpus, and as many of the vocabulary."""
-MOST = 1000
-"""Lines that are taken of a file."""
-LONGEST_MADE = 60
+GENERATED = 32
+"""Sentences of the demo corpus, and as many of random pieces."""
+MAX_LINES = 1000
+"""Lines that are read of a file."""
+LONGEST_RANDOM = 60
+"""Tokens."""
 
 
-def sentences(trained: Trained, text: Path | None) -> list[str]:
-    """The sentences to compare. Raises DataError for a file that cannot be read, or of which no line is left."""
-    source, longest = trained.vocabulary.source, min(trained.recipe.data.max_length, trained.recipe.model.max_positions - 1)
-    given = _fitting(_lines(text), source, longest) if text else []
-    if text and not given:
-        raise DataError(f"{str(text)!r} has no line to compare: they are blank, or longer than the {longest} tokens that the model was trained on.")
-    side = 1 if trained.recipe.data.source_language == "de" else 0
-    taught = [pair[side] for pair in generate(train=MADE, valid=0, test=0)["train"]]
-    return [*given, *_fitting([*taught, *_drawn(source, longest)], source, longest)]
+def sentences(source_model: SourceModel, text: Path | None) -> list[str]:
+    """Return the sentences to compare. Raises DataError for a file that cannot be read, or that has no usable line."""
+    source, longest = source_model.vocabulary.source, min(source_model.recipe.data.max_length, source_model.recipe.model.max_positions - 1)
+    lines = _usable(_lines(text), source, longest) if text else []
+    if text and not lines:
+        raise DataError(f"{str(text)!r} has no line to compare: its lines are blank, or longer than the {longest} tokens that the model was trained on.")
+    side = 1 if source_model.recipe.data.source_language == "de" else 0
+    demo = [pair[side] for pair in generate(train=GENERATED, valid=0, test=0)["train"]]
+    return [*lines, *_usable([*demo, *_random(source, longest)], source, longest)]
 
 
 def _lines(path: Path) -> list[str]:
     with open_binary(path) as stream:
-        return [decode_line(raw)[0] for _, raw in zip(range(MOST), iter_lines(stream), strict=False)]
+        return [decode_line(raw)[0] for _, raw in zip(range(MAX_LINES), iter_lines(stream), strict=False)]
 
 
-def _fitting(lines: list[str], source: Tokenizer, longest: int) -> list[str]:
+def _usable(lines: list[str], source: Tokenizer, longest: int) -> list[str]:
     return [line for line, ids in zip(lines, source.encode(lines), strict=True) if line.strip() and 0 < len(ids) <= longest]
 
 
-def _drawn(source: Tokenizer, longest: int) -> list[str]:
-    """Texts of random pieces; bytes and special symbols are left out."""
+def _random(source: Tokenizer, longest: int) -> list[str]:
+    """Return texts of random pieces, without bytes and special symbols."""
     random = Random(1)
     ids = [i for i, piece in enumerate(source.table) if i > EOS and not re.fullmatch(r"<0x[0-9A-F]{2}>", piece)]
-    lengths = [1 + index * (min(LONGEST_MADE, longest) - 1) // (MADE - 2) for index in range(MADE - 1)]
+    lengths = [1 + index * (min(LONGEST_RANDOM, longest) - 1) // (GENERATED - 2) for index in range(GENERATED - 1)]
     return [_of_length(source, [random.choice(ids) for _ in range(length)], length) for length in [*lengths, longest]]
 
 
 def _of_length(source: Tokenizer, ids: list[int], length: int) -> str:
-    """The text of `ids`, cut until it has `length` tokens at most: it may be cut into pieces otherwise than it was put together."""
+    """Return the text of `ids`, shortened until it has at most `length` tokens: the tokenizer may split the text into more pieces than `ids`."""
     while len(source.encode(source.decode([ids]))[0]) > length:
         ids = ids[:-1]
     return source.decode([ids])[0]

@@ -1,13 +1,13 @@
-"""The proof that an exported folder computes what its model computes.
+"""Verification: an exported folder computes the same as its source model.
 
     sentences ──▶ our tokenizer, the folder's ──▶ the same ids
               ──▶ our model, the folder's in fp32 ──▶ encoder states, logits of each greedy step, log-probabilities of the
                   output: within TOLERANCE; greedy outputs: the same tokens, the same text
 
-Sentences come in batches of several lengths, so masks are compared too. What is ours runs through the model itself, by
-the plainest search: every step takes the largest logit of those that may be generated.
+A batch has sentences of several lengths, so masks are compared too. Our side runs the model itself with plain greedy
+search: every step takes the largest logit of the tokens that are not banned.
 
-Where our two best tokens lie nearer than twice the tolerance, rounding may choose the other: such a tie ends the
+If our two best tokens differ by less than twice the tolerance, rounding may choose the other one. Such a tie ends the
 comparison of that sentence, and is counted.
 
     B sentences   S source length   T target length   D d_model   V vocabulary
@@ -26,18 +26,18 @@ from ..console import progress
 from ..data.tokenizer import BOS, EOS, PAD
 from ..errors import ModelError
 from ..model.transformer import Transformer, attention_mask
-from .target import NEVER, Output, Reader, Trained
+from .exporter import BANNED, Output, Reader, SourceModel
 
 TOLERANCE = 1e-4
-"""Largest absolute difference of a number."""
+"""Largest absolute difference of a number that is allowed."""
 BATCH = 16
 LONGEST_OUTPUT = 100
 """Tokens of greedy output that are compared at most."""
 
 
 @dataclass
-class Proof:
-    """What was compared, and the largest differences found."""
+class Verification:
+    """What was compared, and the largest differences."""
 
     sentences: int = 0
     steps: int = 0
@@ -47,55 +47,56 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class _Sentence:
+class Sentence:
+    """A sentence to compare, counted from 1, and its source ids."""
+
     number: int
     text: str
     source: list[int]
 
 
-def prove(trained: Trained, reader: Reader, texts: Sequence[str], folder: Path) -> Proof:
+def verify(source_model: SourceModel, reader: Reader, texts: Sequence[str], folder: Path) -> Verification:
     """Compare the folder that `reader` has loaded with the model on `texts`. Raises ModelError at the first difference."""
-    proof = Proof(sentences=len(texts))
+    verification = Verification(sentences=len(texts))
     try:
-        sources = [[*ids, EOS] for ids in trained.vocabulary.source.encode(texts)]
+        sources = [[*ids, EOS] for ids in source_model.vocabulary.source.encode(texts)]
         for number, (text, ours, theirs) in enumerate(zip(texts, sources, reader.encode(texts), strict=True), 1):
             if ours != theirs:
-                raise _Differs(f"sentence {number} ({_short(text)}) is {ours} to our tokenizer, {theirs} to the exported one")
-        sentences = sorted((_Sentence(*item) for item in zip(range(1, len(texts) + 1), texts, sources, strict=True)), key=lambda s: len(s.source))
-        with progress(len(sentences), "proving", " sentences") as bar:
+                raise Difference(f"sentence {number} ({_short(text)}) is {ours} to our tokenizer, {theirs} to the exported one")
+        sentences = sorted((Sentence(*item) for item in zip(range(1, len(texts) + 1), texts, sources, strict=True)), key=lambda s: len(s.source))
+        with progress(len(sentences), "verifying", " sentences") as bar:
             for start in range(0, len(sentences), BATCH):
                 batch = sentences[start : start + BATCH]
-                _prove_batch(trained, reader, batch, proof)
+                _verify_batch(source_model, reader, batch, verification)
                 bar.update(len(batch))
-    except _Differs as difference:
+    except Difference as difference:
         raise ModelError(
             f"the export in {str(folder)!r} is not equal to the model: {difference}. "
-            "It stays there to be looked at; do not use it. Another version of the library may help."
+            "Do not use it; it was not deleted, so that you can look at it. Another version of the library may help."
         ) from None
-    return proof
+    return verification
 
 
-class _Differs(Exception):
-    """Where the two part."""
+class Difference(Exception):
+    """The first difference between the two sides."""
 
 
-def _prove_batch(trained: Trained, reader: Reader, batch: Sequence[_Sentence], proof: Proof) -> None:
+def _verify_batch(source_model: SourceModel, reader: Reader, batch: Sequence[Sentence], verification: Verification) -> None:
     sources = [sentence.source for sentence in batch]
-    room = trained.recipe.model.max_positions - 1
-    limit = min(len(sources[-1]) + trained.recipe.decode.max_extra, room, LONGEST_OUTPUT)
-    ours = run(trained.model, sources, limit)
+    limit = min(len(sources[-1]) + source_model.recipe.decode.max_extra, source_model.recipe.model.max_positions - 1, LONGEST_OUTPUT)
+    ours = run(source_model.model, sources, limit)
     targets = [output.tokens if output.tokens[-1] == EOS else [*output.tokens, EOS] for output in ours]
     theirs = reader.run(sources, targets, limit)
-    texts = [trained.vocabulary.target.decode([output.tokens])[0] for output in ours], reader.decode([output.tokens for output in ours])
+    texts = [source_model.vocabulary.target.decode([output.tokens])[0] for output in ours], reader.decode([output.tokens for output in ours])
     for sentence, our, their, our_text, their_text in zip(batch, ours, theirs, *texts, strict=True):
-        _compare(sentence, our, their, proof)
+        compare(sentence, our, their, verification)
         if our_text.strip() != their_text.strip():
-            raise _Differs(f"sentence {sentence.number} ({_short(sentence.text)}): the output {our.tokens} reads {our_text!r} here, {their_text!r} there")
+            raise Difference(f"sentence {sentence.number} ({_short(sentence.text)}): the output {our.tokens} reads {our_text!r} here, {their_text!r} there")
 
 
 @torch.inference_mode()
 def run(model: Transformer, sources: Sequence[list[int]], limit: int) -> list[Output]:
-    """Our side: greedy search up to `limit` tokens, then the decoder once over what it found and the end symbol."""
+    """Return our outputs: greedy search up to `limit` tokens, then the decoder once over its tokens and the end symbol."""
     lengths = torch.tensor([len(row) for row in sources])
     src = _padded(sources)
     mask = attention_mask(lengths, src.size(1))
@@ -131,45 +132,45 @@ def _greedy(model: Transformer, memory: Sequence[tuple[Tensor, Tensor]], mask: T
     caches, tokens, done = [_Cache() for _ in memory], torch.full((batch, 1), BOS), torch.zeros(batch, dtype=torch.bool)
     while tokens.size(1) <= limit and not bool(done.all()):
         logits = model.logits(model.decode(tokens[:, -1:], memory, mask, caches, tokens.size(1) - 1))[:, -1]
-        logits[:, NEVER] = float("-inf")
+        logits[:, BANNED] = float("-inf")
         best = logits.argmax(-1)
         tokens, done = torch.cat([tokens, best[:, None]], 1), done | (best == EOS)
     rows = tokens[:, 1:].tolist()
     return [row[: row.index(EOS) + 1] if EOS in row else row for row in rows]
 
 
-def _compare(sentence: _Sentence, ours: Output, theirs: Output, proof: Proof) -> None:
-    """Raise _Differs where the two part for one sentence; else note the largest differences."""
+def compare(sentence: Sentence, ours: Output, theirs: Output, verification: Verification) -> None:
+    """Raise Difference where the outputs for one sentence differ; else record the largest differences."""
     where = f"sentence {sentence.number} ({_short(sentence.text)})"
     if ours.states is not None and theirs.states is not None:
-        _within(proof, "encoder states", ours.states, theirs.states, f"{where}, encoder state at position")
+        _within(verification, "encoder states", ours.states, theirs.states, f"{where}, encoder state at position")
     parted = next((step for step, (a, b) in enumerate(zip(ours.tokens, theirs.tokens, strict=False)) if a != b), None)
     steps = min(len(ours.logits), len(theirs.logits)) if parted is None else parted + 1
     allowed = torch.ones(ours.logits.size(1), dtype=torch.bool)
-    allowed[list(NEVER)] = False
-    _within(proof, "logits", ours.logits[:steps, allowed], theirs.logits[:steps, : allowed.numel()][:, allowed], f"{where}, logits at step")
-    _within(proof, "log-probabilities", ours.log_probs[:, None], theirs.log_probs[:, None], f"{where}, log-probability at step")
-    proof.steps += steps
+    allowed[list(BANNED)] = False
+    _within(verification, "logits", ours.logits[:steps, allowed], theirs.logits[:steps, : allowed.numel()][:, allowed], f"{where}, logits at step")
+    _within(verification, "log-probabilities", ours.log_probs[:, None], theirs.log_probs[:, None], f"{where}, log-probability at step")
+    verification.steps += steps
     if parted is not None:
         a, b = ours.tokens[parted], theirs.tokens[parted]
         gap = float(ours.logits[parted, a] - ours.logits[parted, b])
         if not gap <= 2 * TOLERANCE:
-            raise _Differs(f"{where}, greedy output at step {parted + 1}: token {a} here, {b} there ({gap:.3g} below in our logits)")
-        proof.ties += 1
+            raise Difference(f"{where}, greedy output at step {parted + 1}: token {a} here, {b} there ({gap:.3g} below in our logits)")
+        verification.ties += 1
     elif len(ours.tokens) != len(theirs.tokens):
-        raise _Differs(f"{where}: greedy output has {len(ours.tokens)} tokens here, {len(theirs.tokens)} there")
+        raise Difference(f"{where}: greedy output has {len(ours.tokens)} tokens here, {len(theirs.tokens)} there")
 
 
-def _within(proof: Proof, name: str, ours: Tensor, theirs: Tensor, where: str) -> None:
+def _within(verification: Verification, name: str, ours: Tensor, theirs: Tensor, where: str) -> None:
     """Both (T, n): differences within TOLERANCE, in every row."""
     if ours.shape != theirs.shape:
-        raise _Differs(f"{where} 1: {tuple(ours.shape)} numbers here, {tuple(theirs.shape)} there")
+        raise Difference(f"{where} 1: {tuple(ours.shape)} numbers here, {tuple(theirs.shape)} there")
     differences = (ours - theirs).abs()
     wrong = (~(differences <= TOLERANCE)).nonzero()  # so that NaN is wrong
     if len(wrong):
         row, column = wrong[0].tolist()
-        raise _Differs(f"{where} {row + 1}: {float(ours[row, column]):.6g} here, {float(theirs[row, column]):.6g} there, {TOLERANCE:g} apart at most were allowed")
-    proof.largest[name] = max(proof.largest.get(name, 0.0), float(differences.max()) if differences.numel() else 0.0)
+        raise Difference(f"{where} {row + 1}: {float(ours[row, column]):.6g} here, {float(theirs[row, column]):.6g} there, {TOLERANCE:g} apart at most were allowed")
+    verification.largest[name] = max(verification.largest.get(name, 0.0), float(differences.max()) if differences.numel() else 0.0)
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:

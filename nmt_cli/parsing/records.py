@@ -1,4 +1,4 @@
-"""NAME.trees.json, beside the files of a conversion: which they are, so that the next conversion may replace them."""
+"""The record NAME.trees.json beside the files of a conversion. With it the next conversion may replace these files."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Attention as one HTML file, to be opened in any browser: no network, no other file.
+"""Attention as one HTML file for any browser. It needs no network and no other file.
 
     Seen ──▶ numbers of DIGITS decimals as JSON ──▶ page/attention.html with its style, its script and the numbers in it
 
-The file grows with layers × heads × rows × columns, some 3 bytes a weight; of decoder self-attention only what a step
-may see is kept. What stands in the page comes from text that anyone may have written: it is escaped in HTML, JSON has
-no `<`, and the page forbids itself (Content-Security-Policy) to load anything.
+The file grows with layers × heads × rows × columns, about 3 bytes per weight. Of decoder self-attention it has only the
+positions that a step may attend to. The text in the page may come from anyone: HTML is escaped, JSON has no `<`, and a
+Content-Security-Policy forbids the page to load anything.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from ..errors import DataError
 DIGITS = 4
 """Decimals of a weight in the page."""
 LARGEST = 12_000_000
-"""Weights of a page at most: about 35 MB, which browsers still open at once."""
+"""Maximum number of weights in a page: about 35 MB, which browsers still open quickly."""
 GENERATOR = '<meta name="generator" content="nmt attend">'
-"""What the page says of itself."""
+"""The mark of a page that `nmt attend` wrote."""
 FOLDER = Path(__file__).parent / "page"
 SCRIPTS = ("state.js", "lines.js", "maps.js", "controls.js")
-"""One script in the page, in this order."""
+"""They are joined into one script, in this order."""
 TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Encoder-decoder attention"}
 HEADINGS = {"encoder": ("piece", "looks at"), "decoder": ("writes", "looks at, written before"), "cross": ("writes", "looks at in the source")}
 
 
 def page(seen: Seen) -> str:
-    """The whole file. Raises DataError where it would hold more than LARGEST weights."""
+    """Return the HTML file. Raises DataError if it would have more than LARGEST weights."""
     count = sum(view.weights.numel() for view in seen.views)
     if count > LARGEST:
         raise DataError(
-            f"the page would hold {count:,} weights; browsers open {LARGEST:,} at once. "
+            f"the page would have {count:,} weights; browsers open {LARGEST:,} at once. "
             "Show less with --kind, --layer or --head, or give a shorter sentence; --json and --png have no such limit."
         )
     values = {
@@ -58,7 +58,7 @@ def page(seen: Seen) -> str:
 
 
 def not_a_page(path: Path) -> str:
-    """Why a file is not a page as `nmt attend` wrote it; "" if it is: its generator says so, and its last line the hash of the rest."""
+    """Return why a file is not an unchanged page of `nmt attend`; "" if it is one: it has GENERATOR, and its last line is the hash of the rest."""
     text, _, seal = path.read_bytes().decode("utf-8", "replace").rstrip("\n").rpartition("\n")
     if GENERATOR not in text[:1000]:
         return "nmt attend did not write it"
@@ -70,7 +70,7 @@ def _seal(text: str) -> str:
 
 
 def facts(seen: Seen) -> str:
-    """A line about the model and the translation."""
+    """Return a line about the model and the translation."""
     return f"model {seen.model} · score {seen.score:.4f} · log P {seen.log_prob:.4f}"
 
 
@@ -90,7 +90,7 @@ def _kind(view: View) -> dict[str, Any]:
 
 
 def _numbers(view: View) -> list[list[list[int]]]:
-    """Of each layer and head all weights, row by row, as whole numbers of 10^-DIGITS; of causal ones the past alone."""
+    """Return the weights of each layer and head, row by row, in units of 10^-DIGITS; of causal attention only the past."""
     whole = (view.weights * 10**DIGITS).round().to(torch.int32)  # (L, H, T, S)
     if view.causal:
         past = torch.ones(whole.shape[2:], dtype=torch.bool).tril()
@@ -99,6 +99,6 @@ def _numbers(view: View) -> list[list[list[int]]]:
 
 
 def _json(value: Any) -> str:
-    """JSON that may stand in a script element: nothing in it can end the element or begin a comment."""
+    """Return JSON for a script element: it cannot end the element or begin a comment."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,10 +1,10 @@
 """Attention as a PNG, by matplotlib (the extra `plots`), without a display.
 
-    View ──▶ a map for each layer and head: of many small ones a grid, layers down and heads across; of one layer, or one
-             head, larger ones with the pieces written at them; and of one layer also the paper's lines between words
+    View ──▶ a heat map for each layer and head. Several layers and heads: a grid of small maps, layers down and heads across.
+             One layer or one head: larger maps, labelled with the pieces. One layer: also the paper's lines between words.
 
-As in the page a head has its colour, a cell's shade grows with the square root of its weight, and a line is as opaque
-as its weight. Measures are in inches: `_Board` places axes on a figure that is cut to what was drawn.
+As in the page, each head has its colour, a cell's shade grows with the square root of its weight, and a line is as opaque
+as its weight. Lengths are in inches: `_Board` puts axes on a figure, which is cropped to its contents at the end.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SOFTWARE = "nmt attend"
-"""What the PNG says of itself."""
+"""The mark of a PNG that `nmt attend` wrote."""
 COLOURS = ("#1f77b4", "#dd6b10", "#2b9a41", "#d0303b", "#8457c2", "#0e93a1", "#9c632c", "#d1449a", "#768700", "#5b6b88")
-"""Of heads, as in the page; further heads begin anew."""
+"""Colours of the heads, as in the page. They repeat after the last."""
 INK, SOFT, EDGE = "#1b2230", "#626c7d", "#c9cfd9"
 FONTS = ("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Arial Unicode MS")
-"""Those that are there, one after the other, for characters that the ones before lack."""
+"""Fonts to try in this order for each character; fonts that are not installed are skipped."""
 DPI = 160
 LEAST = 0.01
-"""Lines of lighter weights are left out."""
+"""Smallest weight that is plotted as a line."""
 SMALL, SIDE, LARGE, GAP = 1.15, 2.3, 5.5, 0.12
-"""The longer side of a grid's maps, of those of one layer or head, of a single one (more where its pieces need it), and what is between maps."""
+"""Longer side of a map in a grid, of a map of one layer or head, of a single map (larger if its labels need it), and the gap between maps."""
 ACROSS = 4
-"""Maps in a row, of one layer or head."""
+"""Maps per row, for one layer or head."""
 READABLE = 0.085
-"""The least room for a piece beside a map."""
+"""Smallest height of a label."""
 
 
 def picture(view: View, seen: Seen) -> bytes:
-    """A PNG of all layers and heads of `view`. Raises UsageError where matplotlib is not installed."""
+    """Return a PNG of all layers and heads of `view`. Raises UsageError if matplotlib is not installed."""
     try:
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -56,7 +56,7 @@ def picture(view: View, seen: Seen) -> bytes:
     with _quiet(), rc_context({"font.family": _fonts(), "text.parse_math": False, "text.color": INK, "axes.edgecolor": EDGE, "axes.linewidth": 0.6}):
         figure = Figure(figsize=(10, 10), dpi=DPI, facecolor="white")
         FigureCanvasAgg(figure)
-        _drawn(figure, view, seen)
+        _plot(figure, view, seen)
         stream = BytesIO()
         figure.savefig(stream, format="png", bbox_inches="tight", pad_inches=0.2, metadata={"Software": SOFTWARE})
     return stream.getvalue()
@@ -64,31 +64,31 @@ def picture(view: View, seen: Seen) -> bytes:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Characters that no font has become boxes without a word; nor are fonts talked of."""
-    talk = logging.getLogger("matplotlib")
-    level = talk.level
-    talk.setLevel(logging.ERROR)
+    """Suppress matplotlib's messages about fonts and missing characters."""
+    logger = logging.getLogger("matplotlib")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        talk.setLevel(level)
+        logger.setLevel(level)
 
 
 def _fonts() -> list[str]:
     from matplotlib.font_manager import fontManager
 
-    there = {font.name for font in fontManager.ttflist}
-    return [name for name in FONTS if name in there]
+    installed = {font.name for font in fontManager.ttflist}
+    return [name for name in FONTS if name in installed]
 
 
-def _drawn(figure: Figure, view: View, seen: Seen) -> None:
-    """Lines where there is one layer, then the maps from left to right and down, then the heading."""
+def _plot(figure: Figure, view: View, seen: Seen) -> None:
+    """Plot the lines if there is one layer, then the maps from left to right and down, then the heading."""
     layers, heads = len(view.layers), len(view.heads)
     rows, columns = len(view.rows), len(view.columns)
     grid = layers > 1 and heads > 1
-    across = heads if grid else -(-layers * heads // -(-layers * heads // ACROSS))  # rows as full as can be
+    across = heads if grid else -(-layers * heads // -(-layers * heads // ACROSS))  # balanced rows
     most = SMALL if grid else SIDE if layers * heads > 1 else max(LARGE, min(READABLE * max(rows, columns), 3 * LARGE))
     piece = min(most / max(rows, columns), 0.26)  # inches
     labelled = not grid and piece > 0.999 * READABLE
@@ -131,12 +131,12 @@ class _Board:
 
 
 def _labels(pieces: Sequence[str]) -> list[str]:
-    """Pieces with _ for the ▁ that begins a word, which fonts make heavy."""
+    """Return pieces with _ instead of the ▁ at the beginning of a word, which most fonts print bold."""
     return [piece.replace("▁", "_", 1) if piece.startswith("▁") else piece for piece in pieces]
 
 
 def _widest(figure: Figure, texts: Sequence[str], size: float) -> float:
-    """Inches that the widest of these texts takes."""
+    """Return the width in inches of the widest of these texts."""
     from matplotlib.font_manager import FontProperties
 
     renderer, font = figure.canvas.get_renderer(), FontProperties(family=_fonts(), size=size)  # type: ignore[attr-defined]
@@ -144,7 +144,7 @@ def _widest(figure: Figure, texts: Sequence[str], size: float) -> float:
 
 
 def _map(axes: Axes, weights: Any, colour: str) -> None:
-    """One head's weights (rows, columns) as shades of its colour."""
+    """Plot one head's weights (rows, columns) as shades of its colour."""
     from matplotlib.colors import to_rgb
 
     rows, columns = weights.shape
@@ -164,7 +164,7 @@ def _label(axes: Axes, view: View, size: float) -> None:
 
 
 def _write(axes: Axes, weights: Any) -> None:
-    """Weights of 0.1 and more into their cells."""
+    """Write weights of 0.1 and more into their cells."""
     for row, several in enumerate(weights.tolist()):
         for column, weight in enumerate(several):
             if weight >= 0.095:
@@ -173,7 +173,7 @@ def _write(axes: Axes, weights: Any) -> None:
 
 
 def _lines(board: _Board, view: View) -> float:
-    """The words in two columns and the lines between them, of all heads of the one layer. Returns the width in inches."""
+    """Plot the words in two columns and the lines between them, for all heads of the layer. Returns the width in inches."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgb
 
@@ -187,19 +187,19 @@ def _lines(board: _Board, view: View) -> float:
     axes.axis("off")
     for (heading, *texts), side, align in zip(sides, (-0.02, 1.02), ("right", "left"), strict=True):
         axes.text(side, -1.1, heading, ha=align, va="center", fontsize=size, color=SOFT)
-        for place, text in enumerate(texts):
-            axes.text(side, place, text, ha=align, va="center", fontsize=size)
+        for row, text in enumerate(texts):
+            axes.text(side, row, text, ha=align, va="center", fontsize=size)
     for head, number in enumerate(view.heads):
         weights, colour = view.weights[0, head], to_rgb(COLOURS[(number - 1) % len(COLOURS)])
-        aside = ((head + 0.5) / len(view.heads) - 0.5) * 0.5
-        seen = (weights >= LEAST).nonzero().tolist()
-        ends = [[(0.0, row + aside), (1.0, column + aside)] for row, column in seen]
-        axes.add_collection(LineCollection(ends, colors=[(*colour, weights[row, column].item()) for row, column in seen], linewidths=1.6, capstyle="round"))
+        offset = ((head + 0.5) / len(view.heads) - 0.5) * 0.5
+        pairs = (weights >= LEAST).nonzero().tolist()
+        ends = [[(0.0, row + offset), (1.0, column + offset)] for row, column in pairs]
+        axes.add_collection(LineCollection(ends, colors=[(*colour, weights[row, column].item()) for row, column in pairs], linewidths=1.6, capstyle="round"))
     return left + 1.9 + right
 
 
 def _head(board: _Board, view: View, seen: Seen) -> None:
-    """What is shown, above all else."""
+    """Write the heading above everything else."""
     import textwrap
 
     part = [f"layer {view.layers[0]}"] * (len(view.layers) == 1) + [f"head {view.heads[0]}"] * (len(view.heads) == 1)
@@ -210,7 +210,7 @@ def _head(board: _Board, view: View, seen: Seen) -> None:
 
 
 def not_a_picture(path: Path) -> str:
-    """Why a file is not a PNG that `nmt attend` wrote; "" if it is: its text chunk names the software."""
+    """Return why a file is not a PNG of `nmt attend`; "" if it is one: its text chunk has SOFTWARE."""
     with path.open("rb") as stream:
         head = stream.read(4096)
     return "" if head.startswith(b"\x89PNG\r\n\x1a\n") and b"tEXtSoftware\0" + SOFTWARE.encode() in head else "nmt attend did not write it"

@@ -190,7 +190,7 @@ def test_bytes_that_are_not_utf8_are_replaced(folder: Path) -> None:
         (["\x01"], b"", 1, "the sentence '\\x01' holds no characters that the model's tokenizer keeps"),
         (["cat " * 100], b"", 1, "the sentence has 100 pieces, the model reads 40 at once: nmt translate would translate it in parts."),
         (["the cat", "--target", "cat " * 100], b"", 1, "the translation has 100 pieces; the model takes 63 at once (model.max_positions"),
-        (["the cat", "--target", " "], b"", 2, "--target ' ' is empty: expected a translation to look at."),
+        (["the cat", "--target", " "], b"", 2, "--target ' ' is empty: expected a translation."),
         (["the cat", "--model", "nowhere"], b"", 1, "no model at 'nowhere'"),
         (["the cat", "--out", "."], b"", 2, "--out '.' is a folder: expected a file, such as 'attention.html'."),
         (["the cat", "--out", "/proc/none/page.html"], b"", 1, "cannot write the page at '/proc/none/page.html'"),
@@ -199,7 +199,7 @@ def test_bytes_that_are_not_utf8_are_replaced(folder: Path) -> None:
         (["the cat", "--layer", "3"], b"", 2, "--layer 3: expected 1 to 2; layers are counted from 1."),
         (["the cat", "--kind", "cross", "--layer", "2"], b"", 2, "--layer 2: expected 1 to 1"),
         (["the cat", "--head", "0"], b"", 2, "--head 0: expected 1 to 2"),
-        (["the cat", "--set", "train.seed=3"], b"", 2, "--set 'train.seed=3': a trained model's recipe is what it is"),
+        (["the cat", "--set", "train.seed=3"], b"", 2, "--set 'train.seed=3': the recipe of a trained model cannot be changed"),
         (["the cat", "--beam", "0"], b"", 2, "decode.beam = 0"),
         (["the cat", "--precision", "fp16"], b"", 2, "--precision 'fp16': expected auto, fp32, bf16 or int8."),
         (["the cat", "--device", "tpu"], b"", 2, "--device 'tpu': expected auto, cpu, cuda or cuda:N."),
@@ -221,7 +221,7 @@ def test_without_matplotlib_it_is_told_at_once() -> None:
 
 def test_an_earlier_page_stays_when_a_later_one_fails(folder: Path) -> None:
     Path("attention.html").write_text("earlier")
-    prelude = "from nmt_cli.decoding import attention_page; attention_page.LARGEST = 10"
+    prelude = "from nmt_cli.reporting import attention_page; attention_page.LARGEST = 10"
     done = attend("-m", folder, LINE, prelude=prelude)
     assert done.returncode == 1
     assert "browsers open 10 at once" in done.stderr.decode()
@@ -260,4 +260,4 @@ def test_help_is_quick() -> None:
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
     said = " ".join(attend("--help").stdout.decode().split())
     assert "softmax(QK^T / sqrt(d_k))" in said
-    assert "one of each kind" in said
+    assert "into DIR one per kind" in said

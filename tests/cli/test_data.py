@@ -240,7 +240,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_next_command_does(site: Site, tmp_path
         out, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert out == b""
-    assert said.decode().splitlines()[-1] == "error: interrupted. What has come is kept; the same command goes on there."
+    assert said.decode().splitlines()[-1] == "error: interrupted. The downloaded part is kept; the same command resumes there."
     site.slow, came = 0.0, part.stat().st_size
     assert 0 < came < len(site.files["deu-eng.zip"])
     nmt(tmp_path, *command)

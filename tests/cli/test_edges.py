@@ -80,7 +80,7 @@ COMMANDS = {
     "info": Command("info model", "nmt_cli.training.estimate:estimate"),
     "info of a recipe": Command("info numbers.toml --json", "nmt_cli.training.estimate:estimate"),
     "average": Command("average model second --out average{n}", "nmt_cli.training.averaging:write_model", writes=False),
-    "export": Command("export model --to huggingface --out export{n}", "nmt_cli.export.verification:prove", writes=False),
+    "export": Command("export model --to huggingface --out export{n}", "nmt_cli.export.verification:verify", writes=False),
     "train": Command("train numbers.toml --run run{n} --set train.updates=2", "nmt_cli.training.trainer:choose_micro_batch", writes=False),
 }
 TREES = "(TOP (S (NP (DT the) (NN Häusern)) (VP (VBD sank))))\n"
@@ -260,8 +260,8 @@ scores.show = show
 def test_workers_leave_a_signal_to_their_parent(folder: Path, number: signal.Signals) -> None:
     """A parent that goes on, as training does in a validation, keeps the workers that it translates with."""
     prelude = f"os.setpgid(0, 0); import signal; signal.signal({int(number)}, lambda *_: None)\n" + f"""
-from nmt_cli.cli import edge
-edge._raise_on_signals = lambda: None
+from nmt_cli.cli import process
+process._raise_on_signals = lambda: None
 from nmt_cli.decoding import translator
 def end(self, pending, was=translator.Translator._end):
     os.killpg(0, {int(number)})
@@ -441,5 +441,5 @@ def test_json_with_names_that_are_not_utf_8_is_json(folder: Path) -> None:
 def test_all_of_stdout_goes_through_one_place() -> None:
     """No command prints by itself."""
     for path in Path(output.__file__).parent.glob("*.py"):
-        if path.name not in ("output.py", "edge.py"):
+        if path.name not in ("output.py", "process.py"):
             assert not re.search(r"\bprint\(|typer\.echo|sys\.stdout\.(?!isatty)|dup2", path.read_text(encoding="utf-8").replace("console.print(", "")), path.name

@@ -115,8 +115,8 @@ def test_blank_and_long_lines_keep_their_places() -> None:
     assert blank_source.split("\t")[2] == neither.split("\t")[2] == long.split("\t")[2]
     warning, corpus = result.stderr.splitlines()
     assert warning == (
-        "warning: 1 of 5 pairs, the first at line 5, have a side longer than the model can take (model.max_positions = 64, end symbol counted): "
-        "they have no score and do not count in the corpus."
+        "warning: 1 of 5 pairs, the first at line 5, have a side longer than the model's maximum (model.max_positions = 64, end symbol counted): "
+        "they have no score and do not count in the totals."
     )
     assert corpus.split()[4:] == ["sentences", "4", "tokens", str(1 + 2 * int(neither.split("\t")[2]))]
     last = json.loads(run(*MODEL, "--json").stdout.splitlines()[-1])

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -171,6 +172,23 @@ def test_a_tokenizer_without_bleu_is_remarked_on() -> None:
     assert run("hyp", "--ref", "ref", "--metric", "ter", "--tokenize", "intl").stderr == (
         "warning: --tokenize intl has no effect: it acts on BLEU, which was not asked for.\n"
     )
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_lists_the_metrics_and_imports_nothing_heavy(option: str) -> None:
+    program = (
+        "import sys\n"
+        "from nmt_cli.registry import METRICS\n"
+        "METRICS['of-my-own'] = 'my_package:SPEC'\n"
+        "from nmt_cli.cli.app import run\n"
+        f"sys.argv = ['nmt', 'score', {option!r}]\n"
+        "code = run()\n"
+        "heavy = {'torch', 'sacrebleu', 'numpy', 'sentencepiece', 'safetensors'} & set(sys.modules)\n"
+        "assert not (code or heavy), (code, heavy)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "One of bleu, chrf, ter, evalb, comet, of-my-own; evalb is for parses." in " ".join(done.stdout.replace("│", " ").split())
 
 
 def test_torch_is_never_imported_and_importing_the_command_is_light() -> None:

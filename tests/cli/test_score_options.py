@@ -195,7 +195,7 @@ def test_a_comet_model_that_is_not_there_is_named(folder: Path) -> None:
 
 
 def test_ctrl_c_ends_it_without_a_traceback(folder: Path) -> None:
-    pressed = "import os, signal, nmt_cli.cli.metric_scores as s; s.read_parallel = lambda *files: os.kill(os.getpid(), signal.SIGINT)"
+    pressed = "import os, signal, nmt_cli.cli.metric_scoring as s; s.read_parallel = lambda *files: os.kill(os.getpid(), signal.SIGINT)"
     done = run(folder, "score", "hyp", "--ref", "ref", prelude=pressed)
     assert (done.returncode, done.stdout) == (130, b"")
     assert b"Traceback" not in done.stderr

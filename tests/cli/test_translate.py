@@ -196,7 +196,7 @@ def test_a_full_disk_is_named(folder: Path) -> None:
     ("args", "code", "text"),
     [
         (["--nbest", "3"], 2, "--nbest 3 exceeds the beam of 2: give --beam 3 or more."),
-        (["--set", "train.seed=3"], 2, "--set 'train.seed=3': a trained model's recipe is what it is"),
+        (["--set", "train.seed=3"], 2, "--set 'train.seed=3': the recipe of a trained model cannot be changed"),
         (["--set", "decode.baem=3"], 2, "Did you mean 'beam'?"),
         (["--beam", "0"], 2, "decode.beam = 0"),
         (["--precision", "fp16"], 2, "--precision 'fp16': expected auto, fp32, bf16 or int8."),

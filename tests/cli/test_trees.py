@@ -75,14 +75,14 @@ def test_several_files_are_converted_each_or_joined_under_a_name(folder: Path) -
 def test_standard_input_needs_a_name(folder: Path) -> None:
     ok(folder, "-", "--out", ".", "--name", "x", text=TREES.encode())
     assert written(folder, "x") == (WORDS, LINEAR, PTB)
-    assert "'-' has no name to call the files after: give --name NAME." in fault(folder, 2, "-", "--out", ".", text=TREES.encode())
+    assert "'-' has no name for the files: give --name NAME." in fault(folder, 2, "-", "--out", ".", text=TREES.encode())
 
 
 def test_trees_of_traces_alone_are_left_out_and_counted(folder: Path) -> None:
     (folder / "some.mrg").write_text("(S (NP (-NONE- *)))\n(NN a)\n")
     done = ok(folder, "some.mrg", "--out", ".")
     assert written(folder, "some") == ("a\n", "XX\n", "(TOP (NN a))\n")
-    assert "warning: 1 of 2 trees hold nothing but traces: they were left out." in done.stderr.decode()
+    assert "warning: 1 of 2 trees consist of traces: they were left out." in done.stderr.decode()
 
 
 def test_invalid_utf8_is_replaced_and_counted(folder: Path) -> None:
@@ -110,7 +110,7 @@ def test_there_and_back_is_the_tree_without_its_tags(folder: Path) -> None:
     ("arguments", "code", "said"),
     [
         (["none.mrg", "--out", "."], 1, "cannot read 'none.mrg': No such file or directory."),
-        (["void", "--out", "."], 1, "'void': there is no tree in it; expected brackets"),
+        (["void", "--out", "."], 1, "'void': it has no tree; expected brackets"),
         (["broken.mrg", "--out", "."], 1, "'broken.mrg', line 2: the tree that begins here lacks 1 closing bracket(s)"),
         (["some.mrg", "--out", "some.mrg"], 1, "cannot write the pairs at 'some.mrg'"),
         (["some.mrg"], 2, "give IN, files of bracketed trees, and --out DIR"),

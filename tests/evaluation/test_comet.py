@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from nmt_cli.errors import DataError, ModelError, UsageError
-from nmt_cli.evaluation.comet import Comet, _name, find_checkpoint
-from nmt_cli.evaluation.metrics import Options, Scorer, compute
+from nmt_cli.evaluation.comet import Comet, find_checkpoint, model_name
+from nmt_cli.evaluation.metric import MetricOptions
+from nmt_cli.evaluation.metrics import Scorer, compute
 from nmt_cli.evaluation.significance import compare
 
 INSTALLED = importlib.util.find_spec("comet") is not None
@@ -37,12 +38,12 @@ def test_the_checkpoint_is_found(tmp_path: Path) -> None:
     assert find_checkpoint(plain) == find_checkpoint(plain / "checkpoints/model.ckpt") == plain / "checkpoints/model.ckpt"
     cached = layout(tmp_path / "models--Unbabel--wmt22-comet-da", "snapshots/a1b2/checkpoints/model.ckpt", hparams="snapshots/a1b2/hparams.yaml")
     assert find_checkpoint(cached) == find_checkpoint(cached / "snapshots/a1b2") == cached / "snapshots/a1b2/checkpoints/model.ckpt"
-    assert [_name(find_checkpoint(path)) for path in (plain, cached)] == ["wmt22-comet-da", "Unbabel/wmt22-comet-da"]
+    assert [model_name(find_checkpoint(path)) for path in (plain, cached)] == ["wmt22-comet-da", "Unbabel/wmt22-comet-da"]
 
 
 def test_a_checkpoint_in_the_folder_where_one_stands_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(layout(tmp_path / "wmt22-comet-da", "checkpoints/model.ckpt") / "checkpoints")
-    assert _name(find_checkpoint(Path("model.ckpt"))) == "wmt22-comet-da"
+    assert model_name(find_checkpoint(Path("model.ckpt"))) == "wmt22-comet-da"
     monkeypatch.chdir("/")
     with pytest.raises(ModelError, match="lacks its hparams"):
         find_checkpoint(Path("proc/self/status"))
@@ -51,9 +52,9 @@ def test_a_checkpoint_in_the_folder_where_one_stands_is_found(tmp_path: Path, mo
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"there is no COMET model at 'missing'\. It is not downloaded"):
         find_checkpoint(Path("missing"))
-    with pytest.raises(ModelError, match=r"holds 0 COMET checkpoints, expected one: a folder with hparams\.yaml and checkpoints/model\.ckpt"):
+    with pytest.raises(ModelError, match=r"has 0 COMET checkpoints, expected one: a folder with hparams\.yaml and checkpoints/model\.ckpt"):
         find_checkpoint(tmp_path)
-    with pytest.raises(ModelError, match="holds 2 COMET checkpoints"):
+    with pytest.raises(ModelError, match="has 2 COMET checkpoints"):
         find_checkpoint(layout(tmp_path / "two", "checkpoints/a.ckpt", "checkpoints/b.ckpt"))
     with pytest.raises(ModelError, match=r"lacks its hparams\.yaml: COMET reads it from"):
         find_checkpoint(layout(tmp_path / "bare", "checkpoints/model.ckpt", hparams="other.yaml"))
@@ -62,7 +63,7 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_read_is_named_with_its_own_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt_cli.evaluation.comet.version", lambda _: "2.2.7")
     with pytest.raises(ModelError, match=r"^cannot read the COMET model at 'x+': .*File name too long\. Give the folder or the \.ckpt file of one that you may read\.$"):
-        compute("comet", HYPOTHESES, [REFERENCE], Options(comet_model=Path("x" * 300)))
+        compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=Path("x" * 300)))
     folder, opened = layout(tmp_path / "locked", "checkpoints/model.ckpt"), Path.open
 
     def locked(path: Path, *given: Any) -> Any:
@@ -72,7 +73,7 @@ def test_a_model_that_cannot_be_read_is_named_with_its_own_cause(tmp_path: Path,
 
     monkeypatch.setattr(Path, "open", locked)  # root may read everything
     with pytest.raises(ModelError, match=r"^cannot read the COMET model at '.*locked': '.*model\.ckpt': Permission denied\. "):
-        compute("comet", HYPOTHESES, [REFERENCE], Options(comet_model=folder))
+        compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=folder))
 
 
 def test_a_missing_package_or_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +85,7 @@ def test_a_missing_package_or_model_is_named(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("nmt_cli.evaluation.comet.version", missing)
     with pytest.raises(UsageError, match=r"needs the extra package unbabel-comet, which is not installed: pip install 'nmt-cli\[comet\]'"):
-        compute("comet", HYPOTHESES, [REFERENCE], Options(comet_model=tmp_path))
+        compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=tmp_path))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +134,7 @@ def predicted(folder: Path, hypotheses: list[str]) -> Any:
 def test_it_is_the_mean_of_comets_own_predictions(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
     expected = predicted(tiny, HYPOTHESES)
     capfd.readouterr()
-    scorer = Scorer("comet", [REFERENCE], Options(source=SOURCE, comet_model=tiny))
+    scorer = Scorer("comet", [REFERENCE], MetricOptions(source=SOURCE, comet_model=tiny))
     score = scorer.score(HYPOTHESES)
     assert [row[0] for row in scorer.rows(HYPOTHESES)] == pytest.approx(expected["scores"], abs=1e-7)
     assert score.value == pytest.approx(expected["system_score"], abs=1e-7)
@@ -146,7 +147,7 @@ def test_it_is_the_mean_of_comets_own_predictions(tiny: Path, capfd: pytest.Capt
 
 @needs_comet
 def test_it_is_resampled_like_any_other_metric(tiny: Path) -> None:
-    scorer = {"comet": Scorer("comet", [REFERENCE], Options(source=SOURCE, comet_model=tiny))}
+    scorer = {"comet": Scorer("comet", [REFERENCE], MetricOptions(source=SOURCE, comet_model=tiny))}
     first, second = compare([("a", HYPOTHESES), ("b", OTHERS)], scorer, samples=100)["comet"]
     assert (first.p_value, 0 < (second.p_value or 0) <= 1) == (None, True)
     assert second.score.value == pytest.approx(predicted(tiny, OTHERS)["system_score"], abs=1e-6)
@@ -154,13 +155,13 @@ def test_it_is_resampled_like_any_other_metric(tiny: Path) -> None:
 
 @needs_comet
 def test_misuse_is_named(tiny: Path) -> None:
-    options = Options(source=SOURCE, comet_model=tiny)
+    options = MetricOptions(source=SOURCE, comet_model=tiny)
     with pytest.raises(UsageError, match="--ref was given 2 times: COMET takes one reference"):
         compute("comet", HYPOTHESES, [REFERENCE, REFERENCE], options)
     with pytest.raises(UsageError, match="needs --src SRC"):
-        compute("comet", HYPOTHESES, [REFERENCE], Options(comet_model=tiny))
+        compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=tiny))
     with pytest.raises(DataError, match="3 source lines cannot be scored with 4 hypothesis lines"):
-        compute("comet", HYPOTHESES, [REFERENCE], Options(source=SOURCE[:3], comet_model=tiny))
+        compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(source=SOURCE[:3], comet_model=tiny))
 
 
 @needs_comet

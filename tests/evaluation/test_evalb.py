@@ -10,9 +10,12 @@ import pytest
 
 from nmt_cli import __version__
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.evaluation.evalb import Counts, Evalb, f1, read
-from nmt_cli.evaluation.metrics import DEFAULT_METRICS, METRICS, Options, Scorer, compute
+from nmt_cli.evaluation.evalb import Evalb
+from nmt_cli.evaluation.metric import MetricOptions
+from nmt_cli.evaluation.metrics import DEFAULT_METRICS, Scorer, compute
 from nmt_cli.evaluation.significance import compare
+from nmt_cli.parsing.evalb import Counts, f1, read
+from nmt_cli.registry import METRICS
 
 BRACKETS = f"nrefs:1|labelled:yes|prm:COLLINS|words:hyp|version:nmt-{__version__}"
 LINEARISED = f"nrefs:1|labelled:yes|prm:COLLINS|words:ref|version:nmt-{__version__}"
@@ -248,7 +251,7 @@ def test_random_trees_count_as_with_evalb() -> None:
 
 
 def scorer(gold: Sequence[str], repair: bool = False) -> Scorer:
-    return Scorer("evalb", [gold], Options(evalb_repair=repair))
+    return Scorer("evalb", [gold], MetricOptions(evalb_repair=repair))
 
 
 def test_what_does_not_count_is_counted_and_described() -> None:
@@ -306,7 +309,7 @@ def test_the_form_of_a_hypothesis_is_that_of_all_its_lines() -> None:
     assert rows([GOLD, "(TOP (NN a)x"], [GOLD] * 2)[1] == Counts(errors=1)  # text behind a bracket is no label of it
     assert compute("evalb", [GOLD], [[GOLD]]).signature == BRACKETS
     assert compute("evalb", [linear], [[GOLD]]).signature == LINEARISED
-    assert compute("evalb", [GOLD], [[GOLD]], Options(evalb_repair=True)).signature == LINEARISED
+    assert compute("evalb", [GOLD], [[GOLD]], MetricOptions(evalb_repair=True)).signature == LINEARISED
 
 
 def test_a_mixture_of_forms_is_refused_unless_it_is_repaired() -> None:

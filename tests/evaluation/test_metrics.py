@@ -3,15 +3,21 @@
 import http.client
 import re
 import ssl
+import sys
 import urllib.error
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from nmt_cli.cli.score import score as score_command
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.evaluation.metrics import DEFAULT_METRICS, METRICS, Kind, Options, Scorer, compute, tokenizers
-from nmt_cli.evaluation.sentence_statistics import Additive
+from nmt_cli.evaluation.metric import MetricOptions, MetricSpec, SentenceStatisticsMetric
+from nmt_cli.evaluation.metrics import DEFAULT_METRICS, Scorer, compute
+from nmt_cli.evaluation.sacrebleu_interface import tokenizers
+from nmt_cli.registry import METRICS
 
 HYPOTHESES = ["The cat sat on the mat .", "A dog barked loudly at the postman ."]
 REFERENCES = ["The cat lay on the mat .", "The dog barked loudly at a postman ."]
@@ -45,7 +51,7 @@ def test_a_second_reference_is_used() -> None:
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])
 def test_case_counts_unless_it_is_asked_not_to(metric: str) -> None:
     shouted = [line.upper() for line in REFERENCES]
-    cased, uncased = compute(metric, shouted, [REFERENCES]), compute(metric, shouted, [REFERENCES], Options(lowercase=True))
+    cased, uncased = compute(metric, shouted, [REFERENCES]), compute(metric, shouted, [REFERENCES], MetricOptions(lowercase=True))
     assert cased.value < 50
     assert uncased.value == pytest.approx(100.0)
     assert ("case:mixed" in cased.signature, "case:lc" in uncased.signature) == (True, True)
@@ -57,11 +63,11 @@ def test_ter_ignores_case() -> None:
 
 def test_tokenizer_none_leaves_tokenised_text_alone(capfd: pytest.CaptureFixture[str]) -> None:
     hypotheses, reference = ["well-known facts ."] * 200, ["well-known things ."] * 200
-    score = compute("bleu", hypotheses, [reference], Options(tokenize="none"))
+    score = compute("bleu", hypotheses, [reference], MetricOptions(tokenize="none"))
     assert "tok:none" in score.signature
     assert "hyp_len = 600" in score.details  # three tokens a line
-    assert compute("bleu", ["a b, c d."], [["a b , c d ."]], Options(tokenize="13a")).value == pytest.approx(100.0)
-    assert compute("bleu", ["a b, c d."], [["a b , c d ."]], Options(tokenize="none")).value < 50
+    assert compute("bleu", ["a b, c d."], [["a b , c d ."]], MetricOptions(tokenize="13a")).value == pytest.approx(100.0)
+    assert compute("bleu", ["a b, c d."], [["a b , c d ."]], MetricOptions(tokenize="none")).value < 50
     assert capfd.readouterr() == ("", "")
 
 
@@ -92,7 +98,7 @@ def test_an_unknown_metric_suggests_the_nearest() -> None:
 def test_an_unknown_tokenizer_names_those_of_sacrebleu() -> None:
     assert {"13a", "intl", "none", "char", "zh"} <= set(tokenizers())
     with pytest.raises(UsageError, match=r"unknown tokenizer '13b': expected one of none, zh, 13a.* Did you mean '13a'\?"):
-        compute("bleu", HYPOTHESES, [REFERENCES], Options(tokenize="13b"))
+        compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="13b"))
 
 
 def test_a_tokenizer_that_lacks_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +106,7 @@ def test_a_tokenizer_that_lacks_its_package_is_named(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(ja, "MeCab", None)
     with pytest.raises(DataError, match=r"BLEU's tokenizer 'ja-mecab' cannot be used: it needs the packages mecab-python3 and ipadic \(pip install 'sacrebleu\[ja\]'\)"):
-        compute("bleu", HYPOTHESES, [REFERENCES], Options(tokenize="ja-mecab"))
+        compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="ja-mecab"))
 
 
 @pytest.fixture
@@ -124,7 +130,7 @@ def test_a_model_that_cannot_be_downloaded_is_named(fault: Exception, models: Pa
 
     monkeypatch.setattr("urllib.request.urlopen", refused)
     with pytest.raises(DataError) as error:
-        compute("bleu", HYPOTHESES, [REFERENCES], Options(tokenize="flores200"))
+        compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
     said = str(error.value)
     assert said.startswith(f"BLEU's tokenizer 'flores200' cannot be used: sacrebleu could not download its model from {URL}. The error was: ")
     assert f"save it as {str(models / 'flores200sacrebleuspm')!r}" in said
@@ -134,13 +140,13 @@ def test_a_damaged_model_of_a_tokenizer_is_named(models: Path) -> None:
     models.mkdir()
     (models / "flores200sacrebleuspm").write_bytes(b"cut")
     with pytest.raises(DataError, match=r"its model '.*flores200sacrebleuspm' is damaged\. The error was: .* Delete it; sacrebleu downloads it again from "):
-        compute("bleu", HYPOTHESES, [REFERENCES], Options(tokenize="flores200"))
+        compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
 
 
 def test_a_folder_that_cannot_hold_a_model_is_named(models: Path) -> None:
     models.write_text("a file where the folder would be")
     with pytest.raises(DataError, match=r"its model belongs at '.*', which cannot be read or written\. The error was: .*(File exists|Not a directory).* SACREBLEU"):
-        compute("bleu", HYPOTHESES, [REFERENCES], Options(tokenize="flores200"))
+        compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
 
 
 @pytest.mark.parametrize(
@@ -152,10 +158,11 @@ def test_a_folder_that_cannot_hold_a_model_is_named(models: Path) -> None:
     ],
 )
 def test_what_a_metric_fails_of_is_not_put_on_a_tokenizer(fault: Exception, kind: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Options) -> Any:
+    def broken(_: MetricOptions) -> Any:
         raise fault
 
-    monkeypatch.setitem(METRICS, "exact", Kind(broken))
+    monkeypatch.setattr(sys.modules[__name__], "SPEC", MetricSpec(broken))
+    monkeypatch.setitem(METRICS, "exact", f"{__name__}:SPEC")
     with pytest.raises(kind, match=re.escape(said)) as error:
         compute("exact", HYPOTHESES, [REFERENCES])
     assert "tokenizer" not in str(error.value)
@@ -169,7 +176,7 @@ def test_what_sacrebleu_logs_reaches_the_console_marked_as_a_warning(capfd: pyte
     assert capfd.readouterr() == ("", "warning: mind the [gap]\n")
 
 
-class Exact(Additive):
+class Exact(SentenceStatisticsMetric):
     """The share of lines that are their reference, and in `details` how many."""
 
     calls = 0
@@ -178,7 +185,7 @@ class Exact(Additive):
         super().__init__("Exact", version="1")
 
     def rows(self, hypotheses, references):
-        self.calls += 1
+        Exact.calls += 1
         return [[hypothesis in streams, 1] for hypothesis, *streams in zip(hypotheses, *references, strict=True)]
 
     def value(self, sums):
@@ -188,15 +195,17 @@ class Exact(Additive):
         return f"{sums[0]:.0f} of {sums[1]:.0f}"
 
 
+SPEC = MetricSpec(lambda options: Exact(), decimals=1)
+
+
 @pytest.fixture
-def exact(monkeypatch: pytest.MonkeyPatch) -> Exact:
-    """Exact under the name `exact` among the metrics."""
-    metric = Exact()
-    monkeypatch.setitem(METRICS, "exact", Kind(lambda options: metric, default=False))
-    return metric
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add Exact, of this module outside the package, to the metrics."""
+    monkeypatch.setitem(METRICS, "exact", f"{__name__}:SPEC")
 
 
-def test_a_metric_of_ones_own_is_scored_like_any_other(exact: Exact) -> None:
+@pytest.mark.usefixtures("exact")
+def test_a_metric_from_outside_the_package_is_scored_like_any_other() -> None:
     hypotheses = ["one", "two", "three", "four"]
     score = compute("exact", hypotheses, [["one", "2", "3", "four"]])
     assert (score.metric, score.name, score.value, score.details) == ("exact", "Exact", 50.0, "2 of 4")
@@ -207,10 +216,28 @@ def test_a_metric_of_ones_own_is_scored_like_any_other(exact: Exact) -> None:
     assert scorer.score(hypotheses).signature == "nrefs:2|version:1"
 
 
-def test_the_lines_of_a_system_are_read_once(exact: Exact) -> None:
+@pytest.mark.usefixtures("exact")
+def test_nmt_score_uses_a_metric_from_outside_the_package(tmp_path: Path) -> None:
+    (tmp_path / "hyp").write_text("one\ntwo\n")
+    (tmp_path / "ref").write_text("one\n2\n")
+    app = typer.Typer()
+    app.command()(score_command)
+    done = CliRunner().invoke(app, [str(tmp_path / "hyp"), "--ref", str(tmp_path / "ref"), "--metric", "exact"])
+    assert (done.exit_code, done.stdout) == (0, "Exact   50.0  nrefs:1|version:1  1 of 2\n")
+
+
+def test_a_metric_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRICS, "lost", "no_such_package.lost:SPEC")
+    with pytest.raises(UsageError, match=r"the metric 'lost' is listed as 'no_such_package\.lost:SPEC', which cannot be imported"):
+        compute("lost", HYPOTHESES, [REFERENCES])
+
+
+@pytest.mark.usefixtures("exact")
+def test_the_lines_of_a_system_are_read_once() -> None:
+    Exact.calls = 0
     scorer, hypotheses = Scorer("exact", [["one", "two"]]), ["one", "2"]
     assert [scorer.score(hypotheses).value, scorer.score(hypotheses, [0]).value, scorer.score(list(hypotheses), [1]).value] == [50.0, 100.0, 0.0]
-    assert exact.calls == 2  # one for each of the two lists
+    assert Exact.calls == 2  # one for each of the two lists
 
 
 @pytest.mark.parametrize("metric", DEFAULT_METRICS)

@@ -15,15 +15,16 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.errors import UsageError
-from nmt_cli.evaluation.metrics import Options, Score, Scorer, compute
-from nmt_cli.evaluation.protocols import PROTOCOLS, STEPS, MultiBleu, Protocol, build, languages, steps
+from nmt_cli.evaluation.metric import MetricOptions, Protocol
+from nmt_cli.evaluation.metrics import Score, Scorer, compute
+from nmt_cli.evaluation.protocols import PROTOCOLS, STEPS, ProtocolBleu, build, languages, steps
 
 MOSES = os.environ.get("NMT_MOSES")
 PAPER = Protocol("paper")
 
 
 def paper(hypotheses: list[str], references: list[list[str]], *, lowercase: bool = False, **changes: object) -> Score:
-    return compute("bleu", hypotheses, references, Options(lowercase=lowercase, protocol=Protocol("paper", **changes)))  # type: ignore[arg-type]
+    return compute("bleu", hypotheses, references, MetricOptions(lowercase=lowercase, protocol=Protocol("paper", **changes)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def sentences(count: int, seed: int = 0) -> list[str]:
 def test_it_is_sacrebleus_bleu_of_the_same_tokens(compounds: bool) -> None:
     import sacrebleu
 
-    ours = Options(protocol=Protocol("paper", compounds=compounds))
+    ours = MetricOptions(protocol=Protocol("paper", compounds=compounds))
     hypotheses, references = sentences(200), [sentences(200, 1), sentences(200, 2)]
     for k in range(0, 200, 2):
         hypotheses[k] = references[k // 2 % 2][k].replace("Haus", "Heim")
@@ -130,7 +131,7 @@ def test_it_is_sacrebleus_bleu_of_the_same_tokens(compounds: bool) -> None:
     assert 20 < score.value < 90
     assert score.value == theirs.score
     if not compounds:  # then sacrebleu's own default smoothing makes no difference either: every order has matches
-        assert score.value == pytest.approx(compute("bleu", tokens, of_references, Options(tokenize="none")).value)
+        assert score.value == pytest.approx(compute("bleu", tokens, of_references, MetricOptions(tokenize="none")).value)
 
 
 def test_lower_casing_is_that_of_multi_bleu_which_knows_a_to_z() -> None:
@@ -194,7 +195,7 @@ def test_tokens_and_score_are_those_of_the_perl_scripts(language: str, tmp_path:
     count = min(len(hypotheses), len(reference))
     hypotheses, reference = hypotheses[:count], reference[:count]
     hypotheses[::2] = reference[::2]
-    made = MultiBleu(Protocol("paper", language), lowercase=False)
+    made = ProtocolBleu(Protocol("paper", language), lowercase=False)
     assert [made.tokens(line).split() for line in hypotheses] == [line.split() for line in prepared(hypotheses).split("\n")[:-1]]
     (tmp_path / "ref").write_text(prepared(reference), encoding="utf-8")
     for lowercase, options in ((False, []), (True, ["-lc"])):

@@ -14,16 +14,17 @@ from pathlib import Path
 import pytest
 from forked import run
 
-from nmt_cli.evaluation.metrics import Options, Scorer, compute
+from nmt_cli.evaluation.metric import MetricOptions
+from nmt_cli.evaluation.metrics import Scorer, compute
 from nmt_cli.lines import decode_line, iter_lines, open_binary
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 PUBLISHED = SHARED / "wmt-system-outputs"
 REFERENCES = {"wmt14.de-en": "newstest2014-deen-full.en", "wmt14.en-fr": "newstest2014-enfr.fr"}
 SETTINGS = {
-    "bleu_13a_cased": Options(),
-    "bleu_13a_lowercased": Options(lowercase=True),
-    "bleu_intl_cased": Options(tokenize="intl"),
+    "bleu_13a_cased": MetricOptions(),
+    "bleu_13a_lowercased": MetricOptions(lowercase=True),
+    "bleu_intl_cased": MetricOptions(tokenize="intl"),
 }
 ON_MATRIX = {"bleu_13a_cased": "BLEU-cased", "bleu_13a_lowercased": "BLEU"}
 FRENCH_WITHIN = 0.1

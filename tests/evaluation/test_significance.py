@@ -5,9 +5,10 @@ import os
 import pytest
 
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.evaluation.metrics import DEFAULT_METRICS, METRICS, Kind, Options, Scorer, compute
-from nmt_cli.evaluation.sentence_statistics import Additive
+from nmt_cli.evaluation.metric import MetricOptions, MetricSpec, SentenceStatisticsMetric
+from nmt_cli.evaluation.metrics import DEFAULT_METRICS, Scorer, compute, spec
 from nmt_cli.evaluation.significance import TESTS, compare, confidence
+from nmt_cli.registry import METRICS
 
 WORDS = ["the", "small", "dog", "often", "sees", "a", "large", "cat", "near", "our", "old", "house"]
 REFERENCE = [" ".join(WORDS[(i * j) % 12] for j in range(1, 9)) for i in range(1, 61)]
@@ -15,10 +16,10 @@ GOOD = [line.replace("dog", "hound") for line in REFERENCE]
 BAD = [" ".join(reversed(line.split())) for line in REFERENCE]
 
 
-PLAIN = Options()
+PLAIN = MetricOptions()
 
 
-def scorers(*metrics: str, options: Options = PLAIN) -> dict[str, Scorer]:
+def scorers(*metrics: str, options: MetricOptions = PLAIN) -> dict[str, Scorer]:
     return {metric: Scorer(metric, [REFERENCE], options) for metric in metrics}
 
 
@@ -38,7 +39,7 @@ def test_a_clear_difference_is_significant_under_every_metric(test: str) -> None
             assert row.score.higher_is_better == alone.higher_is_better
             assert abs(row.mean - row.score.value) < row.ci
             assert {"bootstrap": "|bs:200|seed:12345|", "randomisation": "|bs:1000|ar:200|seed:12345|"}[test] in row.score.signature
-        assert (good.score.value > bad.score.value) == METRICS[metric].higher_is_better
+        assert (good.score.value > bad.score.value) == spec(metric).higher_is_better
 
 
 @pytest.mark.parametrize("test", TESTS)
@@ -48,7 +49,7 @@ def test_equal_systems_do_not_differ(test: str) -> None:
         assert [row.p_value for row in rows] == [None, 1.0, 1.0]
 
 
-class Right(Additive):
+class Right(SentenceStatisticsMetric):
     """The number of lines that are right, where a hypothesis is "1" or "0" and says so itself."""
 
     def __init__(self) -> None:
@@ -61,6 +62,9 @@ class Right(Additive):
         return sums[0]
 
 
+RIGHT = MetricSpec(lambda options: Right())
+
+
 def test_randomisation_gives_the_p_value_of_all_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted by hand. To exchange the two outputs of a line changes the difference only where one of them alone is right.
 
@@ -69,7 +73,7 @@ def test_randomisation_gives_the_p_value_of_all_exchanges(monkeypatch: pytest.Mo
     1111111100 against 1100000001: seven such lines, six of them the first's; observed 5, larger only where all seven signs
     are alike, in 2 of 2^7 exchanges: p = 1/64.
     """
-    monkeypatch.setitem(METRICS, "right", Kind(lambda options: Right(), default=False))
+    monkeypatch.setitem(METRICS, "right", f"{__name__}:RIGHT")
     scorer = {"right": Scorer("right", [["-"] * 10])}
     first, second = list("1111111100"), list("1100000000")
     assert compare([("a", first), ("b", second)], scorer, test="randomisation", samples=999)["right"][1].p_value == pytest.approx(1 / 1000)
@@ -109,7 +113,7 @@ def test_samples_unless_told_are_sacrebleus() -> None:
 
 
 def test_options_reach_the_metric() -> None:
-    options = Options(lowercase=True, tokenize="char")
+    options = MetricOptions(lowercase=True, tokenize="char")
     rows = compare([("a", GOOD), ("b", [line.upper() for line in GOOD])], scorers("bleu", options=options), samples=20)["bleu"]
     assert "case:lc|eff:no|tok:char" in rows[0].score.signature
     assert rows[0].score.value == rows[1].score.value

@@ -16,8 +16,7 @@ from torch.nn import functional as F
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary, learn_bpe
 from nmt_cli.demo_corpus import generate
-from nmt_cli.export import sentences
-from nmt_cli.export import verification as proof
+from nmt_cli.export import sentences, verification
 from nmt_cli.model.folder import weights_of, write_model
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import Recipe
@@ -112,6 +111,6 @@ def _padded(rows: tuple[list[int], ...]) -> torch.Tensor:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proof of few and short outputs: models with random weights do not end their sentences."""
-    monkeypatch.setattr(proof, "LONGEST_OUTPUT", 16)
-    monkeypatch.setattr(sentences, "MADE", 16)
+    """Verify on few and short outputs: models with random weights do not end their sentences."""
+    monkeypatch.setattr(verification, "LONGEST_OUTPUT", 16)
+    monkeypatch.setattr(sentences, "GENERATED", 16)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
 
 from nmt_cli.cli import app
 from nmt_cli.export import huggingface
-from nmt_cli.export.target import Trained
+from nmt_cli.export.exporter import Exporter, SourceModel
+from nmt_cli.registry import EXPORTERS
 
 
 def nmt(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -24,7 +27,7 @@ def nmt(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("to", ["ctranslate2", "huggingface"])
-def test_export_tells_what_was_proven_and_what_differs(to: str, trained: Path, tmp_path: Path) -> None:
+def test_export_reports_what_was_verified_and_what_differs(to: str, trained: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "best").symlink_to(trained)
@@ -33,10 +36,10 @@ def test_export_tells_what_was_proven_and_what_differs(to: str, trained: Path, t
     lines = done.stderr.splitlines()
     assert lines[0] == f"model: {run / 'best'}"
     assert lines[1].startswith(f"wrote {tmp_path / 'out'}: {to}, ")
-    assert "proven equal on 6" in lines[2]
+    assert "verified equal on 6" in lines[2]
     assert "same token ids, same greedy output" in lines[2]
     assert "logits " in lines[2]
-    assert "length_penalty = 0.5 comes nearest to ((5 + |Y|) / 6)^0.6" in lines[3]
+    assert "length_penalty = 0.5 is nearest to ((5 + |Y|) / 6)^0.6" in lines[3]
     assert "each line's length + 12" in lines[3]
     assert lines[4] == f"next: see {tmp_path / 'out' / 'README.md'}"
     assert len(lines) == 5
@@ -61,23 +64,22 @@ def test_faults_have_a_name_and_an_exit_code(trained: Path, tmp_path: Path, monk
     assert not out.exists()
 
 
+def _write_spoiled(source_model: SourceModel, folder: Path) -> None:
+    """As Hugging Face's exporter, of a model whose embeddings have changed."""
+    model = copy.deepcopy(source_model.model)
+    with torch.no_grad():
+        model.matrix("target")[:, 0] += 1
+    huggingface.write(replace(source_model, model=model), folder)
+
+
+SPOILED = Exporter(huggingface.check, _write_spoiled, huggingface.read)
+
+
 def test_a_difference_ends_with_code_1(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], short: None
 ) -> None:
-    order = huggingface.feature_order
-
-    def turned(config: Any) -> Any:
-        return order(config).flip(0)
-
-    write = huggingface.write
-
-    def spoil(trained: Trained, folder: Path) -> None:
-        monkeypatch.setattr(huggingface, "feature_order", turned)
-        write(trained, folder)
-        monkeypatch.setattr(huggingface, "feature_order", order)
-
-    monkeypatch.setattr(huggingface, "write", spoil)
+    monkeypatch.setitem(EXPORTERS, "huggingface", f"{__name__}:SPOILED")
     said = failed(monkeypatch, capsys, 1, trained, "--to", "huggingface", "--out", tmp_path / "out")
     assert "is not equal to the model: sentence" in said
-    assert "proven" not in said
+    assert "verified" not in said
     assert (tmp_path / "out" / "model.safetensors").is_file()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 import math
 import os
@@ -21,10 +20,12 @@ from safetensors.torch import load_file
 from nmt_cli.data.tokenizer import EOS, Vocabulary
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import DataError, ModelError, UsageError
-from nmt_cli.export.convert import TARGETS, export
-from nmt_cli.export.target import nearest_length_penalty
-from nmt_cli.export.verification import prove, run
+from nmt_cli.export import ctranslate2
+from nmt_cli.export.convert import export, find_exporter
+from nmt_cli.export.exporter import Exporter, SourceModel, nearest_length_penalty
+from nmt_cli.export.verification import run, verify
 from nmt_cli.model.folder import load_model, weights_of, write_model
+from nmt_cli.registry import EXPORTERS
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 MULTI30K = SHARED / "multi30k"
@@ -58,12 +59,12 @@ CTRANSLATE2_ALONE: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("to", BOTH)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("short")
-def test_every_kind_of_model_is_proven_equal(to: str, kind: str, made: Any, tmp_path: Path) -> None:
-    proof = export(made(**KINDS[kind]), to, tmp_path / "out").proof
-    assert proof.sentences >= 30
-    assert proof.steps > 400
-    assert set(proof.largest) == {"logits", "log-probabilities"} | ({"encoder states"} if to == "huggingface" else set())
-    assert all(0 <= difference < 1e-4 for difference in proof.largest.values())
+def test_every_kind_of_model_is_verified_equal(to: str, kind: str, made: Any, tmp_path: Path) -> None:
+    verification = export(made(**KINDS[kind]), to, tmp_path / "out").verification
+    assert verification.sentences >= 30
+    assert verification.steps > 400
+    assert set(verification.largest) == {"logits", "log-probabilities"} | ({"encoder states"} if to == "huggingface" else set())
+    assert all(0 <= difference < 1e-4 for difference in verification.largest.values())
 
 
 @pytest.mark.parametrize("kind", ["post-norm", "pre-norm", "pre-norm, separate", "pre-norm, learned"])
@@ -72,7 +73,7 @@ def test_transformers_finds_every_tensor_and_saves_the_model_again(kind: str, ma
     from transformers import AutoModelForSeq2SeqLM
 
     exported = export(made(**KINDS[kind]), "huggingface", tmp_path / "out")
-    reader = TARGETS["huggingface"].read(tmp_path / "out")
+    reader = find_exporter("huggingface").read(tmp_path / "out")
     _, loading = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     positions = {f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")}  # Marian's are never stored
     assert set(loading["missing_keys"]) <= (positions if "post" in kind else set())
@@ -82,7 +83,7 @@ def test_transformers_finds_every_tensor_and_saves_the_model_again(kind: str, ma
         part.save_pretrained(tmp_path / "again")
     shutil.rmtree(tmp_path / "out")
     texts = ["Anna reads a book.", "The dog sleeps."]
-    assert prove(exported.trained, TARGETS["huggingface"].read(tmp_path / "again"), texts, tmp_path / "again").sentences == 2
+    assert verify(exported.source_model, find_exporter("huggingface").read(tmp_path / "again"), texts, tmp_path / "again").sentences == 2
 
 
 @pytest.mark.parametrize("kind", CTRANSLATE2_ALONE)
@@ -93,21 +94,21 @@ def test_what_transformers_cannot_express_ctranslate2_can(kind: str, made: Any, 
     with pytest.raises(ModelError, match=f"{said}.*--to ctranslate2"):
         export(model, "huggingface", tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
-    assert export(model, "ctranslate2", tmp_path / "out").proof.steps > 400
+    assert export(model, "ctranslate2", tmp_path / "out").verification.steps > 400
 
 
 @pytest.fixture(scope="module", params=BOTH)
 def exported(request: pytest.FixtureRequest, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Any]:
     """The trained model, exported."""
     out = tmp_path_factory.mktemp(request.param) / "out"
-    return request.param, out, export(trained, request.param, out).proof
+    return request.param, out, export(trained, request.param, out).verification
 
 
-def test_a_trained_model_is_proven_equal(exported: tuple[str, Path, Any]) -> None:
-    _, _, proof = exported
-    assert proof.sentences > 60
-    assert proof.ties <= 1
-    assert max(proof.largest.values()) < 5e-5
+def test_a_trained_model_is_verified_equal(exported: tuple[str, Path, Any]) -> None:
+    _, _, verification = exported
+    assert verification.sentences > 60
+    assert verification.ties <= 1
+    assert max(verification.largest.values()) < 5e-5
 
 
 def test_files_of_the_folder(exported: tuple[str, Path, Any], trained: Path) -> None:
@@ -177,7 +178,7 @@ def test_the_shortest_output_is_the_recipe_s(to: str, least: int, made: Any, tmp
 def test_auto_tokenizer_gives_our_ids_on_odd_lines(joint: bool, made: Any, tmp_path: Path) -> None:
     model = made(joint=joint, tie_embeddings=joint)
     export(model, "huggingface", tmp_path / "out")
-    reader, vocabulary = TARGETS["huggingface"].read(tmp_path / "out"), Vocabulary.load(model)
+    reader, vocabulary = find_exporter("huggingface").read(tmp_path / "out"), Vocabulary.load(model)
     assert type(reader.tokenizer).__name__ == "MarianTokenizer"  # type: ignore[attr-defined]
     assert reader.encode(ODD) == [[*ids, EOS] for ids in vocabulary.source.encode(ODD)]
     rows = vocabulary.target.encode(ODD)
@@ -194,7 +195,7 @@ def _without_unknown(text: str) -> str:
 def test_auto_tokenizer_gives_our_ids_on_real_text(made: Any, tmp_path: Path) -> None:
     model = made()
     export(model, "huggingface", tmp_path / "out")
-    reader, vocabulary = TARGETS["huggingface"].read(tmp_path / "out"), Vocabulary.load(model)
+    reader, vocabulary = find_exporter("huggingface").read(tmp_path / "out"), Vocabulary.load(model)
     for language in ("en", "de", "fr"):
         lines = gzip.decompress((MULTI30K / f"test_2016_flickr.{language}.gz").read_bytes()).decode().splitlines()
         rows = vocabulary.source.encode(lines)
@@ -279,21 +280,38 @@ def test_a_place_that_cannot_be_written_is_named(made: Any, tmp_path: Path) -> N
 
 def test_text_without_a_line_to_compare_is_refused(made: Any, tmp_path: Path) -> None:
     (tmp_path / "blank").write_text("\n \n" + "far too long " * 100 + "\n")
-    with pytest.raises(DataError, match="has no line to compare: they are blank, or longer than the 60 tokens"):
+    with pytest.raises(DataError, match="has no line to compare: its lines are blank, or longer than the 60 tokens"):
         export(made(), "ctranslate2", tmp_path / "out", tmp_path / "blank")
     with pytest.raises(DataError, match="nowhere"):
         export(tmp_path / "model", "ctranslate2", tmp_path / "out", tmp_path / "nowhere")
     assert not (tmp_path / "out").exists()
 
 
-def test_given_lines_are_proven_besides_the_made_ones(trained: Path, tmp_path: Path, short: None) -> None:
-    plain = export(trained, "ctranslate2", tmp_path / "plain").proof
+def test_given_lines_are_verified_besides_the_generated_ones(trained: Path, tmp_path: Path, short: None) -> None:
+    plain = export(trained, "ctranslate2", tmp_path / "plain").verification
     with gzip.open(tmp_path / "text.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(["Anna reads.", "", "Ω ≈ 3 😀", "The dog sleeps."]))
-    assert export(trained, "ctranslate2", tmp_path / "out", tmp_path / "text.gz").proof.sentences == plain.sentences + 3
+    assert export(trained, "ctranslate2", tmp_path / "out", tmp_path / "text.gz").verification.sentences == plain.sentences + 3
 
 
-def test_the_registry_holds_whole_targets() -> None:
-    for name, target in TARGETS.items():
-        assert target is importlib.import_module(f"nmt_cli.export.{name}")
-        assert all(callable(getattr(target, part)) for part in ("check", "write", "read"))
+def _write_copy(source_model: SourceModel, folder: Path) -> None:
+    """An exporter from outside the package: CTranslate2's format, and a file beside it."""
+    ctranslate2.write(source_model, folder)
+    (folder / "COPY").write_text("written by a test")
+
+
+COPY = Exporter(ctranslate2.check, _write_copy, ctranslate2.read)
+
+
+def test_an_exporter_from_outside_the_package_is_used_and_verified(trained: Path, tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXPORTERS, "copy", f"{__name__}:COPY")
+    exported = export(trained, "copy", tmp_path / "out")
+    assert (tmp_path / "out" / "COPY").read_text() == "written by a test"
+    assert exported.verification.steps > 100
+    with pytest.raises(UsageError, match=r"--to 'cop': expected ctranslate2 or huggingface or copy\. Did you mean 'copy'\?"):
+        export(trained, "cop", tmp_path / "other")
+
+
+@pytest.mark.parametrize("name", EXPORTERS)
+def test_every_exporter_of_the_registry_can_be_loaded(name: str) -> None:
+    assert isinstance(find_exporter(name), Exporter)

@@ -1,8 +1,10 @@
-"""The proof finds what differs: a matrix, a norm, a token, an id; and it lets the folder stand."""
+"""The verification finds what differs: a matrix, a norm, a token, an id. It does not delete the folder."""
 
 from __future__ import annotations
 
+import copy
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nmt_cli.errors import ModelError
-from nmt_cli.export import convert, ctranslate2, huggingface
-from nmt_cli.export.convert import export
-from nmt_cli.export.target import Output, Trained
-from nmt_cli.export.verification import TOLERANCE, Proof, _compare, _Differs, _Sentence
+from nmt_cli.export.convert import export, find_exporter
+from nmt_cli.export.exporter import Exporter, Output, SourceModel
+from nmt_cli.export.verification import TOLERANCE, Difference, Sentence, Verification, compare
+from nmt_cli.registry import EXPORTERS
 
 Spoil = Callable[[Path], None]
 
@@ -33,7 +35,7 @@ def in_matrix(name: str, by: float) -> Spoil:
 
 
 def swapped_features(folder: Path) -> None:
-    """Sinusoids in the wrong order: two columns of the embedding change places."""
+    """Sinusoids in the wrong order: two columns of the embedding are swapped."""
     tensors = load_file(folder / "model.safetensors")
     weight = tensors["model.shared.weight"]
     weight[:, [1, 17]] = weight[:, [17, 1]]
@@ -47,15 +49,21 @@ def swapped_ids(folder: Path) -> None:
     (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
 
 
-def spoiled(monkeypatch: pytest.MonkeyPatch, target: Any, spoil: Spoil) -> None:
-    """Let the target's `write` be followed by some damage."""
-    write = target.write
+def spoiled(monkeypatch: pytest.MonkeyPatch, name: str, spoil: Spoil) -> None:
+    """Register an exporter under `name` whose `write` is followed by some damage."""
+    exporter = find_exporter(name)
 
-    def write_and_spoil(trained: Trained, folder: Path) -> None:
-        write(trained, folder)
+    def write_and_spoil(source_model: SourceModel, folder: Path) -> None:
+        exporter.write(source_model, folder)
         spoil(folder)
 
-    monkeypatch.setattr(target, "write", write_and_spoil)
+    register(monkeypatch, name, replace(exporter, write=write_and_spoil))
+
+
+def register(monkeypatch: pytest.MonkeyPatch, name: str, exporter: Exporter) -> None:
+    """Let `name` be an exporter of this module."""
+    monkeypatch.setattr(sys.modules[__name__], "SPOILED", exporter, raising=False)
+    monkeypatch.setitem(EXPORTERS, name, f"{__name__}:SPOILED")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +80,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch, target: Any, spoil: Spoil) -> None:
 )
 @pytest.mark.usefixtures("short")
 def test_a_spoiled_transformers_folder_is_found_and_left(spoil: Spoil, said: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoiled(monkeypatch, huggingface, spoil)
+    spoiled(monkeypatch, "huggingface", spoil)
     with pytest.raises(ModelError, match=r"is not equal to the model: sentence \d+ ") as fault:
         export(made(residual="post"), "huggingface", tmp_path / "out")
     assert said in str(fault.value)
@@ -81,22 +89,28 @@ def test_a_spoiled_transformers_folder_is_found_and_left(spoil: Spoil, said: str
     assert fault.value.exit_code == 1
 
 
-@pytest.mark.parametrize("part", ["_set_feed_forward", "_set_attention", "_set"])
+@pytest.mark.parametrize(
+    "scaled",
+    [
+        pytest.param(lambda name, shape: shape == (32, 48), id="from d_ff to d_model"),
+        pytest.param(lambda name, shape: shape == (32, 32), id="from heads to d_model"),
+        pytest.param(lambda name, shape: "norm" in name and name.endswith("weight"), id="norms"),
+    ],
+)
 @pytest.mark.usefixtures("short")
-def test_a_spoiled_ctranslate2_folder_is_found_and_left(part: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = getattr(ctranslate2, part)
+def test_a_spoiled_ctranslate2_folder_is_found_and_left(scaled: Callable[[str, tuple[int, ...]], bool], made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exporter = find_exporter("ctranslate2")
 
-    def scaled(target: Any, *parts: Any) -> None:
-        whole(target, *parts)
-        field = {"_set_feed_forward": "linear_1", "_set_attention": "linear", "_set": ""}[part]
-        if field:
-            linear = getattr(target, field)
-            linear = linear[-1] if isinstance(linear, list) else linear
-            linear.weight = linear.weight * 1.001
-        else:
-            target.gamma = target.gamma * 1.001
+    def write_scaled(source_model: SourceModel, folder: Path) -> None:
+        model = copy.deepcopy(source_model.model)
+        parameters = [parameter for name, parameter in model.named_parameters() if scaled(name, tuple(parameter.shape))]
+        assert parameters
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.mul_(1.01)
+        exporter.write(replace(source_model, model=model), folder)
 
-    monkeypatch.setattr(ctranslate2, part, scaled)
+    register(monkeypatch, "ctranslate2", replace(exporter, write=write_scaled))
     with pytest.raises(ModelError, match=r"sentence \d+ .*, logits at step 1: \S+ here, \S+ there, 0.0001 apart at most"):
         export(made(), "ctranslate2", tmp_path / "out")
     assert (tmp_path / "out" / "model.bin").is_file()
@@ -108,7 +122,7 @@ def test_another_start_token_is_found(made: Any, tmp_path: Path, monkeypatch: py
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         (folder / "config.json").write_text(json.dumps({**config, "decoder_start_token": "</s>"}), encoding="utf-8")
 
-    spoiled(monkeypatch, ctranslate2, spoil)
+    spoiled(monkeypatch, "ctranslate2", spoil)
     with pytest.raises(ModelError, match="logits at step 1"):
         export(made(), "ctranslate2", tmp_path / "out")
 
@@ -124,15 +138,15 @@ def output(tokens: list[int], best: list[float], second: list[float]) -> Output:
     return Output(tokens, logits, torch.zeros(len(best)))
 
 
-SENTENCE = _Sentence(7, "some text", [5, 3])
+SENTENCE = Sentence(7, "some text", [5, 3])
 
 
 def test_what_agrees_is_counted() -> None:
-    proof = Proof()
+    verification = Verification()
     ours = output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
-    _compare(SENTENCE, ours, replace(ours, logits=ours.logits + 5e-5), proof)
-    assert (proof.steps, proof.ties) == (3, 0)
-    assert proof.largest == pytest.approx({"logits": 5e-5, "log-probabilities": 0.0}, abs=1e-6)
+    compare(SENTENCE, ours, replace(ours, logits=ours.logits + 5e-5), verification)
+    assert (verification.steps, verification.ties) == (3, 0)
+    assert verification.largest == pytest.approx({"logits": 5e-5, "log-probabilities": 0.0}, abs=1e-6)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 2 * TOLERANCE])
@@ -140,31 +154,27 @@ def test_numbers_that_are_none_or_too_far_are_differences(value: float) -> None:
     ours = output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
     logits = ours.logits.clone()
     logits[1, 6] += value
-    with pytest.raises(_Differs, match=r"sentence 7 \('some text'\), logits at step 2: -5 here"):
-        _compare(SENTENCE, ours, replace(ours, logits=logits), Proof())
+    with pytest.raises(Difference, match=r"sentence 7 \('some text'\), logits at step 2: -5 here"):
+        compare(SENTENCE, ours, replace(ours, logits=logits), Verification())
 
 
 def test_what_may_not_be_generated_is_not_compared() -> None:
     ours = output([4, 3], [1.0, 1.0], [0.0, 0.0])
     logits = ours.logits.clone()
     logits[:, :3] = float("-inf")
-    _compare(SENTENCE, ours, replace(ours, logits=logits), Proof())
+    compare(SENTENCE, ours, replace(ours, logits=logits), Verification())
 
 
 def test_another_token_is_a_difference_and_a_tie_is_not() -> None:
     ours = output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 0.5, 0.0])
-    with pytest.raises(_Differs, match=r"greedy output at step 2: token 5 here, 9 there \(0\.5 below in our logits\)"):
-        _compare(SENTENCE, ours, replace(ours, tokens=[4, 9, 8, 3]), Proof())
-    proof, tied = Proof(), output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 1.0 - 1e-6, 0.0])
-    _compare(SENTENCE, tied, replace(tied, tokens=[4, 9, 8, 3]), proof)
-    assert (proof.steps, proof.ties) == (2, 1)
+    with pytest.raises(Difference, match=r"greedy output at step 2: token 5 here, 9 there \(0\.5 below in our logits\)"):
+        compare(SENTENCE, ours, replace(ours, tokens=[4, 9, 8, 3]), Verification())
+    verification, tied = Verification(), output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 1.0 - 1e-6, 0.0])
+    compare(SENTENCE, tied, replace(tied, tokens=[4, 9, 8, 3]), verification)
+    assert (verification.steps, verification.ties) == (2, 1)
 
 
 def test_another_length_is_a_difference() -> None:
     ours = output([4, 5], [1.0, 1.0], [0.0, 0.0])
-    with pytest.raises(_Differs, match="greedy output has 2 tokens here, 3 there"):
-        _compare(SENTENCE, ours, replace(ours, tokens=[4, 5, 8]), Proof())
-
-
-def test_the_registry_is_what_export_uses() -> None:
-    assert convert.TARGETS["huggingface"] is huggingface  # the tests above spoil it there
+    with pytest.raises(Difference, match="greedy output has 2 tokens here, 3 there"):
+        compare(SENTENCE, ours, replace(ours, tokens=[4, 5, 8]), Verification())

@@ -95,14 +95,14 @@ def test_brackets_in_words_are_escaped_in_trees_and_plain_for_people() -> None:
     [
         ("(S (NN a)\n(NN b)", "'some.mrg', line 1: the tree that begins here lacks 1 closing bracket(s) at the end of the text; close it, or restore the file if it was cut."),
         ("(S (NN a))\n)", "'some.mrg', line 2: a bracket closes that was never opened; remove it, or open the tree."),
-        ("# heading\n(NN a)", "'some.mrg', line 1: '#' stands outside of any tree; remove it: comments and headings are no trees."),
-        ("(S (NP ) (NN a))", "'some.mrg', line 1: the bracket (NP ) holds no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)."),
-        ("(NN a)\n\n()", "'some.mrg', line 3: the bracket ( ) holds no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)."),
-        ("(S\n(NP the (NN a)))", "'some.mrg', line 2: a bracket opens behind the word 'the'; expected (TAG WORD): a word stands in a bracket of its own."),
-        ("(NP (NN a) dog)", "'some.mrg', line 1: 'dog' stands in a bracket that holds something already; expected (TAG WORD): a word stands in a bracket of its own."),
-        ("(NN a b)", "'some.mrg', line 1: 'b' stands in a bracket that holds something already; expected (TAG WORD): a word stands in a bracket of its own."),
-        ("(S ((NN a)))", "'some.mrg', line 1: a bracket inside a tree has no label; expected (LABEL …); only the outermost bracket may do without."),
-        ("((NN a) b)", "'some.mrg', line 1: 'b' stands in a bracket that holds something already; expected (TAG WORD): a word stands in a bracket of its own."),
+        ("# heading\n(NN a)", "'some.mrg', line 1: '#' is outside of any tree; remove it: comments and headings are no trees."),
+        ("(S (NP ) (NN a))", "'some.mrg', line 1: the bracket (NP ) contains no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)."),
+        ("(NN a)\n\n()", "'some.mrg', line 3: the bracket ( ) contains no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)."),
+        ("(S\n(NP the (NN a)))", "'some.mrg', line 2: a bracket opens after the word 'the'; expected (TAG WORD): each word has its own bracket."),
+        ("(NP (NN a) dog)", "'some.mrg', line 1: 'dog' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket."),
+        ("(NN a b)", "'some.mrg', line 1: 'b' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket."),
+        ("(S ((NN a)))", "'some.mrg', line 1: a bracket inside a tree has no label; expected (LABEL …); only the outermost bracket may have none."),
+        ("((NN a) b)", "'some.mrg', line 1: 'b' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket."),
     ],
 )  # fmt: skip
 def test_a_fault_names_the_file_the_line_and_the_way_out(text: str, said: str) -> None:
@@ -110,7 +110,7 @@ def test_a_fault_names_the_file_the_line_and_the_way_out(text: str, said: str) -
 
 
 def test_a_long_token_is_shown_in_part() -> None:
-    assert f"'{'x' * 40}…' stands outside" in fault("x" * 5000)
+    assert f"'{'x' * 40}…' is outside" in fault("x" * 5000)
 
 
 def test_deep_trees_need_no_deep_stack() -> None:

@@ -149,5 +149,5 @@ def test_a_page_of_base_with_40_pieces_is_small() -> None:
 def test_a_page_that_no_browser_would_open_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_page, "LARGEST", 149)
     assert page(seen(view("cross", 4, 6)))  # 144 weights
-    with pytest.raises(DataError, match=r"the page would hold 150 weights; browsers open 149 at once\. Show less with --kind, --layer or --head"):
+    with pytest.raises(DataError, match=r"the page would have 150 weights; browsers open 149 at once\. Show less with --kind, --layer or --head"):
         page(seen(view("encoder", 5, 5)))

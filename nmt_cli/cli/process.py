@@ -1,11 +1,11 @@
-"""The edge of the program: what surrounds every command before anything else is imported.
+"""The set-up of the process around every command, before anything else is imported: descriptors and signals.
 
-    guarded(command)     standard descriptors that were closed lead to /dev/null, so that no file that is opened later gets
-                         the number of one; stdout and stderr are those of `output`; SIGTERM and SIGHUP raise `Terminated`
-                         in the main thread, as Ctrl-C raises KeyboardInterrupt: context managers clean up on the way out
+    run_guarded(command)  opens closed standard descriptors on /dev/null, so that no file that is opened later gets their
+                          numbers; installs stdout and stderr of `output`; lets SIGTERM and SIGHUP raise `Terminated` in the
+                          main thread, as Ctrl-C raises KeyboardInterrupt, so that context managers clean up
 
-A signal that was ignored when the program started, as SIGHUP is under nohup, stays ignored. Only the first SIGTERM or
-SIGHUP raises: schedulers send it more than once, and the second must not interrupt the cleaning up.
+A signal that was ignored at the start, as SIGHUP is under nohup, stays ignored. Only the first SIGTERM or SIGHUP raises:
+schedulers send it more than once, and the second must not interrupt the clean-up.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
-def guarded(command: Callable[[], int]) -> int:
-    """Run `command` and return its exit status. `command` reports its own errors; a signal that it does not is a status too."""
+def run_guarded(command: Callable[[], int]) -> int:
+    """Run `command` and return its exit status. `command` reports its own errors. A signal that it does not report is a status too."""
     try:
         output.install(_closed_descriptors())
         _raise_on_signals()
@@ -36,18 +36,18 @@ def guarded(command: Callable[[], int]) -> int:
     except KeyboardInterrupt as interrupt:
         return 128 + signal_of(interrupt)
     finally:
-        for number in (signal.SIGINT, *ENDING):  # from here on there is nothing to clean up
+        for number in (signal.SIGINT, *ENDING):  # nothing is left to clean up
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
 
 
 def signal_of(interrupt: KeyboardInterrupt) -> int:
-    """The signal that an interrupt stands for."""
+    """Return the number of the signal behind an interrupt."""
     return interrupt.number if isinstance(interrupt, Terminated) else signal.SIGINT
 
 
 def signal_behind(error: BaseException) -> int | None:
-    """The signal that ended the command, or None. A library that is interrupted midway may answer with an error of its own."""
+    """Return the number of the signal that ended the command, or None. An interrupted library may raise an error of its own instead."""
     if isinstance(error, KeyboardInterrupt):
         return signal_of(error)
     return _received if isinstance(error, Exception) else None
@@ -57,19 +57,19 @@ _received: int | None = None
 
 
 def _closed_descriptors() -> set[int]:
-    """Which of stdin, stdout and stderr were closed; each of them is /dev/null now."""
+    """Return which of stdin, stdout and stderr were closed, and open each of them on /dev/null."""
     closed = set()
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
             closed.add(descriptor)
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number: this one
     return closed
 
 
 def _raise_on_signals() -> None:
-    """Let the first of ENDING raise `Terminated`; those that are ignored stay so."""
+    """Let the first of ENDING raise `Terminated`; ignored signals stay ignored."""
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _raise)
@@ -85,11 +85,11 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """Unlike SIG_IGN, this is not inherited by programs that are started."""
+    """Do nothing. Unlike SIG_IGN, child processes do not inherit this."""
 
 
 def _send_again(otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """An interrupt that was raised where Python drops exceptions, such as in `__del__`, comes again a moment later."""
+    """Return a hook that sends an interrupt again when it was raised where Python drops exceptions, such as in `__del__`."""
 
     def hook(dropped: Any) -> None:
         if not isinstance(dropped.exc_value, KeyboardInterrupt):

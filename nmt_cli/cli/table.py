@@ -1,33 +1,40 @@
-"""Tables on stdout: drawn by rich where a person looks on, plain columns everywhere else, with the same cells.
+"""Tables on stdout: with lines by rich on a terminal, as plain columns elsewhere, with the same cells.
 
-In plain tables cells are parted by two spaces or more, and the last column may hold spaces.
+In a plain table two spaces or more separate the cells, and the last column may contain spaces.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from . import output
 
 
 @dataclass(frozen=True)
 class Column:
+    """A column of a table."""
+
     name: str
     width: int = 0
-    """At least so many characters."""
+    """Minimum, in characters."""
     left: bool = False
-    """Text stands at the left, numbers at the right."""
+    """Align left, as text; numbers are aligned right."""
 
 
 @dataclass(frozen=True)
 class Table:
+    """A table of cells that are text already."""
+
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
 
     def plain(self) -> str:
-        """The title, the names of the columns, a line a row; no spaces at the end of lines."""
+        """Return title, column names, and one line per row, without spaces at the end of lines."""
         cells = [[column.name for column in self.columns], *self.rows]
-        widths = [max(column.width, *(len(row[place]) for row in cells)) for place, column in enumerate(self.columns)]
+        widths = [max(column.width, *(len(row[index]) for row in cells)) for index, column in enumerate(self.columns)]
         lines = [
             "  ".join(cell.ljust(width) if column.left else cell.rjust(width) for cell, width, column in zip(row, widths, self.columns, strict=True)).rstrip()
             for row in cells
@@ -37,17 +44,13 @@ class Table:
 
 def show(parts: Sequence[str | Table]) -> None:
     """Print text and tables, a blank line between them."""
-    import sys
-
-    from . import output
-
     if sys.stdout.isatty():
-        _draw(parts)
+        _print_rich(parts)
     else:
         output.write("\n\n".join(part if isinstance(part, str) else part.plain() for part in parts))
 
 
-def _draw(parts: Sequence[str | Table]) -> None:
+def _print_rich(parts: Sequence[str | Table]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table as RichTable

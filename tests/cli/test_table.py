@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nmt_cli.cli.score_table import Column, Table, show
+from nmt_cli.cli.table import Column, Table, show
 
 TABLE = Table("BLEU  nrefs:1  [x]", [Column("score", 6), Column("p", 7, left=True), Column("system", left=True)], [["28.98", "-", "a [b] c"], ["8.2", "0.0010*", "d"]])
 

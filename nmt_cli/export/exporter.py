@@ -1,9 +1,9 @@
-"""What an export is made from, and what a target must be able to do.
+"""What an exporter is, and what exporters share.
 
-    model folder ──▶ Trained ──▶ check ──▶ write(folder) ──▶ read(folder) ──▶ Reader ──▶ proof
+    model folder ──▶ SourceModel ──▶ check ──▶ write(folder) ──▶ read(folder) ──▶ Reader ──▶ verify
 
-A target is a module with these three functions; it imports its library inside them. What both targets need of the
-model stands here too: the projections of an attention as four matrices, and the length penalty that comes nearest.
+An exporter is one file with an `Exporter`, and one line in `registry.EXPORTERS`. It imports its library inside its functions.
+Shared by exporters: the projections of an attention as four matrices, and the nearest length penalty.
 
     D d_model   H heads   K d_k or d_v   S source length   T target length   V target vocabulary
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -30,15 +30,15 @@ from ..model.residuals import PostNorm, PreNorm
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 
-NEVER = (PAD, UNK, BOS)
+BANNED = (PAD, UNK, BOS)
 """Ids that search never generates."""
 LENGTHS = range(10, 61)
-"""Output lengths, in tokens, over which the other length penalty is fitted."""
+"""Output lengths, in tokens, over which the other library's length penalty is fitted."""
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A model on the CPU in evaluation mode, with all that translates with it."""
+class SourceModel:
+    """The model to export, on the CPU in evaluation mode, with its recipe and vocabulary."""
 
     model: Transformer
     recipe: Recipe
@@ -46,58 +46,54 @@ class Trained:
 
     @property
     def length_penalty(self) -> float:
-        """The recipe's alpha, for libraries that divide by |Y| ** length_penalty."""
+        """The length penalty nearest to the recipe's alpha, for libraries that divide by |Y| ** length_penalty."""
         return nearest_length_penalty(self.recipe.decode.alpha)
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a model computes for one sentence."""
+    """The output of a model for one sentence."""
 
     tokens: list[int]
-    """Greedy search's, with the end symbol if it was reached."""
+    """Tokens of greedy search, with the end symbol if it was reached."""
     logits: Tensor
-    """(T, V), a row for each step of greedy search; columns of NEVER mean nothing."""
+    """(T, V), a row for each step of greedy search; the columns of BANNED mean nothing."""
     log_probs: Tensor
-    """(T,), of the tokens of a given target and its end symbol."""
+    """(T,), of the tokens of the target and its end symbol."""
     states: Tensor | None = None
-    """(S, D), the encoder's output, where the library shows it."""
+    """(S, D), the encoder's output, if the library returns it."""
 
 
 class Reader(Protocol):
     """An exported folder, loaded with its library in fp32 on the CPU."""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids as the folder's own tokenizer has them, with the end symbol."""
+        """Return the ids of the folder's own tokenizer, with the end symbol."""
         ...
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The texts of target ids."""
+        """Return the texts of target ids."""
         ...
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
-        """One batch: greedy search up to `limit` tokens, which may end at once, and the log-probabilities of `targets`; both sides end in EOS."""
+        """Run one batch: greedy search up to `limit` tokens, and the log-probabilities of `targets`. Both sides end in EOS; an output may be EOS alone."""
         ...
 
 
-class Target(Protocol):
-    """A library to export to."""
+@dataclass(frozen=True)
+class Exporter:
+    """An entry of `registry.EXPORTERS`: the three functions that export to a library."""
 
-    def check(self, trained: Trained) -> None:
-        """Raise ModelError where the library has no such model, before anything is written."""
-        ...
-
-    def write(self, trained: Trained, folder: Path) -> None:
-        """Fill the folder. Raises OSError."""
-        ...
-
-    def read(self, folder: Path) -> Reader:
-        """Load the folder as its users do."""
-        ...
+    check: Callable[[SourceModel], None]
+    """Raises ModelError if the library has no such model, before anything is written, and UsageError if it is not installed."""
+    write: Callable[[SourceModel, Path], None]
+    """Fills the folder. Raises OSError."""
+    read: Callable[[Path], Reader]
+    """Loads the folder as its users do."""
 
 
 def library(name: str) -> Any:
-    """Import the library `name`. Raises UsageError naming the extra that brings it."""
+    """Import the library `name`. Raises UsageError with the name of its extra if it is not installed."""
     extra = {"transformers": "huggingface"}.get(name, name)
     try:
         return importlib.import_module(name)
@@ -119,7 +115,7 @@ def check_modules(model: Transformer, library_name: str) -> None:
 
 
 def nearest_length_penalty(alpha: float) -> float:
-    """The beta for which |Y| ** beta comes nearest to ((5 + |Y|) / 6) ** alpha, to two decimals.
+    """Return the beta for which |Y| ** beta is nearest to ((5 + |Y|) / 6) ** alpha, to two decimals.
 
     A constant factor changes no ranking, so it is the slope of alpha * log((5 + n) / 6) against log(n), by least squares.
     """

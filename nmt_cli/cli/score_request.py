@@ -1,0 +1,114 @@
+"""The request of one `nmt score` command, and the check that its options fit together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .arguments import STDIN, STDIN_TWICE
+
+OPTION_NAMES = {"metrics": "--metric", "source": "--src"}
+"""Options whose field has another name; the others are --NAME."""
+PROTOCOL_OPTIONS = ("language", "no_compounds", "tokenized_ref")
+METRIC_OPTIONS = (
+    "metrics", "lowercase", "tokenize", "protocol", *PROTOCOL_OPTIONS, "significance", "confidence", "samples", "seed", "by_length", "lengths",
+    "comet_model", "evalb_repair",
+)  # fmt: skip
+MODEL_OPTIONS = ("source", "batch_tokens", "device", "precision")
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """The options of `nmt score`; None or False: not given. `score_options` describes each one."""
+
+    hypotheses: list[Path]
+    references: list[Path]
+    metrics: list[str] | None
+    lowercase: bool
+    tokenize: str | None
+    comet_model: Path | None
+    evalb_repair: bool
+    protocol: str | None
+    language: str | None
+    no_compounds: bool
+    tokenized_ref: bool
+    significance: str | None
+    confidence: bool
+    samples: int | None
+    seed: int | None
+    by_length: bool
+    lengths: str | None
+    model: Path | None
+    source: Path | None
+    batch_tokens: int | None
+    device: str | None
+    precision: str | None
+    as_json: bool
+    width: int | None
+
+    def given(self, fields: tuple[str, ...]) -> list[str]:
+        """Return the names of those options that were given."""
+        values: list[tuple[str, Any]] = [(field, getattr(self, field)) for field in fields]
+        return [OPTION_NAMES.get(field, "--" + field.replace("_", "-")) for field, value in values if value is not None and value is not False]
+
+
+def check(request: ScoreRequest) -> None:
+    """Raise UsageError where options exclude each other, or where one is missing."""
+    if request.model:
+        _check_model(request)
+    else:
+        _check_no_model(request)
+        _check_protocol(request)
+        _check_resampling(request)
+        _check_metrics(request)
+
+
+def _check_model(request: ScoreRequest) -> None:
+    if request.hypotheses:
+        raise UsageError(f"HYP ({str(request.hypotheses[0])!r}) and --model were both given: a model scores REF. Give --model DIR --src SRC --ref REF, or HYP --ref REF.")
+    if request.source is None:
+        raise UsageError("--model needs --src SRC, the text that REF translates.")
+    if len(request.references) != 1:
+        raise UsageError(f"--ref was given {len(request.references)} times: a model scores one text at a time. Give it once.")
+    if given := request.given(METRIC_OPTIONS):
+        raise UsageError(f"{', '.join(given)}: not with --model DIR, which scores REF by a model's probability.")
+    if [request.source, *request.references].count(STDIN) > 1:
+        raise UsageError(STDIN_TWICE)
+
+
+def _check_no_model(request: ScoreRequest) -> None:
+    comet = "comet" in (request.metrics or ())
+    if given := [name for name in request.given(MODEL_OPTIONS) if not (comet and name == "--src")]:
+        raise UsageError(f"{', '.join(given)}: only with --model DIR, which scores REF by a model's probability{'; --src also with --metric comet' * ('--src' in given)}.")
+    if not request.hypotheses:
+        raise UsageError("nothing to score: give HYP, the translations; or --model DIR --src SRC, to score REF by a model's probability.")
+
+
+def _check_protocol(request: ScoreRequest) -> None:
+    protocol, options = request.protocol, request.given(PROTOCOL_OPTIONS)
+    if protocol is None and options:
+        raise UsageError(f"{', '.join(options)}: only with --protocol, whose steps it changes. Give --protocol paper.")
+    if protocol is not None and request.tokenize is not None:
+        raise UsageError(f"--tokenize {request.tokenize} and --protocol {protocol} were both given: a protocol has its own tokenizer. Give one of them.")
+    if protocol is not None and request.metrics and "bleu" not in request.metrics:
+        raise UsageError(f"--protocol {protocol} says how BLEU is computed, and BLEU is not asked for. Give --metric bleu too, or no --metric.")
+
+
+def _check_resampling(request: ScoreRequest) -> None:
+    systems, resampling = len(request.hypotheses), request.given(("samples", "seed"))
+    if request.significance is not None and systems < 2:
+        raise UsageError(f"--significance {request.significance} needs several HYP: it tests them against the first. Give two or more; for one, --confidence.")
+    if resampling and systems < 2 and not request.confidence:
+        raise UsageError(f"{', '.join(resampling)}: nothing is resampled for one HYP. Give --confidence, or several HYP.")
+
+
+def _check_metrics(request: ScoreRequest) -> None:
+    metrics = request.metrics or []
+    if request.comet_model is not None and "comet" not in metrics:
+        raise UsageError("--comet-model: only with --metric comet.")
+    if request.evalb_repair and "evalb" not in metrics:
+        raise UsageError("--evalb-repair: only with --metric evalb.")
+    if "comet" in metrics and request.source is None:
+        raise UsageError("--metric comet needs --src SRC, the text that HYP translates.")

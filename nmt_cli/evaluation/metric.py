@@ -1,0 +1,162 @@
+"""What a metric is, what can be chosen about it, and the base class for a metric of your own.
+
+    MetricSpec.build(MetricOptions) ──▶ Metric
+    hypotheses, references ──▶ Metric.rows ──▶ (lines, K) numbers ──▶ their sum, (K,) ──▶ MetricValue
+
+The score of a test set is a function of sums over sentences. So resampling, confidence intervals and the score of a part
+of the test set are the same code for every metric. A metric is one file with a `MetricSpec`, and one line in
+`registry.METRICS`. This is a whole one, the share of lines that are equal to their reference:
+
+    class Exact(SentenceStatisticsMetric):
+        def __init__(self): super().__init__("Exact", version="1")
+        def rows(self, hypotheses, references): return [[h == r, 1] for h, r in zip(hypotheses, references[0])]
+        def value(self, sums): return 100 * sums[0] / sums[1]
+
+    SPEC = MetricSpec(lambda options: Exact())
+
+sacrebleu's own metrics are wrapped in `sacrebleu_interface`. This file imports neither torch nor sacrebleu.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Signature
+
+DEFAULT_TOKENIZER = "13a"
+"""mteval-v13a, the tokenizer of WMT. A published BLEU uses it unless it says otherwise."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """BLEU as a paper computed it: the options of a protocol. `protocols` implements it."""
+
+    name: str
+    """A key of `protocols.PROTOCOLS`."""
+    language: str = "de"
+    """Language of the text, for Moses: one of `protocols.languages()`."""
+    compounds: bool = True
+    """Split compounds, if the protocol does."""
+    tokenized_references: bool = False
+    """The references are tokenised already: only the step `compounds` is applied to them."""
+
+
+@dataclass(frozen=True)
+class MetricOptions:
+    """The options of all metrics. Each metric reads those that concern it."""
+
+    lowercase: bool = False
+    """Ignore case in BLEU and chrF. TER always ignores it, as sacrebleu's does."""
+    tokenize: str = DEFAULT_TOKENIZER
+    """BLEU's tokenizer, one of `metrics.tokenizers()`."""
+    protocol: Protocol | None = None
+    """BLEU by this protocol. The tokenizer is then a part of the protocol."""
+    source: Sequence[str] | None = None
+    """The source text, line by line, for COMET."""
+    comet_model: Path | None = None
+    """COMET's checkpoint, or the folder that contains it."""
+    evalb_repair: bool = False
+    """EVALB over the words and parts of speech of the reference, also for parses in brackets."""
+
+
+DEFAULT_OPTIONS = MetricOptions()
+
+
+@dataclass(frozen=True)
+class MetricValue:
+    """A score: the metric's name in print, the number, and figures beside it in print."""
+
+    name: str
+    value: float
+    details: str = ""
+
+
+class Metric(ABC):
+    """A metric as a `metrics.Scorer` uses it. K is the metric's own number of figures per sentence."""
+
+    @abstractmethod
+    def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[Sequence[float]]:
+        """Return a row of K numbers per hypothesis, in order. Every stream of `references` is parallel to `hypotheses`."""
+
+    @abstractmethod
+    def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
+        """Return the score of these lines, at least one."""
+
+    @abstractmethod
+    def score_of_sums(self, sums: Sequence[float]) -> MetricValue:
+        """Return the score of lines whose rows add up to `sums`: K numbers."""
+
+    @abstractmethod
+    def signature(self, num_references: int) -> Signature:
+        """Return sacrebleu's signature of the score. It may depend on the lines, so `rows` comes first."""
+
+    def counts(self, sums: Sequence[float]) -> Mapping[str, float]:
+        """Return figures by name, for JSON."""
+        return {}
+
+    def remarks(self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterable[str]:
+        """Return what the user should know about a system's `rows`, such as lines that do not count: one or two sentences each."""
+        return ()
+
+
+class SentenceStatisticsMetric(Metric):
+    """Base class for metrics that are not sacrebleu's, such as a mean or an F1 of counts.
+
+    `name` is the name in print. `version` ends the signature.
+    """
+
+    def __init__(self, name: str, version: str) -> None:
+        self.name, self.version = name, version
+
+    @abstractmethod
+    def value(self, sums: Sequence[float]) -> float:
+        """Return the score of lines whose rows add up to `sums`: K numbers."""
+
+    def details(self, sums: Sequence[float]) -> str:
+        """Return figures to print beside the score."""
+        return ""
+
+    def signature_entries(self) -> Mapping[str, str]:
+        """Return what else the score depends on, for the signature. Neither key nor value contains `:` or `|`."""
+        return {}
+
+    def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
+        """See `Metric`."""
+        return self.score_of_sums([sum(column) for column in zip(*rows, strict=True)])
+
+    def score_of_sums(self, sums: Sequence[float]) -> MetricValue:
+        """See `Metric`."""
+        numbers = [float(number) for number in sums]  # numpy's where sacrebleu resamples
+        return MetricValue(self.name, self.value(numbers), self.details(numbers))
+
+    def signature(self, num_references: int) -> Signature:
+        """See `Metric`."""
+        from sacrebleu.metrics.base import Signature
+
+        signature = Signature({"num_refs": num_references})
+        for key, value in (*self.signature_entries().items(), ("version", self.version)):
+            signature.update(key, value)
+        return signature
+
+
+@dataclass(frozen=True)
+class MetricSpec:
+    """An entry of `registry.METRICS`: how to build the metric, which way is better, and its usual decimals in print."""
+
+    build: Callable[[MetricOptions], Metric]
+    higher_is_better: bool = True
+    decimals: int = 2
+
+
+def check_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise UsageError, with the nearest name, unless `name` is one of `known`."""
+    names = list(known)
+    if name not in names:
+        raise UsageError(f"unknown {what} {name!r}: expected one of {', '.join(names)}.{did_you_mean(name.lower(), names, cutoff=0.6)}")

@@ -1,0 +1,237 @@
+r"""Constituents of a parse that match those of its reference, counted as EVALB counts them with its settings COLLINS.prm.
+
+    gold line, parse line ──▶ words, constituents (label, start, end) ──▶ status; matched, gold, test ──▶ sums ──▶ P, R, F1
+
+A line is a sentence. Each side is read by itself, as EVALB reads it:
+
+- A word whose part of speech is TOP, -NONE-, or one of , : `` '' . is deleted. Spans count the remaining words.
+- A constituent without words is deleted, and so is one whose label is TOP, -NONE-, or one of , : `` '' . at any depth. Any
+  other root (ROOT, S1, no label) is a constituent like the rest.
+- Function tags and indices are cut off: NP-SBJ=2 is NP. ADVP and PRT are one label.
+
+Then the sentence has a status. It is skipped if the parse has no words left. It is an error if brackets are not balanced,
+or if the words of the two sides differ. Else it is valid, and each constituent matches at most one of its label over the
+same words. Precision and recall are of the sums over valid sentences.
+
+Linearised parses (`linearization`) have no words and no parts of speech. They are compared in another way, which
+`repair` selects for parses in brackets too: the words and parts of speech are those of the gold tree, roots are removed
+on both sides, and the parse is repaired to cover just these words. Then only damaged gold trees are errors.
+
+`evaluation.evalb` makes a metric of these counts.
+
+Sources: EVALB (Sekine and Collins, 1997; with the changes of 2005 and 2006), its README and COLLINS.prm; Black et al.
+(1991); Collins (1997).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..errors import DataError
+from .brackets import ROOTS, Leaf, Span, Tree, short
+from .linearization import delinearise, linearise, repaired
+
+DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
+"""DELETE_LABEL of COLLINS.prm: parts of speech whose words do not count, and labels that do not."""
+EQUAL = {"PRT": "ADVP"}
+"""EQ_LABEL of COLLINS.prm: labels that count as another one."""
+TOKEN = re.compile(r"\((?P<tag>[^()\s]*+)\s++(?P<word>[^()\s]*+)\s*+\)|\((?P<label>[^()\s]*+)|(?P<close>\))|(?P<text>[^()\s]++)", re.ASCII)
+"""A word with its part of speech, an opening bracket with its label, a closing one, or text that is none of these. Nothing
+backtracks, so that time is linear in the line's length."""
+LABELLED_CLOSING = re.compile(r"(?:^|\s)\)[^()\s]", re.ASCII)
+"""A symbol of a linearised tree; text glued to a tree in brackets, as in `(NN a)x`, is none."""
+LONE_WORD = re.compile(r"(?:^|\s)XX(?:\s|$)", re.ASCII)
+BRACKETS, LINEARISED = "brackets", "linearised"
+ROOTED = re.compile(r"\s*+\((?:ROOT|S1)?+\s*+\([^()\s]", re.ASCII)
+"""The beginning of a tree whose root COLLINS.prm does not delete: ROOT, S1 or no label."""
+
+
+class Counts(NamedTuple):
+    """Figures of one sentence, or their sums. Only valid sentences have constituents."""
+
+    matched: int = 0
+    gold: int = 0
+    test: int = 0
+    """Constituents: those that match, all of the gold tree, all of the parse."""
+    complete: int = 0
+    """1: the two have the same constituents."""
+    valid: int = 0
+    skipped: int = 0
+    errors: int = 0
+    """The status: one of the three is 1."""
+    repaired: int = 0
+    """1: the parse was not a tree of the sentence's words, and was repaired."""
+
+
+SKIPPED = Counts(skipped=1)
+ERROR = Counts(errors=1)
+
+
+class Bracket(NamedTuple):
+    """A constituent as the line has it. It may be empty, and it may be a root."""
+
+    label: str
+    start: int
+    end: int
+    outermost: bool
+
+
+class Reading(NamedTuple):
+    """The contents of a line in brackets, read as EVALB reads it."""
+
+    leaves: list[Leaf]
+    brackets: list[Bracket]
+    """In the order of their opening brackets."""
+    unbalanced: str
+    """Which brackets have no counterpart; empty if all have one."""
+    text: str
+    """The first text outside of a tree, where EVALB stops; empty if there is none."""
+
+    @property
+    def tree(self) -> Tree:
+        """Return the tree without roots and traces."""
+        spans = (Span(label, start, end) for label, start, end, outermost in self.brackets if start < end and not (outermost and label in ROOTS))
+        return Tree(tuple(self.leaves), tuple(spans)).without_traces()
+
+
+class Sentence(NamedTuple):
+    """The words and constituents of one side that count."""
+
+    words: list[str]
+    constituents: Counter[tuple[str, int, int]]
+
+
+def read(line: str) -> Reading:
+    """Return the words and brackets of a line. A bracket that is still open at the end closes there; one that was never opened is ignored."""
+    leaves, brackets, open_brackets = list[Leaf](), list[Bracket](), list[int]()
+    text, stray = "", 0
+    for token in TOKEN.finditer(line):
+        kind = token.lastgroup
+        if kind == "word":
+            leaves.append(Leaf(token["tag"], token["word"]))
+        elif kind == "label":
+            open_brackets.append(len(brackets))
+            brackets.append(Bracket(token["label"], len(leaves), -1, len(open_brackets) == 1))
+        elif kind == "text":
+            text = text or token["text"]
+        elif open_brackets:
+            top = open_brackets.pop()
+            brackets[top] = brackets[top]._replace(end=len(leaves))
+        else:
+            stray += 1
+    for top in open_brackets:
+        brackets[top] = brackets[top]._replace(end=len(leaves))
+    unbalanced = [f"{count:,} bracket(s) that {what}" for count, what in ((len(open_brackets), "never close"), (stray, "close what is not open")) if count]
+    return Reading(leaves, brackets, " and ".join(unbalanced), text)
+
+
+def countable(leaves: Sequence[Leaf], spans: Sequence[Span] | Sequence[Bracket]) -> Sentence:
+    """Return the words and constituents that COLLINS.prm does not delete."""
+    before, words = [0], list[str]()  # words that count before each leaf
+    for tag, word in leaves:
+        if tag not in DELETED:
+            words.append(word)
+        before.append(len(words))
+    constituents = Counter[tuple[str, int, int]]()
+    for label, start, end in (span[:3] for span in spans):
+        label = re.split("[-=]", label, maxsplit=1)[0]  # EVALB's way: -LRB- becomes an empty label, which counts
+        if before[start] < before[end] and label not in DELETED:
+            constituents[EQUAL.get(label, label), before[start], before[end]] += 1
+    return Sentence(words, constituents)
+
+
+def compare(gold: Sentence, parse: Sentence, unbalanced: str = "") -> tuple[Counts, str]:
+    """Return the counts of a sentence, and why it is an error ("" if it is none)."""
+    if not parse.words:
+        return SKIPPED, ""
+    reason = unbalanced or _difference(gold.words, parse.words)
+    if reason:
+        return ERROR, reason
+    matched = (gold.constituents & parse.constituents).total()
+    sizes = gold.constituents.total(), parse.constituents.total()
+    return Counts(matched, *sizes, complete=int(matched == sizes[0] == sizes[1]), valid=1), ""
+
+
+def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
+    if len(gold) != len(parse):
+        return f"the parse has {len(parse):,} words, the reference {len(gold):,}, without those that are deleted by their part of speech"
+    return next((f"the parse has the word {short(other)}, the reference {short(one)}" for one, other in zip(gold, parse, strict=True) if one != other), "")
+
+
+def score_line(gold_line: str, line: str, number: int, repair: bool) -> tuple[Counts, str]:
+    """Return the counts of a pair of lines, and why it is an error ("" if it is none). Raises DataError for a reference that is not a tree."""
+    gold = read_gold(gold_line, number)
+    if not repair:
+        parse = read(line)
+        if parse.text:
+            return ERROR, f"in the parse, {short(parse.text)} is no part of a tree in brackets"
+        unbalanced = [f"the {side} has {one.unbalanced}" for side, one in (("reference", gold), ("parse", parse)) if one.unbalanced]
+        return compare(countable(gold.leaves, gold.brackets), countable(parse.leaves, parse.brackets), ", ".join(unbalanced))
+    if gold.unbalanced:
+        return ERROR, f"the reference has {gold.unbalanced}"
+    tree = gold.tree
+    parsed, was_repaired = parse_over(line, tree)
+    counts, reason = compare(countable(tree.leaves, tree.spans), countable(tree.leaves, parsed.spans))
+    return counts._replace(repaired=int(was_repaired)), reason
+
+
+def read_gold(line: str, number: int) -> Reading:
+    """Return the contents of a line of the reference. Raises DataError if it is not a tree in brackets."""
+    expected = "Give the trees in brackets, one a line, with words and parts of speech, as (TOP (NP (DT the) (NN dog))): NAME.ptb of `nmt data trees`."
+    where = f"the reference, line {number:,}"
+    if form(line) == LINEARISED:
+        raise DataError(f"{where}, is a linearised tree: without parts of speech evalb does not know what is punctuation, which does not count. {expected}")
+    gold = read(line)
+    if gold.text:
+        raise DataError(f"{where}: {short(gold.text)} is no part of a tree. {expected}")
+    return gold
+
+
+def parse_over(line: str, gold: Tree) -> tuple[Tree, bool]:
+    """Return the tree of a parse, linearised or in brackets, over the gold tree's words, and whether it had to be repaired."""
+    if form(line) == BRACKETS:
+        parse = read(line)
+        tree = parse.tree
+        if tree.words == gold.words and not parse.unbalanced and not parse.text:
+            return tree, False
+        return delinearise(linearise(tree), gold.words), True
+    tree = delinearise(line, gold.words)
+    return tree, repaired(line, tree)
+
+
+def form(line: str) -> str | None:
+    """Return BRACKETS or LINEARISED, whose closing brackets have labels; None if the line shows neither."""
+    labelled = len(LABELLED_CLOSING.findall(line))
+    bare = line.count(")") - labelled
+    if labelled == bare:
+        return LINEARISED if LONE_WORD.search(line) else None
+    return LINEARISED if labelled > bare else BRACKETS
+
+
+def form_of_all(hypotheses: Sequence[str]) -> str:
+    """Return the form of a system's lines. Blank lines alone are BRACKETS: they will be skipped. Raises DataError for a mixture."""
+    first: dict[str, int] = {}
+    for number, line in enumerate(hypotheses, 1):
+        line_form = form(line)
+        if line_form:
+            first.setdefault(line_form, number)
+    if len(first) > 1:
+        raise DataError(
+            f"a hypothesis mixes two forms: line {first[BRACKETS]:,} is a tree in brackets ({short(hypotheses[first[BRACKETS] - 1])}), "
+            f"line {first[LINEARISED]:,} a linearised one ({short(hypotheses[first[LINEARISED] - 1])}). "
+            "Give one form only; or --evalb-repair, which compares both over the words of the reference."
+        )
+    return next(iter(first), LINEARISED if any(line.strip() for line in hypotheses) else BRACKETS)
+
+
+def f1(counts: Counts) -> float:
+    """Return the harmonic mean of precision and recall in per cent; 0 if there are no constituents."""
+    return percent(2 * counts.matched, counts.gold + counts.test)
+
+
+def percent(part: float, whole: float) -> float:
+    """Return 100 · part / whole; 0 if `whole` is 0."""
+    return 100.0 * part / whole if whole else 0.0
