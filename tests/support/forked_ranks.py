@@ -7,7 +7,7 @@ from __future__ import annotations
 FORKED = """
 import itertools, os, signal, subprocess, sys, time, traceback
 import torch
-from nmt_cli.training import launch, ranks
+from nmt_cli.training import launch, process_group
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.update import Updater
@@ -73,7 +73,7 @@ def own(number):
 
 
 def at_update(number, action):  # before update `number` is computed
-    before(Trainer, "_update", lambda trainer: action(trainer) if trainer.progress.update == number - 1 else None)
+    before(Trainer, "train_step", lambda trainer: action(trainer) if trainer.progress.update == number - 1 else None)
 
 
 def in_validation(action):

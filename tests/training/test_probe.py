@@ -14,8 +14,8 @@ from nmt_cli.errors import TrainingError, UsageError
 from nmt_cli.hardware import Hardware, memory_size
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.probe import choose_micro_batch, fitting, peak, resident
-from nmt_cli.training.process_group import Ranks
+from nmt_cli.training.probe import choose_micro_batch, find_max_batch, peak_memory, resident_memory
+from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.update import Updater
 
 MB = 2**20
@@ -37,7 +37,7 @@ def machine(base: int, a_token: int, all_there_is: int = sys.maxsize) -> tuple[C
 @pytest.mark.parametrize("limit", [400, 1000, 4000, 100_000])
 def test_what_is_found_fits_and_wastes_little(start: int, limit: int) -> None:
     measure, asked = machine(100 * MB, MB)
-    found = fitting(measure, start, 25_000, 60, limit * MB, 100 * MB)
+    found = find_max_batch(measure, start, 25_000, 60, limit * MB, 100 * MB)
     assert measure(found) <= limit * MB
     assert found == 25_000 or found >= (limit - 100) * 0.4
     assert len(asked) <= 12
@@ -45,19 +45,19 @@ def test_what_is_found_fits_and_wastes_little(start: int, limit: int) -> None:
 
 def test_running_out_of_memory_while_probing_is_survived() -> None:
     measure, _ = machine(100 * MB, MB, all_there_is=700 * MB)
-    found = fitting(measure, 8000, 8000, 60, 10_000 * MB, 100 * MB)
+    found = find_max_batch(measure, 8000, 8000, 60, 10_000 * MB, 100 * MB)
     assert 60 <= found <= 600
 
 
 def test_no_room_for_the_longest_pair() -> None:
     measure, asked = machine(100 * MB, MB)
-    assert fitting(measure, 1000, 1000, 300, 200 * MB, 100 * MB) == 0
+    assert find_max_batch(measure, 1000, 1000, 300, 200 * MB, 100 * MB) == 0
     assert asked[-1] == 300
 
 
 def test_a_share_smaller_than_the_longest_pair_holds_it_still() -> None:
     measure, _ = machine(100 * MB, MB)
-    assert fitting(measure, 50, 50, 300, 10_000 * MB, 100 * MB) == 300
+    assert find_max_batch(measure, 50, 50, 300, 10_000 * MB, 100 * MB) == 300
 
 
 def updater(memory: int, **train: object) -> Updater:
@@ -65,7 +65,7 @@ def updater(memory: int, **train: object) -> Updater:
     data = {"train_source": ["a"], "train_target": ["b"], "vocab_size": 2000, "max_length": 100}
     recipe = Recipe.from_dict({"data": data, "model": model, "train": {"batch_tokens": 8192, "precision": "fp32", **train}}, "test")
     torch.manual_seed(0)
-    return Updater(Transformer(recipe.model, 2000, 2000).train(), recipe, Hardware("cpu", "fp32", memory), Ranks())
+    return Updater(Transformer(recipe.model, 2000, 2000).train(), recipe, Hardware("cpu", "fp32", memory), ProcessGroup())
 
 
 def plan() -> EpochPlan:
@@ -83,25 +83,25 @@ def test_a_run_that_goes_on_takes_no_more_than_before() -> None:
 
 def test_probing_touches_neither_weights_nor_moments() -> None:
     made = updater(2**40)
-    weights = made.weights.master.detach().clone()
+    weights = made.weights.main_params.detach().clone()
     choose_micro_batch(made, plan())
-    assert torch.equal(made.weights.master, weights)
-    assert not any(moment.any() for moment in made.moments().values())
-    assert float(made.adam.state[made.weights.master]["step"]) == 0.0
+    assert torch.equal(made.weights.main_params, weights)
+    assert not any(moment.any() for moment in made.optimizer_state().values())
+    assert float(made.adam.state[made.weights.main_params]["step"]) == 0.0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from Linux")
 def test_more_tokens_have_a_higher_peak_here() -> None:
     made = updater(2**40)
-    small, large = (peak(made, (90, 90), tokens) for tokens in (90, 20_000))
-    assert resident(made.hardware) > 50 * MB
+    small, large = (peak_memory(made, (90, 90), tokens) for tokens in (90, 20_000))
+    assert resident_memory(made.hardware) > 50 * MB
     assert large > small + 50 * MB
 
 
 def choices() -> None:
     """Print what is chosen with much memory, and with a third of what the largest micro-batch needs."""
     made = updater(2**40)
-    low, high = (peak(made, (90, 90), tokens) for tokens in (90, 2048))
+    low, high = (peak_memory(made, (90, 90), tokens) for tokens in (90, 2048))
     much, little = (choose_micro_batch(updater(int(limit / 0.9)), plan()) for limit in (high + 4000 * MB, low + (high - low) / 3))
     print(much, little)
 

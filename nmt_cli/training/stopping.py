@@ -1,0 +1,51 @@
+"""Why training stops early. A signal handler only remembers the signal; the loop stops at the end of an update."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+
+@dataclass(frozen=True)
+class StopReason:
+    """Why training stops before its last update: a signal, or, if `signal` is 0, no better validation for a while."""
+
+    signal: int = 0
+    """The signal's number."""
+
+
+OUT_OF_PATIENCE = StopReason()
+
+
+class PendingSignal:
+    """The signal that this process has received, if any."""
+
+    number: int = 0
+    """The signal's number; 0: none yet."""
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Catch SIGINT, SIGTERM and SIGHUP while the block runs.
+
+        A SIGINT after another signal raises KeyboardInterrupt at once. SIGHUP stays ignored if it is, as under nohup.
+        Outside the main thread, where Python allows no handlers, nothing is caught.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+        before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM, *hangup)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.number and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.number = number
