@@ -24,7 +24,7 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="The same as --logger tensorboard (needs the extra).")] = False,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
 ) -> None:
-    """Train a model; run again, it goes on where it stopped.
+    """Train a model. Run again, it resumes where it stopped.
 
     Ctrl-C, SIGTERM or SIGHUP saves first. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """

@@ -44,7 +44,7 @@ STORE_TIMEOUT = timedelta(seconds=10)
 """How long a rank that ends waits for the store, whose process may be gone as well."""
 INTERRUPT = signal.SIGUSR2
 """The signal by which the thread of `_heartbeat` interrupts the main thread."""
-RESUME = "Run the same command to go on after the last checkpoint."
+RESUME = "Run the same command to resume from the last checkpoint."
 """What a message advises after an error that another start may not meet."""
 
 

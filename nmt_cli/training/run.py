@@ -91,7 +91,7 @@ class RunFolder:
                 if STEP.fullmatch(deleted.name[1:].removesuffix(".deleted")):
                     shutil.rmtree(deleted, ignore_errors=True)
         except BlockingIOError:
-            raise TrainingError(f"another nmt train works in {str(self.path)!r} just now. Let it finish, or start another run with --run DIR.") from None
+            raise TrainingError(f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with --run DIR.") from None
         except OSError as error:
             raise write_failed(error, self.path, "the run", TrainingError) from None
 
@@ -183,7 +183,7 @@ class RunFolder:
             progress = state.progress
             weights, optimizer_state = load_file(checkpoint.folder / WEIGHTS), load_file(checkpoint.folder / OPTIMIZER_STATE)
         except (NmtError, OSError, SafetensorError) as error:
-            before = f"The one before it is {checkpoints[-2].folder.name}: to go on from there" if len(checkpoints) > 1 else "There is none before it: to begin anew"
+            before = f"The one before it is {checkpoints[-2].folder.name}: to resume from there" if len(checkpoints) > 1 else "There is none before it: to start again"
             raise ModelError(f"the newest checkpoint, {str(checkpoint.folder)!r}, is damaged: {error} {before}, remove {str(checkpoint.folder)!r}.") from None
         check_same_experiment(Recipe.from_dict(config.recipe, str(checkpoint.folder)), recipe, self.path)
         same_ids = not (progress.ids_fingerprint and ids_fingerprint) or progress.ids_fingerprint == ids_fingerprint
@@ -203,7 +203,7 @@ def check_same_experiment(old: Recipe, new: Recipe, run: Path) -> None:
     ]
     if changed:
         raise ModelError(
-            f"run {str(run)!r} cannot go on with another recipe:\n" + "\n".join(changed) + "\nSet them back, or start another run with --run DIR."
+            f"run {str(run)!r} cannot resume with another recipe:\n" + "\n".join(changed) + "\nSet them back, or start another run with --run DIR."
         )
 
 

@@ -138,7 +138,7 @@ class Trainer:
             self.train_epoch()
         if self.stop and self.stop.signal and not self._is_done:
             self.save_checkpoint()
-            self.report.line(f"stopped at update {self.progress.update:,} and saved; run the same command to go on")
+            self.report.line(f"stopped at update {self.progress.update:,} and saved; run the same command to resume")
             raise Stopped(self.stop.signal, "")
         self.finish()
 
@@ -290,7 +290,7 @@ class Trainer:
         train, group, plan = self.recipe.train, self.group, self.plan
         if group.is_main and self.run.checkpoints():
             link_latest(self.run.path)
-        start = f"going on after update {self.progress.update:,}" if self.progress.update else "starting"
+        start = f"resuming after update {self.progress.update:,}" if self.progress.update else "starting"
         parameters = count_parameters(self.updater.weights.model)["total"]
         about = "about " if plan.pairs > plan.window else ""
         self.report.line(

@@ -148,7 +148,7 @@ class Updater:
         if max(pairs for pairs, *_ in shapes) <= 1:
             lengths = max((shape[1:] for shape in shapes), key=sum)
             raise TrainingError(f"out of memory with a single pair of {lengths[0]:.0f} source and {lengths[1]:.0f} target tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more memory.")
-        self.warn(f"out of memory with {micro_batch}: it is cut in two, and the update done again. A smaller train.micro_batch_tokens would spare the time.")
+        self.warn(f"out of memory with {micro_batch}: it is split in two, and the update is repeated. A smaller train.micro_batch_tokens avoids this.")
         return batch.split(index)
 
     def free_cached_memory(self) -> None:

@@ -27,7 +27,7 @@ SETTINGS = [
 ]  # fmt: skip
 WORLDS = (2, 3)
 PATIENT = "launch.TERMINATE = launch.KILL = 120\n"
-LOST, SAVED = "no longer hears from the others", "and saved; run the same command to go on"
+LOST, SAVED = "no longer hears from the others", "and saved; run the same command to resume"
 
 
 class Job:
@@ -44,7 +44,7 @@ class Job:
         assert "Traceback" not in self.stderr, self.stderr
         assert self.seconds < 60
         assert faults(folder) == []
-        assert ("going on after update" in self.said) == resumed, self.stderr
+        assert ("resuming after update" in self.said) == resumed, self.stderr
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +276,7 @@ def test_a_run_folder_that_another_training_has(place: Path, tmp_path: Path, wor
     with (tmp_path / "run/.lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         job = Job(place, tmp_path / "run", world, code=1)
-    assert job.last_line.startswith("error: another nmt train works in")
+    assert job.last_line.startswith("error: another nmt train is using")
     assert job.stderr.count("error:") == 1
 
 
@@ -301,7 +301,7 @@ DYING = {
 def test_a_rank_that_dies_ends_the_job_within_seconds(place: Path, tmp_path: Path, world: int, untouched: Path, who: str) -> None:
     prelude, rank = DYING[who]
     job = Job(place, tmp_path / "run", world, prelude=prelude, code=1)
-    assert job.last_line == f"error: rank {rank % world} of {world} was killed by SIGKILL, and so the others were ended. Run the same command to go on after the last checkpoint."
+    assert job.last_line == f"error: rank {rank % world} of {world} was killed by SIGKILL, and so the others were ended. Run the same command to resume from the last checkpoint."
     assert job.stderr.count(LOST) <= 1
     ends_equal(place, job, world, untouched)
 

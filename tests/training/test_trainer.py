@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from nmt_cli.data.prepare import prepare
-from nmt_cli.errors import Stopped, TrainingError, UsageError
+from nmt_cli.errors import Stopped, TrainingError
 from nmt_cli.hardware import Hardware
 from nmt_cli.recipe import Recipe
-from nmt_cli.registry import LOGGERS
 from nmt_cli.training.process_group import ProcessGroup
-from nmt_cli.training.report import Report
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer
 
@@ -209,42 +205,3 @@ def test_patience_ends_training_before_a_signal_does(start: Callable[..., Traine
     assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(10, True)]
     assert "no better validation for a while" in trainer.run.log.read_text(encoding="utf-8")
     assert start(patience=1, updates=100, lr_factor=1e-9).train().update == 10  # once more: nothing is left to do
-
-
-# --- loggers ---
-
-
-class ListLogger:
-    """A logger outside the package."""
-
-    opened: ClassVar[list[ListLogger]] = []
-
-    def __init__(self, run: Path) -> None:
-        self.run, self.records, self.closed = run, list[dict[str, Any]](), False
-        ListLogger.opened.append(self)
-
-    def record(self, values: Mapping[str, Any]) -> None:
-        self.records.append(dict(values))
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def test_a_logger_from_outside_the_package_gets_every_record(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "my_package", types.ModuleType("my_package"))
-    monkeypatch.setattr(sys.modules["my_package"], "ListLogger", ListLogger, raising=False)
-    monkeypatch.setitem(LOGGERS, "list", "my_package:ListLogger")
-    monkeypatch.setattr(ListLogger, "opened", [])
-    trainer = Trainer(recipe(), shards, tmp_path / "run", Hardware("cpu", "fp32", 2**33), ProcessGroup(), ["list"])
-    trainer.train()
-    (logger,) = ListLogger.opened
-    assert logger.run == tmp_path / "run"
-    assert logger.closed
-    assert logger.records == [json.loads(line) for line in trainer.run.metrics.read_text(encoding="utf-8").splitlines()]
-    assert {record["type"] for record in logger.records} == {"train", "valid"}
-
-
-def test_other_ranks_than_rank_0_open_no_logger(tmp_path: Path) -> None:
-    Report(RunFolder(tmp_path), is_main=False, loggers=["unknown"]).record({})
-    with pytest.raises(UsageError, match="--logger 'tensorbord': expected tensorboard"):
-        Report(RunFolder(tmp_path), is_main=True, loggers=["tensorbord"])

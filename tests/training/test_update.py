@@ -186,7 +186,7 @@ def test_out_of_memory_cuts_the_micro_batch_and_loses_no_pair(corpus: Corpus) ->
     assert sum(len(micro_batch.batch.src) for micro_batch in cut.micro_batches) == sum(len(micro_batch.batch.src) for micro_batch in batch.micro_batches)
     assert max(len(micro_batch.batch.src) for micro_batch in cut.micro_batches) <= largest // 3 < max(tried)
     assert len(warnings) == len(cut.micro_batches) - len(batch.micro_batches)
-    assert "cut in two" in warnings[0]
+    assert "split in two" in warnings[0]
 
 
 def test_random_numbers_are_those_of_an_update_cut_from_the_start(corpus: Corpus) -> None:
