@@ -13,14 +13,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import NoReturn
 
 import torch.distributed as dist
 
 from ..errors import Stopped, TrainingError
 from .process_group import RESUME
+from .stopping import not_ignored, signal_handler
 
 POLL = 0.05
 """Seconds between two checks of the ranks."""
@@ -36,7 +36,7 @@ def launch(devices: int, command: Sequence[str]) -> NoReturn:
     """
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]  # outlives every rank
     job = _Job(devices)
-    with _signals_into(job.signals):
+    with signal_handler(not_ignored(PASSED_ON), lambda number, _: job.signals.append(number)):
         try:
             for rank in range(devices):
                 job.processes.append(start(command, variables(rank, devices, store.port)))
@@ -116,20 +116,4 @@ class _Job:
             return code  # the rank has reported why
         if -code in self.signals:
             raise Stopped(-code, "")
-        raise TrainingError(
-            f"rank {rank} of {self.devices} was killed by {signal.Signals(-code).name}, and so the others were ended. {RESUME}"
-        )
-
-
-@contextmanager
-def _signals_into(received: list[int]) -> Iterator[None]:
-    """Append the signals that this process receives to `received`. One that was ignored at the start (nohup) stays ignored."""
-    before = {number: signal.getsignal(number) for number in PASSED_ON}
-    for number, handler in before.items():
-        if handler != signal.SIG_IGN:
-            signal.signal(number, lambda got, _: received.append(got))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        raise TrainingError(f"rank {rank} of {self.devices} was killed by {signal.Signals(-code).name}, and so the others were ended. {RESUME}")

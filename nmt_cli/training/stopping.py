@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+
+
+@contextmanager
+def signal_handler(numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Install a handler of these signals while the block runs."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def not_ignored(numbers: Iterable[int]) -> list[int]:
+    """Return those of the signals that are not ignored; under nohup, for example, SIGHUP is."""
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @dataclass(frozen=True)
@@ -37,13 +53,8 @@ class PendingSignal:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
-        before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM, *hangup)}
-        try:
+        with signal_handler((signal.SIGINT, signal.SIGTERM, *not_ignored((signal.SIGHUP,))), self._handle):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number and number == signal.SIGINT:

@@ -73,7 +73,7 @@ class Updater:
         """`backend` is that of torch.compile for the forward and backward pass; "" does not compile them."""
         self.recipe, self.hardware, self.group, self.warn = recipe, hardware, group, warn
         self.weights = Weights(model, hardware.dtype, group)
-        self.packed = torch.compile(self.weights.compute_model.packed, dynamic=True, backend=backend) if backend else None
+        self.compiled = torch.compile(self.weights.compute_model.packed, dynamic=True, backend=backend) if backend else None
         train = recipe.train
         self.adam = torch.optim.Adam([self.weights.main_params], lr=0.0, betas=(train.adam_beta1, train.adam_beta2), eps=train.adam_epsilon, fused=True)
         self.load_optimizer_state({}, 0)
@@ -136,7 +136,7 @@ class Updater:
 
     def forward_backward(self, micro_batch: MicroBatch, target_tokens: int) -> Tensor:
         """Run a micro-batch forward and backward, its loss divided by `target_tokens`. Return its sums of loss and NLL, (2,)."""
-        loss, nll = loss_sums(self.weights.compute_model, micro_batch.packed.to(self.hardware.device), self.recipe.train.label_smoothing, self.packed)
+        loss, nll = loss_sums(self.weights.compute_model, micro_batch.packed.to(self.hardware.device), self.recipe.train.label_smoothing, self.compiled)
         (loss * (micro_batch.weight / target_tokens)).backward()  # type: ignore[no-untyped-call]
         return micro_batch.weight * torch.stack((loss.detach(), nll))
 

@@ -205,3 +205,17 @@ def test_patience_ends_training_before_a_signal_does(start: Callable[..., Traine
     assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(10, True)]
     assert "no better validation for a while" in trainer.run.log.read_text(encoding="utf-8")
     assert start(patience=1, updates=100, lr_factor=1e-9).train().update == 10  # once more: nothing is left to do
+
+
+def test_state_json_has_the_keys_of_older_versions(start: Callable[..., Trainer]) -> None:
+    """So that a run can be resumed by an older version and by a newer one."""
+    trainer = start(updates=7)
+    trainer.train()
+    state = json.loads((trainer.run.path / "last/state.json").read_text(encoding="utf-8"))
+    old = json.loads((Path(__file__).parents[1] / "fixtures/format_1/run/last/state.json").read_text(encoding="utf-8"))
+    renamed = {"text": "data_fingerprint"}
+    expected = {renamed.get(key, key) for key in old if key != "sha256"} | {"ids_fingerprint"}
+    assert state["progress"].keys() == expected
+    assert state["progress"]["meter"].keys() == old["meter"].keys()
+    assert state["progress"]["meter"]["updates"] == 2  # since the record of update 5
+    assert state["sha256"].keys() >= old["sha256"].keys()
