@@ -56,7 +56,7 @@ def train(
     import torch
 
     from ..training.launch import launch
-    from ..training.process_group import joined, started_by_torchrun
+    from ..training.rendezvous import joined, started_by_torchrun
     from ..training.trainer import Trainer
 
     if devices > 1 and not started_by_torchrun():

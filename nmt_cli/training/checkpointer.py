@@ -25,7 +25,7 @@ class Checkpointer:
     vocabulary: Vocabulary
     report: Report
     saved_at: float = field(default_factory=time.monotonic)
-    """When the latest checkpoint was saved, or the training was started."""
+    """When this process saved its latest checkpoint, or was started; by time.monotonic."""
 
     def minutes_have_passed(self) -> bool:
         """Return whether train.checkpoint_minutes have passed since the latest checkpoint."""

@@ -1,5 +1,7 @@
-"""`nmt train --devices N` whose ranks are forked, not started anew: the same processes, signals and exit codes without
-the seconds that Python and torch take to load. For `prelude` of `forked.run`.
+"""`nmt train --devices N` with ranks that are forked instead of started: the same processes, signals and exit codes without
+the seconds in which Python and torch load. `FORKED` is a `prelude` of `forked.run`; a test's own lines follow it:
+
+    at_update(5, lambda trainer: own(signal.SIGKILL) if last() else None)
 """
 
 from __future__ import annotations
@@ -82,4 +84,3 @@ def in_validation(action):
 
 validations = itertools.count()
 """
-"""It has names for a test's own lines, which come after it: `at_update(5, lambda trainer: own(signal.SIGKILL) if last() else None)`."""

@@ -1,4 +1,4 @@
-"""Rank batches come in the plan's order, whether made here or by processes ahead of a GPU, from wherever a run goes on."""
+"""Rank batches come in the plan's order, prepared in this process or in worker processes, and from any update on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What breaks a collective is told apart by its exception; gloo's are those of real processes. What one rank found reaches all."""
+"""Exceptions inside a collective are classified; those of gloo come from real processes. All ranks learn why one of them failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from nmt_cli.errors import Stopped, TrainingError
 from nmt_cli.training.collective_errors import meaning, summary
-from nmt_cli.training.process_group import PeerLost, ProcessGroup, report_end
+from nmt_cli.training.process_group import PeerLost, ProcessGroup
+from nmt_cli.training.rendezvous import report_end
 
 GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
 ASSERTION = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
@@ -119,7 +120,7 @@ def test_gloo_between_real_processes(heard: dict[tuple[str, str], tuple[str, str
     assert not [text for _, text in heard.values() if "gloo/" in text]
 
 
-# --- one rank's last words ---
+# --- the report of a rank that ends ---
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def fail_on(updater: Updater, when: Callable[[int], bool]) -> list[int]:
     return tried
 
 
-def test_out_of_memory_cuts_the_micro_batch_and_loses_no_pair(corpus: Corpus) -> None:
+def test_out_of_memory_splits_the_micro_batch_and_loses_no_pair(corpus: Corpus) -> None:
     whole, batch = new_updater(), batch_of(corpus, 1024)
     sums, _ = whole.accumulate(batch)
     warnings: list[str] = []
@@ -189,7 +189,7 @@ def test_out_of_memory_cuts_the_micro_batch_and_loses_no_pair(corpus: Corpus) ->
     assert "split in two" in warnings[0]
 
 
-def test_random_numbers_are_those_of_an_update_cut_from_the_start(corpus: Corpus) -> None:
+def test_random_numbers_are_those_of_an_update_split_from_the_start(corpus: Corpus) -> None:
     batch = batch_of(corpus, 2048)
     updater, cut = new_updater(dropout=0.3), new_updater(dropout=0.3)
     largest = max(len(micro_batch.batch.src) for micro_batch in batch.micro_batches)
