@@ -18,10 +18,10 @@ from common import settings, setup, shards
 from plain import ours
 
 from nmt_cli.hardware import keep_freed_memory
-from nmt_cli.training.loader import feed
-from nmt_cli.training.loss import smoothed_loss
-from nmt_cli.training.process_group import Ranks
+from nmt_cli.training.loader import rank_batches
+from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.update import vocabulary_loss
 
 PARTS = ("data", "forward", "loss", "backward", "optimiser")
 
@@ -41,27 +41,27 @@ class Clock:
 def breakdown(trainer: Trainer, updates: int) -> tuple[list[float], float]:
     """Median seconds of each part of an update, and target tokens a second."""
     updater, weights = trainer.updater, trainer.updater.weights
-    stream = feed(trainer.corpus, trainer.plan, 0, 0, trainer.micro_batch_tokens, Ranks(), trainer.hardware)
+    stream = rank_batches(trainer.corpus, trainer.plan, 0, 0, trainer.micro_batch_tokens, ProcessGroup(), trainer.hardware)
     spent: list[list[float]] = []
     tokens: list[int] = []
     for number in range(1, updates + 1):
         clock = Clock()
-        share = next(stream)
+        batch = next(stream)
         clock.lap("data")
-        for index, micro_batch in enumerate(share.micro_batches):
-            rows = micro_batch.rows
-            with weights.collecting(first=index == 0, last=index == len(share.micro_batches) - 1):
-                hidden = weights.computer.forward_packed(rows.src, rows.source, rows.tgt_in, rows.target)
+        for index, micro_batch in enumerate(batch.micro_batches):
+            rows = micro_batch.packed
+            with weights.accumulating(first=index == 0, last=index == len(batch.micro_batches) - 1):
+                hidden = weights.compute_model.forward_packed(rows.src, rows.source, rows.tgt_in, rows.target)
                 clock.lap("forward")
                 real = slice(rows.target.tokens)
-                smoothed, _ = smoothed_loss(hidden[real], weights.computer.output_weight, rows.tgt_out[real], trainer.recipe.train.label_smoothing)
+                loss, _ = vocabulary_loss(hidden[real], weights.compute_model.output_weight, rows.tgt_out[real], trainer.recipe.train.label_smoothing)
                 clock.lap("loss")
-                (smoothed / share.target_tokens).backward()  # type: ignore[no-untyped-call]
+                (loss / batch.target_tokens).backward()  # type: ignore[no-untyped-call]
             clock.lap("backward")
         updater.step(number)
         clock.lap("optimiser")
         spent.append(list(clock.spent.values()))
-        tokens.append(share.target_tokens)
+        tokens.append(batch.target_tokens)
     warm = updates // 4
     medians = [statistics.median(column) for column in zip(*spent[warm:], strict=True)]
     return medians, sum(tokens[warm:]) / sum(map(sum, spent[warm:]))
@@ -80,8 +80,8 @@ def main() -> None:
     recipe, folder = shards(options.data_dir, settings(options.data_dir, options.small))
     trainer = ours(recipe, folder, options.precision)
     torch.manual_seed(1)
-    medians, rate = breakdown(trainer, options.updates)
-    print(f"{recipe.train.batch_tokens:,}-token updates, {options.precision}: {rate:,.0f} target tok/s; an update of {sum(medians) * 1e3:,.0f} ms:")
+    medians, tokens_per_second = breakdown(trainer, options.updates)
+    print(f"{recipe.train.batch_tokens:,}-token updates, {options.precision}: {tokens_per_second:,.0f} target tok/s; an update of {sum(medians) * 1e3:,.0f} ms:")
     for part, seconds in zip(PARTS, medians, strict=True):
         print(f"  {part:<10} {seconds * 1e3:>8.1f} ms  {100 * seconds / sum(medians):>5.1f} %")
 

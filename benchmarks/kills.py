@@ -29,7 +29,7 @@ from typing import Any
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import follow_links
-from nmt_cli.training.run import Checkpoint
+from nmt_cli.training.checkpoint import Checkpoint
 
 SOURCE = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 TARGET = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]

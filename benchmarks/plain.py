@@ -17,8 +17,8 @@ from nmt_cli.data.batches import Batch
 from nmt_cli.hardware import Hardware
 from nmt_cli.model.positions import sinusoids
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.loader import Share, feed
-from nmt_cli.training.process_group import Ranks
+from nmt_cli.training.loader import RankBatch, rank_batches
+from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.trainer import Trainer
 
 
@@ -55,37 +55,37 @@ class PlainSide:
         self.model, self.autocast = plain.train(), autocast
         self.adam = torch.optim.Adam(plain.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
 
-    def __call__(self, share: Share) -> int:
+    def __call__(self, batch: RankBatch) -> int:
         self.adam.zero_grad()
-        for part in share.micro_batches:
+        for part in batch.micro_batches:
             with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
                 loss = self.model(part.batch)
-            (loss / share.target_tokens).backward()
+            (loss / batch.target_tokens).backward()
         self.adam.step()
-        return share.target_tokens
+        return batch.target_tokens
 
 
 def ours(recipe: Recipe, folder: Path, precision: str) -> Trainer:
     """A trainer as `nmt train` makes it."""
     hardware = Hardware.find("cpu", precision)
-    return Trainer(recipe, folder, Path(tempfile.mkdtemp(prefix="nmt-bench-")) / "run", hardware, Ranks())
+    return Trainer(recipe, folder, Path(tempfile.mkdtemp(prefix="nmt-bench-")) / "run", hardware, ProcessGroup())
 
 
 def steps(recipe: Recipe, folder: Path, rounds: int) -> dict[str, Callable[[int], int]]:
     """The sides: a function of each that trains the batches of a round and counts their target tokens."""
     trainers = {f"nmt train, {precision}": ours(recipe, folder, precision) for precision in ("bf16", "fp32")}
     first = next(iter(trainers.values()))
-    stream = feed(first.corpus, first.plan, 0, 0, first.micro_batch_tokens, Ranks(), first.hardware)
-    shares = [next(stream) for _ in range(rounds)]
-    plain = Plain(recipe, first.sizes[1])
+    stream = rank_batches(first.corpus, first.plan, 0, 0, first.micro_batch_tokens, ProcessGroup(), first.hardware)
+    batches = [next(stream) for _ in range(rounds)]
+    plain = Plain(recipe, first.vocabulary.target_size)
     plain_sides = {"nn.Transformer, bf16 autocast": PlainSide(copy.deepcopy(plain), True), "nn.Transformer, fp32": PlainSide(plain, False)}
 
     def step(trainer: Trainer, number: int) -> int:
-        trainer.updater(shares[number], number + 1)
-        return shares[number].target_tokens
+        trainer.updater(batches[number], number + 1)
+        return batches[number].target_tokens
 
     def plain_step(side: PlainSide, number: int) -> int:
-        return side(shares[number])
+        return side(batches[number])
 
     sides: dict[str, Callable[[int], int]] = {name: partial(step, trainer) for name, trainer in trainers.items()}
     return sides | {name: partial(plain_step, side) for name, side in plain_sides.items()}

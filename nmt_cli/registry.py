@@ -29,6 +29,11 @@ ACTIVATIONS = {"relu": "nmt_cli.model.activations:relu", "gelu": "nmt_cli.model.
 POSITIONS = {"sinusoidal": "nmt_cli.model.positions:Sinusoidal", "learned": "nmt_cli.model.positions:Learned"}
 """model.positions: class of the positional encoding."""
 
+# --- training ---
+
+LOGGERS = {"tensorboard": "nmt_cli.training.loggers:TensorBoardLogger"}
+"""--logger of nmt train: class that gets the training records, besides the run's own metrics.jsonl."""
+
 # --- decoding ---
 
 PRECISIONS = {"fp32": "nmt_cli.model.precision:fp32", "bf16": "nmt_cli.model.precision:bf16", "int8": "nmt_cli.model.precision:int8"}

@@ -61,7 +61,7 @@ def info(
     numbers = estimate(recipe, vocabularies, hardware, devices)
     if probe:
         seconds = _measure(recipe, vocabularies, hardware, devices)
-        numbers |= {"seconds_an_update": seconds, "hours": seconds * recipe.train.updates / 3600}
+        numbers |= {"seconds_per_update": seconds, "hours": seconds * recipe.train.updates / 3600}
     values = {"name": recipe.name, **facts, **numbers, "recipe": recipe.to_dict()}
     if as_json:
         output.write(json.dumps(values, indent=2, ensure_ascii=False))
@@ -74,10 +74,10 @@ def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
     import torch
 
     from ..hardware import cores
-    from ..training.speed import seconds_an_update
+    from ..training.speed import seconds_per_update
 
     torch.set_num_threads(cores())
-    return seconds_an_update(recipe, vocabularies, hardware, devices)
+    return seconds_per_update(recipe, vocabularies, hardware, devices)
 
 
 def _table3(devices: int, device: str, probe: bool, as_json: bool) -> None:
@@ -182,12 +182,12 @@ def _described(values: dict[str, Any], recipe: Recipe) -> str:
         f"  model       {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.residual}-norm, {model.positions} positions, dropout {model.dropout}",
         f"  parameters  {values['parameters']:,} ({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
         f"  vocabulary  {vocabulary}",
-        f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens a side, {values['cells_an_update']} × {values['cell_tokens']:,} of like length",
-        f"  here        {values['devices']} × {values['device']} in {values['precision']}: about {values['micro_batches_an_update']} micro-batches an update, up to {values['micro_batch_tokens']:,} tokens each",
+        f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens a side, {values['buckets_per_update']} × {values['bucket_tokens']:,} of like length",
+        f"  here        {values['devices']} × {values['device']} in {values['precision']}: about {values['micro_batches_per_update']} micro-batches an update, up to {values['micro_batch_tokens']:,} tokens each",
         f"  memory      about {values['memory_bytes'] / gigabyte:.1f} GiB to train, {values['memory_free_bytes'] / gigabyte:.1f} GiB free on a device",
     ]
     if "hours" in values:
-        lines.append(f"  time        {values['seconds_an_update']:.3g} s an update, measured here: about {values['hours']:,.3g} hours for all updates")
+        lines.append(f"  time        {values['seconds_per_update']:.3g} s an update, measured here: about {values['hours']:,.3g} hours for all updates")
     if values["kind"] != "recipe":
         read = f"; {len(values['verified'])} folders read" if "verified" in values else ""
         lines.append(f"  files       {WHOLE} ({values['model']}, written by nmt {values['package_version']}{read})")

@@ -21,7 +21,8 @@ def train(
     threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="CPU threads per process; 0: its share of the cores.")] = 0,
     memory_limit: Annotated[str, typer.Option(metavar="SIZE", help="Maximum memory of a process, such as 4GiB.  [default: all free memory]")] = "",
     compiled: Annotated[bool, typer.Option("--compile", help="Let torch.compile make the kernels: minutes at the start, for long trainings on GPUs.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard records (needs the extra).")] = False,
+    loggers: Annotated[list[str] | None, typer.Option("--logger", metavar="NAME", help="Also send training records to this logger: tensorboard; repeatable.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="The same as --logger tensorboard (needs the extra).")] = False,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
 ) -> None:
     """Train a model. A second run resumes where the first stopped.
@@ -31,7 +32,11 @@ def train(
     from ..cache import compile_cache
     from ..hardware import Hardware, cores, keep_freed_memory, memory_size
     from ..recipe import load_recipe
+    from ..registry import LOGGERS, load
 
+    logger_names = list(dict.fromkeys([*(loggers or []), *(["tensorboard"] if tensorboard else [])]))
+    for name in logger_names:
+        load(LOGGERS, name, "--logger")
     if precision not in ("", "auto", "bf16", "fp32"):
         raise UsageError(f"--precision {precision!r}: expected auto, bf16 or fp32.")
     forced = [f"train.precision={precision}"] if precision else []
@@ -51,7 +56,7 @@ def train(
     import torch
 
     from ..training.launch import launch
-    from ..training.process_group import joined, started_by_torchrun
+    from ..training.rendezvous import joined, started_by_torchrun
     from ..training.trainer import Trainer
 
     if devices > 1 and not started_by_torchrun():
@@ -59,15 +64,15 @@ def train(
         options += [f"--precision={precision}"] if precision else []
         options += [f"--memory-limit={memory_limit}"] if memory_limit else []
         options += ["--compile"] if compiled else []
-        options += ["--tensorboard"] if tensorboard else []
+        options += [f"--logger={name}" for name in logger_names]
         launch(devices, ["train", recipe, *options, *(f"--set={override}" for override in overrides or [])])
     keep_freed_memory()
-    with joined() as ranks:
-        torch.set_num_threads(threads or max(1, cores() // ranks.world_here))
-        hardware = Hardware.find(device, loaded.train.precision, ranks.local_rank, limit)
+    with joined() as group:
+        torch.set_num_threads(threads or max(1, cores() // group.local_world_size))
+        hardware = Hardware.find(device, loaded.train.precision, group.local_rank, limit)
         if hardware.device == "cpu":
-            _check_memory(loaded.model.parameters(index.source_size, index.target_size), ranks.world_here)
-        Trainer(loaded, shards, folder, hardware, ranks, tensorboard, "inductor" if compiled else "").train()
+            _check_memory(loaded.model.parameters(index.source_size, index.target_size), group.local_world_size)
+        Trainer(loaded, shards, folder, hardware, group, logger_names, "inductor" if compiled else "").train()
 
 
 def _check_memory(parameters: int, processes: int) -> None:

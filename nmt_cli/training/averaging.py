@@ -1,6 +1,6 @@
-"""The mean of several checkpoints' weights (section 6.1: the last 5, for big the last 20).
+"""Checkpoint averaging: the mean of several checkpoints' weights (section 6.1: the last 5, for big the last 20).
 
-    run or model folders ──▶ choose ──▶ check that they are different checkpoints of one architecture ──▶ model folder
+    choose(run, …) ──▶ checkpoint folders ──▶ average(folders, out): check that they fit together, write a model folder
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from ..model.contents import CONFIG, WEIGHTS, ModelConfig, check_files, not_an_a
 from ..model.folder import write_model
 from ..output_paths import check_output_folder, output_folder
 from ..recipe import Recipe
-from .run import RunFolder, best_of
+from .checkpoint import best_of
+from .run import RunFolder
 
 
 def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
-    """The run's last or best checkpoints, as many as asked for; by default the last `train.average` of its recipe.
+    """Return the folders of the run's `last` or `best` checkpoints; by default the last `train.average` of its recipe.
 
-    The last are counted among the evenly spaced: one saved because the run was stopped is not of them.
+    The last ones are periodic checkpoints; one that was saved because the run was stopped does not count.
 
     Raises ModelError when there are fewer, UsageError when both are asked for.
     """
     if last and best:
         raise UsageError(f"--last {last} and --best {best}: choose one of them.")
-    there = RunFolder(run).checkpoints()
-    if not there:
+    checkpoints = RunFolder(run).checkpoints()
+    if not checkpoints:
         raise ModelError(f"run {str(run)!r} has no checkpoints to average. Train it first, or name another run folder.")
-    recipe = Recipe.from_dict(read_config(there[-1].folder).recipe, str(there[-1].folder))
-    ranked = best_of(there, recipe.train.best_metric) if best else [c for c in there[::-1] if c.spaced] or there[::-1]
+    newest = checkpoints[-1].folder
+    recipe = Recipe.from_dict(read_config(newest).recipe, str(newest))
+    newest_first = checkpoints[::-1]
+    ranked = best_of(checkpoints, recipe.train.best_metric) if best else [c for c in newest_first if c.periodic] or newest_first
     wanted = best or last or min(recipe.train.average, len(ranked))
     if len(ranked) < wanted:
         kind = "validated checkpoints" if best else "checkpoints"
@@ -44,7 +47,7 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
 
 
 def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
-    """Write the mean of the model folders' weights to the model folder `out`; returns what went in.
+    """Write the mean of the model folders' weights to the model folder `out`, and return {"averaged": names of the folders}.
 
     Raises ModelError for a damaged folder, the same checkpoint twice, and architectures or vocabularies that differ,
     UsageError for an `out` that is not free and not an earlier average.
@@ -63,16 +66,18 @@ def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     mean = {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
     tokenizers = {name: (folders[0] / name).read_bytes() for name in first.tokenizers}
     recipe = Recipe.from_dict(configs[-1].recipe, str(folders[-1] / CONFIG))  # the newest: a resumed run may have changed [decode]
-    made_of = {"averaged": [follow_links(folder).name for folder in folders]}
+    scores = {"averaged": [follow_links(folder).name for folder in folders]}
     try:
-        with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as aside:
-            write_model(aside, mean, recipe, first.vocabularies, tokenizers, made_of)
+        with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as partial:
+            write_model(partial, mean, recipe, first.vocabularies, tokenizers, scores)
     except SafetensorError as error:
         raise write_failed(system_error(error), out, "the averaged model", ModelError) from None
-    return made_of
+    return scores
 
 
 def _check_same_architecture(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
+    """Raise ModelError when model sizes or tokenizers differ."""
+
     def architecture(config: ModelConfig) -> dict[str, Any]:
         return {**Recipe.from_dict(config.recipe, CONFIG).model.model_dump(), "tokenizer": config.tokenizers}
 
@@ -84,6 +89,7 @@ def _check_same_architecture(folders: Sequence[Path], configs: Sequence[ModelCon
 
 
 def _check_different(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
+    """Raise ModelError when two folders have the same weights."""
     seen: dict[str, Path] = {}
     for folder, config in zip(folders, configs, strict=True):
         digest = config.sha256[WEIGHTS]

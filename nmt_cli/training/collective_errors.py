@@ -1,12 +1,12 @@
-"""What an exception inside a collective means. One function, no state: it reads the exception's class and message.
+"""What an exception inside a collective means, by the exception's class and message.
 
     "peer"    another rank does not answer: its process is gone, its machine or the network failed, or it hangs
     "memory"  this rank has no memory left
     "device"  this rank's GPU reports an error, such as a failed assertion or an illegal address
     ""        anything else: an error in the program, such as tensors of different shapes
 
-torch raises most of them as RuntimeError. gloo's messages begin with a path in gloo's sources; NCCL's contain the name
-of its result code and, after "Last error:", what happened below it, which is the better evidence of the two.
+torch raises most of them as RuntimeError. gloo's messages begin with a path of its source code. NCCL's contain the name
+of its result code, and after "Last error:" the cause below it, which says more.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def meaning(error: BaseException) -> Meaning:
 
 
 def summary(error: BaseException) -> str:
-    """Return the first sentence of the message, without gloo's path in its sources before it."""
+    """Return the first sentence of the message, without the path of gloo's source code at its start."""
     text = re.sub(r"\[\S*\.cc:\d+\] ", "", str(error))
     if last := re.search(r"Last error:\s*(.+)", text):  # NCCL
         return last[1].strip()

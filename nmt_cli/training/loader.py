@@ -1,9 +1,11 @@
-"""What a rank takes through the model: an update's pairs, cut into micro-batches and laid in rows.
+"""The data loader: for each update, the micro-batches of one rank.
 
-    EpochPlan ──▶ feed(…) ──▶ for each update this rank's Share: the same number of micro-batches on every rank
+    EpochPlan ──▶ rank_batches(…) ──▶ one RankBatch per update, with the same number of micro-batches on every rank
 
-Everything here is made on the CPU, ahead of a GPU in processes of its own, so that the training loop never waits for a
-length or a mask.
+Micro-batches are packed on the CPU. For a GPU, worker processes do this ahead of time, so that the training loop never
+waits for lengths or masks.
+
+    B pairs   N, N' source and target tokens of a packed batch (see model/packing.py)
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ from ..data.batches import Batch, EpochPlan, Indices, collate, micro_batches
 from ..data.shards import Corpus
 from ..hardware import Hardware
 from ..model.packing import Packing
-from .process_group import Ranks
+from .process_group import ProcessGroup
 
-WORKERS = 2  # processes that collate ahead of a GPU; a CPU has no time to spare for them
+WORKERS = 2
+"""Processes that prepare batches for a GPU. Training on a CPU has none: it needs all cores itself."""
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A batch without padding: src (N,), tgt_in and tgt_out (N',) ids in rows as `source` and `target` say."""
+class PackedBatch:
+    """A batch without padding: ids src (N,), tgt_in (N',) and tgt_out (N',), laid out by the packings of both sides."""
 
     src: Tensor
     tgt_in: Tensor
@@ -35,32 +38,35 @@ class Rows:
     target: Packing
 
     @staticmethod
-    def of(batch: Batch) -> Rows:
+    def of(batch: Batch) -> PackedBatch:
+        """Return the padded `batch`, packed."""
         source, target = Packing(batch.src_lengths), Packing(batch.tgt_lengths)
-        return Rows(source.pack(batch.src), target.pack(batch.tgt_in), target.pack(batch.tgt_out), source, target)
+        return PackedBatch(source.pack(batch.src), target.pack(batch.tgt_in), target.pack(batch.tgt_out), source, target)
 
-    def to(self, device: str) -> Rows:
-        """The same on `device`; copies from pinned memory do not wait."""
+    def to(self, device: str) -> PackedBatch:
+        """Return the batch on `device`. Copies to a GPU are asynchronous, from pinned memory."""
         if device == "cpu":
             return self
         src, tgt_in, tgt_out = (ids.pin_memory().to(device, non_blocking=True) for ids in (self.src, self.tgt_in, self.tgt_out))
-        return Rows(src, tgt_in, tgt_out, self.source.to(device), self.target.to(device))
+        return PackedBatch(src, tgt_in, tgt_out, self.source.to(device), self.target.to(device))
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What goes through the model at once; its weight is 0 where there were fewer pairs than ranks, else 1."""
+    """The pairs of one forward and backward pass."""
 
     batch: Batch
-    rows: Rows
+    packed: PackedBatch
     weight: float
+    """A factor of the loss: 1, or 0 for a filler on a rank for which no pairs are left."""
 
     @staticmethod
     def of(batch: Batch, weight: float = 1.0) -> MicroBatch:
-        return MicroBatch(batch, Rows.of(batch), weight)
+        """Return the micro-batch of `batch`, packed."""
+        return MicroBatch(batch, PackedBatch.of(batch), weight)
 
-    def halves(self) -> list[MicroBatch]:
-        """Two of half the pairs each; of a single pair the second has weight 0."""
+    def split(self) -> list[MicroBatch]:
+        """Return two micro-batches with half of the pairs each. For a single pair the second one has weight 0."""
         pairs = len(self.batch.src)
         if pairs == 1:
             return [self, replace(self, weight=0.0)]
@@ -71,42 +77,46 @@ class MicroBatch:
 
 
 @dataclass(frozen=True)
-class Share:
-    """A rank's part of an update."""
+class RankBatch:
+    """One rank's part of an update."""
 
     micro_batches: list[MicroBatch]
     target_tokens: int
-    """Of the whole update, over all ranks."""
+    """Target tokens of the whole update, over all ranks, end symbols counted."""
     pairs: Indices
-    """Of the whole update: numbers of its pairs in the corpus."""
+    """The whole update's pairs, by their numbers in the corpus."""
 
-    def halved(self, index: int) -> Share:
-        """The same with the micro-batch at `index` cut in two."""
-        cut = self.micro_batches[:index] + self.micro_batches[index].halves() + self.micro_batches[index + 1 :]
-        return replace(self, micro_batches=cut)
+    def split(self, index: int) -> RankBatch:
+        """Return the rank batch with the micro-batch at `index` split in two."""
+        micro_batches = [*self.micro_batches[:index], *self.micro_batches[index].split(), *self.micro_batches[index + 1 :]]
+        return replace(self, micro_batches=micro_batches)
 
 
-class _Shares(IterableDataset[Share]):
-    """The shares of an epoch from the update at `start` on; of several worker processes each makes every so-many-th."""
+def rank_batches(corpus: Corpus, plan: EpochPlan, epoch: int, start: int, tokens: int, group: ProcessGroup, hardware: Hardware) -> Iterator[RankBatch]:
+    """Yield this rank's batch for each update of `epoch`, from update `start` of the epoch on.
 
-    def __init__(self, corpus: Corpus, plan: EpochPlan, epoch: int, start: int, tokens: int, ranks: Ranks) -> None:
-        self.corpus, self.plan, self.epoch, self.start, self.tokens, self.ranks = corpus, plan, epoch, start, tokens, ranks
+    `tokens` is the size limit of a micro-batch, per side, padding counted.
+    """
+    dataset = _RankBatches(corpus, plan, epoch, start, tokens, group)
+    if hardware.device == "cpu":
+        return iter(dataset)
+    return iter(DataLoader(dataset, batch_size=None, num_workers=WORKERS))
 
-    def __iter__(self) -> Iterator[Share]:
+
+class _RankBatches(IterableDataset[RankBatch]):
+    """Iterates over `rank_batches`. Of n worker processes, worker i prepares updates i, i + n, i + 2n, …"""
+
+    def __init__(self, corpus: Corpus, plan: EpochPlan, epoch: int, start: int, tokens: int, group: ProcessGroup) -> None:
+        self.corpus, self.plan, self.epoch, self.start, self.tokens, self.group = corpus, plan, epoch, start, tokens, group
+
+    def __iter__(self) -> Iterator[RankBatch]:
         worker = get_worker_info()
         first, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        return map(self._share, islice(self.plan.updates(self.epoch, self.start), first, None, workers))
+        return map(self._rank_batch, islice(self.plan.updates(self.epoch, self.start), first, None, workers))
 
-    def _share(self, pairs: Indices) -> Share:
-        mine = micro_batches(self.plan, pairs, self.tokens, self.ranks.world)[self.ranks.rank]
-        batches = [(part, 1.0) if len(part) else (pairs[:1], 0.0) for part in mine]
-        made = [MicroBatch.of(collate([self.corpus.pair(int(i)) for i in part]), weight) for part, weight in batches]
-        return Share(made, self.plan.target_tokens(pairs), pairs)
-
-
-def feed(corpus: Corpus, plan: EpochPlan, epoch: int, start: int, tokens: int, ranks: Ranks, hardware: Hardware) -> Iterator[Share]:
-    """This rank's shares of the updates of `epoch`, from the one at `start` on; micro-batches of at most `tokens`."""
-    shares = _Shares(corpus, plan, epoch, start, tokens, ranks)
-    if hardware.device == "cpu":
-        return iter(shares)
-    return iter(DataLoader(shares, batch_size=None, num_workers=WORKERS))
+    def _rank_batch(self, pairs: Indices) -> RankBatch:
+        """Return this rank's part of the update with these pairs."""
+        parts = micro_batches(self.plan, pairs, self.tokens, self.group.world_size)[self.group.rank]
+        weighted = [(part, 1.0) if len(part) else (pairs[:1], 0.0) for part in parts]
+        batches = [MicroBatch.of(collate([self.corpus.pair(int(i)) for i in part]), weight) for part, weight in weighted]
+        return RankBatch(batches, self.plan.target_tokens(pairs), pairs)

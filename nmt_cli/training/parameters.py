@@ -1,12 +1,14 @@
-"""Weights as training holds them: three flat tensors, which the model's matrices are views of.
+"""The parameters in training: three flat tensors of P numbers. The parameters of two models are views of them.
 
-    master    (P,) fp32            what Adam steps and checkpoints keep       model     a Transformer over it
-    working   (P,) fp32 or bf16    what forward and backward passes read      computer  a Transformer over it
-    gradient  (P,) fp32            sums over micro-batches, then over ranks
+    main_params     (P,) fp32            what Adam updates and checkpoints hold        model          its views
+    compute_params  (P,) fp32 or bf16    what forward and backward passes read         compute_model  its views
+    main_grads      (P,) fp32            sums over micro-batches, then over ranks
 
-In bf16 the working copy is rounded from the master once an update, not once a pass; in fp32 both are one tensor. A
-gradient joins `gradient` as soon as the backward pass has it, and is freed. With several ranks, the last micro-batch's
-backward pass sends finished stretches of `gradient` while it goes on; the stretches go in one order on every rank.
+In bf16, `compute_params` are rounded from `main_params` once per update, not once per pass. In fp32 both are one tensor.
+
+A backward pass adds each gradient to `main_grads` as soon as it is computed, and frees it. With several ranks,
+`main_grads` is reduced in buckets during the last micro-batch's backward pass, each bucket as soon as its gradients are
+complete. Every rank reduces the buckets in the same order.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -21,124 +24,137 @@ from torch import Tensor, nn
 
 from ..hardware import out_of_memory
 from ..model.transformer import Transformer
-from .process_group import Ranks
+from .process_group import ProcessGroup
 
-ALIGN = 64
-"""Every matrix begins at a multiple of so many numbers, as vector instructions like it."""
-STRETCH = 8_000_000
-"""Numbers of `gradient` that go over the network together: 32 MB."""
+ALIGNMENT = 64
+"""Every parameter begins at a multiple of this many numbers, for vector instructions."""
+BUCKET_SIZE = 8_000_000
+"""Numbers of `main_grads` that are reduced together: 32 MB."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The part of `main_grads` from `start` to before `end`, and the names of its parameters."""
+
+    start: int
+    end: int
+    names: frozenset[str]
 
 
 class Weights:
-    """The weights of `model`, which becomes the one over `master`."""
+    """The flat tensors, and the two models over them. `model` itself becomes the one over `main_params`."""
 
-    def __init__(self, model: Transformer, dtype: torch.dtype, ranks: Ranks) -> None:
-        self.model, self.computer, self.ranks = model, copy.deepcopy(model).to(dtype), ranks
+    def __init__(self, model: Transformer, dtype: torch.dtype, group: ProcessGroup) -> None:
+        """Move the parameters of `model` into flat tensors; `dtype` is that of forward and backward passes."""
+        self.model, self.compute_model, self.group = model, copy.deepcopy(model).to(dtype), group
         device = next(model.parameters()).device
         self._spans: dict[str, tuple[int, torch.Size]] = {}
-        end = 0
+        size = 0
         for name, parameter in model.named_parameters():
-            self._spans[name] = end, parameter.shape
-            end += -(-parameter.numel() // ALIGN) * ALIGN
-        self.master = nn.Parameter(torch.zeros(end, device=device))
-        self.working = self.master.data if dtype == torch.float32 else torch.zeros(end, dtype=dtype, device=device)
-        self.gradient = torch.zeros(end, device=device)
-        self.master.grad = self.gradient
+            self._spans[name] = size, parameter.shape
+            size += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
+        self.main_params = nn.Parameter(torch.zeros(size, device=device))
+        self.compute_params = self.main_params.data if dtype == torch.float32 else torch.zeros(size, dtype=dtype, device=device)
+        self.main_grads = torch.zeros(size, device=device)
+        self.main_params.grad = self.main_grads
         for name, parameter in model.named_parameters():
-            view = self.view(self.master.data, name)
+            view = self.view(self.main_params.data, name)
             view.copy_(parameter.data)
             parameter.data = view
-        for name, parameter in self.computer.named_parameters():
-            parameter.data = self.view(self.working, name)
-            parameter.register_post_accumulate_grad_hook(self._collector(name))  # type: ignore[no-untyped-call]
-        self.refresh()
-        self._missing: set[str] = set()
-        self._waiting: set[str] = set()
-        self._stretches = _stretches(self._spans, end)
-        self._sent: list[dist.Work] = []
+        for name, parameter in self.compute_model.named_parameters():
+            parameter.data = self.view(self.compute_params, name)
+            parameter.register_post_accumulate_grad_hook(self._accumulate_hook(name))  # type: ignore[no-untyped-call]
+        self.refresh_compute_params()
+        self._without_grad: set[str] = set()  # parameters that have no gradient yet in this update
+        self._unfinished: set[str] = set()  # parameters whose gradient the running backward pass will still add to
+        self._buckets = _buckets(self._spans, size)
+        self._reductions: list[dist.Work] = []
 
     def view(self, flat: Tensor, name: str) -> Tensor:
-        """The part of a flat tensor that belongs to the matrix `name`, in its shape."""
+        """Return the part of a flat tensor that belongs to the parameter `name`, in its shape."""
         start, shape = self._spans[name]
         return flat[start : start + shape.numel()].view(shape)
 
     def by_name(self, flat: Tensor) -> dict[str, Tensor]:
-        """A flat tensor as matrices by name."""
+        """Return the parts of a flat tensor by parameter name, in the parameters' shapes."""
         return {name: self.view(flat, name) for name in self._spans}
 
-    def refresh(self) -> None:
-        """Round the working copy from the master."""
-        if self.working.dtype != torch.float32:
-            self.working.copy_(self.master.data)
+    def refresh_compute_params(self) -> None:
+        """Round `main_params` to `compute_params`."""
+        if self.compute_params.dtype != torch.float32:
+            self.compute_params.copy_(self.main_params.data)
 
     @contextmanager
-    def collecting(self, first: bool, last: bool) -> Iterator[None]:
-        """Around a micro-batch's forward and backward pass: the first replaces `gradient`, the others add to it.
+    def accumulating(self, first: bool, last: bool) -> Iterator[None]:
+        """Wrap the forward and backward pass of a micro-batch, whose gradients go to `main_grads`.
 
-        With several ranks the last sends it, and at the end it is the sum over all; after a pass that ran out of memory
-        too, so that no rank waits for another. Any other exception ends this rank: it sends nothing more.
+        The update's `first` micro-batch replaces `main_grads`, the others add to it. During the `last` one, several
+        ranks reduce `main_grads`; at the end it holds the sum over ranks. They also reduce it after a pass that ran out
+        of memory, so that no rank waits for another. After any other exception this rank ends, and reduces nothing more.
         """
         if first:
-            self._missing = set(self._spans)
-        sends = last and self.ranks.world > 1
-        self._waiting, self._sent = set(self._spans) if sends else set(), []
+            self._without_grad = set(self._spans)
+        reduces = last and self.group.world_size > 1
+        self._unfinished, self._reductions = set(self._spans) if reduces else set(), []
         try:
             yield
         except (RuntimeError, MemoryError) as error:
             if out_of_memory(error):
-                self._complete(sends)
+                self._finish_pass(reduces)
             raise
         else:
-            self._complete(sends)
+            self._finish_pass(reduces)
 
-    def _complete(self, sends: bool) -> None:
-        """Fill what is missing of `gradient` with zeros, send what is not sent yet, and wait for the sums."""
-        for parameter in self.computer.parameters():
-            parameter.grad = None  # of a pass that broke off
-        for name in self._missing:
-            self.view(self.gradient, name).zero_()
-        self._missing = set()
-        if sends:
-            self._waiting = set()
-            with self.ranks.together():
-                self._send()
-                for work in self._sent:
-                    work.wait()
+    def _finish_pass(self, reduces: bool) -> None:
+        """Set gradients that are still missing to zero. With `reduces`, wait until every bucket is reduced."""
+        for parameter in self.compute_model.parameters():
+            parameter.grad = None  # left by a pass that ran out of memory
+        for name in self._without_grad:
+            self.view(self.main_grads, name).zero_()
+        self._without_grad, self._unfinished = set(), set()
+        if reduces:
+            self._reduce_buckets()
+            with self.group.collective():
+                for reduction in self._reductions:
+                    reduction.wait()
 
-    def _collector(self, name: str) -> Callable[[Tensor], None]:
-        def collect(parameter: Tensor) -> None:
+    def _accumulate_hook(self, name: str) -> Callable[[Tensor], None]:
+        """Return the hook that adds the gradient of the parameter `name` to `main_grads`."""
+
+        def accumulate(parameter: Tensor) -> None:
             assert parameter.grad is not None
-            if name in self._missing:
-                self.view(self.gradient, name).copy_(parameter.grad)
-                self._missing.discard(name)
+            if name in self._without_grad:
+                self.view(self.main_grads, name).copy_(parameter.grad)
+                self._without_grad.discard(name)
             else:
-                self.view(self.gradient, name).add_(parameter.grad)
+                self.view(self.main_grads, name).add_(parameter.grad)
             parameter.grad = None
-            if self._waiting:
-                self._waiting.discard(name)
-                with self.ranks.together():
-                    self._send()
+            if self._unfinished:
+                self._unfinished.discard(name)
+                self._reduce_buckets()
 
-        return collect
+        return accumulate
 
-    def _send(self) -> None:
-        """Send the stretches that are complete, in their order."""
-        while len(self._sent) < len(self._stretches):
-            start, end, names = self._stretches[len(self._sent)]
-            if self._waiting & names:
-                return
-            work = dist.all_reduce(self.gradient[start:end], async_op=True)
-            assert work is not None
-            self._sent.append(work)
+    def _reduce_buckets(self) -> None:
+        """Start to reduce, in their order, the buckets whose gradients are finished."""
+        with self.group.collective():
+            while len(self._reductions) < len(self._buckets):
+                bucket = self._buckets[len(self._reductions)]
+                if self._unfinished & bucket.names:
+                    return
+                reduction = dist.all_reduce(self.main_grads[bucket.start : bucket.end], async_op=True)
+                assert reduction is not None
+                self._reductions.append(reduction)
 
 
-def _stretches(spans: dict[str, tuple[int, torch.Size]], end: int) -> list[tuple[int, int, frozenset[str]]]:
-    """Start, end and matrices of each stretch, from the last matrix to the first, as a backward pass comes by them."""
-    found: list[tuple[int, int, frozenset[str]]] = []
+def _buckets(spans: dict[str, tuple[int, torch.Size]], size: int) -> list[Bucket]:
+    """Return the buckets from the last parameter to the first, the order in which a backward pass finishes them."""
+    buckets: list[Bucket] = []
     names: set[str] = set()
+    end = size
     for name, (start, _) in reversed(spans.items()):
         names.add(name)
-        if end - start >= STRETCH or start == 0:
-            found.append((start, end, frozenset(names)))
+        if end - start >= BUCKET_SIZE or start == 0:
+            buckets.append(Bucket(start, end, frozenset(names)))
             names, end = set(), start
-    return found
+    return buckets

@@ -1,10 +1,10 @@
-"""Which micro-batch fits the memory: one is run through the model, forward and backward, and its peak is read.
+"""The micro-batch size: run a micro-batch forward and backward, read the peak memory, and adapt the size.
 
-    estimate ──▶ the worst micro-batch of so many tokens: the corpus's longest pair, repeated ──▶ peak bytes
-    too much: smaller, as the peak suggests; little: twice as many, up to the rank's share of the update
+    estimate ──▶ the worst micro-batch of that size: copies of the corpus's longest pair ──▶ peak bytes
+    over the limit: a smaller size, as the peak suggests; far below it: twice the size, up to the rank's part of an update
 
-The peak is the process's resident memory on a CPU (Linux), the allocator's on a GPU. Weights, moments and the random
-numbers of training are not touched. All ranks take what the one with the least room can.
+The peak is the process's resident memory on a CPU (Linux only), and the allocator's on a GPU. The probe does not change
+parameters, optimizer state or the random numbers of training. All ranks use the smallest size that any rank found.
 """
 
 from __future__ import annotations
@@ -19,103 +19,109 @@ import torch
 from ..data.batches import EpochPlan, collate
 from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory
-from .estimate import CPU_MICRO_BATCH, micro_batch
+from .estimate import estimate_micro_batch, tokens_per_rank
 from .loader import MicroBatch
 from .update import Updater
 
-ROOM = 0.9
-"""Of the memory, what the worst micro-batch may bring the process to."""
+MEMORY_FRACTION = 0.9
+"""How much of the memory the process may use with the worst micro-batch."""
 
 
 def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> int:
-    """Tokens that every rank takes through the model at once: `train.micro_batch_tokens`, or what was found to fit.
+    """Return the size of micro-batches, in tokens per side: `train.micro_batch_tokens`, or the largest that fits into memory.
 
-    A run that goes on takes no more than `before`, so that it repeats the same roundings. Raises TrainingError when
-    not even the longest pair fits.
+    A resumed run passes its size as `before` and gets no larger one, so that it repeats the same roundings. Raises
+    TrainingError when not even the longest pair fits.
     """
-    recipe, hardware, ranks = updater.recipe, updater.hardware, updater.ranks
+    recipe, hardware, group = updater.recipe, updater.hardware, updater.group
     if recipe.train.micro_batch_tokens:
         return recipe.train.micro_batch_tokens
-    share = -(-recipe.train.batch_tokens // ranks.world)
-    if hardware.device == "cpu":
-        share = min(share, CPU_MICRO_BATCH)
+    largest = tokens_per_rank(recipe.train.batch_tokens, hardware, group.world_size)
     if before:
-        share = min(share, before)
+        largest = min(largest, before)
     longest = plan.longest
-    limit = hardware.memory // (ranks.world_here if hardware.device == "cpu" else 1)
-    parameters, vocabulary = updater.weights.master.numel(), updater.weights.model.target_vocab
-    start = micro_batch(recipe.model, parameters, recipe.train.batch_tokens, vocabulary, hardware, ranks.world)
-    found = fitting(lambda tokens: peak(updater, longest, tokens), min(start, share), share, max(longest), int(limit * ROOM), resident(hardware))
-    found = int(-ranks.largest(-found))
-    if found <= 0:
+    limit = hardware.memory // (group.local_world_size if hardware.device == "cpu" else 1)
+    parameters, vocabulary = updater.weights.main_params.numel(), updater.weights.model.target_vocab
+    start = estimate_micro_batch(recipe.model, parameters, recipe.train.batch_tokens, vocabulary, hardware, group.world_size)
+    tokens = find_max_batch(
+        lambda tokens: peak_memory(updater, longest, tokens), min(start, largest), largest, max(longest), int(limit * MEMORY_FRACTION), resident_memory(hardware)
+    )
+    tokens = int(-group.all_reduce_max(-tokens))
+    if tokens <= 0:
         raise TrainingError(
             f"a single pair of {longest[0]} source and {longest[1]} target tokens, the corpus's longest, does not fit into {limit / 2**30:.1f} GiB with this model. "
             "Shorten data.max_length, choose a smaller model, or give more memory (--memory-limit, another machine)."
         )
-    return found
+    return tokens
 
 
-def fitting(measure: Callable[[int], float], start: int, most: int, least: int, limit: int, base: int) -> int:
-    """The tokens, of at most `most`, whose measured peak stays within `limit` bytes; 0 when not even `least` fit.
+def find_max_batch(measure: Callable[[int], float], start: int, largest: int, smallest: int, limit: int, base: int) -> int:
+    """Return a size from `smallest` to `largest` tokens whose peak is at most `limit` bytes; 0 if even `smallest` needs more.
 
-    `measure` gives bytes, infinite for out of memory; `base` are the bytes without any micro-batch.
+    `measure` returns the peak bytes of a size, infinity when memory ran out. `base` are the bytes in use without a batch.
+    The search begins at `start`.
     """
-    tokens = max(min(start, most), least)
+    tokens = max(min(start, largest), smallest)
     while (used := measure(tokens)) > limit:
-        if tokens <= least:
+        if tokens <= smallest:
             return 0
         shrunk = int(tokens * 0.9 * max(0.0, (limit - base) / (used - base)))
-        tokens = max(least, min(shrunk, tokens * 3 // 4))
-    while tokens < most and base + 2.2 * (used - base) <= limit:
-        if (doubled := measure(min(2 * tokens, most))) > limit:
+        tokens = max(smallest, min(shrunk, tokens * 3 // 4))
+    while tokens < largest and base + 2.2 * (used - base) <= limit:
+        doubled = min(2 * tokens, largest)
+        if (used_by_doubled := measure(doubled)) > limit:
             break
-        tokens, used = min(2 * tokens, most), doubled
-    return min(tokens, max(most, least))
+        tokens, used = doubled, used_by_doubled
+    return min(tokens, max(largest, smallest))
 
 
-def peak(updater: Updater, longest: tuple[int, int], tokens: int) -> float:
-    """Bytes that training comes to with the worst micro-batch of so many tokens; infinite when they are not to be had."""
+def peak_memory(updater: Updater, longest: tuple[int, int], tokens: int) -> float:
+    """Return the peak bytes of training with a micro-batch of `tokens` tokens per side; infinity when memory runs out.
+
+    The micro-batch has copies of one pair with the lengths `longest` (source, target), end symbols counted.
+    """
     pairs = max(1, tokens // max(longest))
-    ids = [torch.full((length - 1,), 4).numpy() for length in longest]  # any id will do; the end symbol comes on top
-    micro = MicroBatch.of(collate([(ids[0], ids[1])] * pairs))
-    _restart_peak(updater.hardware)
+    source, target = (torch.full((length - 1,), 4).numpy() for length in longest)  # any id will do; collate adds the end symbol
+    micro_batch = MicroBatch.of(collate([(source, target)] * pairs))
+    _reset_peak(updater.hardware)
     try:
-        with updater.weights.collecting(first=True, last=False):
-            updater.pass_through(micro, micro.rows.target.tokens)
+        with updater.weights.accumulating(first=True, last=False):
+            updater.forward_backward(micro_batch, micro_batch.packed.target.tokens)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
         return float("inf")
     finally:
-        updater.free()
+        updater.free_cached_memory()
     return float(_peak(updater.hardware))
 
 
-def resident(hardware: Hardware) -> int:
-    """Bytes that the process holds now."""
+def resident_memory(hardware: Hardware) -> int:
+    """Return the bytes that the process uses now, on its device."""
     if hardware.device != "cpu":
         return int(torch.cuda.memory_allocated(hardware.device))
-    return _status("VmRSS")
+    return _process_status("VmRSS")
 
 
-def _restart_peak(hardware: Hardware) -> None:
+def _reset_peak(hardware: Hardware) -> None:
+    """Let the peak start again from the memory in use."""
     if hardware.device != "cpu":
         torch.cuda.reset_peak_memory_stats(hardware.device)
         return
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps what was freed; give it back, or a smaller micro-batch would look as large
+        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed memory; without this a smaller micro-batch would seem as large
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: the peak starts again from what is held now
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: resets VmHWM
 
 
 def _peak(hardware: Hardware) -> int:
     if hardware.device != "cpu":
         return int(torch.cuda.max_memory_reserved(hardware.device))
-    return _status("VmHWM")
+    return _process_status("VmHWM")
 
 
-def _status(key: str) -> int:
-    """A line of the kernel's account of this process, in bytes; 0 where there is none, and the estimate stands."""
+def _process_status(key: str) -> int:
+    """Return an entry of /proc/self/status in bytes. Without such a file it is 0, and the estimate is used as it is."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith(f"{key}:"):

@@ -1,134 +1,105 @@
-"""What training tells: metrics.jsonl for programs, train.log and the terminal for people, TensorBoard on request.
+"""What training reports: records to metrics.jsonl and to loggers, lines for people to the terminal and to train.log.
 
-On a terminal one dense line is rewritten in place; elsewhere the same line is printed every `log_every` updates.
+    record(values)   a record for programs           line(text)        a line that stays
+                                                     progress(text)    the progress line
+
+On a terminal the progress line is rewritten; elsewhere each one is printed. Only rank 0 reports.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import console
-from ..errors import TrainingError, UsageError, write_failed
+from .. import console, registry
+from ..errors import TrainingError, write_failed
 from ..files import flush_to_disk
+from .loggers import Logger
 from .run import RunFolder
 
 
-def clock(seconds: float) -> str:
-    """h:mm:ss, or m:ss below an hour."""
-    whole = int(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
-
-
 class Report:
-    """Writes records for rank 0; elsewhere it is silent."""
+    """Reports for rank 0. On other ranks, where `is_main` is false, it does nothing."""
 
-    def __init__(self, run: RunFolder, leads: bool, tensorboard: bool = False) -> None:
-        self.run, self.leads = run, leads
-        self.live = leads and console.on_terminal()
-        self.board = _tensorboard(run.path) if tensorboard and leads else None
+    def __init__(self, run: RunFolder, is_main: bool, loggers: Sequence[str] = ()) -> None:
+        """Open the `loggers` of these names. Raises UsageError for one that is unknown or cannot be opened."""
+        self.run, self.is_main = run, is_main
+        self.rewrites = is_main and console.on_terminal()
+        self.loggers: list[Logger] = [registry.load(registry.LOGGERS, name, "--logger")(run.path) for name in loggers] if is_main else []
 
     def rewind(self, size: int) -> None:
-        """Cut metrics.jsonl back to `size` bytes: what follows belongs to updates that will be done again.
+        """Truncate metrics.jsonl to `size` bytes: later records belong to updates that will be repeated.
 
-        A file that has fewer lost records, which a warning says; training needs none of them.
+        A file that is shorter has lost records, and a warning says so. Training does not need them.
         """
-        if not self.leads:
+        if not self.is_main:
             return
-        there = self.run.metrics.stat().st_size if self.run.metrics.exists() else 0
-        if there > size:
+        present = self.run.metrics.stat().st_size if self.run.metrics.exists() else 0
+        if present > size:
             os.truncate(self.run.metrics, size)
-        elif there < size:
-            state = f"has {there:,} bytes" if self.run.metrics.exists() else "is missing"
+        elif present < size:
+            state = f"has {present:,} bytes" if self.run.metrics.exists() else "is missing"
             console.warn(f"{str(self.run.metrics)!r} {state}, at the last checkpoint it had {size:,}: records of earlier updates are lost. Training resumes without them.")
 
-    def record(self, values: dict[str, Any]) -> None:
-        """A line of metrics.jsonl."""
-        if not self.leads:
+    def record(self, values: Mapping[str, Any]) -> None:
+        """Append a record to metrics.jsonl, and pass it to the loggers."""
+        if not self.is_main:
             return
         _append(self.run.metrics, json.dumps(values, ensure_ascii=False))
-        if self.board:
-            for key, value in values.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(f"{values['type']}/{key}", value, values["update"])
+        for logger in self.loggers:
+            logger.record(values)
 
-    def flushed(self) -> int:
-        """Bytes of metrics.jsonl so far, all of them on the disk."""
+    def flush(self) -> int:
+        """Flush metrics.jsonl to the disk, and return its size in bytes."""
         if not self.run.metrics.exists():
             return 0
         flush_to_disk(self.run.metrics)
         return self.run.metrics.stat().st_size
 
     def line(self, text: str) -> None:
-        """A lasting line: terminal and train.log."""
-        if not self.leads:
-            return
-        self.clear()
-        console.say(text)
-        self._log(text)
+        """Print a line that stays, and append it to train.log."""
+        if self.is_main:
+            self.clear_progress()
+            self._print(text, stays=True)
 
     def progress(self, text: str) -> None:
-        """The dense line: rewritten in place on a terminal, a plain line elsewhere; in train.log always."""
-        if not self.leads:
-            return
-        if self.live:
-            sys.stderr.write("\r\x1b[K" + text)
-            sys.stderr.flush()
-        else:
+        """Print the progress line, and append it to train.log."""
+        if self.is_main:
+            self._print(text, stays=not self.rewrites)
+
+    def clear_progress(self) -> None:
+        """Remove the progress line from the terminal, so that another line can be printed."""
+        if self.rewrites:
+            _rewrite_line("")
+
+    def close(self) -> None:
+        """Close the loggers."""
+        for logger in self.loggers:
+            logger.close()
+
+    def _print(self, text: str, stays: bool) -> None:
+        if stays:
             console.say(text)
-        self._log(text)
-
-    def clear(self) -> None:
-        """Remove the live line, so that something lasting can be written."""
-        if self.live:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-    def _log(self, text: str) -> None:
+        else:
+            _rewrite_line(text)
         _append(self.run.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}")
 
 
+def _rewrite_line(text: str) -> None:
+    """Replace the terminal's current line."""
+    sys.stderr.write("\r\x1b[K" + text)
+    sys.stderr.flush()
+
+
 def _append(path: Path, line: str) -> None:
+    """Append a line to a file. Raises TrainingError."""
     try:
         with path.open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
     except OSError as error:
         raise write_failed(error, path, "the training records", TrainingError) from None
-
-
-def training_line(values: dict[str, Any], updates: int, eta: float) -> str:
-    """The dense line of a training record."""
-    return (
-        f"update {values['update']:,}/{updates:,} · epoch {values['epoch'] + 1} · loss {values['loss']:.3f} · ppl {values['ppl']:.2f} · "
-        f"lr {values['lr']:.2e} · {values['tokens_per_second']:,.0f} tok/s · |g| {values['grad_norm']:.2f} · ETA {clock(eta)}"
-    )
-
-
-def validation_line(values: dict[str, Any], better: bool) -> str:
-    """The lasting line of a validation record."""
-    bleu = f" · BLEU {values['bleu']:.2f}" if values.get("bleu") is not None else ""
-    return f"valid at {values['update']:,} · nll {values['nll']:.4f} · ppl {values['ppl']:.2f}{bleu} · {clock(values['seconds'])}{' · best so far' if better else ''}"
-
-
-def skipped_line(values: dict[str, Any], allowed: int) -> str:
-    """The lasting line of an update whose gradient was not finite."""
-    return f"update {values['update']:,}: the gradient is not finite ({values['grad_norm']}); no step taken, {values['in_a_row']} in a row of {allowed} allowed"
-
-
-def perplexity(nll: float) -> float:
-    """exp of the mean NLL, in nats a token."""
-    return math.exp(min(nll, 700.0))
-
-
-def _tensorboard(path: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UsageError("--tensorboard needs the extra package: pip install 'nmt-cli[tensorboard]'.") from None
-    return SummaryWriter(str(path / "tensorboard"))

@@ -1,10 +1,11 @@
-"""How long an update takes here: a few micro-batches and a step of Adam, timed. `nmt info --probe` shows it.
+"""Seconds per update on this machine, from a few timed micro-batches and one step of Adam; for `nmt info --probe`.
 
-    recipe ──▶ made-up pairs of the lengths of news text ──▶ an update, cut as training cuts it
-           ──▶ some of its micro-batches, forward and backward; one step ──▶ seconds an update
+    recipe ──▶ random pairs with the lengths of news text ──▶ one update, split into micro-batches as in training
+           ──▶ some of them forward and backward, and one step of Adam ──▶ seconds per update
 
-Each micro-batch runs once unmeasured, because the first of a shape compiles kernels. The time is scaled by tokens to the
-whole update; over several devices it is divided, and the exchange of gradients between them is left out.
+Each micro-batch runs once without measurement, because the first one of a shape compiles kernels. The time is scaled to
+the whole update by its tokens. For several devices it is divided by their number; the exchange of gradients is not
+counted.
 """
 
 from __future__ import annotations
@@ -15,77 +16,93 @@ import time
 import numpy as np
 import torch
 
-from ..data.batches import EpochPlan, collate, micro_batches
+from ..data.batches import EpochPlan, Indices, collate, micro_batches
 from ..hardware import Hardware
 from ..model.transformer import Transformer
 from ..recipe import Recipe
-from .estimate import micro_batch
+from .estimate import estimate_micro_batch
 from .loader import MicroBatch
-from .process_group import Ranks
+from .process_group import ProcessGroup
 from .update import Updater
 
 SAMPLES = 3
-"""Micro-batches that are measured: short, middling and long sentences."""
-SENTENCE, SPREAD = 3.25, 0.6
-"""Of the logarithm of a sentence's tokens, as in news text: 31 tokens on average."""
+"""Micro-batches that are measured: with short, medium and long sentences."""
+LOG_LENGTH_MEAN, LOG_LENGTH_STD = 3.25, 0.6
+"""Of the natural logarithm of a sentence's tokens, as in news text: 31 tokens on average."""
 
 
-def seconds_an_update(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1) -> float:
-    """Seconds that an update of `recipe` takes on devices like this one. Raises TrainingError when memory does not suffice."""
+def seconds_per_update(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1) -> float:
+    """Return the seconds per update of `recipe` on `devices` devices like this one. Raises TrainingError when memory runs out."""
     try:
-        return _seconds(recipe, vocabularies, hardware, devices)
+        return _measure(recipe, vocabularies, hardware, devices)
     finally:
-        gc.collect()  # weights and their hooks hold one another: without it several recipes in turn would fill the memory
+        gc.collect()  # weights and their hooks form reference cycles, and the next recipe needs their memory
 
 
-def _seconds(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
+def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
     torch.manual_seed(recipe.train.seed)
     model = Transformer(recipe.model, *vocabularies).to(hardware.device).train()
-    updater = Updater(model, recipe, hardware, Ranks())
+    updater = Updater(model, recipe, hardware, ProcessGroup())
     plan = _plan(recipe)
     pairs = next(plan.updates(0))
-    parameters = updater.weights.master.numel()
-    tokens = recipe.train.micro_batch_tokens or micro_batch(recipe.model, parameters, recipe.train.batch_tokens, vocabularies[1], hardware, devices)
-    parts = micro_batches(plan, pairs, tokens)[0]
-    chosen = [parts[i] for i in sorted({round(place * (len(parts) - 1) / max(1, SAMPLES - 1)) for place in range(SAMPLES)})]
+    samples = _samples(updater, plan, pairs, vocabularies, devices)
     random = np.random.default_rng(recipe.train.seed)
-    measured = 0.0
-    for part in chosen:
-        sides = zip(*(side.tolist() for side in plan.lengths(part)), strict=True)
-        rows = [tuple(random.integers(4, size, length - 1) for size, length in zip(vocabularies, pair, strict=True)) for pair in sides]
-        micro = MicroBatch.of(collate([(source, target) for source, target in rows]))
-        _timed(updater, micro, hardware)
-        measured += _timed(updater, micro, hardware)
-    _step(updater, hardware)
-    share = sum(plan.target_tokens(part) for part in chosen) / plan.target_tokens(pairs)
-    return measured / share / devices + _step(updater, hardware)
+    seconds = 0.0
+    for sample in samples:
+        micro_batch = _random_micro_batch(plan, sample, vocabularies, random)
+        _time_micro_batch(updater, micro_batch)
+        seconds += _time_micro_batch(updater, micro_batch)
+    _time_step(updater)
+    measured_share = sum(plan.target_tokens(sample) for sample in samples) / plan.target_tokens(pairs)
+    return seconds / measured_share / devices + _time_step(updater)
 
 
 def _plan(recipe: Recipe) -> EpochPlan:
-    """Pairs enough for some updates; none longer than the recipe takes."""
+    """Return a plan of random pairs, enough for some updates and none longer than the recipe allows."""
     random = np.random.default_rng(recipe.train.seed)
     pairs = max(64, recipe.train.batch_tokens // 4)
-    source = random.lognormal(SENTENCE, SPREAD, pairs)
+    source = random.lognormal(LOG_LENGTH_MEAN, LOG_LENGTH_STD, pairs)
     target = source * np.exp(random.normal(0.0, 0.15, pairs))
-    lengths = [np.clip(side, 1, recipe.data.max_length).astype(np.int32) for side in (source, target)]
-    return EpochPlan(lengths[0], lengths[1], recipe.train.batch_tokens, recipe.train.seed)
+    source_lengths, target_lengths = (np.clip(lengths, 1, recipe.data.max_length).astype(np.int32) for lengths in (source, target))
+    return EpochPlan(source_lengths, target_lengths, recipe.train.batch_tokens, recipe.train.seed)
 
 
-def _timed(updater: Updater, micro: MicroBatch, hardware: Hardware) -> float:
-    began = _now(hardware)
-    with updater.weights.collecting(first=True, last=True):
-        updater.pass_through(micro, micro.rows.target.tokens)
-    return _now(hardware) - began
+def _samples(updater: Updater, plan: EpochPlan, pairs: Indices, vocabularies: tuple[int, int], devices: int) -> list[Indices]:
+    """Return the pairs of `SAMPLES` micro-batches of the update, evenly spread from short to long sentences."""
+    train, model = updater.recipe.train, updater.recipe.model
+    parameters = updater.weights.main_params.numel()
+    tokens = train.micro_batch_tokens or estimate_micro_batch(model, parameters, train.batch_tokens, vocabularies[1], updater.hardware, devices)
+    parts = micro_batches(plan, pairs, tokens)[0]
+    return [parts[i] for i in sorted({round(sample * (len(parts) - 1) / max(1, SAMPLES - 1)) for sample in range(SAMPLES)})]
 
 
-def _step(updater: Updater, hardware: Hardware) -> float:
-    began = _now(hardware)
+def _random_micro_batch(plan: EpochPlan, pairs: Indices, vocabularies: tuple[int, int], random: np.random.Generator) -> MicroBatch:
+    """Return a micro-batch of random ids with the lengths of `pairs`."""
+    source_lengths, target_lengths = (lengths.tolist() for lengths in plan.lengths(pairs))
+    ids = [
+        (random.integers(4, vocabularies[0], source - 1), random.integers(4, vocabularies[1], target - 1))
+        for source, target in zip(source_lengths, target_lengths, strict=True)
+    ]
+    return MicroBatch.of(collate(ids))
+
+
+def _time_micro_batch(updater: Updater, micro_batch: MicroBatch) -> float:
+    """Return the seconds of a forward and backward pass."""
+    start = _now(updater.hardware)
+    with updater.weights.accumulating(first=True, last=True):
+        updater.forward_backward(micro_batch, micro_batch.packed.target.tokens)
+    return _now(updater.hardware) - start
+
+
+def _time_step(updater: Updater) -> float:
+    """Return the seconds of a step of Adam."""
+    start = _now(updater.hardware)
     updater.step(1)
-    return _now(hardware) - began
+    return _now(updater.hardware) - start
 
 
 def _now(hardware: Hardware) -> float:
-    """The time at which all that was asked of the device is done."""
+    """Wait until the device has finished its work, and return the time in seconds."""
     if hardware.device != "cpu":
         torch.cuda.synchronize(hardware.device)
     return time.perf_counter()

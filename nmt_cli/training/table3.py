@@ -1,10 +1,10 @@
-"""Table 3 of "Attention Is All You Need", row by row: the paper's figures beside what our recipes come to.
+"""Table 3 of "Attention Is All You Need", row by row: the paper's figures beside those of our recipes.
 
-    ROWS ──▶ compare(hardware) ──▶ for each: parameters ours and the paper's, updates, tokens an update, expected hours
+    ROWS ──▶ compare(hardware) ──▶ for each row: parameters (ours, the paper's), updates, tokens per update, estimated hours
 
-The paper's perplexities and BLEU are those on newstest2013, without averaging. It prints millions of parameters, for the
-rows A, D and E none: they are base's. Its vocabulary has "about 37,000" pieces; which size would give its figure exactly
-is reckoned for each row, as a range, because the figure is rounded.
+The paper's perplexities and BLEU are those on newstest2013, without averaging. It prints the parameters in millions, and
+none for the rows A, D and E, which have those of base. Its vocabulary has "about 37,000" tokens. For each row we compute
+which vocabulary sizes would give the paper's figure; it is a range, because the figure is rounded.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .estimate import estimate
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table as the paper prints it."""
+    """A row of the table, with the paper's figures."""
 
     block: str
     recipe: str
     what: str
     """What differs from base."""
     millions: int
-    """Parameters."""
+    """Millions of parameters."""
     perplexity: float
     bleu: float
 
@@ -57,12 +57,12 @@ ROWS = (
 
 
 def compare(hardware: Hardware, devices: int = 1, seconds: Callable[[Recipe], float] | None = None) -> Iterator[dict[str, Any]]:
-    """Each row's figures, the paper's and ours; `seconds` gives the measured time of an update, and so expected hours."""
+    """Yield each row's figures, the paper's and ours. `seconds` returns the measured seconds per update, for the estimated hours."""
     for row in ROWS:
         recipe = load_recipe(row.recipe)
         vocabulary = recipe.data.vocab_size
         ours = estimate(recipe, (vocabulary, vocabulary), hardware, devices)
-        took = seconds(recipe) if seconds else None
+        per_update = seconds(recipe) if seconds else None
         yield {
             "row": row.block,
             "recipe": row.recipe,
@@ -71,25 +71,26 @@ def compare(hardware: Hardware, devices: int = 1, seconds: Callable[[Recipe], fl
             "paper_parameters": row.millions * 1_000_000,
             "difference": ours["parameters"] - row.millions * 1_000_000,
             "vocabulary": vocabulary,
-            "vocabulary_of_paper": explaining(row, recipe, ours["parameters"]),
+            "vocabulary_of_paper": vocabulary_range(row, recipe, ours["parameters"]),
             "batch_tokens": ours["batch_tokens"],
             "updates": ours["updates"],
             "paper_perplexity": row.perplexity,
             "paper_bleu": row.bleu,
-            "seconds_an_update": took,
-            "hours": took * ours["updates"] / 3600 if took is not None else None,
+            "seconds_per_update": per_update,
+            "hours": per_update * ours["updates"] / 3600 if per_update is not None else None,
         }
 
 
 def common_vocabulary(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
-    """The vocabularies that explain all of `rows` at once, least and greatest; None: there is none."""
-    least, most = (pick(row["vocabulary_of_paper"][end] for row in rows) for end, pick in ((0, max), (1, min)))
-    return (least, most) if least <= most else None
+    """Return the smallest and the largest vocabulary size that fits all of `rows`; None if no size does."""
+    smallest = max(row["vocabulary_of_paper"][0] for row in rows)
+    largest = min(row["vocabulary_of_paper"][1] for row in rows)
+    return (smallest, largest) if smallest <= largest else None
 
 
-def explaining(row: Row, recipe: Recipe, parameters: int) -> tuple[int, int]:
-    """The vocabularies, least and greatest, with which our model would have the paper's figure, to the million."""
+def vocabulary_range(row: Row, recipe: Recipe, parameters: int) -> tuple[int, int]:
+    """Return the smallest and the largest vocabulary size with which our model has the paper's parameters, to the million."""
     width = recipe.model.d_model * (1 if recipe.model.tie_embeddings else 3)
     rest = parameters - recipe.data.vocab_size * width
-    least, most = ((row.millions * 1_000_000 + half - rest) / width for half in (-500_000, 500_000))
-    return round(least), round(most)
+    smallest, largest = ((row.millions * 1_000_000 + half - rest) / width for half in (-500_000, 500_000))
+    return round(smallest), round(largest)

@@ -1,390 +1,313 @@
-"""The training loop, from top to bottom.
+"""The training loop.
 
     recipe + shards + run folder ──▶ Trainer ──▶ update, log, validate, save, … until done, out of patience or stopped
 
-Run again with the same run folder, it goes on after the last checkpoint. Every update's random numbers come from
-(seed, update, rank), its pairs from (seed, epoch), and the sums of an unfinished training record are saved with the
-rest, so that a resumed run does and writes what the uninterrupted one does. SIGINT and SIGTERM stop it at the end of
-the update under way, after saving (in the last update or validation it finishes); a second SIGINT stops at once.
+Started again with the same run folder, training resumes from the last checkpoint. The random numbers of each update come
+from (seed, update, rank), its pairs from (seed, epoch), and the sums of an unfinished training record are saved too.
+Therefore a resumed run computes and writes the same as an uninterrupted one. SIGINT, SIGTERM and SIGHUP stop training at
+the end of the current update, after a save. In the last update or validation, training finishes instead. A second SIGINT
+stops at once.
 
-A GPU runs ahead of this loop: what updates came to is read, and agreed between ranks, every few updates (`_settle`).
-Whatever decides which collective comes next is equal on all ranks: `Progress` (read from the same checkpoint, and after
-that changed by the loop and by what rank 0's validation returned to all of them) and `stop`, which `_settle` agrees on.
+On a GPU the loop runs ahead: it reads the results of updates, and agrees with the other ranks on what follows from them,
+only every few updates (`_drain_metrics`). What decides on the next collective is equal on all ranks: `progress`, which
+starts from the same checkpoint and changes by the same metrics, and `stop`, which is set from what the ranks agreed on.
+
+    in_flight.py   results of updates      checkpointer.py   saving          nonfinite.py   gradients that are not finite
+    stopping.py    signals, patience       metrics.py        the records     progress.py    what is counted
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import console
 from ..data.batches import EpochPlan
 from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
 from ..data.tokenizer import Vocabulary
-from ..errors import DataError, Stopped, TrainingError, write_failed
-from ..files import link_atomic, write_atomic
+from ..errors import DataError, Stopped, TrainingError
 from ..hardware import Hardware
-from ..model.folder import build, weights_of
+from ..model.folder import build
 from ..model.transformer import Transformer, count_parameters
 from ..recipe import Recipe
-from .loader import Share, feed
+from .checkpointer import Checkpointer
+from .in_flight import InFlight, StepMetrics
+from .loader import RankBatch, rank_batches
+from .metrics import clock, skipped_line, skipped_record, train_record, training_line, valid_record, validation_line
+from .nonfinite import error_message, write_evidence
 from .probe import choose_micro_batch
-from .process_group import Ranks
-from .report import Report, clock, perplexity, skipped_line, training_line, validation_line
-from .run import Progress, RunFolder
-from .update import Outcome, Updater
+from .process_group import ProcessGroup
+from .progress import Progress
+from .report import Report
+from .run import RunFolder, link_latest
+from .stopping import OUT_OF_PATIENCE, PendingSignal, StopReason
+from .update import Updater
 from .validation import Sample, Validator
 
-OUT_OF_PATIENCE = 1000.0  # above every signal's number
-AHEAD = 8  # updates that a GPU's loop goes on without reading their results
+GPU_UPDATES_IN_FLIGHT = 8
+"""Updates that a GPU's loop starts without reading their results."""
 
 
 class Trainer:
-    """One rank's training of `recipe` on the shards at `shards`, kept in `run`."""
+    """One rank's training of `recipe` on the shards at `shards`, in the run folder `run`."""
 
-    def __init__(self, recipe: Recipe, shards: Path, run: Path, hardware: Hardware, ranks: Ranks, tensorboard: bool = False, backend: str = "") -> None:
-        """Check everything and take up the last checkpoint, if there is one; `backend` is `Updater`'s.
+    def __init__(
+        self, recipe: Recipe, shards: Path, run: Path, hardware: Hardware, group: ProcessGroup, loggers: Sequence[str] = (), backend: str = ""
+    ) -> None:
+        """Check everything and load the last checkpoint, if there is one. Raises NmtError for what does not fit.
 
-        Raises NmtError for what does not fit.
+        `loggers` are names in registry.LOGGERS; `backend` is that of `Updater`.
         """
-        self.shards_lock = hold(shards)  # from here on nobody replaces them
+        self.shards_lock = hold(shards)  # from here on no `nmt preprocess` replaces them
         weakref.finalize(self, os.close, self.shards_lock)
-        index = verify(shards)
-        check_matches(index, recipe, shards)
-        self.recipe, self.hardware, self.ranks = recipe, hardware, ranks
-        self.corpus = Corpus(shards, "train", index)
-        self.vocabulary = Vocabulary.load(shards, index.vocabularies)
-        if self.vocabulary.sha256 != index.tokenizer_sha256:
-            raise DataError(f"the tokenizer in {str(shards)!r} is not the one its shards were made with. Make the shards again with nmt preprocess … --force.")
-        self.tokenizers = {name: tokenizer.model for name, tokenizer in self.vocabulary.files.items()}
-        self.sizes = (self.vocabulary.source_size, self.vocabulary.target_size)
+        self.recipe, self.hardware, self.group = recipe, hardware, group
+        index = self._open_shards(shards)
         self.run = RunFolder(run)
-        ranks.run_on_main(self.run.create)
-        self.report = Report(self.run, ranks.leads, tensorboard)
-        model, self.progress, moments = self._start(index)
-        if len({tuple(row) for row in ranks.gathered([float(self.progress.update), float(int(index.data_fingerprint[:12], 16))])}) > 1:
-            raise DataError("the ranks see different shards or checkpoints: --data and --run must lie on a file system that all machines share.")
-        self.updater = Updater(model, recipe, hardware, ranks, lambda text: console.warn(f"rank {ranks.rank}: {text}"), backend)
-        self.updater.restore(moments, self.progress.update - self.progress.skipped)
-        self.model, self.computer = self.updater.weights.model, self.updater.weights.computer
-        self.parameters = count_parameters(self.model)["total"]
-        train = recipe.train
-        self.plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, train.batch_tokens, train.seed)
+        group.run_on_main(self.run.create)
+        self.report = Report(self.run, group.is_main, loggers)
+        self.checkpointer = Checkpointer(self.run, recipe, self.vocabulary, self.report)
+        model, self.progress, optimizer_state = self.load_or_initialize(index)
+        self._check_ranks_see_the_same(index)
+        self.updater = Updater(model, recipe, hardware, group, lambda text: console.warn(f"rank {group.rank}: {text}"), backend)
+        self.updater.load_optimizer_state(optimizer_state, self.progress.update - self.progress.skipped)
+        self.plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, recipe.train.batch_tokens, recipe.train.seed)
         self.micro_batch_tokens = choose_micro_batch(self.updater, self.plan, self.progress.micro_batch_tokens)
         self.progress.micro_batch_tokens = self.micro_batch_tokens
         has_validation = "valid" in index.splits and index.splits["valid"].pairs > 0
         self.validator = Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens) if has_validation else None
-        self.meter = _Meter(self.progress)
-        self.pending: list[tuple[int, Outcome]] = []  # with their epochs
-        self.ahead = 1 if hardware.device == "cpu" else AHEAD
-        self.noted = 0.0  # a signal that this process got
-        self.stop = 0.0  # what all ranks have agreed on
-        self.saved_at = time.monotonic()
-        self.resumed_at = time.perf_counter()
+        self.in_flight = InFlight(group)
+        self.max_in_flight = 1 if hardware.device == "cpu" else GPU_UPDATES_IN_FLIGHT
+        self.pending_signal = PendingSignal()
+        self.stop: StopReason | None = None
+        self.clock_started = time.perf_counter()
 
-    def _start(self, index: ShardIndex) -> tuple[Transformer, Progress, dict[str, torch.Tensor]]:
-        """Model, progress and moments: those of the last checkpoint, or fresh ones."""
-        found = self.run.load_last(self.recipe, index.data_fingerprint, index.ids_fingerprint)
-        if found is None:
+    def _open_shards(self, shards: Path) -> ShardIndex:
+        """Open corpus and vocabulary, and return the shards' index. Raises DataError when they do not fit the recipe."""
+        index = verify(shards)
+        check_matches(index, self.recipe, shards)
+        self.corpus = Corpus(shards, "train", index)
+        self.vocabulary = Vocabulary.load(shards, index.vocabularies)
+        if self.vocabulary.sha256 != index.tokenizer_sha256:
+            raise DataError(f"the tokenizer in {str(shards)!r} is not the one its shards were made with. Make the shards again with nmt preprocess … --force.")
+        return index
+
+    def load_or_initialize(self, index: ShardIndex) -> tuple[Transformer, Progress, dict[str, Tensor]]:
+        """Return model, progress and optimizer state of the last checkpoint, or new ones."""
+        sizes = self.vocabulary.source_size, self.vocabulary.target_size
+        checkpoint = self.run.load_last(self.recipe, index.data_fingerprint, index.ids_fingerprint)
+        if checkpoint is None:
             self.report.rewind(0)
             torch.manual_seed(self.recipe.train.seed)
             progress = Progress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
-            return Transformer(self.recipe.model, *self.sizes).to(self.hardware.device).train(), progress, {}
-        _, progress, weights, moments = found
+            return Transformer(self.recipe.model, *sizes).to(self.hardware.device).train(), progress, {}
+        progress, weights, optimizer_state = checkpoint
         self.report.rewind(progress.metrics_bytes)
-        if self.ranks.leads:
-            train = self.recipe.train
-            self.run.prune(train.keep, train.keep_best, train.best_metric)  # what a killed process did not get to
-        return build(self.recipe, *self.sizes, weights).to(self.hardware.device).train(), progress, moments
+        if self.group.is_main:
+            self.checkpointer.prune()  # a killed process may have left more
+        return build(self.recipe, *sizes, weights).to(self.hardware.device).train(), progress, optimizer_state
+
+    def _check_ranks_see_the_same(self, index: ShardIndex) -> None:
+        """Raise DataError when the ranks have loaded different checkpoints or shards."""
+        seen = self.group.all_gather([float(self.progress.update), float(int(index.data_fingerprint[:12], 16))])
+        if any(values != seen[0] for values in seen):
+            raise DataError("the ranks see different shards or checkpoints: --data and --run must lie on a file system that all machines share.")
 
     # --- the loop ---
 
     def train(self) -> Progress:
         """Train to the end. Raises `Stopped` after a signal, `TrainingError` when a gradient is not finite or a rank is gone."""
         try:
-            return self._train()
+            with self.pending_signal.caught():
+                self._train()
+            return self.progress
         finally:
+            self.report.close()
             self.run.close()
 
-    def _train(self) -> Progress:
-        self._check_patience()
-        with self._signals_noted():
-            self._introduce()
-            while self.progress.update < self.recipe.train.updates and not self.stop:
-                self._epoch()
-            if 0 < self.stop < OUT_OF_PATIENCE and self.progress.update < self.recipe.train.updates:
-                self._save()
-                self.report.line(f"stopped at update {self.progress.update:,} and saved; run the same command to go on")
-                raise Stopped(int(self.stop), "")
-            self._finish()
-        return self.progress
+    def _train(self) -> None:
+        self.check_patience()
+        self._introduce()
+        while not self._is_done and self.stop is None:
+            self.train_epoch()
+        if self.stop and self.stop.signal and not self._is_done:
+            self.save_checkpoint()
+            self.report.line(f"stopped at update {self.progress.update:,} and saved; run the same command to resume")
+            raise Stopped(self.stop.signal, "")
+        self.finish()
 
-    def _epoch(self) -> None:
-        """What is left of the current epoch."""
-        progress, train = self.progress, self.recipe.train
-        shares = feed(self.corpus, self.plan, progress.epoch, progress.position, self.micro_batch_tokens, self.ranks, self.hardware)
-        self.resumed_at = time.perf_counter()
-        for share in shares:
-            self._update(share)
-            log, validate, save = (every > 0 and progress.update % every == 0 for every in (train.log_every, train.valid_every, train.checkpoint_every))
-            done = progress.update >= train.updates
-            if log or validate or save or done or len(self.pending) >= self.ahead:
-                save |= self._settle()
-            if log:
-                self._log()
-            if validate and self.validator:
-                self._validate()
-            if save and not done:
-                self._save()
-            if log or validate or save:
-                self.resumed_at = time.perf_counter()  # validating and saving are not training
-            if self.stop or done:
+    @property
+    def _is_done(self) -> bool:
+        """Whether all updates are done."""
+        return self.progress.update >= self.recipe.train.updates
+
+    def train_epoch(self) -> None:
+        """Train on what is left of the current epoch, or until training stops."""
+        progress = self.progress
+        batches = rank_batches(self.corpus, self.plan, progress.epoch, progress.position, self.micro_batch_tokens, self.group, self.hardware)
+        self.clock_started = time.perf_counter()
+        for batch in batches:
+            self.train_step(batch)
+            self._after_step()
+            if self.stop or self._is_done:
                 return
         progress.epoch, progress.position = progress.epoch + 1, 0
 
-    def _update(self, share: Share) -> None:
+    def train_step(self, batch: RankBatch) -> None:
+        """Start the next update."""
         progress = self.progress
-        torch.manual_seed((self.recipe.train.seed * 1_000_003 + progress.update) * 4099 + self.ranks.rank)
-        self.pending.append((progress.epoch, self.updater(share, progress.update + 1)))
+        torch.manual_seed((self.recipe.train.seed * 1_000_003 + progress.update) * 4099 + self.group.rank)
+        result = self.updater(batch, progress.update + 1)
         progress.update += 1
         progress.position += 1
+        self.in_flight.add(progress.update, progress.epoch, result)
 
-    def _settle(self) -> bool:
-        """Read what the pending updates came to, of all ranks, and whether any is to stop; whether minutes make a save due."""
-        progress, pending = self.progress, self.pending
-        results = [[*outcome.sums.tolist(), float(outcome.norm), float(outcome.skipped)] for _, outcome in pending]
-        everyones = self.ranks.gathered([self.noted, float(self._minutes_passed()), *(value for row in results for value in row)])
-        self.stop = max(self.stop, *(row[0] for row in everyones))
+    def _after_step(self) -> None:
+        """Log, validate and save when the recipe says so."""
+        train = self.recipe.train
+        log, validate, save = (every > 0 and self.progress.update % every == 0 for every in (train.log_every, train.valid_every, train.checkpoint_every))
+        if log or validate or save or self._is_done or len(self.in_flight) >= self.max_in_flight:
+            save_is_due = self._drain_metrics()
+            save = save or save_is_due
+        if log:
+            self._log()
+        if validate and self.validator:
+            self.validate()
+        if save and not self._is_done:
+            self.save_checkpoint()
+        if log or validate or save:
+            self.clock_started = time.perf_counter()  # the time of validating and saving does not count
+
+    def _drain_metrics(self) -> bool:
+        """Read the metrics of the updates in flight, and agree on signals. Return whether a save is due by the clock.
+
+        Raises TrainingError when too many gradients in a row were not finite.
+        """
+        progress = self.progress
+        drained = self.in_flight.drain(self.pending_signal.number, self.checkpointer.minutes_have_passed())
+        if drained.signal:
+            self.stop = StopReason(drained.signal)
         now = time.perf_counter()
-        progress.seconds, self.resumed_at = progress.seconds + now - self.resumed_at, now
-        self.pending = []
-        for index, (epoch, outcome) in enumerate(pending):
-            columns = list(zip(*(row[2 + 4 * index : 6 + 4 * index] for row in everyones), strict=True))
-            smoothed, nll, norm, skipped = sum(columns[0]), sum(columns[1]), columns[2][0], columns[3][0]  # the last two are of the sum over ranks
-            if skipped:
-                self._skipped(outcome, progress.update - len(pending) + index + 1, epoch, norm)
+        progress.seconds, self.clock_started = progress.seconds + now - self.clock_started, now
+        for step in drained.steps:
+            if step.skipped:
+                self._skip(step)
             else:
                 progress.skipped_in_a_row = 0
-                self.meter.add(smoothed, nll, outcome, norm)
-        return bool(everyones[0][1])
+                progress.meter.add(step.loss, step.nll, step.result.batch.target_tokens, step.grad_norm, step.result.lr)
+        return drained.save_is_due
 
-    def _minutes_passed(self) -> bool:
-        minutes = self.recipe.train.checkpoint_minutes
-        return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
+    # --- what happens between updates ---
 
     def _log(self) -> None:
-        if self.meter.tokens:
-            values = self.meter.record()
-            self.report.record(values)
-            left = (self.recipe.train.updates - self.progress.update) * self.meter.seconds / self.meter.updates
-            self.report.progress(training_line(values, self.recipe.train.updates, left))
-        self.meter.restart()
+        """Report the training record, and restart the meter."""
+        progress, updates = self.progress, self.recipe.train.updates
+        if progress.meter.tokens:
+            record = train_record(progress)
+            self.report.record(record)
+            eta = (updates - progress.update) * progress.meter_seconds / progress.meter.updates
+            self.report.progress(training_line(record, updates, eta))
+        progress.restart_meter()
 
-    def _skipped(self, outcome: Outcome, update: int, epoch: int, norm: float) -> None:
-        """A gradient was not finite, and no step was taken: tell it, and stop if there were too many in a row."""
+    def _skip(self, step: StepMetrics) -> None:
+        """Count and report an update whose gradient was not finite. Raises TrainingError when too many are in a row."""
         progress, allowed = self.progress, self.recipe.train.skip_nonfinite
-        latest = update == progress.update
         progress.skipped += 1
         progress.skipped_in_a_row += 1
-        record = {"type": "skipped", "update": update, "epoch": epoch, "grad_norm": str(norm), "in_a_row": progress.skipped_in_a_row, "seconds": progress.seconds}
+        record = skipped_record(progress, step.update, step.epoch, step.grad_norm)
         if progress.skipped_in_a_row <= allowed:
             self.report.record(record)
             self.report.line(skipped_line(record, allowed))
             return
-        if latest:  # the state is the one before this update: saved so, it can be looked at again
+        is_latest = step.update == progress.update
+        if is_latest:  # save the state before this update, so that it can be repeated
             progress.update, progress.position = progress.update - 1, progress.position - 1
             progress.skipped, progress.skipped_in_a_row = progress.skipped - 1, progress.skipped_in_a_row - 1
-        raise TrainingError(self.ranks.run_on_main(partial(self._stopped_by, outcome, record, latest)))
 
-    def _stopped_by(self, outcome: Outcome, record: dict[str, Any], latest: bool) -> str:
-        """Save the state and what the update held. Returns the error message. Rank 0 alone."""
-        update, epoch, progress = record["update"], record["epoch"], self.progress
-        evidence = self._evidence(outcome, record, latest)
-        there = self._write()
-        what = "; ".join(str(micro_batch) for micro_batch in outcome.share.micro_batches)
-        return (
-            f"the gradient is not finite at update {update:,} (epoch {epoch + 1}, micro-batches of {what}); no step was taken. "
-            f"The state {'before it' if latest else f'after {progress.update:,} updates'} is saved in {str(there)!r}, the batch in {str(evidence)!r}. "
-            'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32"; or let it pass with train.skip_nonfinite.'
-        )
+        def save() -> str:
+            evidence = write_evidence(self.run.path, record, step, self.plan, self.updater.weights if is_latest else None)
+            return error_message(step, self.write_checkpoint(), evidence, progress.update)
 
-    def _evidence(self, outcome: Outcome, record: dict[str, Any], latest: bool) -> Path:
-        """Write which pairs the update held and where its gradient was not finite; the file."""
-        path = self.run.path / f"nonfinite-{record['update']:08d}.json"
-        weights = self.updater.weights
-        broken = {name: int((~torch.isfinite(part)).sum()) for name, part in weights.by_name(weights.gradient).items()} if latest else {}
-        lengths = zip(outcome.share.pairs.tolist(), *(side.tolist() for side in self.plan.lengths(outcome.share.pairs)), strict=True)
-        pairs = [{"pair": pair, "source_tokens": source, "target_tokens": target} for pair, source, target in lengths]
-        content = {**record, "loss_sums": [str(value) for value in outcome.sums.tolist()], "not_finite": {name: count for name, count in broken.items() if count}, "pairs": pairs}
-        try:
-            write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
-        except OSError as error:
-            raise write_failed(error, path, "what helps to look at a gradient that is not finite", TrainingError) from None
-        return path
+        raise TrainingError(self.group.run_on_main(save))
 
-    def _validate(self) -> None:
-        """Score the model, remember whether it is the best so far, and show samples.
+    def validate(self) -> None:
+        """Score the model, report the scores with some samples, and save the model if it is the best so far.
 
-        Rank 0 computes. The record comes back to every rank, so that all of them draw the same conclusions from it.
+        Rank 0 computes the record. Every rank gets it, and so draws the same conclusions from it.
         """
         progress, train = self.progress, self.recipe.train
-        samples: list[Sample] = []
+        samples: list[Sample] = []  # of rank 0
 
         def score() -> dict[str, Any]:
             assert self.validator is not None
-            self.report.clear()
-            scores, samples[:] = self.validator(self.model, self.computer)
-            return {"type": "valid", "update": progress.update, "epoch": progress.epoch, "ppl": perplexity(scores["nll"]), **scores, "seconds": progress.seconds}
+            self.report.clear_progress()
+            scores, samples[:] = self.validator(self.updater.weights.model, self.updater.weights.compute_model)
+            return valid_record(progress, scores)
 
-        record = self.ranks.run_on_main(score)
+        record = self.group.run_on_main(score)
         value = record[train.best_metric]
-        better = progress.best is None or (value > progress.best if train.best_metric == "bleu" else value < progress.best)
-        progress.best = value if better else progress.best
-        progress.since_best = 0 if better else progress.since_best + 1
+        is_best = progress.best is None or (value > progress.best if train.best_metric == "bleu" else value < progress.best)
+        progress.best = value if is_best else progress.best
+        progress.since_best = 0 if is_best else progress.since_best + 1
         progress.validation = record
         self.report.record(record)
-        self.report.line(validation_line(record, better))
+        self.report.line(validation_line(record, is_best))
         for sample in samples:
             self.report.line(f"    source       {sample.source}\n    reference    {sample.reference}\n    translation  {sample.translation}\n")
-        if better:
-            self._save(best=True)
-        self._check_patience()
+        if is_best:
+            self.save_checkpoint(is_best=True)
+        self.check_patience()
 
-    def _check_patience(self) -> None:
+    def check_patience(self) -> None:
+        """Stop training when train.patience validations in a row were not better than the best."""
         if 0 < self.recipe.train.patience <= self.progress.since_best:
             self.stop = OUT_OF_PATIENCE
 
-    def _save(self, best: bool = False) -> None:
-        """Write a checkpoint of the present state, once an update; `best`: the link of that name points to it. Every rank waits for it."""
+    def save_checkpoint(self, is_best: bool = False) -> None:
+        """Save a checkpoint of the present state, and wait for it on every rank. If `is_best`, the link `best` points to it."""
 
         def write() -> None:
-            folder = self._write()
-            if best:
+            folder = self.write_checkpoint()
+            if is_best:
                 self.run.point("best", folder)
 
-        self.ranks.run_on_main(write)
+        self.group.run_on_main(write)
 
-    def _write(self) -> Path:
-        """Write the checkpoint; its folder. Rank 0 alone."""
-        train, progress = self.recipe.train, self.progress
-        evenly = progress.update % train.checkpoint_every == 0 if train.checkpoint_every else self._minutes_passed()
-        progress.spaced = evenly or progress.update >= train.updates or self.stop == OUT_OF_PATIENCE
-        self.saved_at = time.monotonic()
-        there = self.run.checkpoints()
-        folder = self.run.path / "checkpoints" / f"step-{progress.update:08d}"
-        if there and there[-1].update == progress.update:
-            return folder
-        progress.metrics_bytes = self.report.flushed()
-        current = progress.validation if progress.validation.get("update") == progress.update else {}
-        self.run.save(weights_of(self.model), self.updater.moments(), progress, self.recipe, self.sizes, self.tokenizers, current)
-        link_latest(self.run.path)
-        self.run.prune(train.keep, train.keep_best, train.best_metric)
-        return folder
+    def write_checkpoint(self) -> Path:
+        """Write a checkpoint of the present state, on rank 0, and return its folder."""
+        return self.checkpointer.write(self.updater, self.progress, is_final=self._is_done or self.stop == OUT_OF_PATIENCE)
 
-    def _finish(self) -> None:
-        """The last update is validated and saved, however it falls."""
-        if self.validator and self.progress.validation.get("update") != self.progress.update:
-            self._validate()
-        self._save()
-        reason = "no better validation for a while" if self.stop >= OUT_OF_PATIENCE else "all updates done"
-        skipped = f"; {self.progress.skipped:,} updates passed without a step" if self.progress.skipped else ""
-        self.report.line(f"finished at update {self.progress.update:,} after {clock(self.progress.seconds)}: {reason}; best {self.recipe.train.best_metric} {self.progress.best}{skipped}")
-
-    # --- around the loop ---
+    # --- start and end ---
 
     def _introduce(self) -> None:
-        train, ranks = self.recipe.train, self.ranks
-        if ranks.leads and self.run.checkpoints():
+        """Report what is trained, and how."""
+        train, group, plan = self.recipe.train, self.group, self.plan
+        if group.is_main and self.run.checkpoints():
             link_latest(self.run.path)
-        done = f"going on after update {self.progress.update:,}" if self.progress.update else "starting"
-        cells, cell = self.plan.cells_an_update, self.plan.cell_tokens
-        about = "about " if self.plan.pairs > self.plan.window else ""
+        start = f"resuming after update {self.progress.update:,}" if self.progress.update else "starting"
+        parameters = count_parameters(self.updater.weights.model)["total"]
+        about = "about " if plan.pairs > plan.window else ""
         self.report.line(
-            f"{done}: {self.recipe.name} · {self.parameters:,} parameters · {len(self.corpus):,} pairs · {about}{self.plan.updates_an_epoch:,} updates an epoch\n"
-            f"update = {train.batch_tokens:,} tokens a side = {cells} × {cell:,} of like length; here {ranks.world} × {self.hardware.device} in {self.hardware.precision}, "
+            f"{start}: {self.recipe.name} · {parameters:,} parameters · {len(self.corpus):,} pairs · {about}{plan.updates_an_epoch:,} updates per epoch\n"
+            f"update = {train.batch_tokens:,} tokens per side = {plan.cells_an_update} × {plan.cell_tokens:,} of like length; "
+            f"here {group.world_size} × {self.hardware.device} in {self.hardware.precision}, "
             f"micro-batches of up to {self.micro_batch_tokens:,} tokens\nrun folder {self.run.path}"
         )
         if not self.validator:
             console.warn("the shards hold no validation pairs: no scores, no best checkpoint, no early stopping")
 
-    @contextmanager
-    def _signals_noted(self) -> Iterator[None]:
-        """SIGINT, SIGTERM and SIGHUP set `stop`; a second SIGINT interrupts at once. Under nohup SIGHUP stays ignored."""
-
-        def note(number: int, frame: FrameType | None) -> None:
-            if self.noted and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            self.noted = float(number)
-
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, *hangup)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-class _Meter:
-    """Sums since the last training record; they live in `Progress`, and so in every checkpoint."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        if not progress.meter:
-            self.restart()
-
-    def restart(self) -> None:
-        self.progress.meter = {"smoothed": 0.0, "nll": 0.0, "tokens": 0, "updates": 0, "norm": 0.0, "rate": 0.0, "began": self.progress.seconds}
-
-    def add(self, smoothed: float, nll: float, outcome: Outcome, norm: float) -> None:
-        meter = self.progress.meter
-        meter["smoothed"] += smoothed
-        meter["nll"] += nll
-        meter["tokens"] += outcome.share.target_tokens
-        meter["updates"] += 1
-        meter["norm"], meter["rate"] = norm, outcome.rate
-
-    @property
-    def tokens(self) -> int:
-        return int(self.progress.meter["tokens"])
-
-    @property
-    def updates(self) -> int:
-        return int(self.progress.meter["updates"])
-
-    @property
-    def seconds(self) -> float:
-        return max(self.progress.seconds - self.progress.meter["began"], 1e-9)
-
-    def record(self) -> dict[str, Any]:
-        """The training record."""
-        progress, meter = self.progress, self.progress.meter
-        nll = meter["nll"] / self.tokens
-        return {
-            "type": "train", "update": progress.update, "epoch": progress.epoch, "loss": meter["smoothed"] / self.tokens, "nll": nll, "ppl": perplexity(nll), "lr": meter["rate"],
-            "grad_norm": meter["norm"], "target_tokens": self.tokens, "tokens_per_second": self.tokens / self.seconds, "seconds": progress.seconds,
-        }  # fmt: skip
-
-
-def link_latest(run: Path) -> None:
-    """Let `latest`, beside the run, point to it. A link of another kind stays, and whatever else has that name."""
-    link = run.parent / "latest"
-    if run.name == link.name or (link.is_symlink() and "/" in os.readlink(link)):
-        return
-    with suppress(OSError):  # a convenience: the folder above may be another's
-        link_atomic(link, run.name)
+    def finish(self) -> None:
+        """Validate and save the last update, if that was not done, and report the end."""
+        progress = self.progress
+        if self.validator and progress.validation.get("update") != progress.update:
+            self.validate()
+        self.save_checkpoint()
+        reason = "no better validation for a while" if self.stop == OUT_OF_PATIENCE else "all updates done"
+        skipped = f"; {progress.skipped:,} updates passed without a step" if progress.skipped else ""
+        self.report.line(f"finished at update {progress.update:,} after {clock(progress.seconds)}: {reason}; best {self.recipe.train.best_metric} {progress.best}{skipped}")

@@ -1,11 +1,13 @@
-"""One update: a rank's micro-batches in, one step of Adam out (sections 5.1 and 5.3).
+"""One update of the parameters: a rank's micro-batches in, one step of Adam out (sections 5.1 and 5.3).
 
-    Share ──▶ Updater: forward, loss and backward of each micro-batch ──▶ Weights.gradient ──▶ one step ──▶ Outcome
+    RankBatch ──▶ forward, loss and backward of each micro-batch ──▶ Weights.main_grads ──▶ Adam ──▶ StepResult
 
-The loss sum of every micro-batch on every rank is divided once, by the update's target tokens over all ranks; these
-are known from the plan, so nothing has to be communicated for it, and how an update is cut changes nothing but
-rounding. When a micro-batch does not fit the memory, every rank cuts that one in two and the update is done again. A
-gradient that is not finite leaves weights and moments as they were: the device decides, nobody waits for its answer.
+The loss sum of every micro-batch on every rank is divided by the update's target tokens over all ranks. This number is
+known from the plan, so the ranks need not exchange it, and how an update is split changes nothing but rounding.
+
+When a micro-batch does not fit into memory, every rank splits the micro-batch of that index and repeats the update.
+When a gradient is not finite, the device itself leaves parameters and optimizer state unchanged, without waiting for the
+CPU.
 """
 
 from __future__ import annotations
@@ -16,138 +18,157 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .. import console
 from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory
 from ..kernels import apply_kernels
+from ..kernels.chunked_loss import chunked_loss, supports
 from ..model.transformer import Transformer
 from ..recipe import Recipe
-from .loader import MicroBatch, Rows, Share
-from .loss import smoothed_loss
+from .loader import MicroBatch, PackedBatch, RankBatch
+from .loss import label_smoothed_loss
 from .parameters import Weights
-from .process_group import Ranks
+from .process_group import ProcessGroup
 from .schedule import learning_rate
 
 
-def loss_sums(model: Transformer, rows: Rows, smoothing: float, packed: Callable[..., Tensor] | None = None) -> tuple[Tensor, Tensor]:
-    """Sums of the smoothed loss and of the NLL over the batch's target tokens, in the precision of the model's weights.
+def loss_sums(model: Transformer, rows: PackedBatch, smoothing: float, packed: Callable[..., Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    """Return the sums over the batch's target tokens of the label-smoothed loss and of the NLL, in nats.
 
-    `packed` stands in for the model's own, compiled.
+    Matrix products run in the dtype of the model's weights. `packed` replaces the model's method, for a compiled one.
     """
     hidden = (packed or model.forward_packed)(rows.src, rows.source, rows.tgt_in, rows.target)
     real = slice(rows.target.tokens)
-    return smoothed_loss(hidden[real], model.output_weight, rows.tgt_out[real], smoothing)
+    return vocabulary_loss(hidden[real], model.output_weight, rows.tgt_out[real], smoothing)
+
+
+def vocabulary_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Return what `label_smoothed_loss` does, by the faster kernel where it supports the tensors."""
+    if unsupported := supports(hidden, weight):
+        console.warn_once(f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs more time and memory")
+        return label_smoothed_loss(hidden, weight, target, smoothing)
+    return chunked_loss(hidden, weight, target, smoothing)
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What an update came to; the tensors are on its device, and reading them waits for it."""
+class StepResult:
+    """The result of one update. Its tensors are on the device; to read them waits for the update to end."""
 
     sums: Tensor
-    """(2,): this rank's sums of the smoothed loss and of the NLL."""
-    norm: Tensor
-    """The Euclidean norm of the gradient, over all ranks."""
+    """(2,): this rank's sums of the label-smoothed loss and of the NLL."""
+    grad_norm: Tensor
+    """The Euclidean norm of the gradient over all ranks, before clipping."""
     skipped: Tensor
-    """1.0 where it was not finite and no step was taken, else 0.0."""
-    rate: float
-    share: Share
+    """1.0 if the gradient was not finite and no step was taken, else 0.0."""
+    lr: float
+    batch: RankBatch
+    """The batch, split further where memory ran out."""
 
 
 class Updater:
-    """Holds the weights and the optimiser; call it once an update."""
+    """Holds the weights and the optimizer. Call it once per update."""
 
     def __init__(
-        self, model: Transformer, recipe: Recipe, hardware: Hardware, ranks: Ranks, warn: Callable[[str], None] = lambda _: None, backend: str = ""
+        self, model: Transformer, recipe: Recipe, hardware: Hardware, group: ProcessGroup, warn: Callable[[str], None] = lambda _: None, backend: str = ""
     ) -> None:
-        """`backend` names what torch.compile is to use for the forward and backward pass; "" leaves them uncompiled."""
-        self.recipe, self.hardware, self.ranks, self.warn = recipe, hardware, ranks, warn
-        self.weights = Weights(model, hardware.dtype, ranks)
-        self.kernels = apply_kernels(self.weights.computer, "training")
-        self.weights.computer = self.kernels.model
-        self.packed = torch.compile(self.weights.computer.forward_packed, dynamic=True, backend=backend) if backend else None
+        """`backend` is that of torch.compile for the forward and backward pass; "" does not compile them."""
+        self.recipe, self.hardware, self.group, self.warn = recipe, hardware, group, warn
+        self.weights = Weights(model, hardware.dtype, group)
+        self.kernels = apply_kernels(self.weights.compute_model, "training")
+        self.weights.compute_model = self.kernels.model
+        self.compiled = torch.compile(self.weights.compute_model.forward_packed, dynamic=True, backend=backend) if backend else None
         train = recipe.train
-        self.adam = torch.optim.Adam([self.weights.master], lr=0.0, betas=(train.adam_beta1, train.adam_beta2), eps=train.adam_epsilon, fused=True)
-        self.restore({}, 0)
+        self.adam = torch.optim.Adam([self.weights.main_params], lr=0.0, betas=(train.adam_beta1, train.adam_beta2), eps=train.adam_epsilon, fused=True)
+        self.load_optimizer_state({}, 0)
 
-    def __call__(self, share: Share, update: int) -> Outcome:
-        """Update number `update`, counted from 1. Raises TrainingError when a single pair does not fit the memory."""
-        sums, share = self.accumulate(share)
-        norm, skipped, rate = self.step(update)
-        return Outcome(sums, norm, skipped, rate, share)
+    def __call__(self, batch: RankBatch, update: int) -> StepResult:
+        """Do update number `update`, counted from 1. Raises TrainingError when a single pair does not fit into memory."""
+        sums, batch = self.accumulate(batch)
+        grad_norm, skipped, lr = self.step(update)
+        return StepResult(sums, grad_norm, skipped, lr, batch)
 
     def step(self, update: int) -> tuple[Tensor, Tensor, float]:
-        """Adam's step on the gradient; its norm, 1.0 if it was not finite and no step was taken, and the learning rate."""
-        gradient, train = self.weights.gradient, self.recipe.train
+        """Take a step of Adam on `main_grads`. Return `StepResult`'s grad_norm, skipped and lr."""
+        gradient, train = self.weights.main_grads, self.recipe.train
         norm = torch.linalg.vector_norm(gradient)
         skipped = (~torch.isfinite(norm)).float()
         if train.clip_norm:
-            gradient.mul_((train.clip_norm / (norm + 1e-6)).clamp(max=1.0).nan_to_num(1.0))  # the gaps between matrices stay 0
-        rate = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor)
-        self.adam.param_groups[0]["lr"] = rate
-        self.adam.found_inf = skipped  # type: ignore[attr-defined]  # torch's own way to leave out a step
+            gradient.mul_((train.clip_norm / (norm + 1e-6)).clamp(max=1.0).nan_to_num(1.0))  # the gaps between parameters stay 0
+        lr = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor)
+        self.adam.param_groups[0]["lr"] = lr
+        self.adam.found_inf = skipped  # type: ignore[attr-defined]  # how torch's own GradScaler lets Adam skip a step
         self.adam.step()
-        self.weights.refresh()
-        return norm, skipped, rate
+        self.weights.refresh_compute_params()
+        return norm, skipped, lr
 
-    def accumulate(self, share: Share) -> tuple[Tensor, Share]:
-        """The gradient of the update's mean loss; this rank's sums of the smoothed loss and the NLL, and the share as it was cut.
+    def accumulate(self, batch: RankBatch) -> tuple[Tensor, RankBatch]:
+        """Set `main_grads` to the gradient of the update's mean loss. Return this rank's loss sums, and the batch as it was split.
 
-        The random numbers are those of the state it is called in.
+        Random numbers come from torch's generator in its present state, however often the update is repeated.
         """
-        state = torch.get_rng_state()
+        random_state = torch.get_rng_state()
         while True:
-            sums = torch.zeros(2, device=self.hardware.device)
-            failed = -1.0
-            for index, micro_batch in enumerate(share.micro_batches):
-                last = index == len(share.micro_batches) - 1
-                if failed >= 0 and not last:
-                    continue
-                try:
-                    with self.weights.collecting(first=index == 0, last=last):
-                        if failed < 0:
-                            sums += self.pass_through(micro_batch, share.target_tokens)
-                except (RuntimeError, MemoryError) as error:
-                    if not out_of_memory(error):
-                        raise
-                    failed = float(index)
-                if failed >= 0:
-                    self.free()
-            failed = self.ranks.largest(failed)
+            sums, failed = self._try_to_accumulate(batch)
+            failed = int(self.group.all_reduce_max(float(failed)))
             if failed < 0:
-                return sums, share
-            share = self._cut(share, int(failed))
-            torch.set_rng_state(state)
+                return sums, batch
+            batch = self._split(batch, failed)
+            torch.set_rng_state(random_state)
 
-    def pass_through(self, micro_batch: MicroBatch, target_tokens: int) -> Tensor:
-        """A micro-batch forward and backward, its loss divided by `target_tokens`; its sums of loss and NLL."""
-        smoothed, nll = loss_sums(self.weights.computer, micro_batch.rows.to(self.hardware.device), self.recipe.train.label_smoothing, self.packed)
-        (smoothed * (micro_batch.weight / target_tokens)).backward()  # type: ignore[no-untyped-call]
-        return micro_batch.weight * torch.stack((smoothed.detach(), nll))
+    def _try_to_accumulate(self, batch: RankBatch) -> tuple[Tensor, int]:
+        """Return this rank's loss sums, and the index of the first micro-batch that did not fit into memory, else -1.
 
-    def _cut(self, share: Share, index: int) -> Share:
-        micro_batch = share.micro_batches[index]
+        After a failure only the last micro-batch is entered, without a pass: the ranks reduce their gradients there.
+        """
+        sums = torch.zeros(2, device=self.hardware.device)
+        failed, last = -1, len(batch.micro_batches) - 1
+        for index, micro_batch in enumerate(batch.micro_batches):
+            if failed >= 0 and index != last:
+                continue
+            try:
+                with self.weights.accumulating(first=index == 0, last=index == last):
+                    if failed < 0:
+                        sums += self.forward_backward(micro_batch, batch.target_tokens)
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                failed = index
+            if failed >= 0:
+                self.free_cached_memory()
+        return sums, failed
+
+    def forward_backward(self, micro_batch: MicroBatch, target_tokens: int) -> Tensor:
+        """Run a micro-batch forward and backward, its loss divided by `target_tokens`. Return its sums of loss and NLL, (2,)."""
+        loss, nll = loss_sums(self.weights.compute_model, micro_batch.packed.to(self.hardware.device), self.recipe.train.label_smoothing, self.compiled)
+        (loss * (micro_batch.weight / target_tokens)).backward()  # type: ignore[no-untyped-call]
+        return micro_batch.weight * torch.stack((loss.detach(), nll))
+
+    def _split(self, batch: RankBatch, index: int) -> RankBatch:
+        """Return the batch with the micro-batch at `index` split. Raises TrainingError when it has a single pair on every rank."""
+        micro_batch = batch.micro_batches[index]
         source, target = micro_batch.batch.src, micro_batch.batch.tgt_out
-        shapes = self.ranks.gathered([float(size) for size in (len(source), source.size(1), target.size(1))])
-        if max(shape[0] for shape in shapes) <= 1:  # on every rank, and so all report the same
+        shapes = self.group.all_gather([float(size) for size in (len(source), source.size(1), target.size(1))])
+        if max(pairs for pairs, *_ in shapes) <= 1:
             lengths = max((shape[1:] for shape in shapes), key=sum)
             raise TrainingError(f"out of memory with a single pair of {lengths[0]:.0f} source and {lengths[1]:.0f} target tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more memory.")
-        self.warn(f"out of memory with {micro_batch}: it is cut in two, and the update done again. A smaller train.micro_batch_tokens would spare the time.")
-        return share.halved(index)
+        self.warn(f"out of memory with {micro_batch}: it is split in two, and the update is repeated. A smaller train.micro_batch_tokens avoids this.")
+        return batch.split(index)
 
-    def free(self) -> None:
-        """Give memory that is cached but not used back to the device."""
+    def free_cached_memory(self) -> None:
+        """Return memory that is cached but unused to the device."""
         if self.hardware.device != "cpu":
             torch.cuda.empty_cache()
 
-    def moments(self) -> dict[str, Tensor]:
-        """Adam's moments by parameter name, on the CPU."""
-        state = self.adam.state[self.weights.master]
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """Return Adam's moments on the CPU, as "exp_avg.NAME" and "exp_avg_sq.NAME" for each parameter NAME."""
+        state = self.adam.state[self.weights.main_params]
         return {f"{kind}.{name}": part.to("cpu") for kind in ("exp_avg", "exp_avg_sq") for name, part in self.weights.by_name(state[kind]).items()}
 
-    def restore(self, moments: dict[str, Tensor], steps: int) -> None:
-        """Take up Adam's moments as they were after so many steps; without moments, start from zero."""
-        master = self.weights.master
-        kinds = {kind: torch.zeros_like(master.data) for kind in ("exp_avg", "exp_avg_sq")}
-        for key, moment in moments.items():
+    def load_optimizer_state(self, state: dict[str, Tensor], steps: int) -> None:
+        """Continue from the `optimizer_state` after `steps` steps. Moments that it lacks are zero."""
+        main_params = self.weights.main_params
+        moments = {kind: torch.zeros_like(main_params.data) for kind in ("exp_avg", "exp_avg_sq")}
+        for key, moment in state.items():
             kind, _, name = key.partition(".")
-            self.weights.view(kinds[kind], name).copy_(moment)
-        self.adam.state[master] = {"step": torch.tensor(float(steps), device=master.device), **kinds}
+            self.weights.view(moments[kind], name).copy_(moment)
+        self.adam.state[main_params] = {"step": torch.tensor(float(steps), device=main_params.device), **moments}

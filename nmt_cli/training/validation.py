@@ -1,7 +1,9 @@
-"""How good the model is on the validation split: NLL a token, and BLEU of its own translations.
+"""Validation during training: NLL per target token of the validation pairs, and BLEU of translations.
 
-The NLL is the plain one, without smoothing or dropout. The first sentences of the raw text are translated by the same
-search as `nmt translate` and scored by sacrebleu against the raw references, signature kept.
+    shards' validation pairs ──▶ compute model ──▶ NLL, without label smoothing and dropout
+    first lines of the validation text ──▶ Translator ──▶ translations ──▶ BLEU by sacrebleu, with its signature
+
+Translations come from the same search as those of `nmt translate`.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from ..evaluation.metrics import compute
 from ..hardware import Hardware
 from ..model.transformer import Transformer
 from ..recipe import Recipe
-from .loader import Rows
+from .loader import PackedBatch
 from .update import loss_sums
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A validation sentence, its reference and its translation."""
+    """A validation sentence with its reference and its translation."""
 
     source: str
     reference: str
@@ -38,9 +40,10 @@ class Sample:
 
 
 class Validator:
-    """Built once a run; called after every `valid_every` updates."""
+    """Scores the model. It is built once per run, and called after every `train.valid_every` updates."""
 
     def __init__(self, shards: Path, vocabulary: Vocabulary, recipe: Recipe, hardware: Hardware, tokens: int) -> None:
+        """`tokens` is the size limit of a batch, per side. Warns of pairs that are too long for the model."""
         self.corpus = Corpus.open(shards, "valid")
         self.vocabulary, self.recipe, self.hardware, self.tokens = vocabulary, recipe, hardware, tokens
         plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, tokens, seed=0)
@@ -54,12 +57,12 @@ class Validator:
         self.target = target[: recipe.train.valid_bleu_sentences]
 
     @torch.no_grad()
-    def nll(self, computer: Transformer) -> float:
-        """Mean NLL per target token, end symbols counted, in nats. Raises TrainingError where it is not finite."""
+    def nll(self, compute_model: Transformer) -> float:
+        """Return the mean NLL per target token, end symbols counted, in nats. Raises TrainingError if it is not finite."""
         total = tokens = 0.0
         for part in self.parts:
             batch = collate([self.corpus.pair(int(i)) for i in part])
-            _, nll = loss_sums(computer, Rows.of(batch).to(self.hardware.device), 0.0)
+            _, nll = loss_sums(compute_model, PackedBatch.of(batch).to(self.hardware.device), 0.0)
             total, tokens = total + float(nll), tokens + float(batch.tgt_lengths.sum())
         if not math.isfinite(total):
             raise TrainingError(
@@ -69,27 +72,28 @@ class Validator:
         return total / tokens
 
     def translate(self, model: Transformer) -> list[str]:
-        """The model's translations of the first validation sentences."""
+        """Return the model's translations of the first `train.valid_bleu_sentences` sentences."""
         options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
         translator = Translator(model, self.vocabulary.source, self.vocabulary.target, options, longest=self.recipe.data.max_length, precision=self.hardware.precision)
         return [result.translation for result in translator.translate(self.source)]
 
-    def __call__(self, model: Transformer, computer: Transformer) -> tuple[dict[str, Any], list[Sample]]:
-        """The scores, and some samples: NLL by `computer`, whose weights are those of the training precision,
-        translations by `model`. Both are left in training mode.
+    def __call__(self, model: Transformer, compute_model: Transformer) -> tuple[dict[str, Any], list[Sample]]:
+        """Return the scores, and `train.valid_samples` samples.
+
+        The NLL is that of `compute_model`, in the precision of training; `model` translates. Both are in training mode
+        afterwards.
         """
         model.eval()
-        computer.eval()
+        compute_model.eval()
         try:
-            scores: dict[str, Any] = {"nll": self.nll(computer), "bleu": None, "bleu_signature": None}
+            scores: dict[str, Any] = {"nll": self.nll(compute_model), "bleu": None, "bleu_signature": None}
             samples: list[Sample] = []
             if self.source:
                 translations = self.translate(model)
                 bleu = compute("bleu", translations, [self.target])
                 scores |= {"bleu": bleu.value, "bleu_signature": bleu.signature, "bleu_sentences": len(self.source)}
-                triples = zip(self.source, self.target, translations, strict=True)
-                samples = [Sample(*triple) for triple, _ in zip(triples, range(self.recipe.train.valid_samples), strict=False)]
-            return scores, samples
+                samples = [Sample(*sides) for sides in zip(self.source, self.target, translations, strict=True)]
+            return scores, samples[: self.recipe.train.valid_samples]
         finally:
             model.train()
-            computer.train()
+            compute_model.train()

@@ -208,7 +208,7 @@ def test_signals_that_are_ignored_change_nothing(nmt: Runs) -> None:
 
 def test_training_saves_on_sighup(folder: Path) -> None:
     shutil.rmtree(folder / "hangup", ignore_errors=True)
-    prelude = AT + "at('nmt_cli.training.trainer:Trainer._update', [signal.SIGHUP])"
+    prelude = AT + "at('nmt_cli.training.trainer:Trainer.train_step', [signal.SIGHUP])"
     done = run(folder, "train", "numbers.toml", "--run", "hangup", "--set", "train.updates=50", prelude=prelude)
     assert done.returncode == 128 + signal.SIGHUP
     assert "stopped at update 1 and saved" in done.stderr.decode()
@@ -217,7 +217,7 @@ def test_training_saves_on_sighup(folder: Path) -> None:
 
 def test_training_under_nohup_does_not_hear_sighup(folder: Path) -> None:
     shutil.rmtree(folder / "nohup", ignore_errors=True)
-    prelude = AT + "signal.signal(signal.SIGHUP, signal.SIG_IGN); at('nmt_cli.training.trainer:Trainer._update', [signal.SIGHUP])"
+    prelude = AT + "signal.signal(signal.SIGHUP, signal.SIG_IGN); at('nmt_cli.training.trainer:Trainer.train_step', [signal.SIGHUP])"
     done = run(folder, "train", "numbers.toml", "--run", "nohup", "--set", "train.updates=2", prelude=prelude)
     assert (done.returncode, "finished at update 2" in done.stderr.decode()) == (0, True)
 

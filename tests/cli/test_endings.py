@@ -27,7 +27,7 @@ SETTINGS = [
 ]  # fmt: skip
 WORLDS = (2, 3)
 PATIENT = "launch.TERMINATE = launch.KILL = 120\n"
-LOST, SAVED = "no longer hears from the others", "and saved; run the same command to go on"
+LOST, SAVED = "no longer hears from the others", "and saved; run the same command to resume"
 
 
 class Job:
@@ -44,7 +44,7 @@ class Job:
         assert "Traceback" not in self.stderr, self.stderr
         assert self.seconds < 60
         assert faults(folder) == []
-        assert ("going on after update" in self.said) == resumed, self.stderr
+        assert ("resuming after update" in self.said) == resumed, self.stderr
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_a_signal_saves_and_the_run_resumes(place: Path, tmp_path: Path, world: 
 LATE = {
     "at the last update": "at_update(10, lambda t: (job(signal.SIGTERM), time.sleep(0.3)) if last() else None)",
     "in the last validation": "in_validation(lambda v: (job(signal.SIGINT), time.sleep(0.3)) if next(validations) else None)",
-    "while the last checkpoint is saved": "before(Trainer, '_write', lambda t: (job(signal.SIGTERM), time.sleep(0.3)) if t.progress.update == 10 else None)",
+    "while the last checkpoint is saved": "before(Trainer, 'write_checkpoint', lambda t: (job(signal.SIGTERM), time.sleep(0.3)) if t.progress.update == 10 else None)",
 }
 
 
@@ -190,7 +190,7 @@ def test_a_second_ctrl_c_stops_at_once(place: Path, tmp_path: Path, world: int, 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
 def test_a_signal_before_the_first_update_ends_it(place: Path, tmp_path: Path, world: int, number: str, code: int) -> None:
-    job = Job(place, tmp_path / "run", world, prelude=f"before(Trainer, '_start', lambda t: (job(signal.{number}), time.sleep(2)) if last() else None)", code=code)
+    job = Job(place, tmp_path / "run", world, prelude=f"before(Trainer, 'load_or_initialize', lambda t: (job(signal.{number}), time.sleep(2)) if last() else None)", code=code)
     assert job.stderr.strip() in ("", "interrupted")
 
 
@@ -202,9 +202,9 @@ FAILING = {
     "every rank alike": ("at_update(7, lambda t: fail('shard 3 is damaged'))", "shard 3 is damaged"),
     "rank 0 in a validation": ("in_validation(lambda v: fail('the model gives NaN'))", "the model gives NaN"),
     "rank 0 at the start": ("before(RunFolder, 'create', lambda r: fail('no permission'))", "no permission"),
-    "the last rank at the start": ("before(Trainer, '_start', lambda t: fail('unreadable') if last() else None)", "unreadable"),
+    "the last rank at the start": ("before(Trainer, 'load_or_initialize', lambda t: fail('unreadable') if last() else None)", "unreadable"),
     "rank 0 while saving": ("before(RunFolder, 'save', lambda r: fail('the disk is full'))", "the disk is full"),
-    "rank 0 while it writes records": ("before(ranks.Ranks, 'largest', lambda r: None)\nfrom nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)", "the log is full"),
+    "rank 0 while it writes records": ("before(process_group.ProcessGroup, 'all_reduce_max', lambda r: None)\nfrom nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)", "the log is full"),
 }
 FAIL = "from nmt_cli.errors import TrainingError\ndef fail(text):\n    raise TrainingError(text)\n"
 
@@ -218,7 +218,7 @@ def test_an_error_is_reported_once_and_ends_all(place: Path, tmp_path: Path, wor
 
 
 def test_a_gradient_that_is_not_finite_is_reported_once(place: Path, tmp_path: Path, world: int) -> None:
-    spoil = "at_update(7, lambda t: setattr(t.updater, 'pass_through', lambda m, n, was=t.updater.pass_through: (was(m, n), t.updater.weights.gradient.fill_(float('nan')))[0]) if last() else None)"
+    spoil = "at_update(7, lambda t: setattr(t.updater, 'forward_backward', lambda m, n, was=t.updater.forward_backward: (was(m, n), t.updater.weights.main_grads.fill_(float('nan')))[0]) if last() else None)"
     job = Job(place, tmp_path / "run", world, prelude=spoil, code=1)
     assert job.last_line.startswith("error: the gradient is not finite at update 7 ")
     assert job.stderr.count("error:") == 1
@@ -229,7 +229,7 @@ def test_a_gradient_that_is_not_finite_is_reported_once(place: Path, tmp_path: P
 BUGS = {
     "between updates": ("at_update(3, lambda t: [][1] if last() else None)", "IndexError: list index out of range"),
     "in the backward pass": (
-        "before(Updater, 'pass_through', lambda u: torch.ones(2, 3) @ torch.ones(4, 5) if last() and u.adam.param_groups[0]['lr'] else None)",
+        "before(Updater, 'forward_backward', lambda u: torch.ones(2, 3) @ torch.ones(4, 5) if last() and u.adam.param_groups[0]['lr'] else None)",
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
     ),
 }
@@ -256,11 +256,11 @@ GPU = {
 def test_a_gpu_error_in_a_collective_is_no_dead_rank(place: Path, tmp_path: Path, world: int, call: str) -> None:
     message, reported = GPU[call]
     raising = f"""
-def broken(*_, was=ranks.dist.{call}, **options):
+def broken(*_, was=process_group.dist.{call}, **options):
     if last() and Trainer.broken:
         raise RuntimeError("{message}")
     return was(*_, **options)
-ranks.dist.{call} = broken
+process_group.dist.{call} = broken
 Trainer.broken = False
 at_update(7, lambda t: setattr(Trainer, 'broken', True))
 """
@@ -276,12 +276,12 @@ def test_a_run_folder_that_another_training_has(place: Path, tmp_path: Path, wor
     with (tmp_path / "run/.lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         job = Job(place, tmp_path / "run", world, code=1)
-    assert job.last_line.startswith("error: another nmt train works in")
+    assert job.last_line.startswith("error: another nmt train is using")
     assert job.stderr.count("error:") == 1
 
 
 def test_an_error_of_usage_keeps_its_status(place: Path, tmp_path: Path, world: int) -> None:
-    job = Job(place, tmp_path / "run", world, prelude="from nmt_cli.errors import UsageError\ndef fail(t):\n    if rank() == 0:\n        raise UsageError('tensorboard is not there')\nbefore(Trainer, '_start', fail)", code=2)
+    job = Job(place, tmp_path / "run", world, prelude="from nmt_cli.errors import UsageError\ndef fail(t):\n    if rank() == 0:\n        raise UsageError('tensorboard is not there')\nbefore(Trainer, 'load_or_initialize', fail)", code=2)
     assert job.last_line == "error: tensorboard is not there"
 
 
@@ -292,8 +292,8 @@ DYING = {
     "rank 0 in an update": ("at_update(7, lambda t: own(signal.SIGKILL) if rank() == 0 else None)", 0),
     "rank 0 in a validation": ("in_validation(lambda v: own(signal.SIGKILL))", 0),
     "rank 0 while saving": ("before(RunFolder, 'save', lambda r: own(signal.SIGKILL))", 0),
-    "the last rank while rank 0 validates": ("ranks.HEARTBEATS = 3000\nbefore(Trainer, '_validate', lambda t: own(signal.SIGKILL) if last() else None)\nin_validation(lambda v: time.sleep(60))", -1),
-    "the last rank at the start": ("before(Trainer, '_start', lambda t: own(signal.SIGKILL) if last() else None)", -1),
+    "the last rank while rank 0 validates": ("process_group.HEARTBEATS = 3000\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if last() else None)\nin_validation(lambda v: time.sleep(60))", -1),
+    "the last rank at the start": ("before(Trainer, 'load_or_initialize', lambda t: own(signal.SIGKILL) if last() else None)", -1),
 }
 
 
@@ -301,7 +301,7 @@ DYING = {
 def test_a_rank_that_dies_ends_the_job_within_seconds(place: Path, tmp_path: Path, world: int, untouched: Path, who: str) -> None:
     prelude, rank = DYING[who]
     job = Job(place, tmp_path / "run", world, prelude=prelude, code=1)
-    assert job.last_line == f"error: rank {rank % world} of {world} was killed by SIGKILL, and so the others were ended. Run the same command to go on after the last checkpoint."
+    assert job.last_line == f"error: rank {rank % world} of {world} was killed by SIGKILL, and so the others were ended. Run the same command to resume from the last checkpoint."
     assert job.stderr.count(LOST) <= 1
     ends_equal(place, job, world, untouched)
 
@@ -317,7 +317,7 @@ def test_ranks_save_and_end_when_the_process_that_started_them_is_killed(place: 
 
 # --- a validation that takes longer than any rank waits for another ---
 
-SLOW = "from datetime import timedelta\nranks.TIMEOUT = timedelta(seconds=1)\nranks.HEARTBEATS = 5\n"
+SLOW = "from datetime import timedelta\nprocess_group.TIMEOUT = timedelta(seconds=1)\nprocess_group.HEARTBEATS = 5\n"
 
 
 def test_others_wait_for_rank_0_as_long_as_it_works(place: Path, tmp_path: Path, world: int, untouched: Path) -> None:

@@ -21,11 +21,11 @@ LOGGING = ["--set", "train.updates=60", "--set", "train.log_every=1", "--set", "
 FILL = """
 import os
 from nmt_cli.training.trainer import Trainer
-def update(self, share, was=Trainer._update):
-    was(self, share)
+def train_step(self, batch, was=Trainer.train_step):
+    was(self, batch)
     if self.progress.update == 21:
         os.system("{fill}")
-Trainer._update = update
+Trainer.train_step = train_step
 """
 
 

@@ -128,13 +128,13 @@ Report.record = half
 @pytest.mark.parametrize("update", [40, 58, 109])
 def test_stopped_after_any_update_it_saves_and_ends_equal(update: int, place: Place, untouched: Path) -> None:
     run = place.fresh("stopped")
-    said = place.train("stopped", prelude=f"at(trainer.Trainer, '_update', {update}, sends=signal.SIGTERM)", code=143)
+    said = place.train("stopped", prelude=f"at(trainer.Trainer, 'train_step', {update}, sends=signal.SIGTERM)", code=143)
     assert f"stopped at update {update} and saved" in said
     assert (run / "last").resolve().name == f"step-{update:08d}"
     ends_equal(place, run, untouched)
 
 
-@pytest.mark.parametrize("call", ["trainer.Trainer, '_update', 110", "validation.Validator, 'translate', 6"])
+@pytest.mark.parametrize("call", ["trainer.Trainer, 'train_step', 110", "validation.Validator, 'translate', 6"])
 def test_stopped_in_the_last_update_or_validation_it_finishes(call: str, place: Place, untouched: Path) -> None:
     run = place.fresh("stopped")
     assert "finished at update 110" in place.train("stopped", prelude=f"at({call}, sends=signal.SIGTERM)")
@@ -144,14 +144,14 @@ def test_stopped_in_the_last_update_or_validation_it_finishes(call: str, place: 
 def test_a_second_sigterm_does_not_keep_it_from_saving(place: Place, untouched: Path) -> None:
     """Schedulers and torchrun both pass it on."""
     run = place.fresh("stopped")
-    twice = "at(trainer.Trainer, '_update', 37, sends=signal.SIGTERM); at(run.RunFolder, 'save', 4, sends=signal.SIGTERM)"
+    twice = "at(trainer.Trainer, 'train_step', 37, sends=signal.SIGTERM); at(run.RunFolder, 'save', 4, sends=signal.SIGTERM)"
     assert "stopped at update 37 and saved" in place.train("stopped", prelude=twice, code=143)
     ends_equal(place, run, untouched)
 
 
 def test_an_average_takes_no_checkpoint_that_is_there_because_of_a_stop(place: Place) -> None:
     run = place.fresh("stopped")
-    place.train("stopped", prelude="at(trainer.Trainer, '_update', 52, sends=signal.SIGTERM)", code=143)
+    place.train("stopped", prelude="at(trainer.Trainer, 'train_step', 52, sends=signal.SIGTERM)", code=143)
     assert "(step-00000015, step-00000030, step-00000045)" in place.nmt("average", run)
 
 
@@ -188,7 +188,7 @@ def test_a_run_out_of_patience_does_nothing_when_started_again(place: Place, out
     assert differences(run, out_of_patience) == []
 
 
-@pytest.mark.parametrize("moment", ["'_check_patience', 3, after=True", "'_finish', 1", "'_save', 3, after=True"])
+@pytest.mark.parametrize("moment", ["'check_patience', 3, after=True", "'finish', 1", "'save_checkpoint', 3, after=True"])
 def test_killed_after_the_deciding_validation_it_still_ends_there(moment: str, place: Place, out_of_patience: Path) -> None:
     run = place.fresh("decided")
     place.train("decided", *PATIENT, prelude=f"at(trainer.Trainer, {moment})", code=-signal.SIGKILL)

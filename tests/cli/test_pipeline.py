@@ -210,7 +210,7 @@ def test_a_killed_run_goes_on_after_its_last_checkpoint_with_equal_weights(place
     ended, said = stopped(place, "runs/killed", signal.SIGKILL)
     assert ended == -signal.SIGKILL, said
     done = nmt("train", "numbers.toml", "--run", "runs/killed", *SHORT, folder=place)
-    assert b"going on after update" in done.stderr
+    assert b"resuming after update" in done.stderr
     assert same_weights(place / "runs/killed/last", untouched / "last")
     assert records(place / "runs/killed") == records(untouched)
 
@@ -297,7 +297,7 @@ def test_a_run_refuses_to_become_another_experiment(trained: Path) -> None:
 def test_a_run_may_be_lengthened(trained: Path) -> None:
     shutil.copytree(trained / "runs/numbers", trained / "runs/longer", symlinks=True)
     done = nmt("train", "numbers.toml", "--run", "runs/longer", "--set", "train.updates=485", folder=trained)
-    assert b"going on after update 480" in done.stderr
+    assert b"resuming after update 480" in done.stderr
     assert b"finished at update 485" in done.stderr
 
 
@@ -305,7 +305,7 @@ def test_two_trainings_do_not_meddle_in_one_run(place: Path) -> None:
     process = start_training(place, "runs/busy")
     try:
         wait_for_update(place / "runs/busy/metrics.jsonl", 20)
-        assert "another nmt train works in 'runs/busy'" in error_of("train", "numbers.toml", "--run", "runs/busy", folder=place)
+        assert "another nmt train is using 'runs/busy'" in error_of("train", "numbers.toml", "--run", "runs/busy", folder=place)
     finally:
         process.kill()
         process.communicate(timeout=60)

@@ -95,7 +95,7 @@ def test_a_rank_that_dies_ends_the_job_with_its_cause(runs: Path) -> None:
     assert job.ended() == 1
     assert time.monotonic() - began < 60
     assert f"error: rank {rank} of 2 was killed by SIGKILL" in job.said()
-    assert "Run the same command to go on after the last checkpoint." in job.said()
+    assert "Run the same command to resume from the last checkpoint." in job.said()
     assert "Traceback" not in job.said()
     assert not [process for process in ranks.values() if Path(f"/proc/{process}").exists()]
     assert faults(job.run) == []
@@ -110,7 +110,7 @@ def test_torchrun_restarts_a_job_and_it_ends_equal(runs: Path, untouched: Path) 
     assert job.ended() == 0, job.said()
     assert job.said().count("run folder") == 3
     assert "no longer hears from the others" in job.said()
-    assert "going on after update" in job.said()
+    assert "resuming after update" in job.said()
     assert differences(job.run, untouched) == []
 
 
@@ -119,12 +119,12 @@ def test_a_signal_to_the_job_saves_and_resumed_it_ends_equal(runs: Path, untouch
     job.at_update(20)
     job.process.send_signal(signal.SIGTERM)
     assert job.ended() == 143, job.said()
-    assert "and saved; run the same command to go on" in job.said()
+    assert "and saved; run the same command to resume" in job.said()
     assert "Traceback" not in job.said()
     assert faults(job.run) == []
     job = Job(runs / "stopped", *SHORT)
     assert job.ended() == 0, job.said()
-    assert "going on after update" in job.said()
+    assert "resuming after update" in job.said()
     assert differences(job.run, untouched) == []
 
 

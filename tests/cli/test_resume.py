@@ -80,7 +80,7 @@ def test_what_would_be_another_experiment_is_refused_key_by_key(place: Path, run
 
 def test_what_may_change_is_accepted(place: Path, run: Path) -> None:
     said = train(place, run, *(word for change in ACCEPTED for word in ("--set", change)), "--precision", "bf16", "--devices", "2", "--threads", "1")
-    assert "going on after update 50" in said
+    assert "resuming after update 50" in said
     assert "2 × cpu in bf16, micro-batches of up to 256 tokens" in said
     assert "finished at update 53" in said
 
@@ -147,12 +147,12 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered(file: str, 
     damage(run / "checkpoints/step-00000050" / file)
     said = train(place, run, *SHORT, code=1)
     assert f"the newest checkpoint, '{run}/checkpoints/step-00000050', is damaged:" in said
-    assert "The one before it is step-00000045: to go on from there, remove" in said
+    assert "The one before it is step-00000045: to resume from there, remove" in said
 
 
 def test_from_the_one_before_it_the_run_ends_equal(place: Path, done: Path, run: Path) -> None:
     shutil.rmtree(run / "checkpoints/step-00000050")
-    assert "going on after update 45" in train(place, run, *SHORT)
+    assert "resuming after update 45" in train(place, run, *SHORT)
     assert differences(run, done) == []
 
 
@@ -161,4 +161,4 @@ def test_of_a_damaged_first_checkpoint_it_is_said_that_there_is_none_before(plac
         if folder.name != "step-00000050":
             shutil.rmtree(folder)
     cut(run / "checkpoints/step-00000050/state.json")
-    assert "There is none before it: to begin anew, remove" in train(place, run, *SHORT, code=1)
+    assert "There is none before it: to start again, remove" in train(place, run, *SHORT, code=1)

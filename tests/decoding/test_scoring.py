@@ -20,7 +20,7 @@ from nmt_cli.decoding.scoring import Scored, Scorer, perplexity
 from nmt_cli.errors import DataError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, ModelSection
-from nmt_cli.training.loader import Rows
+from nmt_cli.training.loader import PackedBatch
 from nmt_cli.training.update import loss_sums
 
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
@@ -109,7 +109,7 @@ def test_the_sum_is_the_nll_of_training(features: dict[str, object]) -> None:
     results = list(ours.score(chosen))
     batch = collate([tuple(np.array(side) for side in ids(pair, ours.vocabulary)) for pair in chosen])  # type: ignore[misc]
     for smoothing in (0.0, 0.1):
-        _, nll = loss_sums(ours.model, Rows.of(batch), smoothing)
+        _, nll = loss_sums(ours.model, PackedBatch.of(batch), smoothing)
         tokens = int(batch.tgt_lengths.sum())
         assert sum(result.tokens for result in results) == tokens
         assert -sum(result.log_prob or 0.0 for result in results) / tokens == pytest.approx(float(nll) / tokens, abs=1e-5)

@@ -1,5 +1,7 @@
-"""`nmt train --devices N` whose ranks are forked, not started anew: the same processes, signals and exit codes without
-the seconds that Python and torch take to load. For `prelude` of `forked.run`.
+"""`nmt train --devices N` with ranks that are forked instead of started: the same processes, signals and exit codes without
+the seconds in which Python and torch load. `FORKED` is a `prelude` of `forked.run`; a test's own lines follow it:
+
+    at_update(5, lambda trainer: own(signal.SIGKILL) if last() else None)
 """
 
 from __future__ import annotations
@@ -7,7 +9,7 @@ from __future__ import annotations
 FORKED = """
 import itertools, os, signal, subprocess, sys, time, traceback
 import torch
-from nmt_cli.training import launch, ranks
+from nmt_cli.training import launch, process_group
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.update import Updater
@@ -73,7 +75,7 @@ def own(number):
 
 
 def at_update(number, action):  # before update `number` is computed
-    before(Trainer, "_update", lambda trainer: action(trainer) if trainer.progress.update == number - 1 else None)
+    before(Trainer, "train_step", lambda trainer: action(trainer) if trainer.progress.update == number - 1 else None)
 
 
 def in_validation(action):
@@ -82,4 +84,3 @@ def in_validation(action):
 
 validations = itertools.count()
 """
-"""It has names for a test's own lines, which come after it: `at_update(5, lambda trainer: own(signal.SIGKILL) if last() else None)`."""

@@ -1,4 +1,4 @@
-"""Shares come in the plan's order, whether made here or by processes ahead of a GPU, from wherever a run goes on."""
+"""Rank batches come in the plan's order, prepared in this process or in worker processes, and from any update on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from nmt_cli.data.batches import EpochPlan
 from nmt_cli.data.shards import Corpus
 from nmt_cli.hardware import Hardware
-from nmt_cli.training.loader import feed
-from nmt_cli.training.process_group import Ranks
+from nmt_cli.training.loader import rank_batches
+from nmt_cli.training.process_group import ProcessGroup
 
 PAIRS = 3000
 LENGTHS = np.random.default_rng(1).integers(1, 30, PAIRS).astype(np.int32)
@@ -26,12 +26,12 @@ def corpus() -> Corpus:
 @pytest.mark.parametrize("start", [0, 1, 5])
 @pytest.mark.parametrize("window", [800, PAIRS])
 def test_worker_processes_keep_the_order(start: int, window: int) -> None:
-    def shares(device: str) -> list[list[int]]:
+    def pairs(device: str) -> list[list[int]]:
         hardware = cast(Hardware, SimpleNamespace(device=device))
         plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1, window)
-        return [share.pairs.tolist() for share in feed(corpus(), plan, 0, start, 1024, Ranks(), hardware)]
+        return [batch.pairs.tolist() for batch in rank_batches(corpus(), plan, 0, start, 1024, ProcessGroup(), hardware)]
 
     expected = [update.tolist() for update in EpochPlan(LENGTHS, LENGTHS, 2048, 1, window).updates(0)]
     assert len(expected) > 10
-    assert shares("cpu") == expected[start:]
-    assert shares("elsewhere") == expected[start:]
+    assert pairs("cpu") == expected[start:]
+    assert pairs("elsewhere") == expected[start:]

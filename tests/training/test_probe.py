@@ -1,4 +1,4 @@
-"""The micro-batch that fits: chosen by measured peaks, on a made-up machine and on this one."""
+"""The micro-batch size: chosen by measured peaks, on an imaginary machine and on this one."""
 
 from __future__ import annotations
 
@@ -14,58 +14,58 @@ from nmt_cli.errors import TrainingError, UsageError
 from nmt_cli.hardware import Hardware, memory_size
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.probe import choose_micro_batch, fitting, peak, resident
-from nmt_cli.training.process_group import Ranks
+from nmt_cli.training.probe import choose_micro_batch, find_max_batch, peak_memory, resident_memory
+from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.update import Updater
 
 MB = 2**20
 
 
-def machine(base: int, a_token: int, all_there_is: int = sys.maxsize) -> tuple[Callable[[int], float], list[int]]:
-    """A machine whose peak is `base` and `a_token` bytes a token; the sizes it was asked for."""
+def machine(base: int, bytes_per_token: int, available: int = sys.maxsize) -> tuple[Callable[[int], float], list[int]]:
+    """Return the `measure` of a machine whose peak is `base` plus `bytes_per_token` bytes per token, and the sizes that were measured."""
     asked: list[int] = []
 
     def measure(tokens: int) -> float:
         asked.append(tokens)
-        used = base + tokens * a_token
-        return float(used) if used <= all_there_is else float("inf")
+        used = base + tokens * bytes_per_token
+        return float(used) if used <= available else float("inf")
 
     return measure, asked
 
 
 @pytest.mark.parametrize("start", [64, 500, 2048, 25_000])
 @pytest.mark.parametrize("limit", [400, 1000, 4000, 100_000])
-def test_what_is_found_fits_and_wastes_little(start: int, limit: int) -> None:
+def test_the_largest_batch_fits_and_wastes_little(start: int, limit: int) -> None:
     measure, asked = machine(100 * MB, MB)
-    found = fitting(measure, start, 25_000, 60, limit * MB, 100 * MB)
+    found = find_max_batch(measure, start, 25_000, 60, limit * MB, 100 * MB)
     assert measure(found) <= limit * MB
     assert found == 25_000 or found >= (limit - 100) * 0.4
     assert len(asked) <= 12
 
 
 def test_running_out_of_memory_while_probing_is_survived() -> None:
-    measure, _ = machine(100 * MB, MB, all_there_is=700 * MB)
-    found = fitting(measure, 8000, 8000, 60, 10_000 * MB, 100 * MB)
+    measure, _ = machine(100 * MB, MB, available=700 * MB)
+    found = find_max_batch(measure, 8000, 8000, 60, 10_000 * MB, 100 * MB)
     assert 60 <= found <= 600
 
 
-def test_no_room_for_the_longest_pair() -> None:
+def test_too_little_memory_for_the_longest_pair() -> None:
     measure, asked = machine(100 * MB, MB)
-    assert fitting(measure, 1000, 1000, 300, 200 * MB, 100 * MB) == 0
+    assert find_max_batch(measure, 1000, 1000, 300, 200 * MB, 100 * MB) == 0
     assert asked[-1] == 300
 
 
-def test_a_share_smaller_than_the_longest_pair_holds_it_still() -> None:
+def test_a_limit_below_the_longest_pair_still_allows_that_pair() -> None:
     measure, _ = machine(100 * MB, MB)
-    assert fitting(measure, 50, 50, 300, 10_000 * MB, 100 * MB) == 300
+    assert find_max_batch(measure, 50, 50, 300, 10_000 * MB, 100 * MB) == 300
 
 
-def updater(memory: int, **train: object) -> Updater:
+def new_updater(memory: int, **train: object) -> Updater:
     model = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "d_ff": 2048, "num_heads": 4, "dropout": 0.1, "max_positions": 256}
     data = {"train_source": ["a"], "train_target": ["b"], "vocab_size": 2000, "max_length": 100}
     recipe = Recipe.from_dict({"data": data, "model": model, "train": {"batch_tokens": 8192, "precision": "fp32", **train}}, "test")
     torch.manual_seed(0)
-    return Updater(Transformer(recipe.model, 2000, 2000).train(), recipe, Hardware("cpu", "fp32", memory), Ranks())
+    return Updater(Transformer(recipe.model, 2000, 2000).train(), recipe, Hardware("cpu", "fp32", memory), ProcessGroup())
 
 
 def plan() -> EpochPlan:
@@ -73,36 +73,36 @@ def plan() -> EpochPlan:
     return EpochPlan(lengths, lengths, 8192, 1)
 
 
-def test_a_key_of_the_recipe_is_taken_as_it_is() -> None:
-    assert choose_micro_batch(updater(2**40, micro_batch_tokens=777), plan()) == 777
+def test_a_size_in_the_recipe_is_used_as_it_is() -> None:
+    assert choose_micro_batch(new_updater(2**40, micro_batch_tokens=777), plan()) == 777
 
 
-def test_a_run_that_goes_on_takes_no_more_than_before() -> None:
-    assert choose_micro_batch(updater(2**40), plan(), before=500) == 500
+def test_a_resumed_run_takes_no_more_than_before() -> None:
+    assert choose_micro_batch(new_updater(2**40), plan(), before=500) == 500
 
 
-def test_probing_touches_neither_weights_nor_moments() -> None:
-    made = updater(2**40)
-    weights = made.weights.master.detach().clone()
-    choose_micro_batch(made, plan())
-    assert torch.equal(made.weights.master, weights)
-    assert not any(moment.any() for moment in made.moments().values())
-    assert float(made.adam.state[made.weights.master]["step"]) == 0.0
+def test_probing_changes_neither_parameters_nor_optimizer_state() -> None:
+    updater = new_updater(2**40)
+    weights = updater.weights.main_params.detach().clone()
+    choose_micro_batch(updater, plan())
+    assert torch.equal(updater.weights.main_params, weights)
+    assert not any(moment.any() for moment in updater.optimizer_state().values())
+    assert float(updater.adam.state[updater.weights.main_params]["step"]) == 0.0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from Linux")
 def test_more_tokens_have_a_higher_peak_here() -> None:
-    made = updater(2**40)
-    small, large = (peak(made, (90, 90), tokens) for tokens in (90, 20_000))
-    assert resident(made.hardware) > 50 * MB
+    updater = new_updater(2**40)
+    small, large = (peak_memory(updater, (90, 90), tokens) for tokens in (90, 20_000))
+    assert resident_memory(updater.hardware) > 50 * MB
     assert large > small + 50 * MB
 
 
 def choices() -> None:
     """Print what is chosen with much memory, and with a third of what the largest micro-batch needs."""
-    made = updater(2**40)
-    low, high = (peak(made, (90, 90), tokens) for tokens in (90, 2048))
-    much, little = (choose_micro_batch(updater(int(limit / 0.9)), plan()) for limit in (high + 4000 * MB, low + (high - low) / 3))
+    updater = new_updater(2**40)
+    low, high = (peak_memory(updater, (90, 90), tokens) for tokens in (90, 2048))
+    much, little = (choose_micro_batch(new_updater(int(limit / 0.9)), plan()) for limit in (high + 4000 * MB, low + (high - low) / 3))
     print(much, little)
 
 
@@ -118,7 +118,7 @@ def test_little_memory_means_small_micro_batches() -> None:
 
 def test_no_memory_is_an_error() -> None:
     with pytest.raises(TrainingError, match="does not fit into"):
-        choose_micro_batch(updater(64 * MB), plan())
+        choose_micro_batch(new_updater(64 * MB), plan())
 
 
 @pytest.mark.parametrize(("text", "size"), [("4GiB", 2**32), ("800M", 800 * MB), ("1.5 gb", 3 * 2**29), ("2147483648", 2**31)])
@@ -127,6 +127,6 @@ def test_sizes_of_memory(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "much", "4 apples", "-2G", "12", "1e9"])
-def test_what_is_no_size_is_told(text: str) -> None:
+def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no size of memory"):
         memory_size(text)

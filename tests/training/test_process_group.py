@@ -1,4 +1,4 @@
-"""What breaks a collective is told apart by its exception; gloo's are those of real processes. What one rank found reaches all."""
+"""Exceptions inside a collective are classified; those of gloo come from real processes. All ranks learn why one of them failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from nmt_cli.errors import Stopped, TrainingError
 from nmt_cli.training.collective_errors import meaning, summary
-from nmt_cli.training.process_group import PeerLost, Ranks, reported_before
+from nmt_cli.training.process_group import PeerLost, ProcessGroup
+from nmt_cli.training.rendezvous import report_end
 
 GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
 ASSERTION = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
@@ -119,7 +120,7 @@ def test_gloo_between_real_processes(heard: dict[tuple[str, str], tuple[str, str
     assert not [text for _, text in heard.values() if "gloo/" in text]
 
 
-# --- one rank's last words ---
+# --- the report of a rank that ends ---
 
 
 @pytest.fixture
@@ -127,40 +128,40 @@ def store(tmp_path: Path) -> dist.Store:
     return dist.FileStore(str(tmp_path / "store"), 4)
 
 
-def of(rank: int, local: int = 0) -> Ranks:
-    return Ranks(rank, local, 4, 2)
+def of(rank: int, local: int = 0) -> ProcessGroup:
+    return ProcessGroup(rank, local, 4, 2)
 
 
 def test_an_error_is_reported_by_the_rank_that_had_it_first(store: dist.Store) -> None:
-    assert reported_before(TrainingError("the disk is full"), store, of(0)) is None
-    instead = reported_before(PeerLost("rank 1 no longer hears"), store, of(1, 1))
+    assert report_end(TrainingError("the disk is full"), store, of(0)) is None
+    instead = report_end(PeerLost("rank 1 no longer hears"), store, of(1, 1))
     assert (str(instead), instead and instead.exit_code) == ("", 1)
-    assert str(reported_before(TrainingError("the disk is full"), store, of(2))) == ""
-    assert reported_before(TrainingError("another error"), store, of(3, 1)) is None
+    assert str(report_end(TrainingError("the disk is full"), store, of(2))) == ""
+    assert report_end(TrainingError("another error"), store, of(3, 1)) is None
 
 
 def test_the_others_end_with_its_status(store: dist.Store) -> None:
-    assert reported_before(Stopped(15, ""), store, of(1, 1)) is None
-    instead = reported_before(PeerLost("rank 0 no longer hears"), store, of(0))
+    assert report_end(Stopped(15, ""), store, of(1, 1)) is None
+    instead = report_end(PeerLost("rank 0 no longer hears"), store, of(0))
     assert instead
     assert instead.exit_code == 143
 
 
 def test_on_another_machine_it_is_reported_once_more(store: dist.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUP_RANK", "0")
-    assert reported_before(IndexError("list index out of range"), store, of(1, 1)) is None
+    assert report_end(IndexError("list index out of range"), store, of(1, 1)) is None
     monkeypatch.setenv("GROUP_RANK", "1")
-    assert str(reported_before(PeerLost(""), store, of(2, 0))) == "rank 1 of 4 has failed: IndexError: list index out of range"
-    assert str(reported_before(PeerLost(""), store, of(3, 1))) == ""
+    assert str(report_end(PeerLost(""), store, of(2, 0))) == "rank 1 of 4 has failed: IndexError: list index out of range"
+    assert str(report_end(PeerLost(""), store, of(3, 1))) == ""
 
 
 def test_a_store_that_is_gone_hides_no_error() -> None:
     server = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     client = dist.TCPStore("localhost", server.port, is_master=False)
     del server
-    assert reported_before(PeerLost("rank 1 no longer hears"), client, of(1)) is None
+    assert report_end(PeerLost("rank 1 no longer hears"), client, of(1)) is None
 
 
 def test_one_process_runs_its_work_itself() -> None:
     value = object()
-    assert Ranks().run_on_main(lambda: value) is value
+    assert ProcessGroup().run_on_main(lambda: value) is value

@@ -12,7 +12,7 @@ from forked import run
 
 from nmt_cli.hardware import Hardware
 from nmt_cli.recipe import Recipe, load_recipe, recipe_folder, recipe_names
-from nmt_cli.training.speed import seconds_an_update
+from nmt_cli.training.speed import seconds_per_update
 from nmt_cli.training.table3 import ROWS, Row, common_vocabulary, compare
 
 Rows = list[dict[str, Any]]
@@ -100,9 +100,9 @@ def recipe(*settings: str) -> Recipe:
 
 
 def test_a_larger_update_takes_longer_and_several_devices_share_it() -> None:
-    small, large = (seconds_an_update(recipe(f"train.batch_tokens={tokens}", "train.micro_batch_tokens=1024"), (500, 500), CPU) for tokens in (2048, 65_536))
+    small, large = (seconds_per_update(recipe(f"train.batch_tokens={tokens}", "train.micro_batch_tokens=1024"), (500, 500), CPU) for tokens in (2048, 65_536))
     assert 0 < small < large
-    assert 0 < seconds_an_update(recipe("train.batch_tokens=65536", "train.micro_batch_tokens=1024"), (500, 500), CPU, devices=8) < large
+    assert 0 < seconds_per_update(recipe("train.batch_tokens=65536", "train.micro_batch_tokens=1024"), (500, 500), CPU, devices=8) < large
 
 
 def info(tmp_path: Path, *arguments: str, code: int = 0) -> str:
@@ -129,5 +129,5 @@ def test_the_table_takes_no_other_recipe(tmp_path: Path) -> None:
 def test_a_recipe_is_probed(tmp_path: Path) -> None:
     settings = [word for setting in [*SMALL, "train.batch_tokens=4096"] for word in ("--set", setting)]
     values = json.loads(info(tmp_path, "demo", *settings, "--probe", "--json"))
-    assert values["seconds_an_update"] > 0
-    assert values["hours"] == pytest.approx(values["seconds_an_update"] * values["updates"] / 3600)
+    assert values["seconds_per_update"] > 0
+    assert values["hours"] == pytest.approx(values["seconds_per_update"] * values["updates"] / 3600)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from nmt_cli.data.prepare import prepare
 from nmt_cli.errors import Stopped, TrainingError
 from nmt_cli.hardware import Hardware
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.process_group import Ranks
+from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer
 
@@ -41,22 +43,28 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(shards: Path, tmp_path: Path) -> Callable[..., Trainer]:
-    def make(run: str = "run", broken: frozenset[int] = frozenset(), ahead: int = 1, **train: Any) -> Trainer:
-        """A trainer whose gradient is not finite at the updates in `broken`."""
-        made = Trainer(recipe(**train), shards, tmp_path / run, Hardware("cpu", "fp32", 2**33), Ranks())
-        made.ahead = ahead
-        through = made.updater.pass_through
+    def make(run: str = "run", broken: frozenset[int] = frozenset(), in_flight: int = 1, **train: Any) -> Trainer:
+        """Return a trainer whose gradient is not finite at the updates in `broken`."""
+        trainer = Trainer(recipe(**train), shards, tmp_path / run, Hardware("cpu", "fp32", 2**33), ProcessGroup())
+        trainer.max_in_flight = in_flight
 
-        def breaking(micro_batch: Any, tokens: int) -> Tensor:
-            sums = through(micro_batch, tokens)
-            if made.progress.update + 1 in broken:
-                made.updater.weights.view(made.updater.weights.gradient, "embeddings.shared")[3, 4] = float("inf")
-            return sums
+        def spoil(gradient: Tensor) -> Tensor:
+            if trainer.progress.update + 1 not in broken:
+                return gradient
+            gradient = gradient.clone()
+            gradient[3, 4] = float("inf")
+            return gradient
 
-        made.updater.pass_through = breaking  # type: ignore[method-assign]
-        return made
+        trainer.updater.weights.compute_model.matrix("output").register_hook(spoil)  # type: ignore[no-untyped-call]
+        return trainer
 
     return make
+
+
+def signal_at(trainer: Trainer, update: int, number: signal.Signals) -> None:
+    """Send a signal to this process during the forward pass of an update."""
+    layer = trainer.updater.weights.compute_model.encoder[0]
+    layer.register_forward_pre_hook(lambda *_: os.kill(os.getpid(), number) if trainer.progress.update + 1 == update else None)
 
 
 def records(trainer: Trainer) -> list[dict[str, Any]]:
@@ -76,12 +84,12 @@ def test_the_first_gradient_that_is_not_finite_stops_with_what_helps(start: Call
     assert evidence["not_finite"] == {"embeddings.shared": 1}
     assert evidence["pairs"][0].keys() == {"pair", "source_tokens", "target_tokens"}
     saved = trainer.run.checkpoints()
-    assert [(c.update, c.spaced) for c in saved] == [(6, False)]
-    resumed = start()  # the fault does not come again: the run ends as one that never had it
+    assert [(c.update, c.periodic) for c in saved] == [(6, False)]
+    resumed = start()  # the error does not come again: the run ends as one that never had it
     resumed.train()
     whole = start("whole")
     whole.train()
-    assert torch.equal(resumed.updater.weights.master, whole.updater.weights.master)
+    assert torch.equal(resumed.updater.weights.main_params, whole.updater.weights.main_params)
     assert records(resumed) == records(whole)
     assert [c.update for c in resumed.run.checkpoints()] == [10, 20]
 
@@ -92,8 +100,8 @@ def test_as_many_in_a_row_as_allowed_pass_without_a_step(start: Callable[..., Tr
     assert (progress.update, progress.skipped, progress.skipped_in_a_row) == (20, 3, 0)
     skipped = [(r["update"], r["in_a_row"]) for r in records(trainer) if r["type"] == "skipped"]
     assert skipped == [(4, 1), (5, 2), (8, 1)]
-    assert float(trainer.updater.adam.state[trainer.updater.weights.master]["step"]) == 17
-    assert torch.isfinite(trainer.updater.weights.master).all()
+    assert float(trainer.updater.adam.state[trainer.updater.weights.main_params]["step"]) == 17
+    assert torch.isfinite(trainer.updater.weights.main_params).all()
 
 
 def test_one_more_in_a_row_stops(start: Callable[..., Trainer]) -> None:
@@ -101,33 +109,27 @@ def test_one_more_in_a_row_stops(start: Callable[..., Trainer]) -> None:
         start(broken=frozenset({4, 5, 6}), skip_nonfinite=2).train()
 
 
-def test_a_run_that_goes_on_remembers_what_was_skipped(start: Callable[..., Trainer]) -> None:
+def test_a_resumed_run_remembers_what_was_skipped(start: Callable[..., Trainer]) -> None:
     whole = start("whole", broken=frozenset({4, 9, 12}), skip_nonfinite=1)
     whole.train()
     trainer = start(broken=frozenset({4, 9, 12}), skip_nonfinite=1)
-    update = trainer._update
-
-    def until(share: Any) -> None:
-        trainer.noted = 15.0 if trainer.progress.update == 10 else 0.0
-        update(share)
-
-    trainer._update = until  # type: ignore[method-assign]
+    signal_at(trainer, 11, signal.SIGTERM)
     with pytest.raises(Stopped):
         trainer.train()
     assert trainer.progress.update == 11
     resumed = start(broken=frozenset({4, 9, 12}), skip_nonfinite=1)
     resumed.train()
-    assert torch.equal(resumed.updater.weights.master, whole.updater.weights.master)
+    assert torch.equal(resumed.updater.weights.main_params, whole.updater.weights.main_params)
     assert records(resumed) == records(whole)
 
 
 @pytest.mark.parametrize("broken", [frozenset(), frozenset({3, 14})], ids=str)
 def test_results_read_late_are_the_same(start: Callable[..., Trainer], broken: frozenset[int]) -> None:
     """As on a GPU, whose loop does not wait for an update to end."""
-    prompt, late = start("prompt", broken, skip_nonfinite=1), start("late", broken, ahead=8, skip_nonfinite=1)
+    prompt, late = start("prompt", broken, skip_nonfinite=1), start("late", broken, in_flight=8, skip_nonfinite=1)
     prompt.train()
     late.train()
-    assert torch.equal(prompt.updater.weights.master, late.updater.weights.master)
+    assert torch.equal(prompt.updater.weights.main_params, late.updater.weights.main_params)
 
     def content(trainer: Trainer) -> list[dict[str, Any]]:
         return sorted(records(trainer), key=lambda record: (record["type"], record["update"]))
@@ -135,26 +137,26 @@ def test_results_read_late_are_the_same(start: Callable[..., Trainer], broken: f
     assert content(prompt) == content(late)
 
 
-def test_a_fault_that_is_read_late_is_told_with_its_own_update(start: Callable[..., Trainer]) -> None:
-    trainer = start(broken=frozenset({3}), ahead=8)
+def test_an_error_that_is_read_late_is_reported_with_its_own_update(start: Callable[..., Trainer]) -> None:
+    trainer = start(broken=frozenset({3}), in_flight=8)
     with pytest.raises(TrainingError, match=r"at update 3 .*after 5 updates"):
         trainer.train()
     assert [c.update for c in trainer.run.checkpoints()] == [5]
 
 
-def test_checkpoints_by_minutes_are_not_counted_among_the_evenly_spaced(start: Callable[..., Trainer]) -> None:
+def test_checkpoints_by_minutes_are_not_periodic(start: Callable[..., Trainer]) -> None:
     trainer = start(checkpoint_minutes=1e-6, keep=2, average=2)
     trainer.train()
-    assert [(c.update, c.spaced) for c in trainer.run.checkpoints()] == [(10, True), (20, True)]
+    assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(10, True), (20, True)]
 
 
 def test_without_updates_to_count_the_minutes_do(start: Callable[..., Trainer]) -> None:
     trainer = start(checkpoint_every=0, checkpoint_minutes=1e-6, keep=3, average=3)
     trainer.train()
-    there = trainer.run.checkpoints()
-    assert all(c.spaced for c in there)
-    assert [c.update for c in there][-1] == 20
-    assert len(there) >= 3
+    checkpoints = trainer.run.checkpoints()
+    assert all(c.periodic for c in checkpoints)
+    assert checkpoints[-1].update == 20
+    assert len(checkpoints) >= 3
 
 
 def test_what_a_killed_process_left_is_cleared_away(start: Callable[..., Trainer], tmp_path: Path) -> None:
@@ -170,3 +172,50 @@ def test_what_a_killed_process_left_is_cleared_away(start: Callable[..., Trainer
     assert (tmp_path / "run/best").resolve() == RunFolder(tmp_path / "run").checkpoints()[-1].folder
     again.train()
     assert again.progress.update == 30
+
+
+# --- stopping ---
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_saves_and_ends_with_its_number(start: Callable[..., Trainer], number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_DFL)  # whoever started the tests may ignore it
+    trainer = start()
+    signal_at(trainer, 7, number)
+    with pytest.raises(Stopped) as stopped:
+        trainer.train()
+    assert stopped.value.exit_code == 128 + number
+    assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(7, False)]
+    assert signal.getsignal(number) == signal.SIG_DFL  # handlers are those of before
+    signal.signal(number, before)
+
+
+def test_a_signal_in_the_last_update_stops_nothing(start: Callable[..., Trainer]) -> None:
+    trainer = start()
+    signal_at(trainer, 20, signal.SIGTERM)
+    assert trainer.train().update == 20
+
+
+def test_patience_ends_training_before_a_signal_does(start: Callable[..., Trainer]) -> None:
+    """Both come with the same update: the run is finished, not stopped."""
+    trainer = start(patience=1, updates=100, lr_factor=1e-9)
+    trainer.progress.best = 0.0  # no validation will be better
+    signal_at(trainer, 10, signal.SIGTERM)
+    assert trainer.train().update == 10
+    assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(10, True)]
+    assert "no better validation for a while" in trainer.run.log.read_text(encoding="utf-8")
+    assert start(patience=1, updates=100, lr_factor=1e-9).train().update == 10  # once more: nothing is left to do
+
+
+def test_state_json_has_the_keys_of_older_versions(start: Callable[..., Trainer]) -> None:
+    """So that a run can be resumed by an older version and by a newer one."""
+    trainer = start(updates=7)
+    trainer.train()
+    state = json.loads((trainer.run.path / "last/state.json").read_text(encoding="utf-8"))
+    old = json.loads((Path(__file__).parents[1] / "fixtures/format_1/run/last/state.json").read_text(encoding="utf-8"))
+    renamed = {"text": "data_fingerprint"}
+    expected = {renamed.get(key, key) for key in old if key != "sha256"} | {"ids_fingerprint"}
+    assert state["progress"].keys() == expected
+    assert state["progress"]["meter"].keys() == old["meter"].keys()
+    assert state["progress"]["meter"]["updates"] == 2  # since the record of update 5
+    assert state["sha256"].keys() >= old["sha256"].keys()

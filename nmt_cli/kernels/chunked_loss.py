@@ -1,0 +1,163 @@
+"""The label-smoothed loss of training/loss.py, chunk by chunk, with its gradient formed in the forward pass.
+
+With scores z = h W^T, normalizer Z = logsumexp(z) and c = e / (V - 1), the loss of one token is
+
+    Z - c * sum(z) - (1 - e - c) * z[target]      and its gradient in z is      softmax(z) - c - (1 - e - c) [target]
+
+A chunk is R rows (tokens). Its scores exist in fp32 only while it is processed, so that the whole (N, V) never does.
+While a chunk's softmax is in memory, `_GradientSum` also forms the gradients of h and W from it. The constant c is never
+subtracted from (R, V): sum(z) is h times the column sums of W, and the part of c in both gradients is one row.
+
+In bf16, the gradient of W is summed in fp32 over blocks of several chunks, and within a block by one matrix product.
+
+    N target tokens   D d_model   V vocabulary   R rows of a chunk
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK_SCORES = {"cpu": 1_250_000, "cuda": 64_000_000}
+"""Scores of a chunk, R * V, by device type: they fit into a CPU's last cache, and keep a GPU busy."""
+BLOCK_SCORES = 32_000_000
+"""Softmax values of a block in bf16."""
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def supports(hidden: Tensor, weight: Tensor) -> str:
+    """Return "" if `chunked_loss` supports these tensors, else what it does not support."""
+    for name, tensor in (("hidden", hidden), ("weight", weight)):
+        if tensor.device.type not in CHUNK_SCORES:
+            return f"{name} on device {tensor.device.type}"
+        if tensor.dtype not in DTYPES:
+            return f"{name} of dtype {str(tensor.dtype).removeprefix('torch.')}"
+    if hidden.dtype != weight.dtype:
+        return "hidden and weight of different dtypes"
+    return ""
+
+
+def chunked_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Return the sums over tokens of the label-smoothed loss and of the NLL, in nats. Only the loss has a gradient.
+
+    hidden (N, D) and weight (V, D) are multiplied in their dtype; sums are in fp32. target (N,) has token ids.
+    """
+    loss, nll = _ChunkedLoss.apply(hidden, weight, target, smoothing)  # type: ignore[no-untyped-call]
+    return loss, nll.detach()
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> Any:
+        constants = _Constants.of(weight, smoothing)
+        rows, block_rows = _sizes(weight)
+        gradient = _GradientSum(hidden, weight, block_rows) if any(ctx.needs_input_grad) else None
+        loss = nll = hidden.new_zeros((), dtype=torch.float32)
+        for start in range(0, target.size(0), rows):
+            chunk, chunk_target = hidden[start : start + rows], target[start : start + rows, None]
+            softmax, normalizer, target_score = _forward_chunk(chunk, weight, chunk_target)
+            nll = nll + (normalizer - target_score).sum()
+            score_sum = (chunk.float() @ constants.column_sums).sum()
+            loss = loss + (normalizer - constants.peak * target_score).sum() - constants.uniform * score_sum
+            if gradient is not None:
+                softmax.scatter_add_(1, chunk_target, softmax.new_full((1, 1), -constants.peak).expand_as(chunk_target))
+                gradient.add(start, softmax)
+        if gradient is not None:
+            ctx.save_for_backward(*gradient.finish(constants))
+        return loss, nll
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grad_hidden * grads[0], grad_weight * grads[0], None, None  # the factor is in fp32
+
+
+@dataclass(frozen=True)
+class _Constants:
+    """What all chunks share."""
+
+    uniform: float
+    """c"""
+    peak: float
+    """1 - e - c"""
+    column_sums: Tensor
+    """Of W, (D,) fp32."""
+
+    @staticmethod
+    def of(weight: Tensor, smoothing: float) -> _Constants:
+        uniform = smoothing / (weight.size(0) - 1)
+        return _Constants(uniform, 1.0 - smoothing - uniform, weight.sum(0, dtype=torch.float32))
+
+
+def _sizes(weight: Tensor) -> tuple[int, int]:
+    """Return the rows of a chunk and of a block, a multiple of them; in fp32 both are equal."""
+    vocabulary = weight.size(0)
+    rows = max(1, CHUNK_SCORES[weight.device.type] // vocabulary)
+    if weight.dtype == torch.float32:
+        return rows, rows
+    return rows, -(-max(rows, BLOCK_SCORES // vocabulary) // rows) * rows
+
+
+def _forward_chunk(hidden: Tensor, weight: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return softmax(z) (R, V), Z (R, 1) and z[target] (R, 1) of a chunk, in fp32. target (R, 1)."""
+    shape = (hidden.size(0), weight.size(0))
+    scores = _scratch("scores", shape, weight, torch.float32).copy_(hidden @ weight.T)
+    softmax = torch.softmax(scores, -1, out=_scratch("softmax", shape, weight, torch.float32))
+    normalizer = scores.amax(-1, keepdim=True) - softmax.amax(-1, keepdim=True).log()
+    return softmax, normalizer, scores.gather(1, target)
+
+
+class _GradientSum:
+    """The gradients of hidden and weight, formed block by block from the gradient in the scores."""
+
+    def __init__(self, hidden: Tensor, weight: Tensor, rows: int) -> None:
+        """`rows` are those of a block."""
+        self.hidden, self.weight, self.rows = hidden, weight, rows
+        self.block = _scratch("block", (min(rows, hidden.size(0)), weight.size(0)), weight, weight.dtype)
+        self.grad_hidden = torch.empty_like(hidden)
+        self.grad_weight: Tensor | None = None
+
+    def add(self, first: int, grad_scores: Tensor) -> None:
+        """Add the gradient in the scores of a chunk, (R, V), whose first row is row `first` of hidden."""
+        start, end = first // self.rows * self.rows, first + grad_scores.size(0)  # of the block so far
+        self.block[first - start : end - start] = grad_scores
+        if end - start == self.rows or end == self.hidden.size(0):
+            block = self.block[: end - start]
+            torch.mm(block, self.weight, out=self.grad_hidden[start:end])
+            self._add_to_grad_weight(block.T, self.hidden[start:end])
+
+    def _add_to_grad_weight(self, a: Tensor, b: Tensor) -> None:
+        """Add the product a b, in fp32 from the second block on."""
+        if self.grad_weight is None:
+            self.grad_weight = a @ b
+        elif b.dtype == torch.float32:
+            self.grad_weight.addmm_(a, b)
+        else:
+            self.grad_weight = self.grad_weight.float().add_(a @ b)
+
+    def finish(self, constants: _Constants) -> tuple[Tensor, Tensor]:
+        """Return the gradients of hidden (N, D) and weight (V, D), with the part of c."""
+        grad_weight = torch.zeros_like(self.weight) if self.grad_weight is None else self.grad_weight
+        self.grad_hidden -= (constants.uniform * constants.column_sums).to(self.grad_hidden.dtype)
+        grad_weight -= (constants.uniform * self.hidden.sum(0, dtype=torch.float32)).to(grad_weight.dtype)
+        return self.grad_hidden, grad_weight.to(self.weight.dtype)
+
+
+_scratch_buffers: dict[tuple[str, torch.device, torch.dtype], Tensor] = {}
+
+
+def _scratch(use: str, shape: tuple[int, int], like: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return uninitialized memory that is used until the end of the pass.
+
+    On a CPU it is kept from pass to pass, because new pages are expensive. A GPU's allocator does that itself.
+    """
+    size = shape[0] * shape[1]
+    if like.device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=like.device)
+    key = (use, like.device, dtype)
+    if key not in _scratch_buffers or _scratch_buffers[key].numel() < size:
+        _scratch_buffers[key] = torch.empty(size, dtype=dtype)
+    return _scratch_buffers[key][:size].view(shape)

@@ -1,0 +1,134 @@
+"""Checkpoints: folders with weights, optimizer state and progress, complete or absent.
+
+    step-00001000/   a model folder (config.json, weights, tokenizers) + state.safetensors (Adam's moments)
+                     + state.json (`State`: progress, and hashes)
+
+config.json and state.json hold a hash of their own content, and those of all other files of the checkpoint. Random
+numbers need no saved state: those of each update come from (seed, update, rank).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .. import console
+from ..errors import ModelError
+from ..files import sha256
+from ..model.contents import (
+    CONFIG,
+    METRICS,
+    REMEDY,
+    ModelConfig,
+    check_files,
+    foreign,
+    read_config,
+    read_metrics,
+)
+from ..records import Record, read_record
+from .progress import Progress
+
+OPTIMIZER_STATE, STATE = "state.safetensors", "state.json"
+
+
+class State(Record):
+    """state.json."""
+
+    progress: Progress
+    sha256: dict[str, str]
+    """Of the checkpoint's other files: OPTIMIZER_STATE, and since format version 2 config.json."""
+
+    @classmethod
+    def upgrade(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return version 1 in today's form: it had no version, and the fields of `progress` beside `sha256`."""
+        if "format_version" in values or "update" not in values:
+            return values
+        progress = {"data_fingerprint" if key == "text" else key: value for key, value in values.items() if key != "sha256"}
+        return {"format_version": 1, "progress": progress, "sha256": values.get("sha256", {})}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One folder below checkpoints/."""
+
+    folder: Path
+    update: int
+
+    def read(self) -> tuple[ModelConfig, State]:
+        """Return the contents of config.json and state.json. Raises ModelError for a damaged file."""
+        config = read_config(self.folder)
+        try:
+            state = read_record(self.folder / STATE, State, ModelError, REMEDY)
+        except FileNotFoundError:
+            raise ModelError(f"{str(self.folder)!r} lacks {STATE}. {REMEDY}") from None
+        if state.progress.update != self.update:
+            raise ModelError(f"{str(self.folder)!r} is damaged: its name says update {self.update:,}, its {STATE} {state.progress.update:,}. {REMEDY}")
+        return config, state
+
+    def verify(self) -> None:
+        """Read every file and compare its SHA-256. Raises ModelError for a damaged file."""
+        config, state = self.read()
+        check_files(self.folder, {**config.sha256, **state.sha256}, sha256)
+
+    def foreign(self) -> str:
+        """Return why this is not a checkpoint as training wrote it, or "" if it is. Only a real checkpoint may be deleted.
+
+        Its JSON files and the names of its files decide; gigabytes of weights are not read again.
+        """
+        try:
+            config, state = self.read()
+        except ModelError as error:
+            return str(error)
+        return foreign(self.folder, dict.fromkeys([CONFIG, METRICS, STATE, *config.sha256, *state.sha256], ""))
+
+    @cached_property
+    def progress(self) -> Progress | None:
+        """Its progress. None if its files are damaged, of which a warning is given.
+
+        Where a user has removed the state, to save space, it is that of a periodic checkpoint.
+        """
+        try:
+            if not (self.folder / STATE).exists():
+                read_config(self.folder)
+                return Progress(update=self.update)
+            return self.read()[1].progress
+        except ModelError as error:
+            console.warn_once(f"{error} It is passed over, and kept.")
+            return None
+
+    def score(self, metric: str) -> float | None:
+        """Return its validation score, None if it was not validated. A damaged metrics.json counts as none, with a warning."""
+        try:
+            config, metrics = read_config(self.folder), read_metrics(self.folder)
+            if METRICS in config.sha256:
+                check_files(self.folder, {METRICS: config.sha256[METRICS]})
+            value = metrics.get(metric)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)):
+                raise ModelError(f"{str(self.folder / METRICS)!r} is damaged: {metric} is {value!r}, expected a number.")
+        except ModelError as error:
+            console.warn_once(f"{error} The checkpoint counts as not validated.")
+            return None
+        return value
+
+    @property
+    def periodic(self) -> bool:
+        """Whether it is a periodic one, see `Progress.periodic`."""
+        return self.progress is not None and self.progress.periodic
+
+    @property
+    def kept(self) -> bool:
+        """Whether an uninterrupted run has it too: it is periodic, or was the best so far when it was saved."""
+        return self.progress is not None and (self.progress.periodic or self.progress.since_best == 0)
+
+
+def best_of(checkpoints: list[Checkpoint], metric: str) -> list[Checkpoint]:
+    """Return the validated checkpoints, the best first, of equal ones the earlier first.
+
+    One that was saved only because the run was stopped does not count.
+    """
+    scored = [(c.score(metric), c) for c in checkpoints if c.kept]
+    sign = -1.0 if metric == "bleu" else 1.0
+    return [c for _, c in sorted(((sign * s, c) for s, c in scored if s is not None), key=lambda pair: (pair[0], pair[1].update))]

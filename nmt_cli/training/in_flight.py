@@ -1,0 +1,79 @@
+"""Updates in flight: a GPU still computes them while the training loop starts the next ones.
+
+    StepResult (on the device) ──add──▶ InFlight ──drain──▶ Drained: every update's metrics over all ranks
+
+To read a result waits for the device. Therefore the loop reads the results of several updates at once, in `drain`. The
+ranks exchange them there in one collective, together with what they have to agree on: a signal, and whether a save is
+due.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .process_group import ProcessGroup
+from .update import StepResult
+
+
+@dataclass(frozen=True)
+class StepMetrics:
+    """One update's metrics over all ranks."""
+
+    update: int
+    """Its number, counted from 1."""
+    epoch: int
+    """Counted from 0."""
+    loss: float
+    """The label-smoothed loss, summed over the update's target tokens, in nats."""
+    nll: float
+    """The NLL, summed over the update's target tokens, in nats."""
+    grad_norm: float
+    skipped: bool
+    """Whether the gradient was not finite, and so no step was taken."""
+    result: StepResult
+    """This rank's result, of which the metrics were read."""
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What all ranks agree on after `InFlight.drain`."""
+
+    steps: list[StepMetrics]
+    """The updates since the last drain, in their order."""
+    signal: int
+    """The largest number of a signal that a rank received; 0: none."""
+    save_is_due: bool
+    """Whether a save is due by rank 0's clock."""
+
+
+class InFlight:
+    """The results of updates that have not been read."""
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self.group = group
+        self._results: list[tuple[int, int, StepResult]] = []  # with update and epoch
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def add(self, update: int, epoch: int, result: StepResult) -> None:
+        """Add the result of an update that has been started."""
+        self._results.append((update, epoch, result))
+
+    def drain(self, signal: int, save_is_due: bool) -> Drained:
+        """Wait for the updates in flight, and return their metrics and what the ranks agree on.
+
+        `signal` is the number of a signal that this rank received, or 0. Every rank must call it after the same updates.
+        """
+        results, self._results = self._results, []
+        own = [float(signal), float(save_is_due)]
+        for _, _, result in results:
+            own += [*result.sums.tolist(), float(result.grad_norm), float(result.skipped)]
+        rows = self.group.all_gather(own)
+        steps = []
+        for index, (update, epoch, result) in enumerate(results):
+            by_rank = [row[2 + 4 * index : 6 + 4 * index] for row in rows]
+            loss, nll = sum(values[0] for values in by_rank), sum(values[1] for values in by_rank)
+            grad_norm, skipped = by_rank[0][2:]  # the gradient was summed over ranks before: equal on all of them
+            steps.append(StepMetrics(update, epoch, loss, nll, grad_norm, bool(skipped), result))
+        return Drained(steps, int(max(row[0] for row in rows)), bool(rows[0][1]))

@@ -1,0 +1,51 @@
+"""Loggers: where training records go besides the run's own metrics.jsonl. `nmt train --logger NAME` chooses them.
+
+A logger is a class that `registry.LOGGERS` lists. Rank 0 opens it with the run folder, a Path, at the start, and calls
+
+    record(values)   for each record, as metrics.py describes it
+    close()          at the end, also after an error
+
+A logger that cannot be opened raises UsageError. Records of updates that a resumed run repeats come a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import UsageError
+
+
+class Logger(Protocol):
+    """What the class of a logger has."""
+
+    def __init__(self, run: Path) -> None: ...
+
+    def record(self, values: Mapping[str, Any]) -> None:
+        """Log one record."""
+
+    def close(self) -> None:
+        """Write what is still buffered."""
+
+
+class TensorBoardLogger:
+    """Writes the numbers of each record as TensorBoard scalars "TYPE/KEY", to RUN/tensorboard."""
+
+    def __init__(self, run: Path) -> None:
+        """Raises UsageError when tensorboard is not installed."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UsageError("--logger tensorboard needs the extra package: pip install 'nmt-cli[tensorboard]'.") from None
+        self.writer: Any = SummaryWriter(str(run / "tensorboard"))
+
+    def record(self, values: Mapping[str, Any]) -> None:
+        """Log the record's floats at its update."""
+        for key, value in values.items():
+            if isinstance(value, float):
+                self.writer.add_scalar(f"{values['type']}/{key}", value, values["update"])
+
+    def close(self) -> None:
+        """Write what is still buffered."""
+        self.writer.close()

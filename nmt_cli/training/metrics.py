@@ -1,0 +1,77 @@
+"""The records of metrics.jsonl, and the line for people that each one becomes.
+
+    train_record    ──▶ training_line      every train.log_every updates
+    valid_record    ──▶ validation_line    every train.valid_every updates
+    skipped_record  ──▶ skipped_line       an update whose gradient was not finite
+
+Losses are means per target token, in nats. Every record has `type`, `update`, `epoch` and `seconds`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .progress import Progress
+
+
+def train_record(progress: Progress) -> dict[str, Any]:
+    """Return the training record of the updates that the meter counted; there is at least one."""
+    meter, seconds = progress.meter, progress.meter_seconds
+    tokens = int(meter.tokens)
+    nll = meter.nll / tokens
+    return {
+        "type": "train",
+        "update": progress.update,
+        "epoch": progress.epoch,
+        "loss": meter.loss / tokens,
+        "nll": nll,
+        "ppl": perplexity(nll),
+        "lr": meter.lr,
+        "grad_norm": meter.grad_norm,
+        "target_tokens": tokens,
+        "tokens_per_second": tokens / seconds,
+        "seconds": progress.seconds,
+    }
+
+
+def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
+    """Return the line of a training record; `updates` is train.updates, `eta` the seconds until then."""
+    return (
+        f"update {record['update']:,}/{updates:,} · epoch {record['epoch'] + 1} · loss {record['loss']:.3f} · ppl {record['ppl']:.2f} · "
+        f"lr {record['lr']:.2e} · {record['tokens_per_second']:,.0f} tok/s · |g| {record['grad_norm']:.2f} · ETA {clock(eta)}"
+    )
+
+
+def valid_record(progress: Progress, scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the validation record of the validator's scores."""
+    return {"type": "valid", "update": progress.update, "epoch": progress.epoch, "ppl": perplexity(scores["nll"]), **scores, "seconds": progress.seconds}
+
+
+def validation_line(record: Mapping[str, Any], is_best: bool) -> str:
+    """Return the line of a validation record."""
+    bleu = f" · BLEU {record['bleu']:.2f}" if record.get("bleu") is not None else ""
+    return f"valid at {record['update']:,} · nll {record['nll']:.4f} · ppl {record['ppl']:.2f}{bleu} · {clock(record['seconds'])}{' · best so far' if is_best else ''}"
+
+
+def skipped_record(progress: Progress, update: int, epoch: int, grad_norm: float) -> dict[str, Any]:
+    """Return the record of an update whose gradient was not finite; `progress` counts it already."""
+    return {"type": "skipped", "update": update, "epoch": epoch, "grad_norm": str(grad_norm), "in_a_row": progress.skipped_in_a_row, "seconds": progress.seconds}
+
+
+def skipped_line(record: Mapping[str, Any], allowed: int) -> str:
+    """Return the line of an update whose gradient was not finite; `allowed` is train.skip_nonfinite."""
+    return f"update {record['update']:,}: the gradient is not finite ({record['grad_norm']}); no step taken, {record['in_a_row']} in a row of {allowed} allowed"
+
+
+def perplexity(nll: float) -> float:
+    """Return exp(nll), the perplexity of a mean NLL per token in nats."""
+    return math.exp(min(nll, 700.0))
+
+
+def clock(seconds: float) -> str:
+    """Return a time as h:mm:ss, or m:ss below an hour."""
+    whole = int(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"

@@ -1,0 +1,60 @@
+"""What helps to find the cause of a gradient that is not finite: the update's pairs, and the parameters it is in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..data.batches import EpochPlan
+from ..errors import TrainingError, write_failed
+from ..files import write_atomic
+from .in_flight import StepMetrics
+from .parameters import Weights
+
+
+def write_evidence(folder: Path, record: Mapping[str, Any], step: StepMetrics, plan: EpochPlan, weights: Weights | None) -> Path:
+    """Write the pairs of the update to nonfinite-UPDATE.json in `folder`, and return its path. Raises TrainingError.
+
+    `weights` still hold the update's gradient; None: they no longer do.
+    """
+    path = folder / f"nonfinite-{step.update:08d}.json"
+    content = {
+        **record,
+        "loss_sums": [str(value) for value in step.result.sums.tolist()],
+        "not_finite": _broken_parameters(weights) if weights else {},
+        "pairs": _pairs(step, plan),
+    }
+    try:
+        write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
+    except OSError as error:
+        raise write_failed(error, path, "what helps to look at a gradient that is not finite", TrainingError) from None
+    return path
+
+
+def _broken_parameters(weights: Weights) -> dict[str, int]:
+    """Return how many numbers of the gradient are not finite, by parameter name, where there are any."""
+    counts = {name: int((~torch.isfinite(gradient)).sum()) for name, gradient in weights.by_name(weights.main_grads).items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _pairs(step: StepMetrics, plan: EpochPlan) -> list[dict[str, int]]:
+    """Return the update's pairs: their numbers in the corpus, and their lengths with end symbols."""
+    pairs = step.result.batch.pairs
+    source_lengths, target_lengths = plan.lengths(pairs)
+    columns = zip(pairs.tolist(), source_lengths.tolist(), target_lengths.tolist(), strict=True)
+    return [{"pair": pair, "source_tokens": source, "target_tokens": target} for pair, source, target in columns]
+
+
+def error_message(step: StepMetrics, checkpoint: Path, evidence: Path, saved_updates: int) -> str:
+    """Return the error message; `checkpoint` is the state after `saved_updates` updates."""
+    micro_batches = "; ".join(str(micro_batch) for micro_batch in step.result.batch.micro_batches)
+    state = "before it" if saved_updates == step.update - 1 else f"after {saved_updates:,} updates"
+    return (
+        f"the gradient is not finite at update {step.update:,} (epoch {step.epoch + 1}, micro-batches of {micro_batches}); no step was taken. "
+        f"The state {state} is saved in {str(checkpoint)!r}, the batch in {str(evidence)!r}. "
+        'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32"; or let it pass with train.skip_nonfinite.'
+    )

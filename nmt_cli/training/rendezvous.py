@@ -1,0 +1,130 @@
+"""How the processes find each other, and how they part.
+
+    with joined() as group      join the other processes; a group of one when nothing started this process as one of several
+
+A rank that ends with an error writes the error to the store before its connections close. The collectives of the other
+ranks then fail. They read the error in the store, so the rank that had it reports it once, and all ranks end with its
+exit status.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..errors import NmtError, Stopped, TrainingError, UsageError
+from . import process_group
+from .collective_errors import summary
+from .process_group import PeerFailed, PeerLost, ProcessGroup
+
+
+def started_by_torchrun() -> bool:
+    """Return whether torchrun's environment variables are set."""
+    return "WORLD_SIZE" in os.environ and "RANK" in os.environ
+
+
+@contextmanager
+def joined() -> Iterator[ProcessGroup]:
+    """Join the other processes, and leave them at the end. Raises TrainingError when they cannot be reached.
+
+    An exception that ends this rank is reported once: PeerFailed replaces it when another rank has already reported its
+    own.
+    """
+    if not started_by_torchrun():
+        yield ProcessGroup()
+        return
+    _end_with_parent()
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    try:
+        store = _connect_store(rank, world_size)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=process_group.TIMEOUT)
+    except RuntimeError as error:
+        raise TrainingError(f"rank {rank} of {world_size} cannot reach the others ({summary(error)}). Look whether all of them were started, and whether --rdzv-endpoint or --master-addr can be reached from every machine.") from None
+    group = ProcessGroup(rank, int(os.environ.get("LOCAL_RANK", "0")), world_size, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    before = signal.signal(signal.SIGTERM, _raise_stopped)
+    try:
+        yield group
+    except BaseException as error:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it as soon as another rank has ended
+        if (replacement := report_end(error, store, group)) is not None:
+            raise replacement from None
+        raise
+    finally:
+        dist.destroy_process_group()
+        signal.signal(signal.SIGTERM, before)
+
+
+def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFailed | None:
+    """Write to the store why this rank ends. Return the error to end with instead if another rank was first, else None.
+
+    None also when this rank ends for a reason of its own.
+    """
+    interrupted = isinstance(error, KeyboardInterrupt)
+    code = error.exit_code if isinstance(error, NmtError) else 130 if interrupted else 1
+    text = str(error) if isinstance(error, NmtError) else "interrupted" if interrupted else f"{type(error).__name__}: {error}"
+    node = os.environ.get("GROUP_RANK", "")
+    own = json.dumps({"rank": group.rank, "group": node, "code": code, "text": text})
+    try:
+        store.set_timeout(process_group.END_TIMEOUT)
+        first = store.compare_set("nmt/ended", "", own).decode()
+    except RuntimeError:  # the store's process is gone as well
+        return None
+    if first == own:
+        return None
+    cause = json.loads(first)
+    if not isinstance(error, PeerLost) and text != cause["text"]:
+        return None
+    report_again = node != cause["group"] and group.local_rank == 0 and cause["text"]  # another machine's log does not have it
+    return PeerFailed(cause["code"], f"rank {cause['rank']} of {group.world_size} has failed: {cause['text']}" if report_again else "")
+
+
+def _raise_stopped(number: int, frame: FrameType | None) -> None:
+    raise Stopped(number, "")
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to send this process SIGTERM when its parent dies, so that no rank is left behind."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def _connect_store(rank: int, world_size: int) -> Any:
+    """Return the store in which the processes find each other, and read why one of them ended.
+
+    torchrun's store outlives the processes that it restarts, and so holds the addresses of dead ones. Therefore each
+    start uses keys with a new prefix. Rank 0 chooses the prefix. Each other rank asks for it with a random key of its
+    own, and rank 0 answers until all of them have confirmed.
+    """
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise UsageError(f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}: start the ranks with torchrun, or unset them.")
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world_size, is_master=not shared and rank == 0, timeout=process_group.TIMEOUT)  # type: ignore[attr-defined]
+    if not shared:
+        return store
+    key = uuid.uuid4().hex
+    if rank:
+        store.set(f"nmt/asks/{rank}", key)
+        prefix = store.get(f"nmt/answers/{key}").decode()
+        store.set(f"{prefix}/{rank}", "")
+        return dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
+    prefix, waiting = key, list(range(1, world_size))
+    while waiting:
+        for other in waiting:
+            asked = store.get(f"nmt/asks/{other}").decode()  # at first perhaps that of a dead process
+            store.set(f"nmt/answers/{asked}", prefix)
+        waiting = [other for other in waiting if not store.check([f"{prefix}/{other}"])]
+        time.sleep(0.05)
+    return dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]

@@ -1,0 +1,62 @@
+"""Why training stops early. A signal handler only remembers the signal; the loop stops at the end of an update."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+
+@contextmanager
+def signal_handler(numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Install a handler of these signals while the block runs."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def not_ignored(numbers: Iterable[int]) -> list[int]:
+    """Return those of the signals that are not ignored; under nohup, for example, SIGHUP is."""
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@dataclass(frozen=True)
+class StopReason:
+    """Why training stops before its last update: a signal, or, if `signal` is 0, no better validation for a while."""
+
+    signal: int = 0
+    """The signal's number."""
+
+
+OUT_OF_PATIENCE = StopReason()
+
+
+class PendingSignal:
+    """The signal that this process has received, if any."""
+
+    number: int = 0
+    """The signal's number; 0: none yet."""
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Catch SIGINT, SIGTERM and SIGHUP while the block runs.
+
+        A SIGINT after another signal raises KeyboardInterrupt at once. SIGHUP stays ignored if it is, as under nohup.
+        Outside the main thread, where Python allows no handlers, nothing is caught.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        with signal_handler((signal.SIGINT, signal.SIGTERM, *not_ignored((signal.SIGHUP,))), self._handle):
+            yield
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.number and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.number = number

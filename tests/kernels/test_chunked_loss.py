@@ -1,0 +1,148 @@
+"""The chunked loss equals the reference implementation, in values and gradients, and declines what it does not support."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from nmt_cli.kernels import chunked_loss as kernel
+from nmt_cli.kernels.chunked_loss import chunked_loss, supports
+from nmt_cli.training.loss import label_smoothed_loss
+
+SHAPES = [(1, 4, 2), (7, 8, 13), (40, 16, 101), (33, 5, 257)]  # N, D, V
+
+
+def case(tokens: int, d_model: int, vocabulary: int, scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(tokens)
+    hidden = (scale * torch.randn(tokens, d_model, generator=generator)).requires_grad_()
+    weight = torch.randn(vocabulary, d_model, generator=generator).requires_grad_()
+    return hidden, weight, torch.randint(vocabulary, (tokens,), generator=generator)
+
+
+def gradients(value: Tensor, hidden: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(value, (hidden, weight))
+
+
+def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
+    assert (ours - theirs).abs().max() <= tolerance * max(1.0, theirs.abs().max().item())
+
+
+def equals_the_reference(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> None:
+    ours, reference = chunked_loss(hidden, weight, target, smoothing), label_smoothed_loss(hidden, weight, target, smoothing)
+    for value, expected in zip(ours, reference, strict=True):
+        close(value, expected)
+    for value, expected in zip(gradients(ours[0], hidden, weight), gradients(reference[0], hidden, weight), strict=True):
+        close(value, expected)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_values_and_gradients_equal_those_of_the_reference(shape: tuple[int, int, int], smoothing: float) -> None:
+    equals_the_reference(*case(*shape), smoothing)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 13, 39, 40, 41, 0.1])
+def test_the_size_of_a_chunk_does_not_matter(rows: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 tokens in chunks of 1, of 2, of 13 with one left over, of 39 and 1, as a whole; and with memory for less than a row."""
+    monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", int(rows * 101))
+    equals_the_reference(*case(40, 16, 101), 0.1)
+
+
+@pytest.mark.parametrize(("rows", "chunks"), [(1, [1] * 40), (13, [13, 13, 13, 1]), (41, [40]), (0.1, [1] * 40)])
+def test_no_more_scores_than_those_of_a_chunk_are_computed_at_once(rows: float, chunks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, target = case(40, 16, 101)
+    monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", int(rows * 101))
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled:
+        chunked_loss(hidden, weight, target, 0.1)
+    assert [event.input_shapes[0] for event in profiled.events() if event.name == "aten::_softmax"] == [[chunk, 101] for chunk in chunks]
+
+
+def test_the_nll_has_no_gradient() -> None:
+    assert not chunked_loss(*case(7, 8, 13), 0.1)[1].requires_grad
+
+
+def test_gradients_are_scaled_by_what_follows() -> None:
+    hidden, weight, target = case(7, 8, 13)
+    whole = gradients(chunked_loss(hidden, weight, target, 0.1)[0], hidden, weight)
+    divided = gradients(chunked_loss(hidden, weight, target, 0.1)[0] / 7, hidden, weight)
+    for a, b in zip(whole, divided, strict=True):
+        close(b, a / 7)
+
+
+def test_sums_of_two_halves_are_the_sum_of_the_whole() -> None:
+    hidden, weight, target = case(40, 16, 101)
+    halves = [chunked_loss(hidden[part], weight, target[part], 0.1) for part in (slice(0, 11), slice(11, 40))]
+    for whole, first, second in zip(chunked_loss(hidden, weight, target, 0.1), *halves, strict=True):
+        close(first + second, whole)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e5])
+def test_large_scores_do_not_overflow(scale: float) -> None:
+    hidden, weight, target = case(7, 8, 13, scale)
+    loss, nll = chunked_loss(hidden, weight, target, 0.1)
+    reference = label_smoothed_loss(hidden.double(), weight.double(), target, 0.1)
+    assert loss.item() == pytest.approx(reference[0].item(), rel=1e-5)
+    assert nll.item() == pytest.approx(reference[1].item(), rel=1e-5)
+    for ours, theirs in zip(gradients(loss, hidden, weight), gradients(reference[0], hidden, weight), strict=True):
+        close(ours, theirs)
+
+
+def test_bf16_products_stay_close_and_sums_stay_in_fp32() -> None:
+    hidden, weight, target = case(40, 16, 101)
+    (loss, nll), reference = chunked_loss(hidden.bfloat16(), weight.bfloat16(), target, 0.1), label_smoothed_loss(hidden, weight, target, 0.1)
+    assert loss.dtype == nll.dtype == torch.float32
+    assert loss.item() == pytest.approx(reference[0].item(), rel=5e-3)
+    assert nll.item() == pytest.approx(reference[1].item(), rel=5e-3)
+    for ours, theirs in zip(gradients(loss, hidden, weight), gradients(reference[0], hidden, weight), strict=True):
+        assert ours.dtype == torch.float32
+        assert (ours - theirs).norm() <= 0.01 * theirs.norm()
+    assert loss.item() != chunked_loss(hidden, weight, target, 0.1)[0].item()  # products were in bf16 indeed
+
+
+@pytest.mark.parametrize(("chunk", "block"), [(5, 13), (13, 13), (7, 40), (40, 40), (1, 1)])
+def test_in_bf16_the_sizes_of_chunks_and_blocks_do_not_matter(chunk: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, target = case(40, 16, 101)
+    whole = gradients(chunked_loss(hidden.bfloat16(), weight.bfloat16(), target, 0.1)[0], hidden, weight)
+    monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", chunk * 101)
+    monkeypatch.setattr(kernel, "BLOCK_SCORES", block * 101)
+    parts = gradients(chunked_loss(hidden.bfloat16(), weight.bfloat16(), target, 0.1)[0], hidden, weight)
+    for ours, theirs in zip(parts, whole, strict=True):
+        assert (ours - theirs).norm() <= 0.01 * theirs.norm()
+
+
+def test_evaluation_without_gradients_gives_the_same_values() -> None:
+    hidden, weight, target = case(7, 8, 13)
+    trained = chunked_loss(hidden, weight, target, 0.1)
+    with torch.no_grad():
+        assert torch.equal(torch.stack(chunked_loss(hidden, weight, target, 0.1)), torch.stack(trained))
+
+
+def test_the_sums_of_no_tokens_are_zero() -> None:
+    hidden, weight, target = case(7, 8, 13)
+    loss, nll = chunked_loss(hidden[:0], weight, target[:0], 0.1)
+    assert loss.item() == nll.item() == 0
+    assert not gradients(loss, hidden, weight)[1].any()
+
+
+# --- what it supports ---
+
+
+@pytest.mark.parametrize(
+    ("hidden", "weight", "reason"),
+    [
+        (torch.float32, torch.float32, ""),
+        (torch.bfloat16, torch.bfloat16, ""),
+        (torch.float64, torch.float64, "hidden of dtype float64"),
+        (torch.float32, torch.float16, "weight of dtype float16"),
+        (torch.float32, torch.bfloat16, "hidden and weight of different dtypes"),
+    ],
+    ids=str,
+)
+def test_dtypes_that_it_supports(hidden: torch.dtype, weight: torch.dtype, reason: str) -> None:
+    assert supports(torch.zeros(2, 3, dtype=hidden), torch.zeros(5, 3, dtype=weight)) == reason
+
+
+def test_devices_that_it_does_not_know_are_declined() -> None:
+    assert supports(torch.zeros(2, 3, device="meta"), torch.zeros(5, 3)) == "hidden on device meta"
