@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 from forked import run
 from forked_ranks import FORKED
-from kills import differences, faults, prepare, records
+from kills import differences, faults, records
+from shared import number_words
 
 SETTINGS = [
     "train.updates=10", "train.valid_every=5", "train.checkpoint_every=5", "train.log_every=5", "train.keep=4",
@@ -51,7 +52,7 @@ class Job:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with recipe and shards."""
     folder = tmp_path_factory.mktemp("endings")
-    prepare(folder)
+    number_words(tmp_path_factory, folder)
     run(folder, "--version")  # what forks the jobs has started: it is not part of a job's time
     return folder
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import forked
 import pytest
-from kills import differences, faults, killed_runs, prepare, records
+from kills import differences, faults, killed_runs, records
+from shared import number_words
 
 AT = """
 import os, signal
@@ -41,7 +42,6 @@ class Place:
     """A folder with recipe and shards."""
 
     def __init__(self, folder: Path) -> None:
-        prepare(folder)
         self.folder, self.runs = folder, folder / "runs"
 
     def nmt(self, *arguments: str | Path, prelude: str = "", code: int = 0) -> str:
@@ -61,7 +61,9 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("kills"))
+    folder = tmp_path_factory.mktemp("kills")
+    number_words(tmp_path_factory, folder)
+    return Place(folder)
 
 
 @pytest.fixture(scope="module")

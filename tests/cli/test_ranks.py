@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from kills import differences, faults, prepare
+from kills import differences, faults
+from shared import number_words
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2", "-m", "--", "nmt_cli"]
 DEVICES = ["-m", "nmt_cli"]
@@ -73,7 +74,7 @@ class Job:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the runs, beside recipe and shards."""
     folder = tmp_path_factory.mktemp("ranks")
-    prepare(folder)
+    number_words(tmp_path_factory, folder)
     return folder / "runs"
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import sealed
 from forked import nmt
-from kills import differences, prepare
+from kills import differences
+from shared import number_words
 
 from nmt_cli.files import sha256
 from nmt_cli.recipe import SECTIONS
@@ -28,7 +29,7 @@ def train(place: Path, run: Path, *options: str, code: int = 0) -> str:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with recipe and shards."""
     folder = tmp_path_factory.mktemp("resume")
-    prepare(folder)
+    number_words(tmp_path_factory, folder)
     return folder
 
 
