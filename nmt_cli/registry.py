@@ -34,6 +34,17 @@ POSITIONS = {"sinusoidal": "nmt_cli.model.positions:Sinusoidal", "learned": "nmt
 PRECISIONS = {"fp32": "nmt_cli.model.precision:Fp32", "bf16": "nmt_cli.model.precision:Bf16", "int8": "nmt_cli.model.precision:Int8"}
 """--precision of nmt translate: how a trained model's linear maps compute."""
 
+# --- data ---
+
+DATASETS = {
+    "wmt14-en-de": "nmt_cli.corpora.wmt14:EN_DE",
+    "wmt14-en-fr": "nmt_cli.corpora.wmt14:EN_FR",
+    "multi30k": "nmt_cli.corpora.multi30k:EN_DE",
+    "tatoeba-en-de": "nmt_cli.corpora.tatoeba:EN_DE",
+    "tatoeba-en-fr": "nmt_cli.corpora.tatoeba:EN_FR",
+}
+"""nmt data NAME: a Dataset (nmt_cli/corpora/dataset.py)."""
+
 
 def load(registry: Mapping[str, str], name: str, what: str) -> Any:
     """Return the object that `registry` lists under `name`; `what` names the kind of choice in messages.

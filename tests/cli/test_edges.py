@@ -244,13 +244,12 @@ def test_an_interrupt_where_python_drops_exceptions_comes_again(folder: Path) ->
 class Dropped:
     def __del__(self):
         os.kill(os.getpid(), {int(signal.SIGTERM)})
-from nmt_cli.cli import tables
-def show(parts):
+from nmt_cli.evaluation.metrics import Scorer
+def score(*_):
     Dropped()
     import time
     time.sleep(30)
-from nmt_cli.cli import scores
-scores.show = show
+Scorer.score = score
 """
     done = run(folder, "score", "hyp", "--ref", "ref", prelude=prelude)
     assert (done.returncode, done.stderr) == (143, b"stopped by SIGTERM\n")

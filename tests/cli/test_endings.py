@@ -205,7 +205,7 @@ FAILING = {
     "rank 0 at the start": ("before(RunFolder, 'create', lambda r: fail('no permission'))", "no permission"),
     "the last rank at the start": ("before(Trainer, '_start', lambda t: fail('unreadable') if last() else None)", "unreadable"),
     "rank 0 while saving": ("before(RunFolder, 'save', lambda r: fail('the disk is full'))", "the disk is full"),
-    "rank 0 while it writes records": ("before(ranks.Ranks, 'largest', lambda r: None)\nfrom nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)", "the log is full"),
+    "rank 0 while it writes records": ("before(process_group.Ranks, 'largest', lambda r: None)\nfrom nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)", "the log is full"),
 }
 FAIL = "from nmt_cli.errors import TrainingError\ndef fail(text):\n    raise TrainingError(text)\n"
 
@@ -257,11 +257,11 @@ GPU = {
 def test_a_gpu_error_in_a_collective_is_no_dead_rank(place: Path, tmp_path: Path, world: int, call: str) -> None:
     message, reported = GPU[call]
     raising = f"""
-def broken(*_, was=ranks.dist.{call}, **options):
+def broken(*_, was=process_group.dist.{call}, **options):
     if last() and Trainer.broken:
         raise RuntimeError("{message}")
     return was(*_, **options)
-ranks.dist.{call} = broken
+process_group.dist.{call} = broken
 Trainer.broken = False
 at_update(7, lambda t: setattr(Trainer, 'broken', True))
 """
@@ -293,7 +293,7 @@ DYING = {
     "rank 0 in an update": ("at_update(7, lambda t: own(signal.SIGKILL) if rank() == 0 else None)", 0),
     "rank 0 in a validation": ("in_validation(lambda v: own(signal.SIGKILL))", 0),
     "rank 0 while saving": ("before(RunFolder, 'save', lambda r: own(signal.SIGKILL))", 0),
-    "the last rank while rank 0 validates": ("ranks.HEARTBEATS = 3000\nbefore(Trainer, '_validate', lambda t: own(signal.SIGKILL) if last() else None)\nin_validation(lambda v: time.sleep(60))", -1),
+    "the last rank while rank 0 validates": ("process_group.HEARTBEATS = 3000\nbefore(Trainer, '_validate', lambda t: own(signal.SIGKILL) if last() else None)\nin_validation(lambda v: time.sleep(60))", -1),
     "the last rank at the start": ("before(Trainer, '_start', lambda t: own(signal.SIGKILL) if last() else None)", -1),
 }
 
@@ -322,7 +322,7 @@ SLOW = "from datetime import timedelta\nranks.TIMEOUT = timedelta(seconds=1)\nra
 
 
 def test_others_wait_for_rank_0_as_long_as_it_works(place: Path, tmp_path: Path, world: int, untouched: Path) -> None:
-    job = Job(place, tmp_path / "run", world, prelude=SLOW + "in_validation(lambda v: time.sleep(3))\nbefore(RunFolder, 'save', lambda r: time.sleep(2))")
+    job = Job(place, tmp_path / "run", world, prelude=SLOW + "in_validation(lambda v: time.sleep(1.6))\nbefore(RunFolder, 'save', lambda r: time.sleep(1.4))")
     assert "finished at update 10" in job.last_line
     assert differences(job.folder, untouched) == []
 

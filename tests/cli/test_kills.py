@@ -11,8 +11,9 @@ import signal
 from pathlib import Path
 
 import forked
+import kills
 import pytest
-from kills import differences, faults, killed_runs, records
+from kills import differences, faults, records
 from shared import number_words
 
 AT = """
@@ -80,9 +81,9 @@ def ends_equal(place: Place, run: Path, untouched: Path) -> None:
     assert differences(run, untouched) == []
 
 
-def test_killed_at_random_moments_in_bf16_it_ends_equal(tmp_path: Path) -> None:
-    prepare(tmp_path)
-    account, found = killed_runs(tmp_path, 2, 1, "--precision", "bf16", "--set", "train.updates=200")
+def test_killed_at_random_moments_in_bf16_it_ends_equal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kills, "start", forked.start)
+    account, found = kills.killed_runs(place.folder, 2, 1, "--precision", "bf16", "--set", "train.updates=100", "--set", "train.valid_bleu_sentences=5")
     assert account.hits.total() == 2
     assert not account.complaints, "\n".join(account.complaints)
     assert found == []

@@ -7,7 +7,7 @@ from __future__ import annotations
 FORKED = """
 import itertools, os, signal, subprocess, sys, time, traceback
 import torch
-from nmt_cli.training import launch, ranks
+from nmt_cli.training import launch, process_group
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.update import Updater
