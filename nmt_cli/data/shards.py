@@ -32,8 +32,8 @@ from pydantic import BaseModel, ConfigDict
 from .. import __version__
 from ..cache import remembered_sha256
 from ..errors import DataError
-from ..files import lock
-from ..lines import iter_lines, open_binary, write_aside
+from ..files import lock, write_named
+from ..lines import iter_lines, open_binary
 from ..recipe import DataSection, Recipe
 from ..records import Record, read_record, to_json
 
@@ -201,7 +201,7 @@ class ShardWriter:
         self._held.clear()
         path = self.folder / f"{self.split}-{len(self._shards):05d}.safetensors"
         data = save(tensors)
-        write_aside(path, data, "a shard")
+        write_named(path, data, "a shard")
         pairs = len(tensors["source_offsets"]) - 1
         self._shards.append(ShardEntry(file=path.name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), pairs=pairs))
 
@@ -217,7 +217,7 @@ def file_entry(path: Path, name: str | None = None) -> FileEntry:
 
 
 def write_index(folder: Path, index: ShardIndex) -> None:
-    write_aside(folder / INDEX_FILE, to_json(index), "the index of the shards")
+    write_named(folder / INDEX_FILE, to_json(index), "the index of the shards")
 
 
 def read_index(folder: str | Path) -> ShardIndex:

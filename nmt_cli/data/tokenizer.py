@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from ..lines import write_aside
+from ..files import write_named
 from ..recipe import DataSection
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -129,7 +129,7 @@ class Tokenizer:
         return bool(made and all(normalizer.get(field, 1) for field in _SPACES)) and not any(META_SPACE in piece[1:] for piece in self.table)
 
     def save(self, path: str | Path) -> None:
-        write_aside(Path(path), self.model, "the tokenizer")
+        write_named(Path(path), self.model, "the tokenizer")
 
 
 # Numbers of fields in sentencepiece_model.proto, and values: 2 is BPE; a space before the text, runs of spaces to one, spaces as META_SPACE

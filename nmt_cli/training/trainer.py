@@ -309,10 +309,10 @@ class Trainer:
         if ranks.leads and self.run.checkpoints():
             link_latest(self.run.path)
         done = f"going on after update {self.progress.update:,}" if self.progress.update else "starting"
-        cells, cell = self.plan.cells_an_update, self.plan.cell_tokens
+        cells, cell = self.plan.buckets_per_update, self.plan.bucket_tokens
         about = "about " if self.plan.pairs > self.plan.window else ""
         self.report.line(
-            f"{done}: {self.recipe.name} · {self.parameters:,} parameters · {len(self.corpus):,} pairs · {about}{self.plan.updates_an_epoch:,} updates an epoch\n"
+            f"{done}: {self.recipe.name} · {self.parameters:,} parameters · {len(self.corpus):,} pairs · {about}{self.plan.updates_per_epoch:,} updates an epoch\n"
             f"update = {train.batch_tokens:,} tokens a side = {cells} × {cell:,} of like length; here {ranks.world} × {self.hardware.device} in {self.hardware.precision}, "
             f"micro-batches of up to {self.micro_batch_tokens:,} tokens\nrun folder {self.run.path}"
         )

@@ -83,7 +83,7 @@ def ends_equal(place: Place, run: Path, untouched: Path) -> None:
 
 def test_killed_at_random_moments_in_bf16_it_ends_equal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kills, "start", forked.start)
-    account, found = kills.killed_runs(place.folder, 2, 1, "--precision", "bf16", "--set", "train.updates=100", "--set", "train.valid_bleu_sentences=5")
+    account, found = kills.killed_runs(place.folder, 2, 1, "--precision", "bf16", "--set", "train.updates=30", "--set", "train.valid_bleu_sentences=5")
     assert account.hits.total() == 2
     assert not account.complaints, "\n".join(account.complaints)
     assert found == []
