@@ -29,19 +29,17 @@ from ..hardware import cores
 from ..recipe import DataSection, Recipe
 from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
 from .install import check_replaceable, finish_installing, folder_aside, install
+from .shard_writer import Block, ShardWriter, id_type
 from .shards import (
     INDEX_FILE,
     VALID_TEXT,
-    Block,
     FileEntry,
     ShardIndex,
-    ShardWriter,
     Split,
     SplitEntry,
     differences,
     file_entry,
     held_alone,
-    id_type,
     open_index,
     write_index,
 )
