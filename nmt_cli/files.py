@@ -1,7 +1,7 @@
 """Files and folders that are complete or absent: written aside, flushed to the disk, then renamed.
 
     with new_folder(path, ours) as aside: write into `aside`    # at the end it becomes `path`
-    write_atomic(path, data)                                    # a single file likewise
+    write_atomic(path, data), write_named(path, data, "a shard")  # a single file likewise; OSError, or DataError with a name
     with new_files(paths) as streams: write into them           # files that do not fit into memory, all or none
     link_atomic(path, target)                                   # a symbolic link likewise
     lock(handle)                                                # one writer, or several readers
@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import UsageError
+from .errors import UsageError, write_failed
 
 PIECE = 1 << 24
 """Bytes read at once."""
@@ -107,6 +107,21 @@ def write_atomic(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
+def write_named(path: Path, data: bytes, what: str) -> None:
+    """Write as `write_atomic` does, and make the folder. `what` names the file in messages. Raises DataError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data)
+    except OSError as error:
+        raise write_failed(error, path, what) from None
+
+
+def rename_flushed(aside: Path, path: Path) -> None:
+    """Rename `aside`, whose contents are on the disk, to `path`, and flush the folder. Raises OSError."""
+    aside.rename(path)
+    flush_to_disk(path.parent)
+
+
 @contextmanager
 def new_files(paths: Sequence[Path], check: Callable[[Path, Path], None] | None = None) -> Iterator[list[BinaryIO]]:
     """Streams to write into, which become `paths` when the block ends well; all of them are written before any is renamed.
@@ -172,8 +187,7 @@ def new_folder(path: Path, ours: Callable[[Path], str] = lambda _: "it exists") 
         if path.exists():
             _keep_mode(aside, path)
             path.rename(old)
-        aside.rename(path)
-        flush_to_disk(path.parent)
+        rename_flushed(aside, path)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         if old.exists() and not path.exists():

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from .encodings import SAMPLE, UTF8_MARK, marked_encoding, refused, wide_encoding
-from .errors import DataError, write_failed
-from .files import write_atomic
+from .errors import DataError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -189,12 +188,3 @@ def read_pairs(
 
 def _lines(count: int) -> str:
     return f"{count:,} line{'s' * (count != 1)}"
-
-
-def write_aside(path: Path, data: bytes, what: str) -> None:
-    """`files.write_atomic`, its faults named; `what` says what the file is."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, data)
-    except OSError as error:
-        raise write_failed(error, path, what) from None

@@ -52,6 +52,17 @@ METRICS = {
 EXPORTERS = {"ctranslate2": "nmt_cli.export.ctranslate2:EXPORTER", "huggingface": "nmt_cli.export.huggingface:EXPORTER"}
 """--to of nmt export: an Exporter."""
 
+# --- data ---
+
+DATASETS = {
+    "wmt14-en-de": "nmt_cli.corpora.wmt14:EN_DE",
+    "wmt14-en-fr": "nmt_cli.corpora.wmt14:EN_FR",
+    "multi30k": "nmt_cli.corpora.multi30k:EN_DE",
+    "tatoeba-en-de": "nmt_cli.corpora.tatoeba:EN_DE",
+    "tatoeba-en-fr": "nmt_cli.corpora.tatoeba:EN_FR",
+}
+"""nmt data NAME: a Dataset (nmt_cli/corpora/dataset.py)."""
+
 
 def load(registry: Mapping[str, str], name: str, what: str) -> Any:
     """Return the object that `registry` lists under `name`; `what` names the kind of choice in messages.

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nmt_cli import files
-from nmt_cli.errors import UsageError
-from nmt_cli.files import clear_partial, link_atomic, lock, new_files, new_folder, sha256, write_atomic
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files import clear_partial, link_atomic, lock, new_files, new_folder, sha256, write_atomic, write_named
 
 
 class Fault(Exception):
@@ -71,6 +71,13 @@ def test_a_file_that_is_replaced_keeps_its_mode(mode: int, tmp_path: Path) -> No
     path.unlink()
     path.touch()
     assert (tmp_path / "fresh").stat().st_mode == path.stat().st_mode  # as any new file
+
+
+def test_write_named_makes_the_folder_and_names_errors(tmp_path: Path) -> None:
+    write_named(tmp_path / "new" / "file", b"data", "a file")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["file"]
+    with pytest.raises(DataError, match=r"cannot write a thing at .*inside"):
+        write_named(tmp_path / "new" / "file" / "inside", b"", "a thing")
 
 
 def test_new_files_ask_before_anything_is_replaced(tmp_path: Path) -> None:

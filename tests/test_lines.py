@@ -16,7 +16,7 @@ import pytest
 
 from nmt_cli.encodings import wide_encoding
 from nmt_cli.errors import DataError
-from nmt_cli.lines import decode_line, iter_lines, open_binary, open_descriptor, read_parallel, write_aside
+from nmt_cli.lines import decode_line, iter_lines, open_binary, open_descriptor, read_parallel
 
 ODD = "a\u2028b\u2029c\u0085d\x0be\x0cf\rg\x1ch"
 
@@ -157,13 +157,6 @@ def test_unequal_sides_name_both_counts_and_where_they_part(tmp_path: Path, sour
 def test_unequal_numbers_of_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"1 source file\(s\) but 0 target"):
         list(read_parallel([tmp_path / "a"], []))
-
-
-def test_writing_aside(tmp_path: Path) -> None:
-    write_aside(tmp_path / "new" / "file", b"data", "a file")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["file"]
-    with pytest.raises(DataError, match=r"cannot write a thing at .*inside"):
-        write_aside(tmp_path / "new" / "file" / "inside", b"", "a thing")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""`nmt data`: download corpora and write the files that `nmt preprocess` reads, one subcommand per data set; and `trees`.
+"""`nmt data`: download corpora and write the files that `nmt preprocess` reads, one subcommand per data set of
+`registry.DATASETS`; and turn trees into pairs (`trees`).
 
-`corpora.table` lists the data sets. The list goes to stdout, everything else to stderr.
+The list of data sets goes to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from .. import console
-from ..corpora.table import DATASETS, outputs
 from ..errors import Stopped, UsageError
+from ..registry import DATASETS, load
 from . import output
 from .arguments import output_path
 from .process import signal_of
@@ -22,11 +24,28 @@ from .trees import trees
 
 if TYPE_CHECKING:
     from ..corpora.build import Summary
+    from ..corpora.dataset import Dataset
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
+
+class _Group(TyperGroup):
+    """The commands of `nmt data`: those written here, and one per name in the registry at the time of the call."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *DATASETS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in DATASETS:
+            return super().get_command(ctx, cmd_name)
+        single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        single.command(cmd_name, help=_help(cmd_name), context_settings=HELP)(fetch)
+        return typer.main.get_command(single)
+
+
 group = typer.Typer(
     name="data",
+    cls=_Group,
     help="Download a corpus for `nmt preprocess`, or turn treebanks into pairs. Without a name: list the data sets.",
     invoke_without_command=True,
     context_settings=HELP,
@@ -42,14 +61,21 @@ def _table(context: typer.Context) -> None:
 def listing(as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON, with every address.")] = False) -> None:
     """List the data sets with their sizes, licences and addresses."""
     if as_json:
-        _print_json({name: _described(name) for name in DATASETS})
+        _print_json({name: _described(_dataset(name)) for name in DATASETS})
         return
     width = max(map(len, DATASETS))
-    output.write("\n".join(f"{name:<{width}}  {dataset.size:>6}  {dataset.title}\n{'':<{width}}          licence: {dataset.licence}" for name, dataset in DATASETS.items()))
+    datasets = {name: _dataset(name) for name in DATASETS}
+    output.write("\n".join(f"{name:<{width}}  {dataset.size:>6}  {dataset.title}\n{'':<{width}}          licence: {dataset.licence}" for name, dataset in datasets.items()))
 
 
-def _described(name: str) -> dict[str, Any]:
-    dataset = DATASETS[name]
+def _dataset(name: str) -> Dataset:
+    dataset: Dataset = load(DATASETS, name, "data set")
+    return dataset
+
+
+def _described(dataset: Dataset) -> dict[str, Any]:
+    from ..corpora.dataset import outputs
+
     return {
         "title": dataset.title,
         "languages": dataset.languages,
@@ -71,24 +97,24 @@ def fetch(
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON on stdout.")] = False,
 ) -> None:
     """Download the data set that the subcommand is named after."""
-    _fetch(str(context.info_name), out, downloads, mirror or [], keep, verify, as_json)
+    _build(str(context.info_name), out, downloads, mirror or [], keep, verify, as_json)
 
 
 def _help(name: str) -> str:
-    dataset = DATASETS[name]
+    dataset = _dataset(name)
     return (
         f"{dataset.title}.\n\nDownloads {dataset.size}, checks it, and writes the files of the recipe {dataset.recipe}. Licence: {dataset.licence}.\n\n"
         "A second run resumes where the first stopped, and does nothing if everything is there."
     )
 
 
-def _fetch(name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool) -> None:
+def _build(name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool) -> None:
     from ..corpora.build import lay
 
     for mirror in mirrors:
         if not mirror.startswith(("http://", "https://")):
             raise UsageError(f"--mirror {mirror!r}: expected an address that begins with https:// or http://. Put archives that you already have into --downloads DIR.")
-    dataset, folder = DATASETS[name], out or Path("text") / name
+    dataset, folder = _dataset(name), out or Path("text") / name
     console.say(f"{name}: {dataset.title}; licence: {dataset.licence}")
     try:
         summary = lay(name, dataset, folder, downloads or folder / "downloads", mirrors, verify, keep)
@@ -115,5 +141,3 @@ def _print_json(value: Any) -> None:
 
 group.command("list", context_settings=HELP)(listing)
 group.command("trees", context_settings=HELP)(trees)
-for dataset_name in DATASETS:
-    group.command(dataset_name, help=_help(dataset_name), context_settings=HELP)(fetch)

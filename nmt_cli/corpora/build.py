@@ -31,10 +31,10 @@ from ..files import clear_partial, lock, new_files, sha256
 from ..lines import decode_line, iter_lines, read_pairs
 from . import split, sums
 from .archives import check_holds, contents, open_member
+from .dataset import Archive, Dataset, Split, Text, archives_of, outputs
 from .download import Fetched, fetch
 from .manifest import NAME, ArchiveEntry, FileEntry, Manifest, TextEntry, load
 from .sgm import segments
-from .table import Archive, Dataset, Split, Text, archives_of, outputs
 
 LEVEL = 4
 """Of gzip: half the time of its usual 6, for a twentieth more bytes."""

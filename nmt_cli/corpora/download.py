@@ -26,9 +26,9 @@ from typing import Any
 from .. import __version__, console
 from ..errors import DataError
 from ..files import sha256
+from .dataset import Archive, Source
 from .partial import Partial, State
 from .sums import record, recorded
-from .table import Archive, Source
 
 ATTEMPTS, PAUSE, LONGEST_PAUSE = 5, 1.0, 60.0
 """Seconds: the first pause, doubled each time, and the longest that a server may ask for."""

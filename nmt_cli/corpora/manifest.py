@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import DataError
-from ..lines import write_aside
+from ..files import write_named
 from ..records import Record, read_record, to_json
 
 NAME = "manifest.json"
@@ -70,7 +70,7 @@ class Manifest(Record):
     def save(self, folder: Path) -> None:
         """Raises DataError where nothing can be written."""
         self.format_version = Record.newest
-        write_aside(folder / NAME, to_json(self), "the manifest")
+        write_named(folder / NAME, to_json(self), "the manifest")
 
 
 def load(folder: Path) -> Manifest | None:

@@ -14,7 +14,7 @@ from types import TracebackType
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..errors import DataError, write_failed
-from ..files import flush_to_disk, write_atomic
+from ..files import flush_to_disk, rename_flushed, write_atomic
 
 ROOM = 1 << 20
 """Bytes that are to stay free."""
@@ -92,9 +92,8 @@ class Partial:
         self._close()
         try:
             flush_to_disk(self.path)
-            self.path.replace(self.target)
+            rename_flushed(self.path, self.target)
             self._state_path.unlink(missing_ok=True)
-            flush_to_disk(self.target.parent)
         except OSError as error:
             raise self._named(error) from None
 

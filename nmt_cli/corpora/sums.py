@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..lines import write_aside
+from ..files import write_named
 
 NAME = "SHA256SUMS"
 
@@ -50,4 +50,4 @@ def _write(path: Path, line: str) -> None:
         lines[-1] += "\n"
     lines = [old for place, old in enumerate(lines) if place not in places[1:]]
     lines[places[0] if places else len(lines) : places[0] + 1 if places else len(lines)] = [line] if line else []
-    write_aside(path.parent / NAME, "".join(lines).encode(), "the checksums of the archives")
+    write_named(path.parent / NAME, "".join(lines).encode(), "the checksums of the archives")

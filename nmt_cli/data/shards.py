@@ -1,16 +1,16 @@
-"""The prepared corpus on disk: written in a stream, checked by hash before its first use, read through the memory map.
+"""The prepared corpus on disk: checked by hash before its first use, read through a memory map.
 
-    FOLDER/index.json                           ShardIndex: what the shards hold, from what, made how
+    FOLDER/index.json                           ShardIndex: what the shards hold, and from which inputs they were built
     FOLDER/train-00000.safetensors …            source, target: flat ids (uint16; uint32 where a vocabulary exceeds 65,535)
     FOLDER/valid-00000.safetensors …            source_offsets, target_offsets: int64, one more than there are pairs
-    FOLDER/valid.source.txt, valid.target.txt   the raw validation text: BLEU is measured on text, not on pieces
+    FOLDER/valid.source.txt, valid.target.txt   the raw validation text: BLEU is measured on text, not on tokens
     FOLDER/tokenizer.model                      or tokenizer.source.model and tokenizer.target.model
 
 Pair i of a shard is source[source_offsets[i] : source_offsets[i + 1]] and likewise target, without begin and end
-symbols. Opening a corpus reads headers alone; lengths come from the offsets; ids are read where a pair is asked for.
+symbols. Opening a corpus reads only the headers. Lengths are computed from the offsets. `Corpus.pair` reads the ids.
 
-Who trains on a folder holds a shared lock on it (`hold`), and who writes shards into it an exclusive one: what a training
-uses is not replaced under it. The locks end with their processes.
+A training holds a shared lock on the folder (`hold`), `nmt preprocess` an exclusive one. So shards that a training uses are
+not replaced. The locks end with their processes. `shard_writer` writes the shards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,8 +32,8 @@ from pydantic import BaseModel, ConfigDict
 from .. import __version__
 from ..cache import remembered_sha256
 from ..errors import DataError
-from ..files import lock
-from ..lines import iter_lines, open_binary, write_aside
+from ..files import lock, write_named
+from ..lines import iter_lines, open_binary
 from ..recipe import DataSection, Recipe, with_present_names
 from ..records import Record, read_record, to_json
 
@@ -53,7 +53,7 @@ class _Entry(BaseModel):
 
 
 class FileEntry(_Entry):
-    """A file of the folder (or an input, named by its path) as it was when it was written."""
+    """A file of the folder, or an input named by its path, as it was when the shards were written."""
 
     file: str
     bytes: int
@@ -65,7 +65,7 @@ class ShardEntry(FileEntry):
 
 
 class SplitEntry(_Entry):
-    """What one split holds, and what was left out of it."""
+    """The contents of one split, and the number of pairs that were dropped."""
 
     read: int = 0
     dropped: dict[str, int] = {}
@@ -77,7 +77,7 @@ class SplitEntry(_Entry):
     longest_target: int = 0
     shards: list[ShardEntry] = []
     ids_sha256: str = ""
-    """SHA-256 of all ids and lengths, however they are cut into shards (since format version 2)."""
+    """SHA-256 of all ids and lengths. It does not depend on the number of shards (since format version 2)."""
 
 
 class ShardIndex(Record):
@@ -96,118 +96,31 @@ class ShardIndex(Record):
     tokenizer_sha256: str
     splits: dict[Split, SplitEntry]
     files: list[FileEntry]
-    """Tokenizers, raw validation text, and the text that the package made itself."""
+    """Tokenizers, raw validation text, and the text that the package generated itself."""
     inputs: dict[str, list[FileEntry]]
     fingerprint: str
     """SHA-256 of the inputs' contents and the [data] section."""
 
     @property
     def data_fingerprint(self) -> str:
-        """SHA-256 of the inputs' contents and the tokenizer, however they are cut into shards."""
+        """Return the SHA-256 of the inputs' contents and the tokenizer. It does not depend on the number of shards."""
         hashes = [entry.sha256 for role in sorted(self.inputs) for entry in self.inputs[role]]
         return hashlib.sha256("\n".join([*hashes, self.tokenizer_sha256]).encode()).hexdigest()
 
     @property
     def ids_fingerprint(self) -> str:
-        """SHA-256 of what the shards hold, however they are cut; "" for shards of format version 1."""
+        """Return the SHA-256 of the shards' contents. It does not depend on their number. "" for format version 1."""
         hashes = [self.splits[split].ids_sha256 for split in sorted(self.splits)]
         return hashlib.sha256("\n".join(hashes).encode()).hexdigest() if all(hashes) else ""
 
     @property
     def vocabularies(self) -> tuple[int, int]:
-        """Tokens in the source's and the target's vocabulary."""
+        """Return the sizes of the source and the target vocabulary."""
         return self.source_size, self.target_size
 
 
-@dataclass
-class Block:
-    """Pairs in a row: flat ids and a length for each pair, source and target."""
-
-    source: Ids
-    target: Ids
-    source_lengths: Lengths
-    target_lengths: Lengths
-
-    def __len__(self) -> int:
-        return len(self.source_lengths)
-
-    def cut(self, pairs: int) -> tuple[Block, Block]:
-        """The first `pairs` pairs, and the others."""
-        s, t = int(self.source_lengths[:pairs].sum()), int(self.target_lengths[:pairs].sum())
-        return (
-            Block(self.source[:s], self.target[:t], self.source_lengths[:pairs], self.target_lengths[:pairs]),
-            Block(self.source[s:], self.target[t:], self.source_lengths[pairs:], self.target_lengths[pairs:]),
-        )
-
-
-def id_type(*vocab_sizes: int) -> npt.DTypeLike:
-    """The type that holds every id: uint16 up to 65,535 pieces, uint32 above."""
-    return np.uint16 if max(vocab_sizes) <= 65_535 else np.uint32
-
-
-@dataclass
-class ShardWriter:
-    """Writes the shards of one split: holds one shard's pairs in memory, cuts at exactly `shard_pairs`."""
-
-    folder: Path
-    split: Split
-    shard_pairs: int
-    dtype: npt.DTypeLike = np.uint16
-    read: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-    _held: list[Block] = field(default_factory=list)
-    _shards: list[ShardEntry] = field(default_factory=list)
-    _tokens: list[int] = field(default_factory=lambda: [0, 0])
-    _longest: list[int] = field(default_factory=lambda: [0, 0])
-    _digests: list[Any] = field(default_factory=lambda: [hashlib.sha256() for _ in range(4)])
-
-    def write(self, block: Block) -> None:
-        """Take pairs in; every full shard goes to the disk at once. Raises DataError when it cannot be written."""
-        for side, lengths in enumerate((block.source_lengths, block.target_lengths)):
-            self._tokens[side] += int(lengths.sum())
-            self._longest[side] = max(self._longest[side], int(lengths.max(initial=0)))
-        for digest, numbers in zip(self._digests, (block.source, block.target, block.source_lengths, block.target_lengths), strict=True):
-            digest.update(np.ascontiguousarray(numbers, dtype="<u4").tobytes())
-        while len(block):
-            taken, block = block.cut(self.shard_pairs - sum(map(len, self._held)))
-            self._held.append(taken)
-            if sum(map(len, self._held)) == self.shard_pairs:
-                self._flush()
-
-    def close(self) -> SplitEntry:
-        """Write what is left; the entry for the index."""
-        if self._held:
-            self._flush()
-        return SplitEntry(
-            read=self.read,
-            dropped=self.dropped,
-            pairs=sum(shard.pairs for shard in self._shards),
-            source_tokens=self._tokens[0],
-            target_tokens=self._tokens[1],
-            longest_source=self._longest[0],
-            longest_target=self._longest[1],
-            shards=self._shards,
-            ids_sha256=hashlib.sha256(b"".join(digest.digest() for digest in self._digests)).hexdigest(),
-        )
-
-    def _flush(self) -> None:
-        from safetensors.numpy import save
-
-        tensors: dict[str, npt.NDArray[Any]] = {}
-        for side in ("source", "target"):
-            lengths = np.concatenate([getattr(block, f"{side}_lengths") for block in self._held])
-            tensors[side] = np.concatenate([getattr(block, side) for block in self._held]).astype(self.dtype, copy=False)
-            tensors[f"{side}_offsets"] = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        self._held.clear()
-        path = self.folder / f"{self.split}-{len(self._shards):05d}.safetensors"
-        data = save(tensors)
-        write_aside(path, data, "a shard")
-        pairs = len(tensors["source_offsets"]) - 1
-        self._shards.append(ShardEntry(file=path.name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), pairs=pairs))
-
-
 def file_entry(path: Path, name: str | None = None) -> FileEntry:
-    """Size and SHA-256 of a file as it stands."""
+    """Return the size and SHA-256 of a file. Raises DataError."""
     try:
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -217,11 +130,11 @@ def file_entry(path: Path, name: str | None = None) -> FileEntry:
 
 
 def write_index(folder: Path, index: ShardIndex) -> None:
-    write_aside(folder / INDEX_FILE, to_json(index), "the index of the shards")
+    write_named(folder / INDEX_FILE, to_json(index), "the index of the shards")
 
 
 def read_index(folder: str | Path) -> ShardIndex:
-    """Read index.json; what it lists is not looked at. Raises DataError."""
+    """Read index.json, without checking the files that it lists. Raises DataError."""
     try:
         return read_record(Path(folder) / INDEX_FILE, ShardIndex, DataError, REMEDY)
     except (FileNotFoundError, NotADirectoryError):
@@ -229,7 +142,7 @@ def read_index(folder: str | Path) -> ShardIndex:
 
 
 def open_index(folder: str | Path) -> ShardIndex:
-    """Read index.json and check, by size alone, that its files are there. For their contents: `verify`. Raises DataError."""
+    """Read index.json and check the sizes of its files. `verify` also checks their contents. Raises DataError."""
     folder, index = Path(folder), read_index(folder)
     for entry in listed(index):
         size = _size(folder / entry.file)
@@ -240,7 +153,7 @@ def open_index(folder: str | Path) -> ShardIndex:
 
 
 def listed(index: ShardIndex) -> list[FileEntry]:
-    """Every file that an index vouches for."""
+    """Return the entry of every file that an index lists."""
     return [*index.files, *(shard for split in index.splits.values() for shard in split.shards)]
 
 
@@ -252,9 +165,9 @@ def _size(path: Path) -> int | None:
 
 
 def verify(folder: str | Path, hash_of: Callable[[Path], str] = remembered_sha256) -> ShardIndex:
-    """Compare the SHA-256 of every file with the index; raises DataError naming all that differ.
+    """Compare the SHA-256 of every file with the index. Raises DataError with the names of all that differ.
 
-    `hash_of` reads a file, or remembers that it was read.
+    `hash_of` returns the SHA-256 of a file; the default caches those of unchanged files.
     """
     folder, index = Path(folder), open_index(folder)
     try:
@@ -269,7 +182,7 @@ def verify(folder: str | Path, hash_of: Callable[[Path], str] = remembered_sha25
 def hold(folder: str | Path) -> int:
     """Lock the folder against `nmt preprocess` and return the descriptor that holds the lock until it is closed.
 
-    Others may hold it too. Raises DataError while shards are being written into it.
+    Several processes may hold it. Raises DataError while shards are written into the folder.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -283,7 +196,7 @@ def hold(folder: str | Path) -> int:
 
 @contextmanager
 def held_alone(folder: Path) -> Iterator[None]:
-    """Lock the folder, if it exists, against trainings and other writers. Raises DataError where it is in use."""
+    """Lock the folder, if it exists, against trainings and other writers. Raises DataError if it is in use."""
     if not folder.is_dir():
         yield
         return
@@ -297,7 +210,7 @@ def held_alone(folder: Path) -> Iterator[None]:
 
 
 def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path) -> None:
-    """Refuse shards that were made by another [data] section than the recipe's (their size in pairs may differ)."""
+    """Raise DataError if the shards were built with another [data] section than the recipe's; shard_pairs may differ."""
     differ = differences(index, recipe)
     if differ:
         raise DataError(
@@ -308,14 +221,14 @@ def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path) -> None
 
 
 def differences(index: ShardIndex, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
-    """Keys of [data] that the shards and the recipe give other values: (shards', recipe's)."""
+    """Return the keys of [data] whose values differ: (the shards', the recipe's)."""
     defaults = {key: info.default for key, info in DataSection.model_fields.items()}
     was, now = {**defaults, **with_present_names({"data": index.data}, "the shards")["data"]}, recipe.data.model_dump()
     return {key: (was.get(key), now.get(key)) for key in {**now, **was} if key != "shard_pairs" and was.get(key) != now.get(key)}
 
 
 def valid_text(folder: str | Path) -> tuple[list[str], list[str]]:
-    """The raw validation text, source and target, line for line with the `valid` corpus."""
+    """Return the raw validation text, source and target: one line per pair of the `valid` corpus."""
     sides = []
     for name in VALID_TEXT:
         with open_binary(Path(folder) / name) as stream:
@@ -324,7 +237,7 @@ def valid_text(folder: str | Path) -> tuple[list[str], list[str]]:
 
 
 class Corpus:
-    """One split, memory-mapped. Pickled as its place: a worker opens its own map."""
+    """One split, memory-mapped. It is pickled as its path: a worker opens its own map."""
 
     def __init__(self, folder: str | Path, split: Split, index: ShardIndex | None = None) -> None:
         self.folder, self.split = Path(folder), split
@@ -347,35 +260,35 @@ class Corpus:
 
     @property
     def source_lengths(self) -> MappedLengths:
-        """Tokens of the source sides, begin and end symbols not counted."""
+        """Return the lengths of the source sides in tokens, begin and end symbols not counted."""
         return MappedLengths(self, "source", self.entry.longest_source)
 
     @property
     def target_lengths(self) -> MappedLengths:
-        """Tokens of the target sides, begin and end symbols not counted."""
+        """Return the lengths of the target sides in tokens, begin and end symbols not counted."""
         return MappedLengths(self, "target", self.entry.longest_target)
 
     def lengths(self, side: str, pairs: npt.NDArray[np.int64]) -> Lengths:
-        """Tokens of these pairs' source or target sides, begin and end symbols not counted.  # (n,) -> (n,)"""
-        found = np.empty(len(pairs), np.int32)
+        """Return the lengths of the pairs' source or target sides in tokens, begin and end symbols not counted.  # (n,) -> (n,)"""
+        lengths = np.empty(len(pairs), np.int32)
         shards = np.searchsorted(self._starts, pairs, "right") - 1
         for shard in np.unique(shards).tolist():
             here = shards == shard
-            places, offsets = pairs[here] - self._starts[shard], self._shards[shard].tensors[f"{side}_offsets"]
-            found[here] = offsets[places + 1] - offsets[places]
-        return found
+            indices, offsets = pairs[here] - self._starts[shard], self._shards[shard].tensors[f"{side}_offsets"]
+            lengths[here] = offsets[indices + 1] - offsets[indices]
+        return lengths
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
-        """Source and target ids of pair `i`, without begin and end symbols: read-only views of the map."""
+        """Return the source and target ids of pair `i`, without begin and end symbols: read-only views of the map."""
         if not 0 <= i < len(self):
             raise IndexError(f"pair {i} of {len(self)}")
-        place = bisect_right(self._starts, i) - 1
-        return self._shards[place].pair(i - self._starts[place])
+        shard = bisect_right(self._starts, i) - 1
+        return self._shards[shard].pair(i - self._starts[shard])
 
 
 @dataclass(frozen=True)
 class MappedLengths:
-    """The lengths of a corpus's one side, looked up where they lie: `lengths[pairs]`, or all of them as an array."""
+    """The lengths of one side of a corpus, read from the map: `lengths[pairs]`, or all as an array."""
 
     corpus: Corpus
     side: str
@@ -415,7 +328,7 @@ class _Shard:
 
 
 def _map(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """A safetensors file (eight bytes: the size of a JSON header; the header; the data) without reading the data."""
+    """Map a safetensors file (the size of the header in eight bytes; a JSON header; the data) without reading the data."""
     raw = np.asarray(np.memmap(path, np.uint8, "r"))
     start = 8 + int.from_bytes(raw[:8].tobytes(), "little")
     header = json.loads(raw[8:start].tobytes())

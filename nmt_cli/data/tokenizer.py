@@ -1,13 +1,13 @@
-"""Text to subword ids and back: one SentencePiece BPE for both languages, or one for each; of symbols, a piece each.
+"""Text to subword ids and back: one SentencePiece BPE for both languages, or one for each. Symbols are one token each.
 
-    text ── normalise ──▶ pieces ──▶ ids        ids ──▶ pieces ──▶ text
+    text ── normalise ──▶ subwords ──▶ ids        ids ──▶ subwords ──▶ text
 
-The ids of the four special symbols are the same in every vocabulary and are defined here, once. Normalisation is part
-of the model file, hence alike in training and in translation: `nmt_nfkc` (the default) is Unicode NFKC, which replaces
+The ids of the four special symbols are the same in every vocabulary and are defined here. The model file contains the
+normalisation, so training and translation use the same: `nmt_nfkc` (the default) is Unicode NFKC, which replaces
 characters by their compatible form (the ligature fi by two letters, a superscript two by 2, full width by ASCII),
-drops control characters and makes every kind of white space a plain space. Under every rule, `identity` too, runs of
-spaces become one and those at the ends go. What a text is after that, encoding and decoding give back exactly; with
-byte fallback so they do for characters that training never saw. A tokenizer is identified by the SHA-256 of its file.
+drops control characters and makes every kind of white space a plain space. Under every rule, also `identity`, runs of
+spaces become one, and spaces at the ends are removed. Decoding what was encoded gives the normalised text exactly; with
+byte fallback also for characters that are not in the training text. A tokenizer is identified by the SHA-256 of its file.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from ..lines import write_aside
+from ..files import write_named
 from ..recipe import DataSection
+from .sentencepiece_model import stays_in_words
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 
 META_SPACE = "\u2581"
-"""How SentencePiece writes a space: the lower one eighth block."""
+"""SentencePiece's character for a space: the lower one eighth block."""
 THREADS = 16
-"""Of BPE learning. SentencePiece writes the number into the model file: were it that of the machine, so would be the hash."""
+"""Threads that learn BPE. SentencePiece writes the number into the model file; a fixed one gives the same hash on every machine."""
 
 
 class Tokenizer:
-    """One SentencePiece model with our special ids; pickled as its bytes."""
+    """A SentencePiece model with the special ids above; pickled as its bytes."""
 
     def __init__(self, model: bytes, where: str = "tokenizer") -> None:
         """`where` names the model in error messages."""
@@ -65,6 +66,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
+        """Read a model file. Raises DataError."""
         try:
             return cls(Path(path).read_bytes(), str(path))
         except FileNotFoundError:
@@ -76,36 +78,36 @@ class Tokenizer:
         return Tokenizer, (self.model,)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, without begin and end symbols."""
+        """Return the ids of each text, without begin and end symbols."""
         encoded: list[list[int]] = self._processor.encode(list(texts), num_threads=1) if texts else []
         return encoded
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
-        r"""The text of each sequence. Padding, begin and end symbols are passed over; <unk> shows as ⁇.
+        r"""Return the text of each sequence. Padding, begin and end symbols are skipped; <unk> becomes ⁇.
 
-        A text is a line: should a model spell a `\n` in bytes, it becomes a space.
+        A text is one line: a `\n` that a model spells in bytes becomes a space.
         """
         rows = [[int(i) for i in row if i not in (PAD, BOS, EOS)] for row in ids]
         texts: list[str] = self._processor.decode(rows, num_threads=1) if rows else []
         return [text.replace("\n", " ") for text in texts]
 
     def pieces(self, text: str) -> list[str]:
-        """The subwords of a text as SentencePiece writes them (▁ begins a word)."""
+        """Return the subwords of a text as SentencePiece writes them (▁ begins a word)."""
         pieces: list[str] = self._processor.encode(text, out_type=str)
         return pieces
 
     @property
     def table(self) -> list[str]:
-        """The pieces by id."""
+        """Return SentencePiece's string of every token, by id."""
         pieces: list[str] = self._processor.id_to_piece(list(range(self.vocab_size)))
         return pieces
 
     @cached_property
     def textless(self) -> tuple[int, ...]:
-        """Ids that alone carry no text: white space, also spelled in bytes, and control symbols.
+        """Return the ids of tokens without text: white space, also as single bytes, and control symbols.
 
-        The text of a sequence that has any other id is not blank. A byte counts as white space if the UTF-8 of any
-        white-space character has it.
+        A sequence with any other id has a text that is not blank. A byte counts as white space if it occurs in the UTF-8
+        of any white-space character.
         """
         spaces = [character for character in map(chr, range(0x10000)) if character.isspace()]
         bytes_of = {f"<0x{byte:02X}>" for byte in "".join(spaces).encode()}
@@ -120,73 +122,41 @@ class Tokenizer:
 
     @cached_property
     def by_words(self) -> bool:
-        """Whether a text's pieces are those of its words, one after another: BPE that stays between spaces.
+        """Return whether the subwords of a text are those of its words, one after another: BPE within words.
 
-        Read from the model's own record of how it was made, and from its pieces.
+        It is read from the settings in the model file, and from the vocabulary.
         """
-        trainer, normalizer = (_fields(_fields(self.model).get(part, b"")) for part in (_TRAINER, _NORMALIZER))
-        made = trainer.get(_MODEL_TYPE, 1) == _BPE and trainer.get(_SPLIT_BY_WHITESPACE, 1) and not trainer.get(_WHITESPACE_AS_SUFFIX, 0)
-        return bool(made and all(normalizer.get(field, 1) for field in _SPACES)) and not any(META_SPACE in piece[1:] for piece in self.table)
+        return stays_in_words(self.model) and not any(META_SPACE in piece[1:] for piece in self.table)
 
     def save(self, path: str | Path) -> None:
-        write_aside(Path(path), self.model, "the tokenizer")
-
-
-# Numbers of fields in sentencepiece_model.proto, and values: 2 is BPE; a space before the text, runs of spaces to one, spaces as META_SPACE
-_TRAINER, _NORMALIZER, _MODEL_TYPE, _SPLIT_BY_WHITESPACE, _WHITESPACE_AS_SUFFIX, _SPACES = 2, 3, 3, 22, 24, (3, 4, 5)
-_BPE = 2
-
-
-def _fields(message: bytes) -> dict[int, Any]:
-    """The last value of each field of a protocol buffer message: a number, or the bytes of what is not one."""
-    found: dict[int, Any] = {}
-    place = 0
-
-    def number() -> int:
-        nonlocal place
-        value = shift = 0
-        while True:
-            byte = message[place]
-            value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
-            if byte < 128:
-                return value
-
-    while place < len(message):
-        key = number()
-        if key & 7 == 0:
-            found[key >> 3] = number()
-            continue
-        size = {1: 8, 5: 4}.get(key & 7) or number()
-        found[key >> 3] = message[place : place + size]
-        place += size
-    return found
+        write_named(Path(path), self.model, "the tokenizer")
 
 
 def learn_bpe(sentences: Iterable[str], data: DataSection) -> Tokenizer:
-    """Learn byte-pair encoding (section 5.1) from a stream of sentences; the same text gives the same bytes."""
+    """Learn byte-pair encoding (section 5.1) from a stream of sentences. The same text gives the same bytes."""
     return _learn(sentences, data, _bpe(data))
 
 
 def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:
-    """The same from the text's words, each once and with its count: the same pieces, sooner and in less memory.
+    """Learn the same from the words of a text and their counts: the same subwords, faster and in less memory.
 
-    The words hold no spaces, tabs or line ends. One word too long for SentencePiece (4,192 bytes) is passed over, where
-    `learn_bpe` passes over a sentence of such a length. `size`: the recipe's key that holds the number of pieces.
+    The words contain no spaces, tabs or line ends. A word that is too long for SentencePiece (4,192 bytes) is skipped;
+    `learn_bpe` skips sentences of that length. `size` is the recipe's key for the size of the vocabulary.
     """
     return _learn(_counted(words), data, {"input_format": "tsv", **_bpe(data)}, size)
 
 
 def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:
-    """A piece for each word as it stands, of more than fit the most frequent; fewer words, a smaller vocabulary.
+    """Return a tokenizer with one token per word, the most frequent ones; fewer words give a smaller vocabulary.
 
-    For symbols, such as linearised trees: nothing is normalised, and a word that is not among them becomes <unk>.
+    It is for symbols, such as linearised trees: nothing is normalised, and any other word becomes <unk>.
     """
     options = {"model_type": "word", "hard_vocab_limit": False, "normalization_rule_name": "identity", "character_coverage": 1.0, "byte_fallback": False}
     return _learn(_counted(words), data, {"input_format": "tsv", **options}, size)
 
 
 LEARNERS: dict[str, Callable[..., Tokenizer]] = {"bpe": learn_from_words, "words": learn_symbols}
-"""By the recipe's `data.target_tokenization`."""
+"""By the value of `data.target_tokenization` in the recipe."""
 
 
 def _counted(words: Iterable[tuple[str, int]]) -> Iterator[str]:
@@ -229,7 +199,7 @@ def _learn(lines: Iterable[str], data: DataSection, options: dict[str, Any], siz
 
 
 class _Guarded:
-    """Sentences for SentencePiece, which turns what its iterator raises into text: kept here, raised afterwards."""
+    """Sentences for SentencePiece, which turns an exception of its iterator into text. It is kept here and raised afterwards."""
 
     def __init__(self, sentences: Iterable[str]) -> None:
         self._sentences = sentences
@@ -248,7 +218,7 @@ class _Guarded:
 
 
 def _explained(message: str, key: str, size: int) -> DataError:
-    """SentencePiece's complaint in the recipe's terms."""
+    """Return SentencePiece's error in the terms of the recipe."""
     asked = f"data.{key} = {size}"
     if largest := re.search(r"Please set it to a value <= (\d+)", message):
         limit = largest.group(1)
@@ -258,7 +228,7 @@ def _explained(message: str, key: str, size: int) -> DataError:
         return DataError(f"{asked} is too small: the characters of this text alone need {needed}. Give --set data.{key}={needed} or more, or lower data.character_coverage.")
     if "sentences_.empty()" in message or "all_chars_count" in message:
         return DataError("the training text is empty: a vocabulary cannot be learned from it.")
-    return DataError(f"SentencePiece could not learn a vocabulary of {size} pieces: {message.strip()}")
+    return DataError(f"SentencePiece could not learn a vocabulary of {size} tokens: {message.strip()}")
 
 
 JOINT_FILE, SOURCE_FILE, TARGET_FILE = "tokenizer.model", "tokenizer.source.model", "tokenizer.target.model"
@@ -266,7 +236,7 @@ JOINT_FILE, SOURCE_FILE, TARGET_FILE = "tokenizer.model", "tokenizer.source.mode
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizers of the two sides: the same object when the vocabulary is joint."""
+    """The tokenizers of source and target: the same object if the vocabulary is joint."""
 
     source: Tokenizer
     target: Tokenizer
@@ -289,14 +259,14 @@ class Vocabulary:
 
     @property
     def files(self) -> dict[str, Tokenizer]:
-        """File names in a folder, and what each holds."""
+        """Return the tokenizers by file name."""
         return {JOINT_FILE: self.source} if self.joint else {SOURCE_FILE: self.source, TARGET_FILE: self.target}
 
     @classmethod
     def load(cls, folder: str | Path, sizes: tuple[int, int] | None = None) -> Vocabulary:
-        """The vocabulary of a folder; `sizes` are the tokens that its weights or shards have, source and target.
+        """Read the vocabulary of a folder. `sizes` are the vocabulary sizes of the weights or shards beside it.
 
-        Raises DataError where there is none, or one of other sizes.
+        Raises DataError if there is none, or one of other sizes.
         """
         folder = Path(folder)
         vocabulary = cls._load(folder)
@@ -319,12 +289,13 @@ class Vocabulary:
 
     @classmethod
     def learn(cls, words: Sequence[Iterable[tuple[str, int]]], data: DataSection) -> Vocabulary:
-        """Learn from words and their counts: those of both sides together, or of source and target by themselves."""
+        """Learn from words and their counts: one sequence for both sides together, or one for source and one for target."""
         both, *others = words
         source = learn_from_words(both, data)
         size = "target_vocab_size" if data.target_vocab_size else "vocab_size"
         return cls(source, LEARNERS[data.target_tokenization](others[0], data, size) if others else source)
 
     def save(self, folder: str | Path) -> None:
+        """Write the files into `folder`. Raises DataError."""
         for name, tokenizer in self.files.items():
             tokenizer.save(Path(folder) / name)

@@ -1,11 +1,11 @@
-"""A text as words: every word is counted once for learning BPE, and cut once for encoding.
+"""A text as words: each different word is counted for learning BPE, and encoded once.
 
     text ──▶ count_words ──▶ WordCounts ──▶ (word, count) … ──▶ tokenizer.learn_from_words
-    text ──▶ WordEncoder ──▶ ids, the same as Tokenizer.encode's, of words remembered
+    text ──▶ WordEncoder ──▶ ids, the same as from Tokenizer.encode, through a cache of words
 
-SentencePiece's BPE never joins pieces across a space (`Tokenizer.by_words` says whether a model is of that kind): a
-text's pieces are those of its words, one after another. Words repeat (Zipf's law), so a dictionary does most of what
-the merges would do. The slow twins are learning from whole sentences and `Tokenizer.encode`; tests hold them equal.
+SentencePiece's BPE never merges across a space (`Tokenizer.by_words` says whether a model is of that kind): the subwords
+of a text are those of its words, one after another. Words repeat (Zipf's law), so a dictionary replaces most merges. The
+reference implementations are learning from whole sentences and `Tokenizer.encode`; tests compare with them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import numpy.typing as npt
 from .tokenizer import META_SPACE, Tokenizer
 
 HELD = 20_000_000
-"""Characters of different words that are counted at once, about 400 MB; beyond, some rare words are given up."""
+"""Characters of different words that are counted at a time, about 400 MB. Beyond that, some rare words are dropped."""
 LEARNED = 12_000_000
-"""Characters of different words that BPE is learned from, the most frequent first; SentencePiece takes 75 bytes for each."""
+"""Characters of different words that BPE is learned from, the most frequent first. SentencePiece takes 75 bytes per character."""
 REMEMBERED = 4_000_000
-"""Characters of different words whose ids an encoder remembers before it starts anew."""
+"""Characters of different words whose ids an encoder caches before it empties the cache."""
 
 
 class WordCounts:
-    """How often each word, between spaces, occurs in a text of any size, in bounded memory.
+    """The counts of the words of a text of any size, in bounded memory. Words are separated by spaces.
 
-    When the different words have more than `held` characters together, half of those seen once are given up, chosen by
-    a hash, then half of the others, and so on (after eight halvings also those seen twice, …). Words of any use for BPE
-    stay; of a language without spaces, whose every sentence is a word, a random sample stays.
+    When the different words have more than `held` characters together, half of those seen once are dropped, chosen by
+    a hash; then half of the rest, and so on (after eight halvings also those seen twice, …). The words that matter for BPE
+    stay. In a language without spaces every sentence is a word, and a random sample of them stays.
     """
 
     def __init__(self, held: int = HELD) -> None:
@@ -46,7 +46,7 @@ class WordCounts:
         return len(self._counts)
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Take in the counts of a part of the text."""
+        """Add the counts of a part of the text."""
         self._size += sum(map(len, counts.keys() - self._counts.keys()))
         self._counts.update(counts)
         if self._size > self.held:
@@ -56,38 +56,38 @@ class WordCounts:
             self._halve()
 
     def _halve(self) -> None:
-        """Give up what this many halvings leave out, of the words that came since as well."""
+        """Drop the words that this number of halvings leaves out, also among the words added since."""
         rare, mask = 1 + self._halvings // 8, (1 << self._halvings) - 1
         for word in [word for word, count in self._counts.items() if count <= rare and _hash(word) & mask]:
             self._size -= len(word)
             del self._counts[word]
 
     def most_frequent(self, learned: int = LEARNED) -> list[tuple[str, int]]:
-        """The most frequent words, of at most `learned` characters together, and their counts.
+        """Return the most frequent words, with at most `learned` characters together, and their counts.
 
-        Among words of the same count a hash chooses, not their place in the text.
+        Among words of the same count a hash chooses, not their position in the text.
         """
         sizes: Counter[int] = Counter()
         for word, count in self._counts.items():
             sizes[count] += len(word)
-        least, room = max(sizes, default=0) + 1, learned
+        least, capacity = max(sizes, default=0) + 1, learned
         for count in sorted(sizes, reverse=True):
-            if sizes[count] > room:
+            if sizes[count] > capacity:
                 break
-            least, room = count, room - sizes[count]
+            least, capacity = count, capacity - sizes[count]
         else:
             return list(self._counts.items())
         chosen = [(word, count) for word, count in self._counts.items() if count >= least]
         for word in sorted((word for word, seen in self._counts.items() if seen == count), key=lambda word: (_hash(word), word)):
-            room -= len(word)
-            if room < 0:
+            capacity -= len(word)
+            if capacity < 0:
                 break
             chosen.append((word, count))
         return chosen
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """The words of some texts. A tab parts words too: SentencePiece takes counts in a line of their own, after a tab."""
+    """Return the counts of the words of some texts. A tab separates words too, because in SentencePiece's input a tab precedes the count."""
     counts = Counter(" ".join(texts).replace("\t", " ").split(" "))
     counts.pop("", None)
     return counts
@@ -98,7 +98,7 @@ def _hash(word: str) -> int:
 
 
 class _Numbers(dict[str, int]):
-    """Words in the order in which they were first asked for."""
+    """The numbers of words, in the order of their first look-up."""
 
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self)
@@ -106,7 +106,7 @@ class _Numbers(dict[str, int]):
 
 
 class WordEncoder:
-    """Texts to ids, each different word only once."""
+    """Encodes texts; each different word is encoded only once."""
 
     def __init__(self, tokenizer: Tokenizer, remembered: int = REMEMBERED) -> None:
         self.tokenizer, self.remembered = tokenizer, remembered
@@ -119,7 +119,7 @@ class WordEncoder:
         self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # one more than words
 
     def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Ids of all texts, one after another, without begin and end symbols, and how many each has.  # (N,), (texts,)"""
+        """Return the ids of all texts in one array, without begin and end symbols, and the length of each.  # (N,), (texts,)"""
         together = " ".join(texts)
         if not self.tokenizer.by_words or META_SPACE in together:
             return flat(self.tokenizer.encode(texts))
@@ -131,9 +131,9 @@ class WordEncoder:
             self._learn(list(islice(self._numbers, known, None)))
         lengths = np.diff(self._starts)[number]
         ends = np.cumsum(lengths)
-        places = np.arange(ends[-1]) + np.repeat(self._starts[number] - (ends - lengths), lengths)
+        positions = np.arange(ends[-1]) + np.repeat(self._starts[number] - (ends - lengths), lengths)
         firsts = np.cumsum([0, *(text.count(" ") + 1 for text in texts)])
-        return self._ids[places], np.diff(np.concatenate([[0], ends])[firsts])
+        return self._ids[positions], np.diff(np.concatenate([[0], ends])[firsts])
 
     def _learn(self, words: list[str]) -> None:
         ids, lengths = flat(self.tokenizer.encode(words))
@@ -143,5 +143,5 @@ class WordEncoder:
 
 
 def flat(rows: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Lists of ids as one array, and how many each has."""
+    """Return lists of ids as one array, and the length of each."""
     return np.fromiter(chain.from_iterable(rows), np.int32), np.fromiter(map(len, rows), np.int64)

@@ -1,8 +1,8 @@
-"""One job on a stream of items, by a process a core.
+"""A job on a stream of items, in several processes.
 
-The processes are spawned, not forked: they hold nothing of this one. Few items are under way at a time, so memory
-does not grow with the stream. What a terminal sends to all of its processes, Ctrl-C and SIGHUP, is this process's affair:
-it is blocked in the workers, which are ended when this one fails; workers whose parent has died end themselves.
+The processes are spawned, not forked, so they share no memory with this one. Only a few items are in flight, so memory
+does not grow with the stream. Ctrl-C and SIGHUP from a terminal go to all its processes; the workers block them, and this
+process ends its workers when it fails. Workers whose parent has died end themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ResultT = TypeVar("ResultT")
 
 @contextmanager
 def pool(job: Callable[[ItemT], ResultT], workers: int) -> Iterator[Callable[[Iterable[ItemT]], Iterator[tuple[ItemT, ResultT]]]]:
-    """A function that runs `job` over items and gives (item, result) in their order. `job` is pickled once a worker."""
+    """Provide a function that runs `job` over items and yields (item, result) in order. `job` is pickled once per worker."""
     if workers <= 1:
         yield lambda items: ((item, job(item)) for item in items)
         return
@@ -66,7 +66,7 @@ def _submit(executor: ProcessPoolExecutor, item: Any) -> Future[Any]:
 
 @contextmanager
 def _blocked() -> Iterator[None]:
-    """Block FROM_TERMINAL: processes that are started inherit that; this one gets what came right after."""
+    """Block FROM_TERMINAL. New processes inherit that; this process receives the signals afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, FROM_TERMINAL)
     try:
         yield

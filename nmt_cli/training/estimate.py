@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..data.batches import cells_of
+from ..data.batches import buckets_of
 from ..hardware import Hardware
 from ..model.transformer import Transformer, count_parameters
 from ..recipe import ModelSection, Recipe
@@ -66,7 +66,7 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
         parts = count_parameters(Transformer(recipe.model, *vocabularies))
     train = recipe.train
     tokens = train.micro_batch_tokens or estimate_micro_batch(recipe.model, parts["total"], train.batch_tokens, vocabularies[1], hardware, devices)
-    buckets, bucket_tokens = cells_of(train.batch_tokens)
+    buckets, bucket_tokens = buckets_of(train.batch_tokens)
     return {
         "parameters": parts["total"],
         "parameters_by_part": {name: count for name, count in parts.items() if name != "total"},

@@ -294,8 +294,8 @@ class Trainer:
         parameters = count_parameters(self.updater.weights.model)["total"]
         about = "about " if plan.pairs > plan.window else ""
         self.report.line(
-            f"{start}: {self.recipe.name} · {parameters:,} parameters · {len(self.corpus):,} pairs · {about}{plan.updates_an_epoch:,} updates per epoch\n"
-            f"update = {train.batch_tokens:,} tokens per side = {plan.cells_an_update} × {plan.cell_tokens:,} of like length; "
+            f"{start}: {self.recipe.name} · {parameters:,} parameters · {len(self.corpus):,} pairs · {about}{plan.updates_per_epoch:,} updates per epoch\n"
+            f"update = {train.batch_tokens:,} tokens per side = {plan.buckets_per_update} × {plan.bucket_tokens:,} of like length; "
             f"here {group.world_size} × {self.hardware.device} in {self.hardware.precision}, "
             f"micro-batches of up to {self.micro_batch_tokens:,} tokens\nrun folder {self.run.path}"
         )

@@ -19,7 +19,7 @@ from disks import small_disk
 from forked import nmt, run
 from website import Site, serve, sgm, tgz, zipped
 
-from nmt_cli.corpora.table import DATASETS
+from nmt_cli.registry import DATASETS, load
 
 QUICK = "import nmt_cli.corpora.download as download; download.PAUSE = 0.0"
 WMT = Path(__file__).parents[2] / "../shared/data/wmt-newstest"
@@ -156,7 +156,7 @@ def test_the_original_test_sets_come_out_line_by_line(site: Site, wmt: dict[str,
 
 
 def test_multi30k_raw_and_tokenised(site: Site, tmp_path: Path) -> None:
-    dataset = DATASETS["multi30k"]
+    dataset = load(DATASETS, "multi30k", "data set")
     lines = {"train": 29_000, "val": 1014, "test_2016_flickr": 1000, "test_2017_flickr": 1000, "test_2017_mscoco": 461}
     for archive in dataset.archives:
         content = "".join(f"{number}\n" for number in range(lines[archive.name.split(".")[0]])).encode()
@@ -273,6 +273,34 @@ def test_a_mirror_that_is_no_address_is_a_usage_error(mirror: str) -> None:
 
 def test_an_unknown_data_set_is_a_usage_error() -> None:
     assert "wmt15" in nmt(Path(), "data", "wmt15", code=2)
+
+
+OUTSIDE = """
+import sys, types
+from nmt_cli.corpora.dataset import Dataset, Split, archive
+from nmt_cli.registry import DATASETS
+module = types.ModuleType("theirs")
+module.SMALL = Dataset(
+    title="Somebody's pairs", languages=("en", "de"), size="1 kB", licence="free", recipe="demo",
+    texts=(Split(archive=archive("https://nowhere.invalid/own.zip"), member="own.txt"),),
+)
+sys.modules["theirs"] = module
+DATASETS["own"] = "theirs:SMALL"
+"""
+
+
+def test_a_data_set_from_outside_the_package_is_listed_and_fetched(site: Site, tmp_path: Path) -> None:
+    site.files["own.zip"] = zipped({"own.txt": "".join(f"Line {number}.\tZeile {number}.\n" for number in range(4200))})
+    assert run(tmp_path, "data", prelude=OUTSIDE).stdout.decode().splitlines()[-2] == f"{'own':<13}    1 kB  Somebody's pairs"
+    assert "Fetches 1 kB" in run(tmp_path, "data", "own", "-h", prelude=OUTSIDE).stdout.decode()
+    said = nmt(tmp_path, "data", "own", "--mirror", site.address, prelude=OUTSIDE)
+    assert said.splitlines()[-1] == "next: nmt preprocess demo --data-dir text/own"
+    assert (tmp_path / "text/own/test.de").read_bytes().count(b"\n") == 2000
+
+
+def test_a_data_set_that_cannot_be_imported_is_a_usage_error(tmp_path: Path) -> None:
+    prelude = "from nmt_cli.registry import DATASETS; DATASETS['own'] = 'nowhere:SMALL'"
+    assert "data set 'own' is listed as 'nowhere:SMALL', which cannot be imported" in flat(nmt(tmp_path, "data", prelude=prelude, code=2))
 
 
 def test_help_and_the_table_import_nothing_heavy() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from forked import run
-from kills import prepare
+from shared import number_words
 from untrained import write_untrained
 
 from nmt_cli.cli import output
@@ -92,7 +92,7 @@ TEXT = "the small cat.\nä big red dog.\nthe house.\n"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, text, trees, a recipe and its shards."""
     folder = tmp_path_factory.mktemp("edges")
-    prepare(folder)
+    number_words(tmp_path_factory, folder)
     write_untrained(folder / "model")
     write_untrained(folder / "second", seed=1)
     for name, text in (("hyp", TEXT), ("ref", TEXT.replace("big", "small")), ("words", "the Häusern sank\n" * 3)):
@@ -108,12 +108,12 @@ class Runs:
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name, self.command = folder, name, COMMANDS[name]
 
-    def __call__(self, prelude: str) -> tuple[int, bytes, str]:
-        """Exit status, stdout and stderr. Nothing half-written is left, nothing of Python's own is said."""
+    def __call__(self, prelude: str, finalize: bool = False) -> tuple[int, bytes, str]:
+        """Return exit status, stdout and stderr. Nothing half-written is left, nothing of Python's own is said."""
         Runs.count += 1
         text = INPUTS.get(self.name, TEXT).encode() if self.command.reads else b""
         arguments = self.command.arguments.format(n=Runs.count).split()
-        done = run(self.folder, *arguments, text=text, prelude=prelude)
+        done = run(self.folder, *arguments, text=text, prelude=prelude, finalize=finalize)
         said = done.stderr.decode()
         assert not re.search("Traceback|Exception ignored|Fatal Python error|leaked", said), said
         assert [str(path) for path in self.folder.rglob(".*partial*")] == []
@@ -177,7 +177,7 @@ TIMES = re.compile(rb"\d+\.\d+|\d{6,}|(shards|run|out|page|average|export)\d+")
 
 @WRITERS
 def test_the_same_is_printed_whatever_stderr_and_the_locale_are(nmt: Runs) -> None:
-    code, printed, _ = nmt("")
+    code, printed, _ = nmt("", finalize=True)
     assert code == 0
     for prelude in ("os.close(2)", "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)"):
         code, again, said = nmt(prelude)
@@ -191,7 +191,7 @@ def test_the_same_is_printed_whatever_stderr_and_the_locale_are(nmt: Runs) -> No
 @every()
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_and_cleans_up(nmt: Runs, number: signal.Signals) -> None:
-    code, _, said = nmt(AT + f"at({nmt.command.moment!r}, [{int(number)}])")
+    code, _, said = nmt(AT + f"at({nmt.command.moment!r}, [{int(number)}])", finalize=number == signal.SIGTERM)
     assert (code, said.count("error:")) == (128 + number, 0)
     assert last_line(said) == f"stopped by {number.name}"
 
@@ -244,13 +244,12 @@ def test_an_interrupt_where_python_drops_exceptions_comes_again(folder: Path) ->
 class Dropped:
     def __del__(self):
         os.kill(os.getpid(), {int(signal.SIGTERM)})
-from nmt_cli.cli import tables
-def show(parts):
+from nmt_cli.evaluation.metrics import Scorer
+def score(*_):
     Dropped()
     import time
     time.sleep(30)
-from nmt_cli.cli import scores
-scores.show = show
+Scorer.score = score
 """
     done = run(folder, "score", "hyp", "--ref", "ref", prelude=prelude)
     assert (done.returncode, done.stderr) == (143, b"stopped by SIGTERM\n")

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 from forked import run
 from forked_ranks import FORKED
-from kills import differences, faults, prepare, records
+from kills import differences, faults, records
+from shared import number_words
 
 SETTINGS = [
     "train.updates=10", "train.valid_every=5", "train.checkpoint_every=5", "train.log_every=5", "train.keep=4",
@@ -51,7 +52,7 @@ class Job:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with recipe and shards."""
     folder = tmp_path_factory.mktemp("endings")
-    prepare(folder)
+    number_words(tmp_path_factory, folder)
     run(folder, "--version")  # what forks the jobs has started: it is not part of a job's time
     return folder
 
@@ -321,7 +322,7 @@ SLOW = "from datetime import timedelta\nprocess_group.TIMEOUT = timedelta(second
 
 
 def test_others_wait_for_rank_0_as_long_as_it_works(place: Path, tmp_path: Path, world: int, untouched: Path) -> None:
-    job = Job(place, tmp_path / "run", world, prelude=SLOW + "in_validation(lambda v: time.sleep(3))\nbefore(RunFolder, 'save', lambda r: time.sleep(2))")
+    job = Job(place, tmp_path / "run", world, prelude=SLOW + "in_validation(lambda v: time.sleep(1.6))\nbefore(RunFolder, 'save', lambda r: time.sleep(1.4))")
     assert "finished at update 10" in job.last_line
     assert differences(job.folder, untouched) == []
 

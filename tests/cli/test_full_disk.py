@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from disks import small_disk
 from forked import nmt
-from kills import differences, faults, prepare
+from kills import differences, faults
+from shared import number_words
 
 SIZE, TAKEN = 12, 8
 """Megabytes: of the disk, and of a file that takes most of it until it is removed."""
@@ -40,7 +41,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with recipe and shards."""
     folder = tmp_path_factory.mktemp("full-disk")
-    prepare(folder)
+    number_words(tmp_path_factory, folder)
     return folder
 
 

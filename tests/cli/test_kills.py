@@ -11,8 +11,10 @@ import signal
 from pathlib import Path
 
 import forked
+import kills
 import pytest
-from kills import differences, faults, killed_runs, prepare, records
+from kills import differences, faults, records
+from shared import number_words
 
 AT = """
 import os, signal
@@ -41,7 +43,6 @@ class Place:
     """A folder with recipe and shards."""
 
     def __init__(self, folder: Path) -> None:
-        prepare(folder)
         self.folder, self.runs = folder, folder / "runs"
 
     def nmt(self, *arguments: str | Path, prelude: str = "", code: int = 0) -> str:
@@ -61,7 +62,9 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("kills"))
+    folder = tmp_path_factory.mktemp("kills")
+    number_words(tmp_path_factory, folder)
+    return Place(folder)
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +81,9 @@ def ends_equal(place: Place, run: Path, untouched: Path) -> None:
     assert differences(run, untouched) == []
 
 
-def test_killed_at_random_moments_in_bf16_it_ends_equal(tmp_path: Path) -> None:
-    prepare(tmp_path)
-    account, found = killed_runs(tmp_path, 2, 1, "--precision", "bf16", "--set", "train.updates=200")
+def test_killed_at_random_moments_in_bf16_it_ends_equal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kills, "start", forked.start)
+    account, found = kills.killed_runs(place.folder, 2, 1, "--precision", "bf16", "--set", "train.updates=30", "--set", "train.valid_bleu_sentences=5")
     assert account.hits.total() == 2
     assert not account.complaints, "\n".join(account.complaints)
     assert found == []

@@ -22,7 +22,7 @@ COMMANDS: dict[str, list[str]] = {
     "attend": ["attend", "one two", "--model", "model", "--out"],
     "attend --png": ["attend", "one two", "--model", "model", "--png"],
     "data trees": ["data", "trees", "some.trees", "--out"],
-    "data": ["data", "tatoeba-en-de", "--downloads", "none", "--mirror", "http://127.0.0.1:9", "--out"],
+    "data": ["data", "tatoeba-en-de", "--downloads", "archives", "--out"],
 }
 OWN_RUN, OWN_INPUT = ("train", "run"), {"preprocess": "train.en", "preprocess --force": "train.en", "translate": "test.en", "data trees": "some.trees"}
 NAMED_BY_USER = ("translate",)
@@ -41,6 +41,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / f"{split}.{language}").write_text(text)
     (folder / "count.toml").write_text((folder / "count.toml").read_text().replace("vocab_size = 80", "vocab_size = 30"))
     (folder / "some.trees").write_text("(TOP (S (NP (NN dog)) (VP (VBZ barks))))\n")
+    (folder / "archives").mkdir()
+    (folder / "archives/deu-eng.zip").write_bytes(b"no archive")  # so that nothing is downloaded
     (folder / "theirs").mkdir()
     (folder / "theirs/thesis.tex").write_text("years of work")
     (folder / "theirs/metrics.jsonl").write_text("years of work\n")

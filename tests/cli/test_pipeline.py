@@ -1,4 +1,6 @@
-"""The real command line, each command in a process of its own, from two text files to a score and through every fault."""
+"""The real command line, from two text files to a score and through every error. Each command is a process of its own:
+one of train, translate and score is started as a user's is, the others are forked.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, count, seed in (("train", 3000, 1), ("valid", 60, 2), ("test", 60, 3)):
         write_pairs(folder, split, count, seed)
     (folder / "numbers.toml").write_text(RECIPE, encoding="utf-8")
-    started("preprocess", "numbers.toml", "--data-dir", ".", folder=folder)
+    nmt("preprocess", "numbers.toml", "--data-dir", ".", folder=folder)
     return folder
 
 
@@ -99,7 +101,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(place: Path) -> Path:
     """The same folder after training and averaging."""
     started("train", "numbers.toml", folder=place)
-    started("average", "runs/numbers", folder=place)
+    nmt("average", "runs/numbers", folder=place)
     return place
 
 
@@ -161,9 +163,8 @@ def test_info_of_recipe_run_and_model(trained: Path) -> None:
     assert b"139,328" in nmt("info", "runs/numbers", folder=trained).stdout
 
 
-def start_training(place: Path, run: str, *options: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "nmt_cli", "train", "numbers.toml", "--run", run, *options]
-    return subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+def start_training(place: Path, run: str, *options: str) -> forked.Process:
+    return forked.start(place, "train", "numbers.toml", "--run", run, *options)
 
 
 def wait_for_update(metrics: Path, update: int) -> None:
@@ -371,8 +372,15 @@ def test_tensorboard_without_its_package(place: Path) -> None:
 
 
 def test_help_answers_without_torch(tmp_path: Path) -> None:
-    for command in ([], ["preprocess"], ["train"], ["average"], ["translate"], ["score"], ["export"], ["info"]):
-        code = f"import sys; sys.argv = ['nmt', *{command!r}, '--help']; from nmt_cli.cli.app import run; run(); sys.exit('torch' in sys.modules)"
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
-        assert done.returncode == 0, command
-        assert b"Usage" in done.stdout
+    commands = ([], ["preprocess"], ["train"], ["average"], ["translate"], ["score"], ["export"], ["info"])
+    code = f"""
+import sys
+from nmt_cli.cli.app import run
+for command in {commands!r}:
+    sys.argv = ["nmt", *command, "--help"]
+    assert run() == 0
+    assert "torch" not in sys.modules, command
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.count(b"Usage") == len(commands)

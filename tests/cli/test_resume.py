@@ -10,25 +10,27 @@ from pathlib import Path
 import pytest
 import sealed
 from forked import nmt
-from kills import differences, prepare
+from forked_ranks import FORKED
+from kills import differences
+from shared import number_words
 
 from nmt_cli.files import sha256
 from nmt_cli.recipe import SECTIONS
 from nmt_cli.training.run import MAY_CHANGE
 
-SHORT = ["--set", "train.updates=50"]
+SHORT = ["--set", "train.updates=50", "--set", "train.valid_bleu_sentences=4"]
 
 
-def train(place: Path, run: Path, *options: str, code: int = 0) -> str:
-    """What `nmt train` says, blanks squeezed."""
-    return " ".join(nmt(place, "train", "numbers.toml", "--run", run, *options, code=code).split())
+def train(place: Path, run: Path, *options: str, prelude: str = "", code: int = 0) -> str:
+    """Return what `nmt train` prints, blanks squeezed."""
+    return " ".join(nmt(place, "train", "numbers.toml", "--run", run, *options, prelude=prelude, code=code).split())
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with recipe and shards."""
     folder = tmp_path_factory.mktemp("resume")
-    prepare(folder)
+    number_words(tmp_path_factory, folder)
     return folder
 
 
@@ -79,7 +81,7 @@ def test_what_would_be_another_experiment_is_refused_key_by_key(place: Path, run
 
 
 def test_what_may_change_is_accepted(place: Path, run: Path) -> None:
-    said = train(place, run, *(word for change in ACCEPTED for word in ("--set", change)), "--precision", "bf16", "--devices", "2", "--threads", "1")
+    said = train(place, run, *(word for change in ACCEPTED for word in ("--set", change)), "--precision", "bf16", "--devices", "2", "--threads", "1", prelude=FORKED)
     assert "resuming after update 50" in said
     assert "2 × cpu in bf16, micro-batches of up to 256 tokens" in said
     assert "finished at update 53" in said

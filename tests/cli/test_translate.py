@@ -184,9 +184,8 @@ def test_where_output_cannot_be_written(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_named(folder: Path) -> None:
-    command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(folder)]
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(command, input=b"the cat.\n", stdout=full, stderr=subprocess.PIPE, env=environment(), timeout=120)
+    prelude = "os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
+    done = forked.run(Path.cwd(), "translate", "--model", folder, text=b"the cat.\n", prelude=prelude)
     assert done.returncode == 1
     assert b"the disk is full" in done.stderr
     assert b"Traceback" not in done.stderr

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 import sealed
 import torch
@@ -221,11 +219,9 @@ def test_precisions_are_near_each_other() -> None:
 
 
 def test_the_number_of_workers_changes_nothing() -> None:
-    """In a process of its own, as the first of a hundred lines are."""
     rng = random.Random(3)
     text = "".join(sentence(rng, rng.randint(1, 20)) + "\n" for _ in range(100)).encode()
-    command = [sys.executable, "-m", "nmt_cli", "translate", *ONE[:2], *IN[2:], "--scores", "--devices"]
-    outputs = [subprocess.run([*command, number], input=text, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120, check=True) for number in ("1", "3")]
+    outputs = [forked.run(Path.cwd(), "translate", *ONE[:2], *IN[2:], "--scores", "--devices", number, text=text) for number in (1, 3)]
     assert outputs[0].stdout == outputs[1].stdout
     assert outputs[0].stdout.count(b"\n") == 100
     assert [done.stderr for done in outputs] == [b"", b""]

@@ -16,8 +16,8 @@ from website import sgm, tgz, zipped
 
 from nmt_cli.corpora import build, split
 from nmt_cli.corpora.build import Summary, lay
+from nmt_cli.corpora.dataset import Archive, Dataset, Part, Source, Split, Text
 from nmt_cli.corpora.manifest import load
-from nmt_cli.corpora.table import Archive, Dataset, Part, Source, Split, Text
 from nmt_cli.errors import DataError
 
 ONE = Archive((Source(url="http://nowhere.invalid/one.tgz"), Source(url="http://nowhere.invalid/one.zip")))

@@ -17,9 +17,9 @@ import pytest
 from website import Site, serve
 
 from nmt_cli.corpora import download, partial
+from nmt_cli.corpora.dataset import Archive, Source
 from nmt_cli.corpora.download import fetch
 from nmt_cli.corpora.sums import forget, record, recorded
-from nmt_cli.corpora.table import Archive, Source
 from nmt_cli.errors import DataError
 
 NAME = "corpus.tgz"

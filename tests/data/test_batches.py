@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt_cli.data.batches import EpochPlan, cells_of, collate, micro_batches, padding_share, spans
+from nmt_cli.data.batches import EpochPlan, buckets_of, collate, micro_batches, padding_share, spans
 from nmt_cli.data.tokenizer import BOS, EOS, PAD
 
 PAIRS = 20_000
@@ -50,9 +50,9 @@ def test_no_update_exceeds_its_tokens_and_the_typical_one_is_near(batch_tokens: 
 
 def test_an_update_is_the_papers_eight_cells() -> None:
     """Each padded to at most 1/8 of the tokens: what one of eight GPUs took."""
-    assert cells_of(25_000) == (8, 3125)
-    assert cells_of(4096) == (2, 2048)
-    assert cells_of(100) == (1, 100)
+    assert buckets_of(25_000) == (8, 3125)
+    assert buckets_of(4096) == (2, 2048)
+    assert buckets_of(100) == (1, 100)
     plan = plan_of(25_000)
     update = next(plan.updates(0))
     parts = micro_batches(plan, update, 3125)[0]
@@ -111,7 +111,7 @@ def test_several_windows_hold_every_pair_once_and_updates_stay_full(pairs: int) 
         updates = list(plan.updates(epoch))
         np.testing.assert_array_equal(np.sort(np.concatenate(updates)), np.arange(pairs))
         assert len(updates) < 1.2 * len(list(whole.updates(epoch)))
-    assert plan.updates_an_epoch == pytest.approx(len(updates), rel=0.15, abs=2)
+    assert plan.updates_per_epoch == pytest.approx(len(updates), rel=0.15, abs=2)
 
 
 def test_a_window_is_drawn_from_the_whole_corpus() -> None:
@@ -163,14 +163,14 @@ def test_a_plan_holds_one_window_however_large_the_corpus() -> None:
 # Micro-batches
 
 
-def plain_spans(source: list[int], target: list[int], tokens: int, waste: float, least: int) -> Iterator[tuple[int, int]]:
+def plain_spans(source: list[int], target: list[int], tokens: int, max_padding: float, least: int) -> Iterator[tuple[int, int]]:
     """`spans`, a pair at a time."""
     first = wide_s = wide_t = real = 0
     for index, (s, t) in enumerate(zip(source, target, strict=True)):
         rows, wide_s, wide_t = index - first + 1, max(wide_s, s), max(wide_t, t)
         padded = rows * (wide_s + wide_t)
-        wasteful = real > 2 * least and padded - real - s - t > waste * padded
-        if rows > 1 and (rows * max(wide_s, wide_t) > tokens or wasteful):
+        padded_much = real > 2 * least and padded - real - s - t > max_padding * padded
+        if rows > 1 and (rows * max(wide_s, wide_t) > tokens or padded_much):
             yield first, index
             first, wide_s, wide_t, real = index, s, t, 0
         real += s + t
@@ -179,13 +179,13 @@ def plain_spans(source: list[int], target: list[int], tokens: int, waste: float,
 
 
 @pytest.mark.parametrize("sort", [False, True])
-@pytest.mark.parametrize(("tokens", "waste", "least"), [(1, 1.0, 1), (50, 1.0, 1), (3125, 1.0, 2048), (2048, 0.08, 200), (2048, 0.02, 20), (10**6, 0.5, 50)])
-def test_spans_are_those_of_the_plain_loop(tokens: int, waste: float, least: int, sort: bool) -> None:
+@pytest.mark.parametrize(("tokens", "max_padding", "least"), [(1, 1.0, 1), (50, 1.0, 1), (3125, 1.0, 2048), (2048, 0.08, 200), (2048, 0.02, 20), (10**6, 0.5, 50)])
+def test_spans_are_those_of_the_plain_loop(tokens: int, max_padding: float, least: int, sort: bool) -> None:
     for pairs in (0, 1, 2, 700):
         source, target = (side.astype(np.int64) for side in lengths(pairs, seed=pairs))
         order = np.argsort(target) if sort else np.arange(pairs)
-        expected = list(plain_spans(source[order].tolist(), target[order].tolist(), tokens, waste, least))
-        assert list(spans(source[order], target[order], tokens, waste, least)) == expected
+        expected = list(plain_spans(source[order].tolist(), target[order].tolist(), tokens, max_padding, least))
+        assert list(spans(source[order], target[order], tokens, max_padding, least)) == expected
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
@@ -242,14 +242,14 @@ def test_padding_stays_below_8_percent(batch_tokens: int, tokens: int, pairs: in
 def test_the_share_of_padding_is_what_collated_batches_hold() -> None:
     plan = plan_of(4096, pairs=500)
     source, target = lengths(500)
-    padding = cells = 0
+    padding = tokens = 0
     for update in plan.updates(0):
         for part in micro_batches(plan, update, 1024)[0]:
             batch = collate([(np.full(source[i], 9), np.full(target[i], 9)) for i in part])
             for side in (batch.src, batch.tgt_out):
                 padding += int((side == PAD).sum())
-                cells += side.numel()
-    assert padding_share(plan, 0, 1024) == pytest.approx(padding / cells)
+                tokens += side.numel()
+    assert padding_share(plan, 0, 1024) == pytest.approx(padding / tokens)
 
 
 def test_spans_cut_where_a_padded_side_would_be_too_large() -> None:

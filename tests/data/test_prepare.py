@@ -26,6 +26,7 @@ from nmt_cli.data import prepare as module
 from nmt_cli.data import shards
 from nmt_cli.data import workers as processes
 from nmt_cli.data.inputs import fingerprint_of
+from nmt_cli.data.install import folder_aside
 from nmt_cli.data.prepare import prepare
 from nmt_cli.data.shards import INDEX_FILE, Corpus, open_index, valid_text, verify
 from nmt_cli.data.tokenizer import Tokenizer, Vocabulary
@@ -424,11 +425,11 @@ def failing(error: BaseException) -> Callable[..., Any]:
         (KeyboardInterrupt(), KeyboardInterrupt, None),
     ],
 )
-@pytest.mark.parametrize("at", ["write_atomic", "_install"])
+@pytest.mark.parametrize("at", ["write_atomic", "install"])
 def test_a_fault_midway_leaves_the_earlier_shards(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, kind: type[BaseException], message: str | None, at: str) -> None:
     prepare(recipe(), text, out, workers=1)
     before = contents(out)
-    target = "nmt_cli.lines.write_atomic" if at == "write_atomic" else "nmt_cli.data.prepare._install"
+    target = "nmt_cli.files.write_atomic" if at == "write_atomic" else "nmt_cli.data.prepare.install"
     monkeypatch.setattr(target, failing(error))
     with pytest.raises(kind, match=message):
         prepare(recipe(vocab_size=310), text, out, force=True, workers=1)
@@ -451,7 +452,7 @@ def test_what_a_killed_run_left_is_cleaned_and_two_runs_do_not_meddle(text: Path
     stale = out.parent / ".out.partial"
     (stale / "text").mkdir(parents=True)
     (stale / "train-00099.safetensors").write_bytes(b"half")
-    with module._aside(out), pytest.raises(DataError, match="another nmt preprocess is writing to"):
+    with folder_aside(out), pytest.raises(DataError, match="another nmt preprocess is writing to"):
         prepare(recipe(), text, out, workers=1)
     assert not stale.exists()
     (stale / "text").mkdir(parents=True)

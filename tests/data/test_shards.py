@@ -10,20 +10,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from nmt_cli.data.shard_writer import Block, ShardWriter, id_type
 from nmt_cli.data.shards import (
     FORMAT_VERSION,
     INDEX_FILE,
     VALID_TEXT,
-    Block,
     Corpus,
     ShardIndex,
-    ShardWriter,
     check_matches,
     differences,
     file_entry,
     held_alone,
     hold,
-    id_type,
     open_index,
     valid_text,
     verify,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from shared import shared
 from torch import nn
 from torch.nn import functional as F
 
@@ -89,7 +90,12 @@ def made(tmp_path: Path) -> Made:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder after 200 updates on the teaching corpus: it speaks, ends its sentences, and is sure of itself."""
+    """A model folder after 200 updates on the demo corpus: it speaks, ends its sentences, and is sure of itself."""
+    return shared(tmp_path_factory, "trained-to-export", train) / "model"
+
+
+def train(folder: Path) -> None:
+    """Write the model folder folder/model."""
     recipe, vocabulary = recipe_of(residual="pre", d_model=64, d_ff=128, encoder_layers=1), vocabulary_of(True)
     torch.manual_seed(4)
     model = Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size)
@@ -102,7 +108,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         optimiser.zero_grad()
         F.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), ignore_index=PAD).backward()
         optimiser.step()
-    return save(tmp_path_factory.mktemp("trained") / "model", model.eval(), recipe, vocabulary)
+    save(folder / "model", model.eval(), recipe, vocabulary)
 
 
 def _padded(rows: tuple[list[int], ...]) -> torch.Tensor:

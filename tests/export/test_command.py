@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 
@@ -18,22 +17,14 @@ from nmt_cli.export.exporter import Exporter, SourceModel
 from nmt_cli.registry import EXPORTERS
 
 
-def nmt(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    done = subprocess.run([sys.executable, "-m", "nmt_cli", *map(str, arguments)], capture_output=True, text=True, env=env, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
-
-
 @pytest.mark.parametrize("to", ["ctranslate2", "huggingface"])
 def test_export_reports_what_was_verified_and_what_differs(to: str, trained: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "best").symlink_to(trained)
-    done = nmt("export", run, "--to", to, "--out", tmp_path / "out")
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
+    done = forked.run(tmp_path, "export", run, "--to", to, "--out", tmp_path / "out")
+    assert (done.returncode, done.stdout) == (0, b""), done.stderr.decode()
+    lines = done.stderr.decode().splitlines()
     assert lines[0] == f"model: {run / 'best'}"
     assert lines[1].startswith(f"wrote {tmp_path / 'out'}: {to}, ")
     assert "verified equal on 6" in lines[2]

@@ -1,4 +1,4 @@
-"""The table of data sets: it fits together, with the recipes and with sacrebleu's table."""
+"""The data sets of the registry: they fit together, with the recipes and with sacrebleu's table."""
 
 from __future__ import annotations
 
@@ -9,20 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.corpora.table import (
-    DATASETS,
-    MULTI30K_LINES,
-    MULTI30K_SHA256,
-    TEST_FILTERED,
-    TEST_FULL,
-    Split,
-    Text,
-    archives_of,
-    outputs,
-)
+from nmt_cli import registry
+from nmt_cli.corpora import multi30k
+from nmt_cli.corpora.dataset import Dataset, Split, Text, archives_of, outputs
+from nmt_cli.corpora.wmt14 import TEST_FILTERED, TEST_FULL
 from nmt_cli.recipe import load_recipe
 
 SHARED = Path(__file__).parents[3] / "../shared/data/multi30k"
+DATASETS: dict[str, Dataset] = {name: registry.load(registry.DATASETS, name, "data set") for name in registry.DATASETS}
 SOURCES = [source for dataset in DATASETS.values() for archive in dataset.archives for source in archive.sources]
 
 
@@ -86,11 +80,11 @@ def test_the_test_sets_checksums_are_sacrebleus() -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="Multi30k is not beside the project (../shared/data/multi30k)")
-@pytest.mark.parametrize("side", MULTI30K_SHA256)
+@pytest.mark.parametrize("side", multi30k.SHA256)
 def test_multi30ks_checksums_are_those_of_the_files(side: str) -> None:
     """The tokenised files are kept compressed beside the project; their checksums are those of the text."""
     folder, name = side.split("/")
     content = (SHARED / name).read_bytes() if folder == "raw" else gzip.decompress((SHARED / "tok" / f"{name}.gz").read_bytes())
-    assert hashlib.sha256(content).hexdigest() == MULTI30K_SHA256[side]
+    assert hashlib.sha256(content).hexdigest() == multi30k.SHA256[side]
     text = gzip.decompress(content) if folder == "raw" else content
-    assert text.count(b"\n") == MULTI30K_LINES[name.split(".")[0]]
+    assert text.count(b"\n") == multi30k.LINES[name.split(".")[0]]

@@ -1,0 +1,50 @@
+"""Multi30k, English-German image captions: github.com/multi30k/dataset, task 1. The checksums are those of the commit in ADDRESS."""
+
+from __future__ import annotations
+
+from .dataset import Dataset, Part, Text, archive
+
+ADDRESS = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1"
+LINES = {"train": 29_000, "val": 1014, "test_2016_flickr": 1000, "test_2017_flickr": 1000, "test_2017_mscoco": 461}
+SHA256 = {
+    "raw/train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+    "raw/train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    "raw/val.en.gz": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+    "raw/val.de.gz": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+    "raw/test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+    "raw/test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    "raw/test_2017_flickr.en.gz": "76a444ee25172e72695cddb13ae4a3bda59430617be88e0bb46b60504f054074",
+    "raw/test_2017_flickr.de.gz": "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
+    "tok/train.lc.norm.tok.en": "08925f8e0572bcd5a006702fc5fe20e2d77c6917d4eebd576fc20de6693c2119",
+    "tok/train.lc.norm.tok.de": "cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505",
+    "tok/val.lc.norm.tok.en": "46573ce391ae227f1c72f873392436a20ef18e0a6d518098cfbd70b77c8572ec",
+    "tok/val.lc.norm.tok.de": "97232bd273eceb7207f689527386a97e4be2616b18ada47576bdaf96c8ae1f00",
+    "tok/test_2016_flickr.lc.norm.tok.en": "5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2",
+    "tok/test_2016_flickr.lc.norm.tok.de": "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
+    "tok/test_2017_flickr.lc.norm.tok.en": "c9d1dfd7a26add989382e534af235af9f0f658b2a30e7eb0efdaf142496ee54f",
+    "tok/test_2017_flickr.lc.norm.tok.de": "02067e4a9402786a4fcb8c1b6f4307e4a5073ced64800abead5273b54f5f31f6",
+}
+
+
+def _text(split: str, name: str, file: str) -> Text:
+    """Return the text of `split`: `name` is the file at ADDRESS, `file` the one to write; both have {} for the language."""
+    sides = [name.format(language) for language in ("en", "de")]
+    archives = [archive(f"{ADDRESS}/{side}", f"sha256:{SHA256[side]}" if side in SHA256 else None) for side in sides]
+    return Text(
+        files=(file.format("en"), file.format("de")),
+        parts=(Part((archives[0], ""), (archives[1], "")),),
+        lines=LINES[split],
+    )
+
+
+EN_DE = Dataset(
+    title="Multi30k English-German image captions: raw, and the data set's own tokenised lower-cased text in tok/",
+    languages=("en", "de"),
+    size="6 MB",
+    licence="research and education, non-commercial",
+    texts=(
+        *(_text(split, f"raw/{split}.{{}}.gz", f"{split}.{{}}.gz") for split in LINES),
+        *(_text(split, f"tok/{split}.lc.norm.tok.{{}}", f"tok/{split}.lc.norm.tok.{{}}.gz") for split in LINES),
+    ),
+    recipe="multi30k_en_de",
+)

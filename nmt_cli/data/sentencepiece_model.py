@@ -1,0 +1,58 @@
+"""How a SentencePiece model was trained, read from its file: a protocol buffer message (sentencepiece_model.proto).
+
+SentencePiece's Python interface does not report these settings. Its own module for them, sentencepiece_model_pb2, needs a
+`protobuf` at least as new as the one that generated it, and of the same major version; other packages often require an
+older one. The few fields that are needed are therefore read here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+TRAINER_SPEC, NORMALIZER_SPEC = 2, 3
+"""Field numbers in ModelProto."""
+MODEL_TYPE, SPLIT_BY_WHITESPACE, TREAT_WHITESPACE_AS_SUFFIX = 3, 22, 24
+"""Field numbers in TrainerSpec; defaults: 1 (unigram), true, false."""
+ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES = 3, 4, 5
+"""Field numbers in NormalizerSpec; default: true."""
+BPE = 2
+"""The value of MODEL_TYPE for BPE."""
+VARINT, FIXED64, FIXED32 = 0, 1, 5
+"""Wire types: how a field's value is encoded. All others that occur begin with their length."""
+
+
+def stays_in_words(model: bytes) -> bool:
+    """Return whether a model is BPE that was trained within words, with the usual treatment of spaces."""
+    parts = read_fields(model)
+    trainer, normalizer = (read_fields(parts.get(part, b"")) for part in (TRAINER_SPEC, NORMALIZER_SPEC))
+    within_words = trainer.get(SPLIT_BY_WHITESPACE, 1) and not trainer.get(TREAT_WHITESPACE_AS_SUFFIX, 0)
+    usual_spaces = all(normalizer.get(field, 1) for field in (ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES))
+    return bool(trainer.get(MODEL_TYPE, 1) == BPE and within_words and usual_spaces)
+
+
+def read_fields(message: bytes) -> dict[int, Any]:
+    """Return the last value of each field by its number: an int for a varint, bytes for everything else."""
+    fields: dict[int, Any] = {}
+    position = 0
+    while position < len(message):
+        key, position = _varint(message, position)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == VARINT:
+            fields[number], position = _varint(message, position)
+            continue
+        size = {FIXED64: 8, FIXED32: 4}.get(wire_type)
+        if size is None:
+            size, position = _varint(message, position)
+        fields[number] = message[position : position + size]
+        position += size
+    return fields
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    """Return the number at `position`, of seven bits per byte, and the position after it."""
+    value = shift = 0
+    while True:
+        byte = message[position]
+        value, shift, position = value | (byte & 127) << shift, shift + 7, position + 1
+        if byte < 128:
+            return value, position
