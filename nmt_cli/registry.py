@@ -31,6 +31,9 @@ POSITIONS = {"sinusoidal": "nmt_cli.model.positions:Sinusoidal", "learned": "nmt
 
 # --- decoding ---
 
+SEARCHES = {"beam": "nmt_cli.decoding.beam_search:BeamSearch", "sample": "nmt_cli.decoding.sampling:SamplingSearch"}
+"""The search of a Translator: (decoder, options) → `decoding.search.Search`."""
+
 PRECISIONS = {"fp32": "nmt_cli.model.precision:Fp32", "bf16": "nmt_cli.model.precision:Bf16", "int8": "nmt_cli.model.precision:Int8"}
 """--precision of nmt translate: how a trained model's linear maps compute."""
 
