@@ -15,7 +15,7 @@ import typer
 from .arguments import output_path
 
 if TYPE_CHECKING:
-    from ..decoding.attention_maps import Seen
+    from ..decoding.attention_maps import AttentionRecord
     from .loading import Loaded
 
 OUT = Path("attention.html")
@@ -122,9 +122,9 @@ def _valid(argument: str) -> str:
     return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Seen:
+def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> AttentionRecord:
     """Translate, or take the `target`, and look. Raises DataError where the sentence is too long to be read at once."""
-    from ..decoding.attention_maps import Seen, look
+    from ..decoding.attention_maps import AttentionRecord, compute_attention
     from ..decoding.search import length_penalty
     from ..errors import DataError
 
@@ -140,12 +140,12 @@ def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Seen:
         translation, output = result.translation, [numbers[piece] for piece in result.best.pieces]
     else:
         translation, [output] = target, loaded.vocabulary.target.encode([target])
-    views, log_prob = look(loaded.models[0], loaded.vocabulary, source, output)
+    views, log_prob = compute_attention(loaded.models[0], loaded.vocabulary, source, output)
     score = log_prob / float(length_penalty(len(output) + 1, loaded.recipe.decode.alpha))
-    return Seen(_valid(str(loaded.folders[0])), text, translation, log_prob, score, views)
+    return AttentionRecord(_valid(str(loaded.folders[0])), text, translation, log_prob, score, views)
 
 
-def _write_page(path: Path, seen: Seen) -> None:
+def _write_page(path: Path, seen: AttentionRecord) -> None:
     from ..console import say
     from ..output_paths import output_file
     from ..reporting.attention_page import not_a_page, page
@@ -156,7 +156,7 @@ def _write_page(path: Path, seen: Seen) -> None:
     say(f"wrote {path} ({_size(len(content))}): open it in a browser")
 
 
-def _write_pictures(path: Path, seen: Seen, kind: str | None) -> None:
+def _write_pictures(path: Path, seen: AttentionRecord, kind: str | None) -> None:
     """One file, or one a kind into a folder."""
     from ..console import say
     from ..output_paths import output_file
@@ -178,7 +178,7 @@ def _size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
-def _json(seen: Seen) -> str:
+def _json(seen: AttentionRecord) -> str:
     import json
 
     attention = [
