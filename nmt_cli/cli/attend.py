@@ -60,12 +60,12 @@ def attend(
     _check_paths(out, png)
     text = _sentence(sentence or [])
 
-    from ..decoding.attention_maps import check_choice, chosen
+    from ..decoding.attention_maps import check_choice, select_views
 
     loaded = load(models_named([model] if model else None), changes, device=device)
     check_choice(loaded.models[0].config, kind, layer, head)
     whole = _see(loaded, text, _valid(target).replace("\n", " ") if target else None, precision)
-    seen = replace(whole, views=chosen(whole.views, kind, layer, head))
+    seen = replace(whole, views=select_views(whole.views, kind, layer, head))
     if out or not (png or as_json):
         _write_page(out or OUT, seen)
     if png:

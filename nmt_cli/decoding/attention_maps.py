@@ -55,14 +55,14 @@ class View:
         """Whether row t has weights for columns 0 to t only."""
         return self.kind == "decoder"
 
-    def only(self, layer: int | None = None, head: int | None = None) -> View | None:
+    def select(self, layer: int | None = None, head: int | None = None) -> View | None:
         """Return one layer, one head or both; None if this kind has no such layer or head."""
         if layer not in (None, *self.layers) or head not in (None, *self.heads):
             return None
         layers = self.layers if layer is None else (layer,)
         heads = self.heads if head is None else (head,)
-        chosen = self.weights[[self.layers.index(one) for one in layers]][:, [self.heads.index(one) for one in heads]]
-        return replace(self, layers=layers, heads=heads, weights=chosen)
+        weights = self.weights[[self.layers.index(one) for one in layers]][:, [self.heads.index(one) for one in heads]]
+        return replace(self, layers=layers, heads=heads, weights=weights)
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,6 @@ def check_choice(config: ModelSection, kind: str | None, layer: int | None, head
             raise UsageError(f"--{name} {value}: expected 1 to {count}; {name}s are counted from 1.")
 
 
-def chosen(views: Sequence[View], kind: str | None = None, layer: int | None = None, head: int | None = None) -> tuple[View, ...]:
+def select_views(views: Sequence[View], kind: str | None = None, layer: int | None = None, head: int | None = None) -> tuple[View, ...]:
     """Return the views of this kind, layer and head; None: of all."""
-    return tuple(part for view in views if kind in (None, view.kind) and (part := view.only(layer, head)))
+    return tuple(part for view in views if kind in (None, view.kind) and (part := view.select(layer, head)))

@@ -15,7 +15,7 @@ from .search import Hypothesis
 
 @dataclass
 class SearchResult:
-    """The hypotheses of a source, best first, and where asked for the alignment of the best one (see `alignment`)."""
+    """The hypotheses of a source, best first; if asked for, the alignment of the best one (see `alignment.aligned`)."""
 
     hypotheses: list[Hypothesis]
     alignment: list[int]

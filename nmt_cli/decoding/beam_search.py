@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from ..kernels.protocols import Decoder
 from .min_length import MinLength
-from .search import Finished, Hypothesis, SearchOptions, check_numbers, length_penalty, run_to_end
+from .search import FinishedSentences, Hypothesis, SearchOptions, check_numbers, length_penalty, run_to_end
 from .search_state import Rows, Sentences, split_off_finished
 
 NONE = float("-inf")
@@ -49,7 +49,7 @@ class Candidates(NamedTuple):
 
 
 @dataclass
-class Open(Rows):
+class OpenHypotheses(Rows):
     """The open hypotheses of each sentence, best first."""
 
     tokens: Tensor  # (B, W, L); beyond their length they mean nothing
@@ -58,12 +58,12 @@ class Open(Rows):
     missing: Tensor  # (B, W) see `MinLength`
 
     @staticmethod
-    def start(max_lengths: Tensor, options: SearchOptions, missing: Tensor) -> Open:
+    def start(max_lengths: Tensor, options: SearchOptions, missing: Tensor) -> OpenHypotheses:
         """Return one empty hypothesis per sentence."""
         shape, device = (len(max_lengths), options.beam), max_lengths.device
         log_probs = torch.full(shape, NONE, device=device)
         log_probs[:, 0] = 0.0
-        return Open(
+        return OpenHypotheses(
             tokens=torch.zeros(*shape, int(max_lengths.max()), dtype=torch.long, device=device),
             newest=torch.full(shape, options.bos, dtype=torch.long, device=device),
             log_probs=log_probs,
@@ -86,7 +86,7 @@ class Open(Rows):
 
 
 @dataclass
-class Best(Rows):
+class FinishedHypotheses(Rows):
     """The K best finished hypotheses of each sentence, best first."""
 
     tokens: Tensor  # (B, K, L)
@@ -95,9 +95,10 @@ class Best(Rows):
     scores: Tensor  # (B, K); NONE: there is none
 
     @staticmethod
-    def start(max_lengths: Tensor, options: SearchOptions) -> Best:
+    def start(max_lengths: Tensor, options: SearchOptions) -> FinishedHypotheses:
+        """Return no hypothesis for each sentence."""
         shape, device = (len(max_lengths), options.nbest), max_lengths.device
-        return Best(
+        return FinishedHypotheses(
             tokens=torch.zeros(*shape, int(max_lengths.max()), dtype=torch.long, device=device),
             lengths=torch.zeros(shape, dtype=torch.long, device=device),
             log_probs=torch.full(shape, NONE, device=device),
@@ -128,8 +129,8 @@ class Beam(Rows):
     """The state of B sentences."""
 
     sentences: Sentences
-    open: Open
-    best: Best
+    open: OpenHypotheses
+    finished: FinishedHypotheses
 
 
 class BeamSearch:
@@ -156,9 +157,9 @@ class BeamSearch:
         self, sentence_ids: Sequence[int], max_lengths: Tensor,
         prefixes: Sequence[Sequence[int]] | None = None, sources: Sequence[Sequence[int]] | None = None,
     ) -> None:  # fmt: skip
-        """See `Search`; `sources` are not needed."""
-        hypotheses = Open.start(max_lengths, self.options, self.min_length.missing(max_lengths))
-        new = Beam(Sentences.start(sentence_ids, max_lengths, prefixes), hypotheses, Best.start(max_lengths, self.options))
+        """See `Search`; it does not need `sources`."""
+        hypotheses = OpenHypotheses.start(max_lengths, self.options, self.min_length.missing(max_lengths))
+        new = Beam(Sentences.start(sentence_ids, max_lengths, prefixes), hypotheses, FinishedHypotheses.start(max_lengths, self.options))
         self.beam = self.beam.concat(new) if self.beam else new
         self.rows = self.beam.open.rows
         longest = int(max_lengths.max())
@@ -166,7 +167,7 @@ class BeamSearch:
             self.penalties = torch.tensor([length_penalty(n, self.options.alpha) for n in range(2 * longest + 2)], device=max_lengths.device)
 
     @torch.inference_mode()
-    def step(self) -> Finished:
+    def step(self) -> FinishedSentences:
         """See `Search`."""
         beam = self.beam
         if beam is None:
@@ -200,10 +201,10 @@ class BeamSearch:
             return
         lengths = beam.sentences.lengths[:, None]
         scores = log_probs / self.penalties[lengths]
-        beam.best.add(log_probs, scores, (lengths - 1).expand_as(scores), beam.open.tokens_of(candidates.parents))
+        beam.finished.add(log_probs, scores, (lengths - 1).expand_as(scores), beam.open.tokens_of(candidates.parents))
 
     def _extend(self, beam: Beam, candidates: Candidates, ends: Tensor, too_short: bool) -> Tensor:
-        """Let the W best candidates that do not end be the open hypotheses. Return their parents, (B, W)."""
+        """Make the W best candidates that do not end the open hypotheses. Return their parents, (B, W)."""
         hypotheses, width = beam.open, self.options.beam
         log_probs, order = candidates.log_probs.masked_fill(ends, NONE).sort(dim=1, descending=True, stable=True)
         if lacking := max(0, width - order.size(1)):  # greedy search, or a vocabulary smaller than the beam
@@ -225,16 +226,16 @@ class BeamSearch:
         hopeless = beam.sentences.complete[:, None]
         if self.options.stop_early:
             attainable = beam.open.log_probs / self.penalties[beam.sentences.max_lengths + 1][:, None]
-            hopeless = hopeless | (attainable <= beam.best.scores[:, -1:])
+            hopeless = hopeless | (attainable <= beam.finished.scores[:, -1:])
         beam.open.log_probs = beam.open.log_probs.masked_fill(hopeless, NONE)
 
-    def _leave(self, beam: Beam) -> Finished:
+    def _leave(self, beam: Beam) -> FinishedSentences:
         """Return the finished sentences and drop them, if enough have finished."""
-        finished: Finished = []
+        finished: FinishedSentences = []
         if split := split_off_finished(beam.open.unfinished):
             stay, leave = split
             leaving = beam.select(leave)
-            finished = list(zip(leaving.sentences.ids.tolist(), leaving.best.hypotheses(), strict=True))
+            finished = list(zip(leaving.sentences.ids.tolist(), leaving.finished.hypotheses(), strict=True))
             beam = beam.select(stay)
             self.decoder.keep(stay)
         self.beam = beam if len(beam.sentences.ids) else None

@@ -2,8 +2,8 @@
 
     MinLength.missing ──▶ bans: what may not follow each hypothesis ──▶ missing_after the new tokens
 
-The end symbol may not follow a hypothesis that has fewer than `min_length` tokens with text. Its probability is not
-given to other tokens. `textless` tokens (white space) do not count. They are banned too where every token that may
+The end symbol may not follow a hypothesis that has fewer than `min_length` tokens with text. The other tokens do not
+get its probability. `textless` tokens (white space) do not count. They are banned too where every token that may
 still be added must carry text. So an output has at least min(`min_length`, its longest length) tokens with text: the
 longest length wins. Two exceptions: a prefix may fill an output up to its longest length, and a vocabulary without any
 token that carries text bans nothing.
@@ -29,13 +29,13 @@ class Bans(NamedTuple):
 
 
 class MinLength:
-    """The rule for one search. Tensors of missing tokens count the tokens with text that a hypothesis needs before it may end."""
+    """The rule for one search. "Missing" are the tokens with text that a hypothesis still needs before it may end."""
 
     def __init__(self, options: SearchOptions) -> None:
         self.min_length, self.textless = options.min_length, options.textless
         self.always = Bans(options.banned_tokens, None)
         self.tokens = tuple(dict.fromkeys((*options.banned_tokens, options.eos, *options.textless)))
-        self.never = len(set(options.banned_tokens))
+        self.always_banned = len(set(options.banned_tokens))
 
     def missing(self, max_lengths: Tensor) -> Tensor:
         """Return the missing tokens of an empty hypothesis of each sentence, (B,)."""
@@ -49,7 +49,7 @@ class MinLength:
         """Return what may not follow hypotheses with these missing tokens (N,), and (N,) tokens that may still be added."""
         if len(self.tokens) >= vocabulary or not self.concerns(missing):
             return self.always
-        counts = torch.where(missing > 0, self.never + 1, self.never)
+        counts = torch.where(missing > 0, self.always_banned + 1, self.always_banned)
         return Bans(self.tokens, counts.masked_fill((missing > 0) & (missing >= remaining), len(self.tokens)))
 
     def missing_after(self, missing: Tensor, tokens: Tensor) -> Tensor:

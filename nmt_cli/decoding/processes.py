@@ -114,7 +114,7 @@ class WorkerProcess:
     def _death(self) -> NmtError:
         code = self.process.exitcode
         cause = f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
-        return NmtError(f"a worker process died ({cause}); was there memory enough? Give fewer --devices, or smaller --batch-tokens.")
+        return NmtError(f"a worker process died ({cause}); perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens.")
 
 
 class _PipeSource:
@@ -147,7 +147,7 @@ class _PipeSource:
 
 
 def _run(worker: Worker, pipe: Connection, inherited: Sequence[Connection]) -> None:
-    """Be the process. It ends when it is sent the end, or when the parent is gone."""
+    """Run the worker in its process, until the parent sends the end or is gone."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)

@@ -20,7 +20,15 @@ from torch import Tensor
 from ..kernels.protocols import Decoder
 from .candidates import ban
 from .min_length import Bans, MinLength
-from .search import Finished, Hypothesis, SamplingOptions, SearchOptions, check_numbers, length_penalty, run_to_end
+from .search import (
+    FinishedSentences,
+    Hypothesis,
+    SamplingOptions,
+    SearchOptions,
+    check_numbers,
+    length_penalty,
+    run_to_end,
+)
 from .search_state import Rows, Sentences, split_off_finished
 
 
@@ -99,7 +107,7 @@ class SamplingSearch:
         self.rows = self.samples.open.flatten().nonzero().flatten()
 
     @torch.inference_mode()
-    def step(self) -> Finished:
+    def step(self) -> FinishedSentences:
         """See `Search`."""
         samples = self.samples
         if samples is None:
@@ -138,9 +146,9 @@ class SamplingSearch:
         samples.open.view(-1)[self.rows] = tokens != self.options.eos
         samples.sentences.lengths = samples.sentences.lengths + 1
 
-    def _leave(self, samples: Samples) -> Finished:
+    def _leave(self, samples: Samples) -> FinishedSentences:
         """Return the finished sentences and drop them, if enough have finished."""
-        finished: Finished = []
+        finished: FinishedSentences = []
         if split := split_off_finished(samples.open.any(1)):
             stay, leave = split
             leaving = samples.select(leave)

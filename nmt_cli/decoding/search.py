@@ -8,7 +8,7 @@ sees a `Decoder` (`kernels.protocols`), never a model.
 
 Score: log P(Y) / lp(Y) with the length penalty lp(Y) = ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14). |Y|
 counts the end symbol. log P is the sum of the model's own log-probabilities, end symbol included. Banned tokens (PAD,
-BOS, UNK) are never generated; their probability is not given to other tokens.
+BOS, UNK) are never generated; the other tokens do not get their probability.
 
 What happens to a sentence does not depend on the other sentences.
 """
@@ -71,7 +71,7 @@ class Hypothesis:
     score: float
 
 
-Finished = list[tuple[int, list[Hypothesis]]]
+FinishedSentences = list[tuple[int, list[Hypothesis]]]
 """Sentence ids, and the hypotheses of each sentence, best first."""
 
 
@@ -102,7 +102,7 @@ class Search(Protocol):
         """
         ...
 
-    def step(self) -> Finished:
+    def step(self) -> FinishedSentences:
         """Add one token to each open hypothesis. Return the sentences that leave, with up to `nbest` hypotheses each.
 
         Raises ModelError if the model's output is not a number.

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 COMPACT_BELOW = 0.7
 """Finished sentences leave once at most this share of the sentences is unfinished, because leaving costs a copy."""
 FREE = -1
-"""In prefixes: the output is free here."""
+"""In prefixes and required tokens: any token may follow."""
 
 
 class Rows:
@@ -77,7 +77,7 @@ class Sentences(Rows):
         return self.max_lengths < self.lengths
 
     def required_tokens(self, eos: int) -> Tensor | None:
-        """Return the one token that may follow in each sentence, (B,), FREE: any token; None: any token in each sentence."""
+        """Return the one token that may follow in each sentence, (B,), or FREE; None where all sentences are free."""
         complete, size = self.complete, self.prefixes.size(1)
         if size:
             tokens = self.prefixes.gather(1, (self.lengths - 1).clamp_max(size - 1)[:, None])[:, 0]

@@ -27,7 +27,7 @@ from .windows import WindowSize, windows
 from .workers import workers
 
 WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
-"""Lines of a stream that are translated together."""
+"""Lines of a stream that are translated together; a list is cut into windows of the largest size."""
 
 Line = str | tuple[str, str]
 """A source, or a source and what its translation begins with."""
@@ -77,7 +77,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Translated:
-    """A part and what the search found for it; `texts` are those of the hypotheses."""
+    """A part and its search result; `texts` are those of the hypotheses."""
 
     part: _Part
     result: SearchResult
@@ -105,7 +105,7 @@ class Translator:
     outputs per line as `sampling` says. With `align` results have alignments.
 
     The model is read, never changed. If it is changed afterwards, make a new Translator. Raises UsageError for a
-    precision that the device does not have, or an unknown search.
+    precision that a device does not have, or an unknown search.
     """
 
     def __init__(
@@ -175,10 +175,10 @@ class Translator:
 
     def _finish(self, window: _Window) -> list[Result]:
         """Wait for the results of these lines."""
-        found: dict[int, SearchResult] = {}
+        by_part: dict[int, SearchResult] = {}
         for indices, results in zip(window.batches, window.submission.results(), strict=True):
-            found.update(zip(indices, results, strict=True))
-        return self._results(window.lines, window.parts, [found[i] for i in range(len(window.parts))])
+            by_part.update(zip(indices, results, strict=True))
+        return self._results(window.lines, window.parts, [by_part[i] for i in range(len(window.parts))])
 
     def _batch(self, parts: list[_Part]) -> Batch:
         max_lengths = [min(len(part.ids) + len(part.prefix) + self.decode.max_extra, self.longest_output) for part in parts]
@@ -192,9 +192,9 @@ class Translator:
         numbers = [number for number, text in enumerate(texts) if text.strip()]
         parts: list[_Part] = []
         for number, ids in zip(numbers, encode([texts[number] for number in numbers]), strict=True):
-            several = [ids] if len(ids) <= self.longest else parts_of(texts[number], encode, self.longest)
-            several = [part for part in several if part]
-            parts += [_Part(number, part, prefixes.get(number, []) if index == 0 else []) for index, part in enumerate(several)]
+            split = [ids] if len(ids) <= self.longest else parts_of(texts[number], encode, self.longest)
+            split = [part for part in split if part]
+            parts += [_Part(number, part, prefixes.get(number, []) if index == 0 else []) for index, part in enumerate(split)]
         return parts
 
     def _prefixes(self, lines: Sequence[Line]) -> dict[int, list[int]]:
@@ -207,7 +207,7 @@ class Translator:
         by_line: list[list[_Translated]] = [[] for _ in lines]
         for part, result in zip(parts, results, strict=True):
             by_line[part.line].append(_Translated(part, result, [next(texts).replace("\n", " ") for _ in result.hypotheses]))
-        return [self._result(line if isinstance(line, str) else line[0], several) for line, several in zip(lines, by_line, strict=True)]
+        return [self._result(line if isinstance(line, str) else line[0], translated) for line, translated in zip(lines, by_line, strict=True)]
 
     def _result(self, line: str, parts: list[_Translated]) -> Result:
         if not parts:

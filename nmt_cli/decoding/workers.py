@@ -1,4 +1,4 @@
-"""Workers: each searches the batches that it takes from a source, several at once.
+"""Workers: each searches the batches that it takes from a source; it may search several batches at once.
 
     batches ──▶ BatchSource.get ──▶ Worker.run: one search over one decoder ──▶ Batch.results, then Batch.done
 
@@ -115,7 +115,7 @@ class _RunningSearch:
         return bool(self.sentences)
 
     def has_capacity(self, tokens: int = 0) -> bool:
-        """Return whether a batch with so many source tokens may be added."""
+        """Return whether a batch of this many source tokens may be added."""
         if self.search is None or not self.sentences:
             return True
         return self.search.open_hypotheses <= self.worker.sentences * self.worker.options.beam and self.tokens + tokens <= self.worker.batch_tokens
@@ -157,7 +157,7 @@ def _closed(batch: Batch) -> list[list[int]]:
 def workers(
     models: list[Transformer], precision: str, devices: Sequence[str], options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool
 ) -> list[Worker]:
-    """Return a worker for each device; those of one device share its models. Raises UsageError for a precision that the device does not have."""
+    """Return a worker for each device; those of one device share its models. Raises UsageError if a device does not have the precision."""
     ready: dict[str, list[Transformer]] = {}
     for device in devices:
         if device not in ready:

@@ -221,7 +221,7 @@ def test_without_matplotlib_it_is_told_at_once() -> None:
 
 def test_an_earlier_page_stays_when_a_later_one_fails(folder: Path) -> None:
     Path("attention.html").write_text("earlier")
-    prelude = "from nmt_cli.decoding import attention_page; attention_page.LARGEST = 10"
+    prelude = "from nmt_cli.reporting import attention_page; attention_page.LARGEST = 10"
     done = attend("-m", folder, LINE, prelude=prelude)
     assert done.returncode == 1
     assert "browsers open 10 at once" in done.stderr.decode()

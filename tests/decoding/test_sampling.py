@@ -1,4 +1,4 @@
-"""Sampling: drawn from the very distribution that temperature and cuts leave, by seed and sentence alone."""
+"""Sampling: outputs follow the distribution after temperature and cuts, and depend on seed and sentence alone."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_the_reference_decoder_gives_the_same() -> None:
     assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in samples(sources())]
 
 
-def test_a_model_that_says_nan_is_named() -> None:
+def test_a_model_whose_logits_are_nan_is_named() -> None:
     class Broken(Chain):
         def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
             return super().step(tokens, rows) * math.nan

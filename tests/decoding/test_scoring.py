@@ -150,7 +150,7 @@ def test_a_window_holds_so_many_characters(monkeypatch: pytest.MonkeyPatch) -> N
     assert taken == [0, 1]
 
 
-def test_pairs_stand_beside_their_scores_in_order() -> None:
+def test_results_have_their_pairs_in_order() -> None:
     assert [(result.source, result.target) for result in expected()] == pairs()
 
 
@@ -203,14 +203,14 @@ def test_logits_come_in_bounded_pieces_of_enough_rows(monkeypatch: pytest.Monkey
     assert len(seen) > 50
 
 
-def test_a_fault_of_the_input_comes_after_the_pairs_before_it() -> None:
+def test_an_error_of_the_input_comes_after_the_pairs_before_it() -> None:
     def given() -> Iterator[tuple[str, str]]:
         yield from pairs()[:70]
         raise DataError("unequal")
 
     results: list[Scored] = []
     with pytest.raises(DataError, match="unequal"):
-        results.extend(scorer().score(given()))  # what came before the fault is kept
+        results.extend(scorer().score(given()))  # what came before the error is kept
     assert results == expected()[:70]
 
 

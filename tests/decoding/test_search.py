@@ -1,4 +1,4 @@
-"""Beam search against brute force, greedy and itself, over a toy model whose logits depend on the whole history."""
+"""Beam search against brute force, greedy search and itself, over a toy model whose logits depend on the whole history."""
 
 from __future__ import annotations
 
@@ -326,7 +326,7 @@ def test_largest_log_probs_are_a_plain_topk(width: int, size: int, count: int) -
     assert torch.equal(flat[:, :there][finite], order[:, :there][finite])
 
 
-def test_a_model_that_says_nan_is_named() -> None:
+def test_a_model_whose_logits_are_nan_is_named() -> None:
     class Broken(Toy):
         def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
             return super().step(tokens, rows) * math.nan

@@ -40,8 +40,8 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.registry import SEARCHES
 
-STEPPER = NativeDecoder if kernels() else CachedDecoder
-"""What a worker of this machine asks."""
+DECODER = NativeDecoder if kernels() else CachedDecoder
+"""The decoder of the workers on this machine."""
 
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
 
@@ -101,14 +101,24 @@ def test_windows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(translator().translate(iter(lines()))) == expected()
 
 
-def test_sources_stand_beside_their_translations_in_order() -> None:
+def test_results_have_their_sources_in_order() -> None:
     assert [result.source for result in expected()] == lines()
 
 
+class NoSearch:
+    """A search that nothing may reach."""
+
+    def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
+        raise AssertionError("the model was asked")
+
+
 def test_empty_and_blank_lines_do_not_reach_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(STEPPER, "__init__", lambda *_: pytest.fail("the model was asked"))
+    monkeypatch.setitem(SEARCHES, "none", f"{__name__}:NoSearch")
+    some = translator(more={"search": "none"})
+    with pytest.raises(AssertionError, match="the model was asked"):
+        list(some.translate(["the cat"]))
     blank = ["", " ", "\t", "\u3000", "\r", "\x85", "\u2028", "\v\f", "\u200b"]
-    results = list(translator().translate(blank))
+    results = list(some.translate(blank))
     assert [result.translation for result in results] == [""] * len(blank)
     assert all(result.best.score == 0.0 and result.tokens == 0 for result in results)
 
@@ -120,7 +130,7 @@ BLANK = [META_SPACE, "<0x20>", "<0x09>", "<0xC2>", "<0xA0>"]
 @pytest.fixture
 def reluctant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every model ends at once if it may, and else writes white space if it may."""
-    step, places = STEPPER.step, [tokenizer().table.index(piece) for piece in BLANK]
+    step, places = DECODER.step, [numbers()[piece] for piece in BLANK]
 
     def reluctantly(self: Any, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = step(self, tokens, rows)
@@ -128,7 +138,7 @@ def reluctant(monkeypatch: pytest.MonkeyPatch) -> None:
         logits[:, EOS] += 80.0
         return logits
 
-    monkeypatch.setattr(STEPPER, "step", reluctantly)
+    monkeypatch.setattr(DECODER, "step", reluctantly)
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -257,7 +267,7 @@ def test_output_begins_before_input_ends() -> None:
     assert [result.source for result in results] == ["the dog"]
 
 
-def test_a_fault_of_the_input_comes_after_what_was_read() -> None:
+def test_an_error_of_the_input_comes_after_what_was_read() -> None:
     def broken() -> Iterator[str]:
         yield "the cat"
         raise ValueError("cut")
@@ -278,16 +288,23 @@ def test_bf16_runs_and_leaves_the_model_in_fp32() -> None:
     assert model().output_weight.dtype == torch.float32
 
 
-def test_the_end_symbol_closes_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[int]] = []
-    plain = STEPPER.__init__
-    monkeypatch.setattr(STEPPER, "__init__", lambda self, model, sources, *rest: (seen.extend(sources), plain(self, model, sources, *rest))[1])
-    list(translator().translate(["the cat"]))
-    assert seen == [[*tokenizer().encode(["the cat"])[0], EOS]]
+@cache
+def numbers() -> dict[str, int]:
+    """Ids by subword."""
+    return {piece: number for number, piece in enumerate(tokenizer().table)}
 
 
 def ids_of(pieces: tuple[str, ...]) -> list[int]:
-    return [tokenizer().table.index(piece) for piece in pieces]
+    return [numbers()[piece] for piece in pieces]
+
+
+@torch.inference_mode()
+def test_the_end_symbol_closes_every_source() -> None:
+    """log P is that of the model's own pass over a source with its end symbol."""
+    [result] = translator().translate(["the cat"])
+    source, output = tokenizer().encode(["the cat"])[0], ids_of(result.best.pieces)
+    logits = model().logits(model()(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *output]])))[0]
+    assert result.best.log_prob == pytest.approx(float(logits.log_softmax(-1).gather(1, torch.tensor([*output, EOS])[:, None]).sum()), abs=1e-4)
 
 
 def test_pieces_are_the_subwords_of_the_text() -> None:
@@ -300,7 +317,7 @@ def test_pieces_are_the_subwords_of_the_text() -> None:
 
 @pytest.fixture
 def few_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several workers share what one alone would translate."""
+    """Several workers share what one worker would translate alone."""
     monkeypatch.setattr(engine, "FEW_SENTENCES", 2)
 
 
@@ -326,7 +343,7 @@ def test_several_workers_stream(search: dict[str, Any], monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("few_alone")
 def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither goes beyond its first step before the other one has come there."""
-    both, step, begun, same = multiprocessing.get_context("fork").Barrier(2), STEPPER.step, set[int](), expected()
+    both, step, begun, same = multiprocessing.get_context("fork").Barrier(2), DECODER.step, set[int](), expected()
 
     def met(self: Any, *given: Any) -> Any:
         if threading.get_ident() not in begun:
@@ -334,17 +351,17 @@ def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
             both.wait(30)
         return step(self, *given)
 
-    monkeypatch.setattr(STEPPER, "step", met)
+    monkeypatch.setattr(DECODER, "step", met)
     assert list(translator(more={"devices": ["cpu"] * 2}).translate(lines())) == same
 
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 3])
 @pytest.mark.usefixtures("few_alone")
-def test_a_fault_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ValueError("cut")
 
-    monkeypatch.setattr(STEPPER, "step", broken)
+    monkeypatch.setattr(DECODER, "step", broken)
     with pytest.raises(ValueError, match="cut"):
         list(translator(more={"devices": devices}, batch_tokens=200).translate(lines()))
     with pytest.raises(ValueError, match="cut"):
@@ -353,16 +370,16 @@ def test_a_fault_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.M
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2])
 @pytest.mark.usefixtures("few_alone")
-def test_workers_stop_in_the_midst_of_a_batch_when_nobody_waits_any_more(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Python joins threads when it leaves: a long batch would keep it."""
-    begun, step = multiprocessing.get_context("fork").Event(), STEPPER.step
+    begun, step = multiprocessing.get_context("fork").Event(), DECODER.step
 
     def slow(self: Any, *given: Any) -> Any:
         begun.set()
         time.sleep(0.2)
         return step(self, *given)
 
-    monkeypatch.setattr(STEPPER, "step", slow)
+    monkeypatch.setattr(DECODER, "step", slow)
     monkeypatch.setattr(module, "WINDOW", WindowSize(20, 20))
     given = [""] * 20 + [line for line in lines() if line]  # the second window is searched when the first has been answered
     results = translator(max_positions=600, max_extra=500, batch_tokens=200, more={"devices": devices}).translate(given)
@@ -458,13 +475,13 @@ def test_the_longest_output_grows_by_its_prefix() -> None:
     assert result.translation.startswith(" ".join(WORDS))
 
 
-def test_a_prefix_longer_than_the_model_is_cut_to_what_it_takes() -> None:
+def test_a_prefix_longer_than_the_model_is_cut() -> None:
     [result] = translator(max_positions=30).translate([("the cat", " ".join(WORDS * 9))])
     assert " ".join(WORDS * 9).startswith(result.translation)
     assert result.tokens == 30
 
 
-def test_alignments_are_what_the_attention_says() -> None:
+def test_alignments_follow_the_attention() -> None:
     for line, result in zip(lines(), translator(more={"align": True}).translate(lines()), strict=True):
         source, output = tokenizer().encode([line])[0], ids_of(result.best.pieces)
         places = aligned(model(), [*source, EOS], output, BOS)
@@ -508,7 +525,7 @@ def test_a_worker_process_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
-def test_a_worker_that_is_gone_before_it_hears_of_the_end_is_not_waited_for() -> None:
+def test_a_worker_process_that_died_before_the_end_is_not_waited_for() -> None:
     """It asks for a batch and is killed; the answer cannot be sent."""
     some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), devices=["cpu", "cpu"])
     child, batches = WorkerProcess(some.engine.workers[0], []), BatchQueue()
