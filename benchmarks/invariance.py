@@ -25,8 +25,8 @@ from common import setup, test_set
 
 from nmt_cli.data.tokenizer import EOS, Vocabulary
 from nmt_cli.decoding import workers as module
+from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.decoders import ReferenceDecoder
-from nmt_cli.decoding.search import beam_search
 from nmt_cli.decoding.translator import Candidate, Translator
 from nmt_cli.kernels.onednn import has_int8_linear
 from nmt_cli.model.contents import find_model

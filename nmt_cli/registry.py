@@ -36,6 +36,8 @@ LOGGERS = {"tensorboard": "nmt_cli.training.loggers:TensorBoardLogger"}
 
 # --- decoding ---
 
+SEARCHES = {"beam": "nmt_cli.decoding.beam_search:BeamSearch", "sample": "nmt_cli.decoding.sampling:SamplingSearch"}
+"""The search of a Translator: (decoder, options) → `decoding.search.Search`."""
 PRECISIONS = {"fp32": "nmt_cli.model.precision:fp32", "bf16": "nmt_cli.model.precision:bf16", "int8": "nmt_cli.model.precision:int8"}
 """--precision of nmt translate: model → the model whose linear maps compute in that precision."""
 

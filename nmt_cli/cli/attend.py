@@ -22,7 +22,7 @@ from .arguments import Alpha, BeamSize, DecodeOverrides, Device, MinLength, outp
 from .loading import check_precision, decode_changes, load, models_named
 
 if TYPE_CHECKING:
-    from ..decoding.attention_maps import Seen
+    from ..decoding.attention_maps import AttentionRecord
     from .loading import Loaded
 
 OUT = Path("attention.html")
@@ -63,12 +63,12 @@ def attend(
     _check_paths(out, png)
     text = _sentence(sentence or [])
 
-    from ..decoding.attention_maps import check_choice, chosen
+    from ..decoding.attention_maps import check_choice, select_views
 
     loaded = load(models_named([model] if model else None), changes, device=device)
     check_choice(loaded.models[0].config, kind, layer, head)
     whole = _see(loaded, text, _valid(target).replace("\n", " ") if target else None, precision)
-    seen = replace(whole, views=chosen(whole.views, kind, layer, head))
+    seen = replace(whole, views=select_views(whole.views, kind, layer, head))
     if out or not (png or as_json):
         _write_page(out or OUT, seen)
     if png:
@@ -117,9 +117,9 @@ def _valid(argument: str) -> str:
     return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Seen:
+def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> AttentionRecord:
     """Translate, or take the `target`, and look. Raises DataError where the sentence is too long to be read at once."""
-    from ..decoding.attention_maps import Seen, look
+    from ..decoding.attention_maps import AttentionRecord, compute_attention
     from ..decoding.search import length_penalty
 
     [source] = loaded.vocabulary.source.encode([text])
@@ -134,12 +134,12 @@ def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Seen:
         translation, output = result.translation, [numbers[piece] for piece in result.best.pieces]
     else:
         translation, [output] = target, loaded.vocabulary.target.encode([target])
-    views, log_prob = look(loaded.models[0], loaded.vocabulary, source, output)
+    views, log_prob = compute_attention(loaded.models[0], loaded.vocabulary, source, output)
     score = log_prob / float(length_penalty(len(output) + 1, loaded.recipe.decode.alpha))
-    return Seen(_valid(str(loaded.folders[0])), text, translation, log_prob, score, views)
+    return AttentionRecord(_valid(str(loaded.folders[0])), text, translation, log_prob, score, views)
 
 
-def _write_page(path: Path, seen: Seen) -> None:
+def _write_page(path: Path, seen: AttentionRecord) -> None:
     from ..output_paths import output_file
     from ..reporting.attention_page import not_a_page, page
 
@@ -149,7 +149,7 @@ def _write_page(path: Path, seen: Seen) -> None:
     say(f"wrote {path} ({_size(len(content))}): open it in a browser")
 
 
-def _write_pictures(path: Path, seen: Seen, kind: str | None) -> None:
+def _write_pictures(path: Path, seen: AttentionRecord, kind: str | None) -> None:
     """Write one file, or into a folder one file per kind."""
     from ..output_paths import output_file
     from ..reporting.attention_plot import not_a_picture, picture
@@ -170,7 +170,7 @@ def _size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
-def _json(seen: Seen) -> str:
+def _json(seen: AttentionRecord) -> str:
     attention = [
         {"kind": view.kind, "rows": view.rows, "columns": view.columns, "layers": view.layers, "heads": view.heads, "weights": view.weights.double().numpy().round(9).tolist()}
         for view in seen.views

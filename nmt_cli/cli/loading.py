@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..data.tokenizer import Vocabulary
-    from ..decoding.sampling import Sampling
+    from ..decoding.search import SamplingOptions
     from ..decoding.translator import Translator
     from ..model.folder import LoadedModel
     from ..model.transformer import Transformer
@@ -54,7 +54,7 @@ class Loaded:
     recipe: Recipe
     devices: list[str]
 
-    def translator(self, *, nbest: int = 1, precision: str = "auto", sampling: Sampling | None = None, align: bool = False) -> Translator:
+    def translator(self, *, nbest: int = 1, precision: str = "auto", sampling: SamplingOptions | None = None, align: bool = False) -> Translator:
         """What translates with them."""
         from ..decoding.translator import Translator
         from ..kernels import fastest_precision
@@ -62,13 +62,13 @@ class Loaded:
         return Translator(
             self.models, self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
             longest=self.recipe.data.max_length, nbest=nbest, precision=fastest_precision(self.devices[0]) if precision == "auto" else precision,
-            devices=self.devices, sampling=sampling, align=align,
+            devices=self.devices, search="sample" if sampling else "beam", sampling=sampling, align=align,
         )  # fmt: skip
 
 
 def load_translator(
     paths: Sequence[Path], changes: Sequence[str], *,
-    nbest: int, device: str, devices: int | None, precision: str, sampling: Sampling | None, align: bool,
+    nbest: int, device: str, devices: int | None, precision: str, sampling: SamplingOptions | None, align: bool,
 ) -> Translator:  # fmt: skip
     """Return a translator with the models at `paths`, by the first one's recipe with `changes`."""
     return load(paths, changes, nbest=nbest, device=device, devices=devices).translator(nbest=nbest, precision=precision, sampling=sampling, align=align)

@@ -84,12 +84,12 @@ def translate(
         inputs = [path for path in (input_file, prefix_file) if path] + [find_model(path) for path in models_named(model)]
         check_output_file(output_file, WHAT, inputs)
 
-    from ..decoding.sampling import Sampling
+    from ..decoding.search import SamplingOptions
     from . import formats as forms
     from .loading import load_translator
 
     keep_freed_memory()
-    sampling = Sampling(**settings) if sample else None
+    sampling = SamplingOptions(**settings) if sample else None
     if sampling:
         changes.append(f"decode.beam={nbest}")
     translator = load_translator(
@@ -111,7 +111,7 @@ def _check_usage(precision: str, alignment_alone: bool, both_prefixes: bool) -> 
 
 
 def _sampling_settings(sample: bool, given: dict[str, Any], changes: list[str]) -> dict[str, Any]:
-    """Those of `Sampling` that were given, checked."""
+    """Return those of `SamplingOptions` that were given. Raises UsageError for values that are out of range."""
     import math
 
     settings = {name: value for name, value in given.items() if value is not None}

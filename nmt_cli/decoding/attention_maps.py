@@ -1,12 +1,11 @@
-"""What every head looks at: the attention weights of the model's own pass over a sentence and its translation.
+"""Attention maps: the attention weights of all layers and heads in one pass over a sentence and its translation.
 
-    source ids (S), target ids ──▶ one pass, every attention `watched` ──▶ encoder (L, H, S, S), decoder (L, H, T, T),
-                                                                          cross (L, H, T, S), logits (T, V)
+    source ids (S), target ids ──▶ `record_pass` ──▶ encoder (L, H, S, S), decoder (L, H, T, T), cross (L, H, T, S), logits (T, V)
 
-The pass is the model's: `encode`, `project_memory` and `decode` in fp32, all target tokens at once (teacher forcing).
-A row is a query, a column a key, and a row sums to 1. The target's rows are steps: step t has read the begin symbol and
-t tokens, and writes token t + 1, at last the end symbol. So a row of `decoder` and `cross` bears the token that is
-written there, a column of `decoder` the token that was read.
+The pass is the model's own, in fp32, over all target tokens at once (teacher forcing). A row is a query, a column a key,
+and a row sums to 1. The rows of the target are steps: step t reads the begin symbol and t tokens, and predicts token
+t + 1, or at last the end symbol. So a row of `decoder` and `cross` is labelled with the token that it predicts, and a
+column of `decoder` with the token that it reads.
 
     L layers   H heads   S source tokens, end symbol counted   T target tokens, end symbol counted   V vocabulary
 """
@@ -14,7 +13,6 @@ written there, a column of `decoder` the token that was read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -23,19 +21,17 @@ from torch import Tensor
 
 from ..data.tokenizer import BOS, EOS, Vocabulary
 from ..errors import DataError, UsageError
-from ..model.attention import CrossAttention, SelfAttention, watched
 from ..model.transformer import Transformer
 from ..recipe import ModelSection
+from .attention_record import Attention, record_pass
 
 KINDS = {"encoder": "the source reads itself", "decoder": "the translation reads what it has written", "cross": "the translation reads the source"}
 """The three uses of attention (section 3.2.3): encoder self-attention, decoder self-attention, encoder-decoder attention."""
 
-Attention = SelfAttention | CrossAttention
-
 
 @dataclass(frozen=True)
 class Maps:
-    """Weights by kind, (L, H, rows, columns), and the pass's logits (T, V); on the CPU, in fp32."""
+    """Weights by kind, (L, H, rows, columns), and the logits (T, V) of the pass; on the CPU, in fp32."""
 
     weights: dict[str, Tensor]
     logits: Tensor
@@ -43,11 +39,11 @@ class Maps:
 
 @dataclass(frozen=True)
 class View:
-    """Attention of one kind, or some of its layers and heads, which are counted from 1."""
+    """Weights of one kind: all of its layers and heads, or some. They are counted from 1."""
 
     kind: str
     rows: tuple[str, ...]
-    """The pieces that look; of decoder and cross those that are written."""
+    """Pieces of the queries; for decoder and cross the predicted ones."""
     columns: tuple[str, ...]
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -56,66 +52,66 @@ class View:
 
     @property
     def causal(self) -> bool:
-        """Whether row t has weights for columns 0 to t alone."""
+        """Whether row t has weights for columns 0 to t only."""
         return self.kind == "decoder"
 
-    def only(self, layer: int | None = None, head: int | None = None) -> View | None:
-        """One layer, one head or both; None where this kind has no such layer or head."""
+    def select(self, layer: int | None = None, head: int | None = None) -> View | None:
+        """Return one layer, one head or both; None if this kind has no such layer or head."""
         if layer not in (None, *self.layers) or head not in (None, *self.heads):
             return None
         layers = self.layers if layer is None else (layer,)
         heads = self.heads if head is None else (head,)
-        chosen = self.weights[[self.layers.index(one) for one in layers]][:, [self.heads.index(one) for one in heads]]
-        return replace(self, layers=layers, heads=heads, weights=chosen)
+        weights = self.weights[[self.layers.index(one) for one in layers]][:, [self.heads.index(one) for one in heads]]
+        return replace(self, layers=layers, heads=heads, weights=weights)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A sentence, its translation and what was looked at."""
+class AttentionRecord:
+    """A sentence, its translation, and the weights that were computed for them."""
 
     model: str
     source: str
     translation: str
     log_prob: float
-    """Natural, of the translation with its end symbol."""
+    """Natural logarithm, of the translation with its end symbol."""
     score: float
-    """log P / ((5 + T) / 6) ^ alpha, by which beam search ranks."""
+    """log P / ((5 + T) / 6) ^ alpha, as in beam search."""
     views: tuple[View, ...]
 
 
-@torch.inference_mode()
 def attention_maps(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Maps:
-    """Ids of a source with its end symbol, and of a target behind its begin symbol -> all weights.
+    """Return all weights for ids of a source with its end symbol, and of a target behind its begin symbol.
 
-    `model` is in evaluation mode and nobody else uses it meanwhile.
+    The model is in evaluation mode.
     """
-    encoder = [cast(Attention, layer.self_attention) for layer in model.encoder]
-    decoder = [cast(Attention, layer.self_attention) for layer in model.decoder]
-    cross = [cast(Attention, layer.cross_attention) for layer in model.decoder]
-    device = model.output_weight.device
-    with ExitStack() as stack:
-        seen = {kind: [stack.enter_context(watched(one)) for one in several] for kind, several in zip(KINDS, (encoder, decoder, cross), strict=True)}
-        hidden = model(torch.tensor([list(source)], device=device), None, torch.tensor([list(target)], device=device))
-    weights = {kind: torch.cat([one for [one] in several]).float().cpu() for kind, several in seen.items()}  # B = 1 is where layers go
-    return Maps(weights, model.logits(hidden)[0].float().cpu())
+    modules = {
+        "encoder": [cast(Attention, layer.self_attention) for layer in model.encoder],
+        "decoder": [cast(Attention, layer.self_attention) for layer in model.decoder],
+        "cross": [cast(Attention, layer.cross_attention) for layer in model.decoder],
+    }
+    hidden, weights = record_pass(model, [module for kind in KINDS for module in modules[kind]], source, target)
+    layers = iter(weights)
+    by_kind = {kind: torch.stack([next(layers) for _ in modules[kind]]).float().cpu() for kind in KINDS}
+    with torch.inference_mode():
+        return Maps(by_kind, model.logits(hidden).float().cpu())
 
 
-def look(model: Transformer, vocabulary: Vocabulary, source: Sequence[int], target: Sequence[int]) -> tuple[tuple[View, ...], float]:
-    """Ids of a sentence and of its translation, without begin and end symbols -> the three kinds' views, and log P.
+def compute_attention(model: Transformer, vocabulary: Vocabulary, source: Sequence[int], target: Sequence[int]) -> tuple[tuple[View, ...], float]:
+    """Return a view of each kind, and log P, for ids of a sentence and of its translation without begin and end symbols.
 
-    Raises DataError where a side is longer than the model can take.
+    Raises DataError if a side is longer than the model can take.
     """
     longest = model.config.max_positions - 1
     for side, ids in (("sentence", source), ("translation", target)):
         if len(ids) > longest:
             raise DataError(f"the {side} has {len(ids):,} pieces; the model takes {longest:,} at once (model.max_positions, less one for the end symbol). Give a shorter one.")
     maps = attention_maps(model, [*source, EOS], [BOS, *target])
-    written = torch.tensor([*target, EOS])
-    log_prob = maps.logits.double().log_softmax(-1).gather(1, written[:, None]).sum().item()
-    sources, targets = vocabulary.source.table, vocabulary.target.table
-    read, heard = [targets[i] for i in (BOS, *target)], [sources[i] for i in (*source, EOS)]
-    output = [*read[1:], targets[EOS]]
-    labels = {"encoder": (heard, heard), "decoder": (output, read), "cross": (output, heard)}
+    predicted = torch.tensor([*target, EOS])
+    log_prob = maps.logits.double().log_softmax(-1).gather(1, predicted[:, None]).sum().item()
+    source_table, target_table = vocabulary.source.table, vocabulary.target.table
+    source_pieces = [source_table[i] for i in (*source, EOS)]
+    read, output = [target_table[i] for i in (BOS, *target)], [target_table[i] for i in (*target, EOS)]
+    labels = {"encoder": (source_pieces, source_pieces), "decoder": (output, read), "cross": (output, source_pieces)}
     return tuple(_view(kind, *labels[kind], maps.weights[kind]) for kind in KINDS), log_prob
 
 
@@ -125,7 +121,7 @@ def _view(kind: str, rows: Sequence[str], columns: Sequence[str], weights: Tenso
 
 
 def check_choice(config: ModelSection, kind: str | None, layer: int | None, head: int | None) -> None:
-    """Raise UsageError where a model of this size has nothing that --kind, --layer and --head name."""
+    """Raise UsageError if a model of this size does not have this kind, layer or head."""
     if kind not in (None, *KINDS):
         raise UsageError(f"--kind {kind!r}: expected encoder, decoder or cross.")
     layers = config.encoder_layers if kind == "encoder" else config.decoder_layers if kind else max(config.encoder_layers, config.decoder_layers)
@@ -134,6 +130,6 @@ def check_choice(config: ModelSection, kind: str | None, layer: int | None, head
             raise UsageError(f"--{name} {value}: expected 1 to {count}; {name}s are counted from 1.")
 
 
-def chosen(views: Sequence[View], kind: str | None = None, layer: int | None = None, head: int | None = None) -> tuple[View, ...]:
-    """The views that are left of these: of one kind, layer, head, or of several or all where None is given."""
-    return tuple(left for view in views if kind in (None, view.kind) and (left := view.only(layer, head)))
+def select_views(views: Sequence[View], kind: str | None = None, layer: int | None = None, head: int | None = None) -> tuple[View, ...]:
+    """Return the views of this kind, layer and head; None: of all."""
+    return tuple(part for view in views if kind in (None, view.kind) and (part := view.select(layer, head)))

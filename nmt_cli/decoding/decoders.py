@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ..kernels.cpu_decoding.decoder import NativeDecoder
+from ..kernels.protocols import Decoder
 from ..model.transformer import Transformer
 from .cached_decoder import CachedDecoder
-from .search import Decoder
 
 PAD = 0
 """Fills up rows of ids; masked, so its meaning does not matter."""

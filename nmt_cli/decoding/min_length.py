@@ -1,50 +1,58 @@
-"""The shortest output: what may not follow a hypothesis that has too few tokens, in search and sampling alike.
+"""The shortest output: which tokens may not follow a hypothesis that is too short, for every search.
 
-    missing ──▶ banned: how many of `bannable` may not follow each hypothesis ──▶ Best, ban ──▶ missing_after the new tokens
+    MinLength.missing ──▶ bans: what may not follow each hypothesis ──▶ missing_after the new tokens
 
-The end symbol may not follow a hypothesis that has fewer than `min_length` tokens with text. What the model gives to it
-there is not shared out among the others. `textless` tokens (white space) do not count. They are banned too where every
-token that is left up to the limit must carry text. So an output has min(`min_length`, its limit) tokens with text at
-least: the limit wins. Two exceptions: a prefix may fill an output up to its limit, and a vocabulary without any token
-that carries text bans nothing.
+The end symbol may not follow a hypothesis that has fewer than `min_length` tokens with text. The other tokens do not
+get its probability. `textless` tokens (white space) do not count. They are banned too where every token that may
+still be added must carry text. So an output has at least min(`min_length`, its longest length) tokens with text: the
+longest length wins. Two exceptions: a prefix may fill an output up to its longest length, and a vocabulary without any
+token that carries text bans nothing.
 
     B sentences   W beam   N open hypotheses   V vocabulary
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from .search import SearchOptions
+from .search import SearchOptions
 
 
-def bannable(options: SearchOptions) -> tuple[int, ...]:
-    """`never`, then the end symbol, then `textless`: of a hypothesis the first of them are banned."""
-    return tuple(dict.fromkeys((*options.never, options.eos, *options.textless)))
+class Bans(NamedTuple):
+    """Tokens that may not follow: for hypothesis n the first counts[n] of `tokens`; all of them where `counts` is None."""
+
+    tokens: tuple[int, ...]
+    counts: Tensor | None
 
 
-def missing(limits: Tensor, options: SearchOptions) -> Tensor:
-    """(B,) tokens with text that an empty hypothesis lacks before it may end."""
-    return limits.clamp_max(min(options.min_length, int(limits.max())))
+class MinLength:
+    """The rule for one search. "Missing" are the tokens with text that a hypothesis still needs before it may end."""
 
+    def __init__(self, options: SearchOptions) -> None:
+        self.min_length, self.textless = options.min_length, options.textless
+        self.always = Bans(options.banned_tokens, None)
+        self.tokens = tuple(dict.fromkeys((*options.banned_tokens, options.eos, *options.textless)))
+        self.always_banned = len(set(options.banned_tokens))
 
-def missing_after(missing: Tensor, tokens: Tensor, options: SearchOptions) -> Tensor:
-    """The same after one more of `tokens` each; both of one shape."""
-    textless = torch.tensor(options.textless, dtype=torch.long, device=tokens.device)
-    return (missing - (tokens[..., None] != textless).all(-1).long()).clamp_min(0)
+    def missing(self, max_lengths: Tensor) -> Tensor:
+        """Return the missing tokens of an empty hypothesis of each sentence, (B,)."""
+        return max_lengths.clamp_max(min(self.min_length, int(max_lengths.max())))
 
+    def concerns(self, missing: Tensor) -> bool:
+        """Return whether any of these hypotheses is too short."""
+        return bool(self.min_length) and bool(missing.any())
 
-def banned(missing: Tensor, left: Tensor, options: SearchOptions, size: int) -> Tensor | None:
-    """(N,) how many of `bannable` may not follow each hypothesis; None: `options.never` alone, for all.
+    def bans(self, missing: Tensor, remaining: Tensor, vocabulary: int) -> Bans:
+        """Return what may not follow hypotheses with these missing tokens (N,), and (N,) tokens that may still be added."""
+        if len(self.tokens) >= vocabulary or not self.concerns(missing):
+            return self.always
+        counts = torch.where(missing > 0, self.always_banned + 1, self.always_banned)
+        return Bans(self.tokens, counts.masked_fill((missing > 0) & (missing >= remaining), len(self.tokens)))
 
-    `missing` (N,) as above; `left` (N,) tokens that each has left up to its limit; `size` V.
-    """
-    every = len(bannable(options))
-    if not options.min_length or every >= size or not bool(missing.any()):
-        return None
-    never = len(set(options.never))
-    return torch.where(missing > 0, never + 1, never).masked_fill((missing > 0) & (missing >= left), every)
+    def missing_after(self, missing: Tensor, tokens: Tensor) -> Tensor:
+        """Return the missing tokens after one of `tokens` was added to each hypothesis; all of one shape."""
+        textless = torch.tensor(self.textless, dtype=torch.long, device=tokens.device)
+        return (missing - (tokens[..., None] != textless).all(-1).long()).clamp_min(0)

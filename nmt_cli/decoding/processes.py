@@ -1,12 +1,11 @@
-"""Workers of a CPU as processes of their own: threads of one process wait for each other between any two operations.
+"""A worker in a forked process, and the pipe to it. `engine` says when and why workers are processes.
 
-    thread of this process, `serve` ── pipe ── forked child: Worker.run
-        ◀── ("want", whether it waits)      ──▶ (number, batch), or None: there is none
-        ◀── ("done", number, found, fault)
+    thread of the caller's process: WorkerProcess.serve     pipe     forked process: Worker.run over a _PipeSource
+                                                       ◀── Request(wait)
+                                         Order or None ──▶           None with `wait`: end; without: none is ready
+                                                       ◀── Report(number, results or error)
 
-A child is a fork: it begins at once and shares the weights' memory. It has one thread, so nothing of the parent's
-threads is missing in it. Signals that end a program reach all processes of a terminal or a job at once; the parent alone
-decides what they mean (training saves first), so its children ignore them: they are killed, or end when it is gone. Where there is no fork, and on GPUs, workers are threads (`Translator`).
+The forked process has one thread, so it does not need the threads of its parent, which a fork does not copy.
 """
 
 from __future__ import annotations
@@ -14,133 +13,141 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import queue
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
 
 import torch
 
 from ..errors import NmtError
-from .workers import Batch, Worker
+from .batches import Batch, BatchSource, SearchResult
+from .workers import Worker
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a program."""
 
 
-def available(workers: Sequence[Worker]) -> bool:
-    """Whether these workers gain by processes, and can be forked."""
+@dataclass(frozen=True)
+class Request:
+    """The process asks for a batch; see `BatchSource.get`."""
+
+    wait: bool
+
+
+@dataclass(frozen=True)
+class Order:
+    """A batch to search."""
+
+    number: int
+    sources: list[list[int]]
+    prefixes: list[list[int]]
+    max_lengths: list[int]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The process has searched a batch, or failed."""
+
+    number: int
+    results: list[SearchResult]
+    error: BaseException | None
+
+
+def can_fork(workers: Sequence[Worker]) -> bool:
+    """Return whether these workers are faster as processes, and can be forked."""
     return len(workers) > 1 and sys.platform == "linux" and all(worker.device.type == "cpu" for worker in workers)
 
 
-class Child:
-    """A worker in a process; `serve`, in a thread, hands it batches until None comes."""
+class WorkerProcess:
+    """The process of a worker, and this side of the pipe. `others` are those that were started before."""
 
-    def __init__(self, worker: Worker, others: Sequence[Child]) -> None:
-        """`others`: those that were made before it, whose pipes it would inherit."""
+    def __init__(self, worker: Worker, others: Sequence[WorkerProcess]) -> None:
         context = multiprocessing.get_context("fork")
-        self.pipe, theirs = context.Pipe()
+        self.pipe, far_end = context.Pipe()
         inherited = [self.pipe, *(other.pipe for other in others)]
-        self.process = context.Process(target=_child, args=(worker, theirs, inherited), daemon=True, name="nmt-worker")
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until the child ignores them
+        self.process = context.Process(target=_run, args=(worker, far_end, inherited), daemon=True, name="nmt-worker")
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until the process ignores them
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads: see above
+                warnings.simplefilter("ignore", DeprecationWarning)  # of a fork while threads run: see above
                 self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        theirs.close()
+        far_end.close()
 
-    def serve(self, batches: queue.SimpleQueue[Batch | None]) -> None:
-        """Until None comes. Of a child that died every batch it had, or would have had, fails."""
+    def serve(self, batches: BatchSource) -> None:
+        """Hand batches to the process until no more will come. If it dies, let its batches and all others fail."""
         under_way: dict[int, Batch] = {}
-        ended = False  # None came
         try:
-            while not ended:
-                kind, *rest = self.pipe.recv()
-                if kind == "want":
-                    batch = self._next(batches, rest[0])
-                    ended = batch is None and rest[0]
-                    if batch is not None:
-                        under_way[id(batch)] = batch
-                        self.pipe.send((id(batch), batch.sources, batch.prefixes, batch.limits))
-                    else:
-                        self.pipe.send(None)
-                else:
-                    number, found, fault = rest
-                    done = under_way.pop(number).done
-                    done.set_exception(fault) if fault else done.set_result(found)
+            while self._answer(self.pipe.recv(), batches, under_way):
+                pass
         except (EOFError, OSError):
             self.process.join(1)
             for batch in under_way.values():
-                batch.done.set_exception(self._died())
-            while not ended and (batch := batches.get()) is not None:
-                batch.done.set_exception(self._died())
+                batch.done.set_exception(self._death())
+            while lost := batches.get(wait=True):
+                lost.done.set_exception(self._death())
 
-    @staticmethod
-    def _next(batches: queue.SimpleQueue[Batch | None], wait: bool) -> Batch | None:
-        try:
-            batch = batches.get(block=wait)
-        except queue.Empty:
-            return None
-        if batch is None and not wait:
-            batches.put(None)  # it is told when it asks again, with nothing left to do
-        return batch
-
-    def _died(self) -> NmtError:
-        code = self.process.exitcode
-        cause = f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
-        return NmtError(f"a worker process died ({cause}); was there memory enough? Give fewer --devices, or smaller --batch-tokens.")
-
-    def stop(self) -> None:
-        """At once, whatever it does."""
+    def kill(self) -> None:
+        """End the process at once."""
         self.process.kill()
 
+    def _answer(self, message: Request | Report, batches: BatchSource, under_way: dict[int, Batch]) -> bool:
+        """Answer a message. Return False if the process was sent the end. Raises EOFError and OSError if it died."""
+        if isinstance(message, Report):
+            done = under_way.pop(message.number).done
+            done.set_exception(message.error) if message.error is not None else done.set_result(message.results)
+            return True
+        batch = batches.get(wait=message.wait)
+        if batch is None:
+            self.pipe.send(None)
+            return not message.wait
+        under_way[id(batch)] = batch
+        self.pipe.send(Order(id(batch), batch.sources, batch.prefixes, batch.max_lengths))
+        return True
 
-class _Asking:
-    """The child's end: what `Worker.run` takes batches from."""
+    def _death(self) -> NmtError:
+        code = self.process.exitcode
+        cause = f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+        return NmtError(f"a worker process died ({cause}); perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens.")
+
+
+class _PipeSource:
+    """The source of a worker's batches in its own process."""
+
+    stopped = False  # the process is killed instead
 
     def __init__(self, pipe: Connection) -> None:
         self.pipe = pipe
 
-    def get(self) -> Batch | None:
-        return self._asked(True)
-
-    def get_nowait(self) -> Batch | None:
-        batch = self._asked(False)
-        if batch is None:
-            raise queue.Empty
-        return batch
-
-    def _asked(self, wait: bool) -> Batch | None:
-        self.pipe.send(("want", wait))
-        answer = self.pipe.recv()
-        if answer is None:
+    def get(self, *, wait: bool) -> Batch | None:
+        """See `BatchSource`. Raises EOFError or OSError if the parent is gone."""
+        self.pipe.send(Request(wait))
+        order: Order | None = self.pipe.recv()
+        if order is None:
             return None
-        number, sources, prefixes, limits = answer
-        batch = Batch(sources, prefixes, limits)
-
-        def tell(done: Future[Any]) -> None:
-            fault = done.exception()
-            with contextlib.suppress(OSError):  # the parent has gone: `get` will say so
-                try:
-                    self.pipe.send(("done", number, None if fault else done.result(), fault))
-                except OSError:
-                    raise
-                except Exception:  # a fault that cannot be sent as it is
-                    self.pipe.send(("done", number, None, NmtError(f"{type(fault).__name__}: {fault}")))
-
-        batch.done.add_done_callback(tell)
+        batch = Batch(order.sources, order.prefixes, order.max_lengths)
+        batch.done.add_done_callback(partial(self._report, order.number))
         return batch
 
+    def _report(self, number: int, done: Future[list[SearchResult]]) -> None:
+        error = done.exception()
+        with contextlib.suppress(OSError):  # the parent is gone: `get` will raise
+            try:
+                self.pipe.send(Report(number, done.result() if error is None else [], error))
+            except OSError:
+                raise
+            except Exception:  # the error cannot be pickled
+                self.pipe.send(Report(number, [], NmtError(f"{type(error).__name__}: {error}")))
 
-def _child(worker: Worker, pipe: Connection, inherited: Sequence[Connection]) -> None:
-    """The process: it ends when the parent says so, or has gone."""
+
+def _run(worker: Worker, pipe: Connection, inherited: Sequence[Connection]) -> None:
+    """Run the worker in its process, until the parent sends the end or is gone."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
@@ -148,8 +155,8 @@ def _child(worker: Worker, pipe: Connection, inherited: Sequence[Connection]) ->
         end.close()
     torch.set_num_threads(1)
     try:
-        worker.run(_Asking(pipe), threading.Event())  # type: ignore[arg-type]
+        worker.run(_PipeSource(pipe))
     except (EOFError, OSError):
         pass
     finally:
-        os._exit(0)  # nothing of the parent's is flushed or ended a second time
+        os._exit(0)  # nothing of the parent's is flushed or closed a second time

@@ -1,12 +1,11 @@
-"""Random outputs instead of the best ones: each token is drawn from what the model gives.
+"""Sampling: random outputs instead of the best ones; each token is drawn from the model's distribution.
 
-    decoder, limits ──▶ sample(…, sampling, keys) ──▶ W hypotheses a sentence, drawn independently
+    B sentences   W samples per sentence   N open samples   V vocabulary   L longest output
 
-The temperature divides the logits; `top_k` keeps the k most probable tokens, `top_p` the fewest whose probabilities
-reach p (Holtzman et al. 2020, nucleus sampling), both after the temperature. The random numbers of a sentence come from
-the seed and the sentence's own tokens (`keys`): the same line gives the same samples, wherever it stands and
-whatever stands beside it. log P is the model's own, as in search: neither temperature nor cuts nor bans change it. What
-`min_length` bans is that of search.
+The temperature divides the logits. Then `top_k` keeps the k most probable tokens, and `top_p` the fewest tokens whose
+probabilities reach p (nucleus sampling, Holtzman et al. 2020). The random numbers of a sentence come from the seed and
+the sentence's own tokens: the same line gives the same samples, whatever its line number and its neighbours. The W
+samples are independent. log P is the model's own, as in beam search: temperature, cuts and bans do not change it.
 """
 
 from __future__ import annotations
@@ -18,87 +17,166 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import min_length as shortest
+from ..kernels.protocols import Decoder
 from .candidates import ban
-from .search import Decoder, Hypothesis, SearchOptions, check_numbers, length_penalty, padded_prefixes
+from .min_length import Bans, MinLength
+from .search import (
+    FinishedSentences,
+    Hypothesis,
+    SamplingOptions,
+    SearchOptions,
+    check_numbers,
+    length_penalty,
+    run_to_end,
+)
+from .search_state import Rows, Sentences, split_off_finished
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """`top_k` 0 and `top_p` 1: nothing is cut off."""
-
-    top_k: int = 0
-    top_p: float = 1.0
-    temperature: float = 1.0
-    seed: int = 1
-
-
-@torch.inference_mode()
 def sample(
-    decoder: Decoder, limits: Tensor, options: SearchOptions, sampling: Sampling, keys: Sequence[Sequence[int]],
-    prefixes: Sequence[Sequence[int]] | None = None,
-) -> list[list[Hypothesis]]:  # fmt: skip
-    """`options.beam` samples of each of B sentences, the best of them (by score) first, `options.nbest` at most.
-
-    Other arguments as in `beam_search`; `keys` are the sentences' tokens. Raises ModelError if the model's output is
-    not a number.
-    """
-    batch, width, device = len(limits), options.beam, limits.device
-    longest = int(limits.max())
-    chances = torch.from_numpy(np.stack([_uniform(sampling.seed, key, width, longest + 1) for key in keys])).to(device)  # (B, W, L + 1)
-    forced = padded_prefixes(prefixes or [[]] * batch, device)
-    tokens = torch.zeros(batch, width, longest + 1, dtype=torch.long, device=device)
-    log_probs = torch.zeros(batch * width, device=device)
-    lengths = torch.zeros(batch * width, dtype=torch.long, device=device)
-    newest = torch.full((batch, width), options.bos, dtype=torch.long, device=device)
-    rows = torch.arange(batch * width, device=device)
-    missing = shortest.missing(limits, options).repeat_interleave(width)
-    for length in range(1, longest + 2):
-        logits = decoder.step(newest, rows).float()
-        total = logits.logsumexp(-1)
-        sentences = rows // width
-        banned = shortest.banned(missing[rows], limits[sentences] + 1 - length, options, logits.size(1))
-        drawn = _drawn(logits, chances.flatten(0, 1)[rows, length - 1], banned, options, sampling)
-        drawn = torch.where(limits[sentences] < length, options.eos, drawn)
-        if length <= forced.size(1):
-            wanted = forced[sentences, length - 1]
-            drawn = torch.where(wanted >= 0, wanted, drawn)
-        log_probs[rows] += logits.gather(1, drawn[:, None])[:, 0] - total
-        newest.view(-1)[rows] = drawn
-        if banned is not None:
-            missing[rows] = shortest.missing_after(missing[rows], drawn, options)
-        tokens.view(-1, longest + 1)[rows, length - 1] = drawn
-        lengths[rows] = length
-        rows = rows[drawn != options.eos]
-        if not len(rows):
-            break
-    found = [  # scored one by one: a power's last bit depends on its place among others
-        Hypothesis(t[: n - 1], p, p / float(length_penalty(n, options.alpha)))
-        for t, n, p in zip(tokens.flatten(0, 1).tolist(), lengths.tolist(), log_probs.tolist(), strict=True)
-    ]
-    samples = [sorted(found[i : i + width], key=lambda h: -h.score)[: options.nbest] for i in range(0, len(found), width)]
-    for several in samples:
-        check_numbers(several)
-    return samples
+    decoder: Decoder, max_lengths: Tensor, options: SearchOptions, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None = None
+) -> list[list[Hypothesis]]:
+    """Return `options.beam` samples of each sentence that `decoder` holds, the best `options.nbest` of them; see `Search.add`."""
+    return run_to_end(SamplingSearch(decoder, options), max_lengths, prefixes, sources)
 
 
-def _uniform(seed: int, key: Sequence[int], width: int, length: int) -> np.ndarray:
-    """(W, L) numbers in [0, 1), of this sentence alone; sample w of a line is the same whatever W and L are."""
-    streams = np.random.SeedSequence([seed, *key]).spawn(width)
+@dataclass
+class Samples(Rows):
+    """The state of B sentences and their W samples each."""
+
+    sentences: Sentences
+    open: Tensor  # (B, W) whether a sample has not ended
+    tokens: Tensor  # (B, W, L + 1) end symbol included
+    newest: Tensor  # (B, W) the last token
+    lengths: Tensor  # (B, W) end symbol counted
+    log_probs: Tensor  # (B, W)
+    missing: Tensor  # (B, W) see `MinLength`
+    uniform: Tensor  # (B, W, L + 1) random numbers in [0, 1), one per token
+
+    def hypotheses(self, options: SearchOptions) -> list[list[Hypothesis]]:
+        """Return the samples of each sentence, by score. Raises ModelError, see `check_numbers`."""
+        columns = (self.tokens, self.lengths, self.log_probs)
+        return [self._ranked(t, n, p, options) for t, n, p in zip(*(column.tolist() for column in columns), strict=True)]
+
+    @staticmethod
+    def _ranked(tokens: list[list[int]], lengths: list[int], log_probs: list[float], options: SearchOptions) -> list[Hypothesis]:
+        samples = [  # scored one by one: a power's last bit depends on its position in a vector
+            Hypothesis(t[: n - 1], p, p / float(length_penalty(n, options.alpha))) for t, n, p in zip(tokens, lengths, log_probs, strict=True)
+        ]
+        return check_numbers(sorted(samples, key=lambda h: -h.score)[: options.nbest])
+
+
+class SamplingSearch:
+    """See `Search`."""
+
+    def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
+        self.decoder, self.options = decoder, options
+        self.min_length = MinLength(options)
+        self.samples: Samples | None = None
+        self.rows = torch.empty(0, dtype=torch.long)  # (N,) the open samples, b * W + w
+
+    @property
+    def busy(self) -> bool:
+        """See `Search`."""
+        return self.samples is not None
+
+    @property
+    def open_hypotheses(self) -> int:
+        """See `Search`."""
+        return len(self.rows)
+
+    def add(
+        self, sentence_ids: Sequence[int], max_lengths: Tensor,
+        prefixes: Sequence[Sequence[int]] | None = None, sources: Sequence[Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
+        """See `Search`; `sources` choose the random numbers."""
+        if sources is None:
+            raise ValueError("sampling needs the tokens of the sentences")
+        shape, longest, device = (len(max_lengths), self.options.beam), int(max_lengths.max()) + 1, max_lengths.device
+        numbers = np.stack([_uniform(self.options.sampling.seed, source, shape[1], longest) for source in sources])
+        new = Samples(
+            Sentences.start(sentence_ids, max_lengths, prefixes),
+            open=torch.ones(shape, dtype=torch.bool, device=device),
+            tokens=torch.zeros(*shape, longest, dtype=torch.long, device=device),
+            newest=torch.full(shape, self.options.bos, dtype=torch.long, device=device),
+            lengths=torch.zeros(shape, dtype=torch.long, device=device),
+            log_probs=torch.zeros(shape, device=device),
+            missing=self.min_length.missing(max_lengths)[:, None].repeat(1, shape[1]),
+            uniform=torch.from_numpy(numbers).to(device),
+        )
+        self.samples = self.samples.concat(new) if self.samples else new
+        self.rows = self.samples.open.flatten().nonzero().flatten()
+
+    @torch.inference_mode()
+    def step(self) -> FinishedSentences:
+        """See `Search`."""
+        samples = self.samples
+        if samples is None:
+            return []
+        logits = self.decoder.step(samples.newest, self.rows).float()
+        bans = self._bans(samples, logits.size(1))
+        tokens = self._draw(samples, logits, bans)
+        self._append(samples, tokens, logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1))
+        if bans.counts is not None:
+            missing = samples.missing.view(-1)
+            missing[self.rows] = self.min_length.missing_after(missing[self.rows], tokens)
+        return self._leave(samples)
+
+    def _bans(self, samples: Samples, vocabulary: int) -> Bans:
+        """Return what may not follow the open samples."""
+        remaining = samples.sentences.remaining[self.rows // self.options.beam]
+        return self.min_length.bans(samples.missing.flatten()[self.rows], remaining, vocabulary)
+
+    def _draw(self, samples: Samples, logits: Tensor, bans: Bans) -> Tensor:
+        """Return the next token of each open sample, (N,)."""
+        of_row = self.rows // self.options.beam  # (N,) the sentence of each row
+        uniform = samples.uniform.flatten(0, 1)[self.rows, samples.sentences.lengths[of_row] - 1]
+        tokens = draw(logits, uniform, bans, self.options.sampling)
+        required = samples.sentences.required_tokens(self.options.eos)
+        if required is None:
+            return tokens
+        return torch.where(required[of_row] >= 0, required[of_row], tokens)
+
+    def _append(self, samples: Samples, tokens: Tensor, log_probs: Tensor) -> None:
+        """Append to each open sample its token (N,) with its log-probability (N,)."""
+        lengths = samples.sentences.lengths[self.rows // self.options.beam]
+        samples.tokens.view(-1, samples.tokens.size(2))[self.rows, lengths - 1] = tokens
+        samples.log_probs.view(-1)[self.rows] += log_probs
+        samples.newest.view(-1)[self.rows] = tokens
+        samples.lengths.view(-1)[self.rows] = lengths
+        samples.open.view(-1)[self.rows] = tokens != self.options.eos
+        samples.sentences.lengths = samples.sentences.lengths + 1
+
+    def _leave(self, samples: Samples) -> FinishedSentences:
+        """Return the finished sentences and drop them, if enough have finished."""
+        finished: FinishedSentences = []
+        if split := split_off_finished(samples.open.any(1)):
+            stay, leave = split
+            leaving = samples.select(leave)
+            finished = list(zip(leaving.sentences.ids.tolist(), leaving.hypotheses(self.options), strict=True))
+            samples = samples.select(stay)
+            self.decoder.keep(stay)
+        self.samples = samples if len(samples.sentences.ids) else None
+        self.rows = samples.open.flatten().nonzero().flatten()
+        return finished
+
+
+def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.ndarray:
+    """Return (W, L) numbers in [0, 1) of one sentence. Sample w of a line has the same numbers whatever W and L are."""
+    streams = np.random.SeedSequence([seed, *source]).spawn(width)
     return np.stack([np.random.Generator(np.random.PCG64(stream)).random(length) for stream in streams])
 
 
-def _drawn(logits: Tensor, chances: Tensor, banned: Tensor | None, options: SearchOptions, sampling: Sampling) -> Tensor:
-    """A token for each row: logits (N, V), chances (N,) in [0, 1) -> (N,). The logits stay as they are."""
+def draw(logits: Tensor, uniform: Tensor, bans: Bans, options: SamplingOptions) -> Tensor:
+    """Return a token for each row of logits (N, V), given uniform (N,) in [0, 1). The logits are left unchanged."""
     logits = logits.clone()
-    ban(logits, options.never if banned is None else shortest.bannable(options), banned)
-    if 0 < sampling.top_k < logits.size(1):
-        values, ids = logits.topk(sampling.top_k, dim=1)
+    ban(logits, bans.tokens, bans.counts)
+    if 0 < options.top_k < logits.size(1):
+        values, ids = logits.topk(options.top_k, dim=1)
     else:
         values, ids = logits.sort(dim=1, descending=True, stable=True)
-    warmed = (values - values[:, :1]).double() / sampling.temperature  # 0 and less: no temperature is too low
-    reached = warmed.softmax(1).cumsum(1)  # (N, candidates)
-    kept = (reached < sampling.top_p).sum(1).clamp_max(reached.size(1) - 1)  # the last that is kept
-    mass = reached.gather(1, kept[:, None])
-    places = torch.searchsorted(reached, chances[:, None] * mass, right=True)[:, 0]
-    return ids.gather(1, torch.minimum(places, kept)[:, None])[:, 0]
+    scaled = (values - values[:, :1]).double() / options.temperature  # at most 0, so any temperature is possible
+    cumulative = scaled.softmax(1).cumsum(1)  # (N, candidates)
+    last = (cumulative < options.top_p).sum(1).clamp_max(cumulative.size(1) - 1)  # (N,) the last candidate that top_p keeps
+    mass = cumulative.gather(1, last[:, None])
+    positions = torch.searchsorted(cumulative, uniform[:, None] * mass, right=True)[:, 0]
+    return ids.gather(1, torch.minimum(positions, last)[:, None])[:, 0]

@@ -1,10 +1,10 @@
-"""Lines that are too long for the model, in parts that are not.
+"""Lines that are too long for the model, split into parts that are not.
 
-    text ──▶ parts_of ──▶ ids of each part, at most `longest`
+    text ──▶ parts_of ──▶ token ids of each part, at most `longest`
 
-A text is cut at sentence ends; a sentence that is still too long, at clause punctuation; a clause, at white space; a
-word, between any two pieces. Cuts are taken where the parts come out about equally long. Nothing is lost: the parts'
-texts, one after the other, are the text.
+A text is split at sentence ends; a sentence that is still too long, at clause punctuation; a clause, at white space; a
+word, between any two subwords. The parts come out about equally long. Nothing is lost: the texts of the parts, joined,
+are the text.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ LEVELS = (
     re.compile(r"(?:[,;:–—]+\s+|\s[–—-]+\s|[、，；：]\s*)"),
     re.compile(r"\s+"),
 )
-"""What a unit ends with, best first."""
+"""Where a text may be split, best first."""
 
 
 def parts_of(text: str, encode: Encode, longest: int, level: int = 0) -> list[list[int]]:
-    """Ids of the text's parts, in order; one part when the text is short enough, none when it holds nothing."""
+    """Return the ids of the parts of a text, in order: one part if the text is short enough, none if it has no tokens."""
     [ids] = encode([text])
     if len(ids) <= longest:
         return [ids] if ids else []
@@ -32,22 +32,23 @@ def parts_of(text: str, encode: Encode, longest: int, level: int = 0) -> list[li
         units = _units(text, LEVELS[level])
         if len(units) > 1:
             sizes = [len(unit_ids) for unit_ids in encode(units)]
-            # a unit that is too long is cut at the next level; joined units are one part, or cut again if they grew
+            # a unit that is too long is split at the next level; so are joined units that have more ids than their sum
             packed = _packed(units, sizes, longest)
             if len(packed) > 1:
-                return [part for several in packed for part in parts_of(several, encode, longest, level)]
+                return [part for unit in packed for part in parts_of(unit, encode, longest, level)]
         level += 1
     count = -(-len(ids) // longest)
     return [ids[len(ids) * i // count : len(ids) * (i + 1) // count] for i in range(count)]
 
 
 def _units(text: str, end: re.Pattern[str]) -> list[str]:
+    """Return the text, split after each match of `end`."""
     cuts = [0, *(match.end() for match in end.finditer(text) if match.end() < len(text)), len(text)]
     return [text[left:right] for left, right in itertools.pairwise(cuts) if right > left]
 
 
 def _packed(units: list[str], sizes: list[int], longest: int) -> list[str]:
-    """Neighbouring units joined to parts of at most `longest` ids, about equally long."""
+    """Return neighbouring units joined to parts of at most `longest` ids, about equally long."""
     total = sum(sizes)
     enough = -(-total // -(-total // longest))  # the size at which a part is closed
     parts: list[str] = []

@@ -1,79 +1,132 @@
-"""A stream of lines in windows: what is there, up to a size, without keeping anyone waiting.
+"""A stream of lines in windows: lists of lines that are processed together.
 
-    lines ──thread──▶ queue ──▶ windows(lines, busy) ──▶ windows of lines; None: none is there, and there is work to do
+    lines ──▶ windows(lines, size)                                    in the caller's thread
+    lines ── reader thread ──▶ queue ──▶ windows(lines, size, busy)   takes what was read, and waits only when not busy
 
-A window begins with the first line that is there and takes what follows at once; the first is small and each next one
-larger, so that output begins early and batches fill up later.
+The first window is small and each next one up to twice as large, so that output begins early and batches fill up later.
+With a reader thread a window begins with the first line that was read and takes those that were read since.
 """
 
 from __future__ import annotations
 
 import contextlib
 import queue
+import sys
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-FIRST_WINDOW, LAST_WINDOW = 64, 4096
-"""Lines of the first window, and of the largest; each may be twice as large as the one before."""
-WINDOW_CHARACTERS = 1 << 21
-"""And a window's characters, so that memory stays bounded whatever the lines hold."""
 PATIENCE = 0.002
-"""Seconds that a window waits for another line: unnoticed by a person, long enough for a pipe to go on."""
-
-_END = object()
+"""Seconds that a window waits for another line: too short to notice, long enough for a pipe to deliver more."""
 
 
-def windows(lines: Iterable[Any], busy: Callable[[], bool]) -> Generator[list[Any] | None, None, None]:
-    """`lines` in windows, read ahead of by a thread. Where `busy()` and nothing is there, None instead of waiting.
+@dataclass(frozen=True)
+class WindowSize:
+    """Lines of the first window, and of the largest; and characters, so that memory stays bounded whatever the lines hold."""
 
-    What `lines` raises is raised here, after the lines that came before it.
+    first: int
+    last: int
+    characters: int = sys.maxsize
+
+
+@dataclass(frozen=True)
+class _End:
+    """The end of the input, and the error that it ended with."""
+
+    error: BaseException | None
+
+
+def windows(lines: Iterable[Any], size: WindowSize, busy: Callable[[], bool] | None = None) -> Generator[list[Any] | None, None, None]:
+    """Yield `lines`, strings or tuples of strings, in windows.
+
+    With `busy` a thread reads ahead, and None is yielded instead of waiting where `busy()` and no line was read. An error
+    that `lines` raises is raised here, after the lines that came before it.
     """
-    waiting: queue.Queue[Any] = queue.Queue(LAST_WINDOW)
-    closed = threading.Event()
-
-    def put(item: Any) -> None:
-        while not closed.is_set():
-            with contextlib.suppress(queue.Full):
-                return waiting.put(item, timeout=0.1)
-
-    def read() -> None:
-        try:
-            for line in lines:
-                put((line,))
-                if closed.is_set():
-                    return
-            put(_END)
-        except BaseException as error:
-            put(error)
-
-    threading.Thread(target=read, daemon=True, name="nmt-reader").start()
-    size, last = FIRST_WINDOW, None
+    source = _Direct(lines) if busy is None else _ReadAhead(lines, size.last)
+    count, end = size.first, None
     try:
-        while last is None:
-            if busy() and waiting.empty():
+        while end is None:
+            if busy is not None and busy() and source.empty():
                 yield None
-            window, last = _one_window(waiting, size)
+            window, end = _one_window(source, count, size.characters)
             if window:
                 yield window
-            size = min(2 * size, LAST_WINDOW)
+            count = min(2 * count, size.last)
     finally:
-        closed.set()
-    if isinstance(last, BaseException):
-        raise last
+        source.close()
+    if end.error is not None:
+        raise end.error
 
 
-def _one_window(waiting: queue.Queue[Any], size: int) -> tuple[list[Any], Any]:
-    """The next lines, and what ended the input (None: nothing has)."""
+def _one_window(source: _Direct | _ReadAhead, count: int, characters: int) -> tuple[list[Any], _End | None]:
+    """Return the next lines, and the end of the input if it has come."""
     window: list[Any] = []
-    characters = 0
-    while len(window) < size and characters < WINDOW_CHARACTERS:
+    while len(window) < count and characters > 0:
         try:
-            item = waiting.get(timeout=PATIENCE) if window else waiting.get()
+            item = source.get(PATIENCE if window else None)
         except queue.Empty:
             break
-        if not isinstance(item, tuple):
+        if isinstance(item, _End):
             return window, item
-        window.append(item[0])
-        characters += sum(map(len, item[0])) if isinstance(item[0], tuple) else len(item[0])
+        window.append(item)
+        characters -= sum(map(len, item)) if isinstance(item, tuple) else len(item)
     return window, None
+
+
+class _Direct:
+    """Lines, read when they are asked for."""
+
+    def __init__(self, lines: Iterable[Any]) -> None:
+        self.lines: Iterator[Any] = iter(lines)
+
+    def empty(self) -> bool:
+        return False
+
+    def get(self, timeout: float | None) -> Any:
+        """Return the next line, or an _End."""
+        try:
+            return next(self.lines)
+        except StopIteration:
+            return _End(None)
+        except Exception as error:
+            return _End(error)
+
+    def close(self) -> None:
+        pass
+
+
+class _ReadAhead:
+    """Lines that a thread reads, `count` of them ahead at most."""
+
+    def __init__(self, lines: Iterable[Any], count: int) -> None:
+        self.queue: queue.Queue[Any] = queue.Queue(count)
+        self.closed = threading.Event()
+        threading.Thread(target=self._read, args=(lines,), daemon=True, name="nmt-reader").start()
+
+    def empty(self) -> bool:
+        """Return whether no line is ready."""
+        return self.queue.empty()
+
+    def get(self, timeout: float | None) -> Any:
+        """Return the next line, or an _End. Raises queue.Empty after `timeout` seconds."""
+        return self.queue.get(timeout=timeout)
+
+    def close(self) -> None:
+        """Let the thread end after the line that it reads."""
+        self.closed.set()
+
+    def _read(self, lines: Iterable[Any]) -> None:
+        try:
+            for line in lines:
+                self._put(line)
+                if self.closed.is_set():
+                    return
+            self._put(_End(None))
+        except BaseException as error:
+            self._put(_End(error))
+
+    def _put(self, item: Any) -> None:
+        while not self.closed.is_set():
+            with contextlib.suppress(queue.Full):
+                return self.queue.put(item, timeout=0.1)

@@ -1,6 +1,6 @@
 """Attention as one HTML file for any browser. It needs no network and no other file.
 
-    Seen ──▶ numbers of DIGITS decimals as JSON ──▶ page/attention.html with its style, its script and the numbers in it
+    AttentionRecord ──▶ numbers of DIGITS decimals as JSON ──▶ page/attention.html with its style, its script and the numbers in it
 
 The file grows with layers × heads × rows × columns, about 3 bytes per weight. Of decoder self-attention it has only the
 positions that a step may attend to. The text in the page may come from anyone: HTML is escaped, JSON has no `<`, and a
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..decoding.attention_maps import KINDS, Seen, View
+from ..decoding.attention_maps import KINDS, AttentionRecord, View
 from ..errors import DataError
 
 DIGITS = 4
@@ -33,7 +33,7 @@ TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attentio
 HEADINGS = {"encoder": ("piece", "looks at"), "decoder": ("writes", "looks at, written before"), "cross": ("writes", "looks at in the source")}
 
 
-def page(seen: Seen) -> str:
+def page(seen: AttentionRecord) -> str:
     """Return the HTML file. Raises DataError if it would have more than LARGEST weights."""
     count = sum(view.weights.numel() for view in seen.views)
     if count > LARGEST:
@@ -69,7 +69,7 @@ def _seal(text: str) -> str:
     return f"<!-- sha256:{hashlib.sha256(text.encode()).hexdigest()} -->"
 
 
-def facts(seen: Seen) -> str:
+def facts(seen: AttentionRecord) -> str:
     """Return a line about the model and the translation."""
     return f"model {seen.model} · score {seen.score:.4f} · log P {seen.log_prob:.4f}"
 

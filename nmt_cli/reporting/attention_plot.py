@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..decoding.attention_maps import Seen, View
+from ..decoding.attention_maps import AttentionRecord, View
 from ..errors import UsageError
 from .attention_page import HEADINGS, TITLES
 
@@ -45,7 +45,7 @@ READABLE = 0.085
 """Smallest height of a label."""
 
 
-def picture(view: View, seen: Seen) -> bytes:
+def picture(view: View, seen: AttentionRecord) -> bytes:
     """Return a PNG of all layers and heads of `view`. Raises UsageError if matplotlib is not installed."""
     try:
         from matplotlib import rc_context
@@ -83,7 +83,7 @@ def _fonts() -> list[str]:
     return [name for name in FONTS if name in installed]
 
 
-def _plot(figure: Figure, view: View, seen: Seen) -> None:
+def _plot(figure: Figure, view: View, seen: AttentionRecord) -> None:
     """Plot the lines if there is one layer, then the maps from left to right and down, then the heading."""
     layers, heads = len(view.layers), len(view.heads)
     rows, columns = len(view.rows), len(view.columns)
@@ -198,7 +198,7 @@ def _lines(board: _Board, view: View) -> float:
     return left + 1.9 + right
 
 
-def _head(board: _Board, view: View, seen: Seen) -> None:
+def _head(board: _Board, view: View, seen: AttentionRecord) -> None:
     """Write the heading above everything else."""
     import textwrap
 

@@ -262,10 +262,11 @@ def test_workers_leave_a_signal_to_their_parent(folder: Path, number: signal.Sig
 from nmt_cli.cli import process
 process._raise_on_signals = lambda: None
 from nmt_cli.decoding import translator
-def end(self, pending, was=translator.Translator._end):
-    os.killpg(0, {int(number)})
-    return was(self, pending)
-translator.Translator._end = end
+def windows(self, lines, was=translator.Translator.windows):
+    for window in was(self, lines):
+        os.killpg(0, {int(number)})
+        yield window
+translator.Translator.windows = windows
 """
     text = (TEXT * 30).encode()
     options = ("translate", "--model", "model", "--devices", "2", "--batch-tokens", "20")
@@ -274,13 +275,14 @@ translator.Translator._end = end
 
 def test_workers_end_with_a_parent_that_is_killed(folder: Path) -> None:
     prelude = """
-from nmt_cli.decoding import processes, translator
-def end(self, pending, was=translator.Translator._end):
+from nmt_cli.decoding import translator
+def windows(self, lines, was=translator.Translator.windows):
     import multiprocessing, signal
-    with open("pids", "w") as file:
-        print(*[child.pid for child in multiprocessing.active_children()], file=file)
-    os.kill(os.getpid(), signal.SIGKILL)
-translator.Translator._end = end
+    for window in was(self, lines):
+        with open("pids", "w") as file:
+            print(*[child.pid for child in multiprocessing.active_children()], file=file)
+        os.kill(os.getpid(), signal.SIGKILL)
+translator.Translator.windows = windows
 """
     done = run(folder, "translate", "--model", "model", "--devices", "2", "--batch-tokens", "20", text=(TEXT * 30).encode(), prelude=prelude)
     assert done.returncode == -signal.SIGKILL

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nmt_cli.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary, learn_bpe
 from nmt_cli.decoding.alignment import cross_attention
-from nmt_cli.decoding.attention_maps import KINDS, attention_maps, check_choice, chosen, look
+from nmt_cli.decoding.attention_maps import KINDS, attention_maps, check_choice, compute_attention, select_views
 from nmt_cli.decoding.scoring import Scorer
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.model.attention import attend, watched
@@ -231,7 +231,7 @@ def test_pieces_and_probability_of_a_pair(joint: bool) -> None:
     model = make(both.source_size, both.target_size, tie_embeddings=joint)
     lines = ("the cat sees", "red house likes" if joint else "die Katze sieht")
     source, target = both.source.encode([lines[0]])[0], both.target.encode([lines[1]])[0]
-    views, log_prob = look(model, both, source, target)
+    views, log_prob = compute_attention(model, both, source, target)
     [scored] = Scorer(model, both).score([lines])
     assert log_prob == pytest.approx(scored.log_prob, abs=1e-4)
     heard, written = both.source.pieces(lines[0]), both.target.pieces(lines[1])
@@ -248,22 +248,22 @@ def test_pieces_and_probability_of_a_pair(joint: bool) -> None:
 def test_sides_that_are_too_long_are_named() -> None:
     both = vocabulary(True)
     model = make(both.source_size, both.target_size, max_positions=6)
-    assert len(look(model, both, [5] * 5, [5] * 5)[0]) == 3
+    assert len(compute_attention(model, both, [5] * 5, [5] * 5)[0]) == 3
     with pytest.raises(DataError, match="the sentence has 6 pieces; the model takes 5 at once"):
-        look(model, both, [5] * 6, [5])
+        compute_attention(model, both, [5] * 6, [5])
     with pytest.raises(DataError, match="the translation has 6 pieces; the model takes 5 at once"):
-        look(model, both, [5], [5] * 6)
+        compute_attention(model, both, [5], [5] * 6)
 
 
 def test_layers_and_heads_are_chosen_by_number() -> None:
     both = vocabulary(True)
-    views, _ = look(make(both.source_size, both.target_size), both, [7, 8], [9])
-    assert all(torch.equal(one.weights, view.weights) for one, view in zip(chosen(views), views, strict=True))
-    [one] = chosen(views, "cross", 3, 2)
+    views, _ = compute_attention(make(both.source_size, both.target_size), both, [7, 8], [9])
+    assert all(torch.equal(one.weights, view.weights) for one, view in zip(select_views(views), views, strict=True))
+    [one] = select_views(views, "cross", 3, 2)
     assert (one.layers, one.heads, tuple(one.weights.shape)) == ((3,), (2,), (1, 1, 2, 3))
     assert torch.equal(one.weights[0, 0], views[2].weights[2, 1])
-    assert [view.kind for view in chosen(views, layer=3)] == ["decoder", "cross"]  # the encoder has two layers
-    by_head = chosen(views, head=4)
+    assert [view.kind for view in select_views(views, layer=3)] == ["decoder", "cross"]  # the encoder has two layers
+    by_head = select_views(views, head=4)
     assert [(view.layers, view.heads) for view in by_head] == [((1, 2), (4,)), ((1, 2, 3), (4,)), ((1, 2, 3), (4,))]
     assert torch.equal(by_head[0].weights[:, 0], views[0].weights[:, 3])
 

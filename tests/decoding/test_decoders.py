@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from nmt_cli.decoding.beam_search import BeamSearch, beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder, CacheMemory
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
-from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions, beam_search
+from nmt_cli.decoding.search import Hypothesis, SearchOptions
 from nmt_cli.kernels import apply_kernels
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
 from nmt_cli.kernels.cpu_decoding.linear import KernelLinear
@@ -68,7 +69,7 @@ EXACT = [(CachedDecoder, "fp32"), (CachedDecoder, "int8"), (native, "fp32"), (na
 
 @torch.inference_mode()
 def translate(kind: Kind, model: Transformer, batch: list[list[int]], beam: int = 4, nbest: int = 1) -> list[list[Hypothesis]]:
-    options = SearchOptions(beam=beam, alpha=0.6, nbest=nbest, bos=BOS, eos=EOS, never=(PAD, UNK, BOS))
+    options = SearchOptions(beam=beam, alpha=0.6, nbest=nbest, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))
     limits = torch.tensor([len(source) + 4 for source in batch])
     return beam_search(kind(model, batch, beam), limits, options)
 
@@ -178,10 +179,10 @@ def test_an_ensemble_averages_probabilities() -> None:
 def test_sentences_that_join_others_are_computed_as_if_alone(kind: Any, precision: str | None, beam: int) -> None:
     """To the last bit; also those that enter when all others have left."""
     model, batch = made(precision), sources(18)
-    options = SearchOptions(beam=beam, alpha=0.6, nbest=1, bos=BOS, eos=EOS, never=(PAD, UNK, BOS))
+    options = SearchOptions(beam=beam, alpha=0.6, nbest=1, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))
     limits = torch.tensor([len(source) + 4 for source in batch])
     decoder = kind(model, [], beam)
-    search, found = Search(decoder, options), dict[int, list[Hypothesis]]()
+    search, found = BeamSearch(decoder, options), dict[int, list[Hypothesis]]()
     for step in range(300):
         entering = {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}.get(step)
         if entering:

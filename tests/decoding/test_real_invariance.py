@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
+from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.decoders import ReferenceDecoder
-from nmt_cli.decoding.search import SearchOptions, beam_search
+from nmt_cli.decoding.search import SearchOptions
 from nmt_cli.decoding.translator import Result, Translator
 from nmt_cli.kernels.onednn import has_int8_linear
 from nmt_cli.model.transformer import Transformer
@@ -88,7 +89,7 @@ def test_the_order_changes_nothing(precision: str) -> None:
 def test_they_are_the_plain_models_translations() -> None:
     """Tokens, of every fifth sentence."""
     sources = [[*ids, EOS] for ids in tokenizer().encode(lines()[::5])]
-    options = SearchOptions(beam=BEAM, alpha=0.6, bos=BOS, eos=EOS, never=(PAD, UNK, BOS))
+    options = SearchOptions(beam=BEAM, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))
     plain = beam_search(ReferenceDecoder(model(), sources, BEAM), torch.full((200,), LONGEST), options)
     found = in_batches("fp32", 1000)[::5]
     table = tokenizer().table

@@ -1,4 +1,4 @@
-"""Sampling: drawn from the very distribution that temperature and cuts leave, by seed and sentence alone."""
+"""Sampling: outputs follow the distribution after temperature and cuts, and depend on seed and sentence alone."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import itertools
 import math
 import random
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import ReferenceDecoder
-from nmt_cli.decoding.sampling import Sampling, sample
-from nmt_cli.decoding.search import Decoder, Hypothesis, SearchOptions, beam_search, length_penalty
+from nmt_cli.decoding.sampling import SamplingSearch, sample
+from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions, length_penalty
 from nmt_cli.errors import ModelError
+from nmt_cli.kernels.protocols import Decoder
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 
@@ -39,14 +42,14 @@ class Chain:
         pytest.fail("samples stay where they are")
 
     def keep(self, sentences: Tensor) -> None:
-        pytest.fail("all sentences stay")
+        """A chain knows nothing of its sentences."""
 
 
-def options(width: int, nbest: int | None = None) -> SearchOptions:
-    return SearchOptions(beam=width, alpha=0.6, nbest=nbest or width, bos=BOS, eos=EOS, never=NEVER)
+def options(width: int, nbest: int | None = None, **sampling: Any) -> SearchOptions:
+    return SearchOptions(beam=width, alpha=0.6, nbest=nbest or width, bos=BOS, eos=EOS, banned_tokens=NEVER, sampling=SamplingOptions(**sampling))
 
 
-def left(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
+def left(logits: np.ndarray, sampling: SamplingOptions) -> np.ndarray:
     """Probabilities of the tokens after temperature and cuts, written out."""
     chances = np.array([0.0 if token in NEVER else math.exp(value / sampling.temperature) for token, value in enumerate(logits.tolist())])
     order = np.argsort(-chances)
@@ -63,7 +66,7 @@ def left(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
 )
 def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, float]) -> None:
     """All outputs of at most two tokens, by chi-square; what is cut off never comes."""
-    sampling = Sampling(**settings)  # type: ignore[arg-type]
+    sampling = SamplingOptions(**settings)  # type: ignore[arg-type]
     steps = [left(row, sampling) for row in Chain().logits.double().numpy()]
     expected = {(): steps[BOS][EOS]}
     for first in range(EOS + 1, SIZE):
@@ -71,7 +74,7 @@ def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, f
         expected |= {(first, second): steps[BOS][first] * steps[first][second] for second in range(EOS + 1, SIZE)}
     assert sum(expected.values()) == pytest.approx(1)
 
-    [found] = sample(Chain(), torch.tensor([2]), options(DRAWS), sampling, [[5, EOS]])
+    [found] = sample(Chain(), torch.tensor([2]), options(DRAWS, **settings), [[5, EOS]])
     counts = dict.fromkeys(expected, 0)
     for hypothesis in found:
         counts[tuple(hypothesis.tokens)] += 1
@@ -84,9 +87,9 @@ def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, f
 
 def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_themselves() -> None:
     """Of token 5, which does not count, the first may not be the last; log P is the model's own."""
-    short = SearchOptions(beam=DRAWS, alpha=0.6, nbest=DRAWS, bos=BOS, eos=EOS, never=NEVER, min_length=1, textless=(5,))
+    short = SearchOptions(beam=DRAWS, alpha=0.6, nbest=DRAWS, bos=BOS, eos=EOS, banned_tokens=NEVER, min_length=1, textless=(5,))
     logits = Chain().logits.double().numpy()
-    steps = [left(row, Sampling()) for row in logits]
+    steps = [left(row, SamplingOptions()) for row in logits]
 
     def without(row: int, *banned: int) -> np.ndarray:
         chances = steps[row].copy()
@@ -101,7 +104,7 @@ def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_thems
             expected[first,] = chance * following[EOS]
         expected |= {(first, second): chance * following[second] for second in range(EOS + 1, SIZE) if following[second]}
     assert sum(expected.values()) == pytest.approx(1)
-    [found] = sample(Chain(), torch.tensor([2]), short, Sampling(), [[5, EOS]])
+    [found] = sample(Chain(), torch.tensor([2]), short, [[5, EOS]])
     counts = dict.fromkeys(expected, 0)
     whole = Chain().logits.log_softmax(1)
     for hypothesis in found:
@@ -133,7 +136,7 @@ def limits(batch: list[list[int]]) -> Tensor:
 
 
 def samples(batch: list[list[int]], width: int = 2, prefixes: list[list[int]] | None = None, nbest: int | None = None, **settings: float) -> list[list[Hypothesis]]:
-    return sample(CachedDecoder(model(), batch, width), limits(batch), options(width, nbest), Sampling(**settings), batch, prefixes)  # type: ignore[arg-type]
+    return sample(CachedDecoder(model(), batch, width), limits(batch), options(width, nbest, **settings), batch, prefixes)
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}, {"temperature": 1e-300}])
@@ -203,16 +206,32 @@ def test_a_prefix_is_kept_and_counts() -> None:
     assert [found[i] for i in (1, 3, 19)] == [samples(sources())[i] for i in (1, 3, 19)]
 
 
-def test_the_plain_stepper_gives_the_same() -> None:
+def test_the_reference_decoder_gives_the_same() -> None:
     plain: Decoder = ReferenceDecoder(model(), sources(), 2)
-    found = sample(plain, limits(sources()), options(2), Sampling(), sources())
+    found = sample(plain, limits(sources()), options(2), sources())
     assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in samples(sources())]
 
 
-def test_a_model_that_says_nan_is_named() -> None:
+def test_a_model_whose_logits_are_nan_is_named() -> None:
     class Broken(Chain):
         def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
             return super().step(tokens, rows) * math.nan
 
     with pytest.raises(ModelError, match="not a number"):
-        sample(Broken(), torch.tensor([3]), options(2), Sampling(), [[5, EOS]])
+        sample(Broken(), torch.tensor([3]), options(2), [[5, EOS]])
+
+
+def test_sentences_that_come_and_go_are_sampled_as_if_alone() -> None:
+    """They enter at any step, also after all others have left, with prefixes of their own."""
+    prefixes = [[9, 8][: number % 3] for number in range(20)]
+    alone = [samples([source], prefixes=[prefix])[0] for source, prefix in zip(sources(), prefixes, strict=True)]
+    decoder = CachedDecoder(model(), [], 2)
+    search, found = SamplingSearch(decoder, options(2)), dict[int, list[Hypothesis]]()
+    for step in range(300):
+        if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 20)}.get(step):
+            batch = [sources()[i] for i in entering]
+            decoder.add(batch)
+            search.add(entering, limits(batch), [prefixes[i] for i in entering], batch)
+        found.update(search.step())
+    assert not search.busy
+    assert [found[i] for i in range(20)] == alone

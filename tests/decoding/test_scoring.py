@@ -17,6 +17,7 @@ from nmt_cli.data.batches import collate
 from nmt_cli.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary, learn_bpe
 from nmt_cli.decoding import scoring as module
 from nmt_cli.decoding.scoring import Scored, Scorer, perplexity
+from nmt_cli.decoding.windows import WindowSize
 from nmt_cli.errors import DataError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, ModelSection
@@ -130,15 +131,14 @@ def test_neighbours_change_nothing() -> None:
 
 
 def test_windows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_WINDOW", 3)
-    monkeypatch.setattr(module, "LAST_WINDOW", 20)
+    monkeypatch.setattr(module, "WINDOW", WindowSize(3, 20))
     windows = list(scorer().windows(iter(pairs())))
     assert [len(window) for window in windows] == [3, 6, 12, 20, 20, 20, 15]
     assert [result for window in windows for result in window] == expected()
 
 
 def test_a_window_holds_so_many_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW_CHARACTERS", 20)
+    monkeypatch.setattr(module, "WINDOW", WindowSize(64, 64, characters=20))
     taken = []
 
     def given() -> Iterator[tuple[str, str]]:
@@ -150,12 +150,12 @@ def test_a_window_holds_so_many_characters(monkeypatch: pytest.MonkeyPatch) -> N
     assert taken == [0, 1]
 
 
-def test_pairs_stand_beside_their_scores_in_order() -> None:
+def test_results_have_their_pairs_in_order() -> None:
     assert [(result.source, result.target) for result in expected()] == pairs()
 
 
 def test_two_blank_lines_do_not_reach_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scorer, "_batch", lambda *_: pytest.fail("the model was asked"))
+    monkeypatch.setattr(Transformer, "forward", lambda *_: pytest.fail("the model was run"))
     blank = ["", " ", "\t", "\u3000", "\r", "\x85", "\u2028", "\v\f", "\u200b"]
     for result in scorer().score(list(zip(blank, reversed(blank), strict=True))):
         assert (result.tokens, result.log_prob, result.perplexity) == (0, 0.0, 1.0)
@@ -203,14 +203,14 @@ def test_logits_come_in_bounded_pieces_of_enough_rows(monkeypatch: pytest.Monkey
     assert len(seen) > 50
 
 
-def test_a_fault_of_the_input_comes_after_the_pairs_before_it() -> None:
+def test_an_error_of_the_input_comes_after_the_pairs_before_it() -> None:
     def given() -> Iterator[tuple[str, str]]:
         yield from pairs()[:70]
         raise DataError("unequal")
 
     results: list[Scored] = []
     with pytest.raises(DataError, match="unequal"):
-        results.extend(scorer().score(given()))  # what came before the fault is kept
+        results.extend(scorer().score(given()))  # what came before the error is kept
     assert results == expected()[:70]
 
 

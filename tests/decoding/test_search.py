@@ -1,4 +1,4 @@
-"""Beam search against brute force, greedy and itself, over a toy model whose logits depend on the whole history."""
+"""Beam search against brute force, greedy search and itself, over a toy model whose logits depend on the whole history."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli.decoding.candidates import best_continuations, top_continuations
-from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions, beam_search, length_penalty
+from nmt_cli.decoding.beam_search import BeamSearch, beam_search
+from nmt_cli.decoding.candidates import largest_log_probs, top_candidates
+from nmt_cli.decoding.search import Hypothesis, SearchOptions, length_penalty
 from nmt_cli.errors import ModelError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -45,7 +46,7 @@ class Toy:
 
 
 def options(beam: int, alpha: float = 0.6, **more: Any) -> SearchOptions:
-    return SearchOptions(beam=beam, alpha=alpha, bos=BOS, eos=EOS, never=NEVER, **more)
+    return SearchOptions(beam=beam, alpha=alpha, bos=BOS, eos=EOS, banned_tokens=NEVER, **more)
 
 
 def search(sentences: list[int], limits: list[int], size: int = 7, spread: float = 1.0, **kwargs: Any) -> list[list[Hypothesis]]:
@@ -174,14 +175,14 @@ def test_where_nothing_is_too_short_candidates_are_sought_as_without_a_shortest_
     for min_length, calls_with_bans in ((0, 0), (1, 1)):
         asked = []
 
-        def best(*given: Any, asked: list[Any] = asked) -> tuple[torch.Tensor, torch.Tensor]:
+        def recorded(*given: Any, asked: list[Any] = asked) -> tuple[torch.Tensor, torch.Tensor]:
             asked.append((given[4], given[6]))
-            return best_continuations(*given)
+            return top_candidates(*given)
 
-        beam_search(Toy([0, 1, 2], 4, 7), torch.tensor([9, 9, 9]), options(4, min_length=min_length, best=best))
+        beam_search(Toy([0, 1, 2], 4, 7), torch.tensor([9, 9, 9]), options(4, min_length=min_length, top_candidates=recorded))
         assert len(asked) > 3
-        assert [(never, banned is None) for never, banned in asked[calls_with_bans:]] == [(NEVER, True)] * (len(asked) - calls_with_bans)
-        assert all(banned is not None for _, banned in asked[:calls_with_bans])
+        assert [(tokens, counts is None) for tokens, counts in asked[calls_with_bans:]] == [(NEVER, True)] * (len(asked) - calls_with_bans)
+        assert all(counts is not None for _, counts in asked[:calls_with_bans])
 
 
 def greedy(sentence: int, limit: int, size: int, spread: float) -> list[int]:
@@ -309,14 +310,14 @@ def test_equals_are_ranked_by_hypothesis_and_token() -> None:
 
 
 @pytest.mark.parametrize(("width", "size", "count"), [(1, 5, 1), (4, 7, 8), (4, 64, 8), (3, 65, 6), (4, 1000, 8), (2, 4, 20)])
-def test_top_continuations_is_a_plain_topk(width: int, size: int, count: int) -> None:
+def test_largest_log_probs_are_a_plain_topk(width: int, size: int, count: int) -> None:
     torch.manual_seed(0)
     logits = torch.randn(6, width, size).mul(4).round()  # many equals
     so_far = -torch.rand(6, width)
     so_far[:, 1:] = torch.where(torch.rand(6, width - 1) < 0.3, -math.inf, so_far[:, 1:])
     total = logits.logsumexp(-1)
     rows = (so_far.flatten() > -math.inf).nonzero().flatten()
-    values, flat = top_continuations(logits.flatten(0, 1)[rows], total.flatten()[rows], so_far, rows, count)
+    values, flat = largest_log_probs(logits.flatten(0, 1)[rows], total.flatten()[rows], so_far, rows, count)
     plain, order = (so_far[:, :, None] + (logits - total[:, :, None])).flatten(1).sort(dim=1, descending=True, stable=True)
     finite = ~torch.isneginf(plain[:, :count])
     there = min(count, width * size)
@@ -325,7 +326,7 @@ def test_top_continuations_is_a_plain_topk(width: int, size: int, count: int) ->
     assert torch.equal(flat[:, :there][finite], order[:, :there][finite])
 
 
-def test_a_model_that_says_nan_is_named() -> None:
+def test_a_model_whose_logits_are_nan_is_named() -> None:
     class Broken(Toy):
         def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
             return super().step(tokens, rows) * math.nan
@@ -346,7 +347,7 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more:
 
     opts, found = options(3, alpha=alpha, nbest=2, **more), {}
     toy = Growing([], 3, 9, 2.0)
-    search_ = Search(toy, opts)
+    search_ = BeamSearch(toy, opts)
     batches = {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}
     for step in range(60):
         if sentences := batches.get(step):

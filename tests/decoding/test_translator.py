@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import queue
 import random
 import signal
 import subprocess
@@ -17,27 +16,32 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS, EOS, META_SPACE, PAD, UNK, Tokenizer, learn_bpe
+from nmt_cli.decoding import engine
 from nmt_cli.decoding import translator as module
-from nmt_cli.decoding import windows as reading
 from nmt_cli.decoding.alignment import aligned
+from nmt_cli.decoding.batches import BatchQueue
+from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
-from nmt_cli.decoding.processes import Child
-from nmt_cli.decoding.sampling import Sampling
-from nmt_cli.decoding.search import SearchOptions, beam_search
+from nmt_cli.decoding.processes import WorkerProcess
+from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions, length_penalty
 from nmt_cli.decoding.split import parts_of
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.decoding.workers import Batch, Worker
-from nmt_cli.errors import NmtError
+from nmt_cli.decoding.windows import WindowSize
+from nmt_cli.decoding.workers import Worker
+from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
 from nmt_cli.kernels.cpu_decoding.functions import library
+from nmt_cli.kernels.protocols import Decoder
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.registry import SEARCHES
 
-STEPPER = NativeDecoder if library() else CachedDecoder
-"""What a worker of this machine asks."""
+DECODER = NativeDecoder if library() else CachedDecoder
+"""The decoder of the workers on this machine."""
 
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
 
@@ -90,22 +94,31 @@ def test_neighbours_change_nothing() -> None:
 
 
 def test_windows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "FIRST_WINDOW", 3)
-    monkeypatch.setattr(reading, "LAST_WINDOW", 11)
+    monkeypatch.setattr(module, "WINDOW", WindowSize(3, 11))
     sizes = [len(window) for window in translator().windows(iter(lines()))]
     assert max(sizes) <= 11
     assert len(sizes) > 9
     assert list(translator().translate(iter(lines()))) == expected()
 
 
-def test_sources_stand_beside_their_translations_in_order() -> None:
+def test_results_have_their_sources_in_order() -> None:
     assert [result.source for result in expected()] == lines()
 
 
+class NoSearch:
+    """A search that nothing may reach."""
+
+    def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
+        raise AssertionError("the model was asked")
+
+
 def test_empty_and_blank_lines_do_not_reach_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(STEPPER, "__init__", lambda *_: pytest.fail("the model was asked"))
+    monkeypatch.setitem(SEARCHES, "none", f"{__name__}:NoSearch")
+    some = translator(more={"search": "none"})
+    with pytest.raises(AssertionError, match="the model was asked"):
+        list(some.translate(["the cat"]))
     blank = ["", " ", "\t", "\u3000", "\r", "\x85", "\u2028", "\v\f", "\u200b"]
-    results = list(translator().translate(blank))
+    results = list(some.translate(blank))
     assert [result.translation for result in results] == [""] * len(blank)
     assert all(result.best.score == 0.0 and result.tokens == 0 for result in results)
 
@@ -117,7 +130,7 @@ BLANK = [META_SPACE, "<0x20>", "<0x09>", "<0xC2>", "<0xA0>"]
 @pytest.fixture
 def reluctant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every model ends at once if it may, and else writes white space if it may."""
-    step, places = STEPPER.step, [tokenizer().table.index(piece) for piece in BLANK]
+    step, places = DECODER.step, [numbers()[piece] for piece in BLANK]
 
     def reluctantly(self: Any, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = step(self, tokens, rows)
@@ -125,13 +138,13 @@ def reluctant(monkeypatch: pytest.MonkeyPatch) -> None:
         logits[:, EOS] += 80.0
         return logits
 
-    monkeypatch.setattr(STEPPER, "step", reluctantly)
+    monkeypatch.setattr(DECODER, "step", reluctantly)
 
 
 WAYS: dict[str, dict[str, Any]] = {
     "beam": {"nbest": 4},
     "greedy": {"beam": 1},
-    "samples": {"nbest": 3, "beam": 3, "more": {"sampling": Sampling(seed=2)}},
+    "samples": {"nbest": 3, "beam": 3, "more": {"search": "sample", "sampling": SamplingOptions(seed=2)}},
     "in parts": {"longest": 4, "nbest": 2},
     "workers": {"nbest": 2, "more": {"devices": ["cpu"] * 2}},
 }
@@ -254,7 +267,7 @@ def test_output_begins_before_input_ends() -> None:
     assert [result.source for result in results] == ["the dog"]
 
 
-def test_a_fault_of_the_input_comes_after_what_was_read() -> None:
+def test_an_error_of_the_input_comes_after_what_was_read() -> None:
     def broken() -> Iterator[str]:
         yield "the cat"
         raise ValueError("cut")
@@ -275,16 +288,23 @@ def test_bf16_runs_and_leaves_the_model_in_fp32() -> None:
     assert model().output_weight.dtype == torch.float32
 
 
-def test_the_end_symbol_closes_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[int]] = []
-    plain = STEPPER.__init__
-    monkeypatch.setattr(STEPPER, "__init__", lambda self, model, sources, *rest: (seen.extend(sources), plain(self, model, sources, *rest))[1])
-    list(translator().translate(["the cat"]))
-    assert seen == [[*tokenizer().encode(["the cat"])[0], EOS]]
+@cache
+def numbers() -> dict[str, int]:
+    """Ids by subword."""
+    return {piece: number for number, piece in enumerate(tokenizer().table)}
 
 
 def ids_of(pieces: tuple[str, ...]) -> list[int]:
-    return [tokenizer().table.index(piece) for piece in pieces]
+    return [numbers()[piece] for piece in pieces]
+
+
+@torch.inference_mode()
+def test_the_end_symbol_closes_every_source() -> None:
+    """log P is that of the model's own pass over a source with its end symbol."""
+    [result] = translator().translate(["the cat"])
+    source, output = tokenizer().encode(["the cat"])[0], ids_of(result.best.pieces)
+    logits = model().logits(model()(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *output]])))[0]
+    assert result.best.log_prob == pytest.approx(float(logits.log_softmax(-1).gather(1, torch.tensor([*output, EOS])[:, None]).sum()), abs=1e-4)
 
 
 def test_pieces_are_the_subwords_of_the_text() -> None:
@@ -297,8 +317,8 @@ def test_pieces_are_the_subwords_of_the_text() -> None:
 
 @pytest.fixture
 def few_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several workers share what one alone would translate."""
-    monkeypatch.setattr(module, "ALONE", 2)
+    """Several workers share what one worker would translate alone."""
+    monkeypatch.setattr(engine, "FEW_SENTENCES", 2)
 
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2, ["cpu"] * 3])
@@ -309,13 +329,12 @@ def test_the_number_of_workers_changes_nothing(devices: list[str]) -> None:
     assert list(several.translate(lines())) == expected()  # with caches that have served before
 
 
-@pytest.mark.parametrize("sampling", [None, Sampling(top_p=0.9)])
+@pytest.mark.parametrize("search", [{}, {"search": "sample", "sampling": SamplingOptions(top_p=0.9)}])
 @pytest.mark.usefixtures("few_alone")
-def test_several_workers_stream(sampling: Sampling | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_workers_stream(search: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Several windows under way at once, with fewer and more lines than workers."""
-    monkeypatch.setattr(reading, "FIRST_WINDOW", 2)
-    monkeypatch.setattr(reading, "LAST_WINDOW", 16)
-    given: dict[str, Any] = {"sampling": sampling, "align": True}
+    monkeypatch.setattr(module, "WINDOW", WindowSize(2, 16))
+    given: dict[str, Any] = {**search, "align": True}
     one = list(translator(nbest=2, more=given).translate(lines()))
     assert list(translator(nbest=2, more={**given, "devices": ["cpu"] * 3}).translate(iter(lines()))) == one
 
@@ -324,7 +343,7 @@ def test_several_workers_stream(sampling: Sampling | None, monkeypatch: pytest.M
 @pytest.mark.usefixtures("few_alone")
 def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither goes beyond its first step before the other one has come there."""
-    both, step, begun, same = multiprocessing.get_context("fork").Barrier(2), STEPPER.step, set[int](), expected()
+    both, step, begun, same = multiprocessing.get_context("fork").Barrier(2), DECODER.step, set[int](), expected()
 
     def met(self: Any, *given: Any) -> Any:
         if threading.get_ident() not in begun:
@@ -332,17 +351,17 @@ def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
             both.wait(30)
         return step(self, *given)
 
-    monkeypatch.setattr(STEPPER, "step", met)
+    monkeypatch.setattr(DECODER, "step", met)
     assert list(translator(more={"devices": ["cpu"] * 2}).translate(lines())) == same
 
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 3])
 @pytest.mark.usefixtures("few_alone")
-def test_a_fault_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ValueError("cut")
 
-    monkeypatch.setattr(STEPPER, "step", broken)
+    monkeypatch.setattr(DECODER, "step", broken)
     with pytest.raises(ValueError, match="cut"):
         list(translator(more={"devices": devices}, batch_tokens=200).translate(lines()))
     with pytest.raises(ValueError, match="cut"):
@@ -351,19 +370,21 @@ def test_a_fault_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.M
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2])
 @pytest.mark.usefixtures("few_alone")
-def test_workers_stop_in_the_midst_of_a_batch_when_nobody_waits_any_more(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Python joins threads when it leaves: a long batch would keep it."""
-    begun, step, answer = multiprocessing.get_context("fork").Event(), STEPPER.step, expected()[:1]
+    begun, step = multiprocessing.get_context("fork").Event(), DECODER.step
 
     def slow(self: Any, *given: Any) -> Any:
         begun.set()
         time.sleep(0.2)
         return step(self, *given)
 
-    monkeypatch.setattr(STEPPER, "step", slow)
-    monkeypatch.setattr(Translator, "_end", lambda *_: begun.wait(30) and answer)
-    results = translator(max_positions=600, max_extra=500, batch_tokens=200, more={"devices": devices}).translate(lines())
-    next(results)
+    monkeypatch.setattr(DECODER, "step", slow)
+    monkeypatch.setattr(module, "WINDOW", WindowSize(20, 20))
+    given = [""] * 20 + [line for line in lines() if line]  # the second window is searched when the first has been answered
+    results = translator(max_positions=600, max_extra=500, batch_tokens=200, more={"devices": devices}).translate(given)
+    assert next(results).translation == ""
+    assert begun.wait(30)
     start = time.monotonic()
     results.close()  # type: ignore[attr-defined]
     assert time.monotonic() - start < 20
@@ -374,7 +395,7 @@ def test_python_ends_where_results_are_kept_unread() -> None:
     script = f"""if True:
         import runpy
         test = runpy.run_path({__file__!r})
-        test["module"].ALONE = 2
+        test["engine"].FEW_SENTENCES = 2
         results = test["translator"](more={{"devices": ["cpu"] * 2}}, batch_tokens=100).translate(iter(test["lines"]()))
         print(next(results).source)
     """
@@ -398,7 +419,7 @@ def test_two_models_are_searched_by_their_mean_probability() -> None:
     sources = [[*ids, EOS] for ids in tokenizer().encode(given)]
     plain = EnsembleDecoder([ReferenceDecoder(one, sources, 4) for one in models])
     limits = torch.tensor([len(source) + 2 for source in sources])
-    best = beam_search(plain, limits, SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, never=(PAD, UNK, BOS), min_length=1, textless=tokenizer().textless))
+    best = beam_search(plain, limits, SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), min_length=1, textless=tokenizer().textless))
     found = list(ensemble(*models).translate(given))
     assert [ids_of(result.best.pieces) for result in found] == [row[0].tokens for row in best]
     assert [result.best.score for result in found] == pytest.approx([row[0].score for row in best], abs=1e-4)
@@ -454,13 +475,13 @@ def test_the_longest_output_grows_by_its_prefix() -> None:
     assert result.translation.startswith(" ".join(WORDS))
 
 
-def test_a_prefix_longer_than_the_model_is_cut_to_what_it_takes() -> None:
+def test_a_prefix_longer_than_the_model_is_cut() -> None:
     [result] = translator(max_positions=30).translate([("the cat", " ".join(WORDS * 9))])
     assert " ".join(WORDS * 9).startswith(result.translation)
     assert result.tokens == 30
 
 
-def test_alignments_are_what_the_attention_says() -> None:
+def test_alignments_follow_the_attention() -> None:
     for line, result in zip(lines(), translator(more={"align": True}).translate(lines()), strict=True):
         source, output = tokenizer().encode([line])[0], ids_of(result.best.pieces)
         places = aligned(model(), [*source, EOS], output, BOS)
@@ -488,7 +509,7 @@ def test_blank_lines_have_no_alignments_and_nobody_gets_them_unasked() -> None:
 
 
 def test_samples_are_those_of_line_and_seed() -> None:
-    one, again, other = (list(translator(nbest=3, beam=3, more={"sampling": Sampling(seed=seed)}).translate(lines())) for seed in (1, 1, 2))
+    one, again, other = (list(translator(nbest=3, beam=3, more={"search": "sample", "sampling": SamplingOptions(seed=seed)}).translate(lines())) for seed in (1, 1, 2))
     assert one == again
     assert [result.translation for result in one] != [result.translation for result in other]
     assert all(len(result.candidates) == 3 for line, result in zip(lines(), one, strict=True) if line.strip())
@@ -504,13 +525,71 @@ def test_a_worker_process_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
-def test_a_worker_that_is_gone_before_it_hears_of_the_end_is_not_waited_for() -> None:
-    """It asks, is killed, and None, which comes once, cannot be passed on."""
-    some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3))
-    child, batches = Child(some.workers[0], []), queue.SimpleQueue[Batch | None]()
+def test_a_worker_process_that_died_before_the_end_is_not_waited_for() -> None:
+    """It asks for a batch and is killed; the answer cannot be sent."""
+    some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), devices=["cpu", "cpu"])
+    child, batches = WorkerProcess(some.engine.workers[0], []), BatchQueue()
     assert child.pipe.poll(30)
-    child.stop()
+    child.kill()
     child.process.join(30)
-    batches.put(None)
+    batches.stop()
     child.serve(batches)
-    assert batches.empty()
+    assert batches.get(wait=True) is None
+
+
+class GreedySearch:
+    """A search from outside the package: the most probable token, of the first hypothesis alone, until it is the end symbol."""
+
+    def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
+        self.decoder, self.options = decoder, options
+        self.outputs: list[tuple[int, int, list[int]]] = []  # (sentence id, longest length, tokens)
+        self.log_probs: list[float] = []
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.outputs)
+
+    @property
+    def open_hypotheses(self) -> int:
+        return len(self.outputs)
+
+    def add(self, sentence_ids: Any, max_lengths: Tensor, prefixes: Any = None, sources: Any = None) -> None:
+        self.outputs += [(number, longest, []) for number, longest in zip(sentence_ids, max_lengths.tolist(), strict=True)]
+        self.log_probs += [0.0] * len(sentence_ids)
+
+    def step(self) -> list[tuple[int, list[Hypothesis]]]:
+        newest = torch.tensor([(tokens or [self.options.bos])[-1] for _, _, tokens in self.outputs])
+        rows = torch.arange(len(newest)) * self.options.beam
+        log_probs = self.decoder.step(newest[:, None].expand(-1, self.options.beam).contiguous(), rows).log_softmax(-1)
+        finished, stay = [], []
+        for index, (number, longest, tokens) in enumerate(self.outputs):
+            best = self._best(log_probs[index], longest, tokens)
+            self.log_probs[index] += float(log_probs[index, best])
+            if best == self.options.eos:
+                score = self.log_probs[index] / float(length_penalty(len(tokens) + 1, self.options.alpha))
+                finished.append((number, [Hypothesis(tokens, self.log_probs[index], score)]))
+            else:
+                tokens.append(best)
+                stay.append(index)
+        self.outputs, self.log_probs = [self.outputs[i] for i in stay], [self.log_probs[i] for i in stay]
+        self.decoder.keep(torch.tensor(stay, dtype=torch.long))
+        return finished
+
+    def _best(self, log_probs: Tensor, longest: int, tokens: list[int]) -> int:
+        return self.options.eos if len(tokens) == longest else int(log_probs.index_fill(0, torch.tensor(self.options.banned_tokens), -torch.inf).argmax())
+
+
+@pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2])
+@pytest.mark.usefixtures("few_alone")
+def test_a_search_from_outside_the_package_translates(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registered by name; equal to beam search with a beam of one."""
+    monkeypatch.setitem(SEARCHES, "greedy", f"{__name__}:GreedySearch")
+    found = list(translator(beam=1, min_length=0, batch_tokens=100, more={"search": "greedy", "devices": devices}).translate(lines()))
+    for ours, theirs in zip(found, translator(beam=1, min_length=0).translate(lines()), strict=True):
+        assert ours.translation == theirs.translation
+        assert ours.best.score == pytest.approx(theirs.best.score, abs=1e-4)
+
+
+def test_an_unknown_search_is_named() -> None:
+    with pytest.raises(UsageError, match=r"search 'bean': expected beam, sample\. Did you mean 'beam'"):
+        translator(more={"search": "bean"})

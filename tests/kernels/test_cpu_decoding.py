@@ -17,10 +17,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli import console
+from nmt_cli.decoding.batches import Batch
+from nmt_cli.decoding.beam_search import BeamSearch
 from nmt_cli.decoding.cached_decoder import CachedDecoder
-from nmt_cli.decoding.candidates import best_continuations
+from nmt_cli.decoding.candidates import top_candidates
 from nmt_cli.decoding.search import SearchOptions
-from nmt_cli.decoding.workers import Batch, Worker
+from nmt_cli.decoding.workers import Worker
 from nmt_cli.files import sha256
 from nmt_cli.kernels import apply_kernels
 from nmt_cli.kernels.cpu_decoding import compiling
@@ -128,7 +130,7 @@ def test_best_continuations(size: int, beam: int, count: int, ties: bool) -> Non
     some_more = torch.tensor([3, 6, 4])[torch.arange(len(rows)) % 3]
     for bound, banned in itertools.product((None, only), (None, some_more)):
         values, flat = continuations(module.best_continuations, logits, so_far, rows, count, bound, banned)
-        plain_values, plain_flat = continuations(best_continuations, logits, so_far, rows, count, bound, banned)
+        plain_values, plain_flat = continuations(top_candidates, logits, so_far, rows, count, bound, banned)
         values, flat = values[:, : plain_values.size(1)], flat[:, : plain_values.size(1)]
         torch.testing.assert_close(values, plain_values, atol=1e-5, rtol=1e-6)
         assert torch.equal(flat, plain_flat)
@@ -138,7 +140,7 @@ def test_best_continuations(size: int, beam: int, count: int, ties: bool) -> Non
 @needed
 def test_the_forced_token_may_be_one_that_is_never_generated() -> None:
     logits, so_far, rows = drawn(1, 50), torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64)
-    for kind in (module.best_continuations, best_continuations):
+    for kind in (module.best_continuations, top_candidates):
         values, flat = kind(logits.clone(), so_far, rows, 1, (0, 1, 2), torch.tensor([1]))
         assert flat.tolist() == [[1]]
         torch.testing.assert_close(values[0], logits.log_softmax(1)[0, 1:2])
@@ -149,7 +151,7 @@ def test_what_is_banned_keeps_its_share_of_the_probability() -> None:
     """The first ids of `never`, as many as each row says; the others' log-probabilities stay what they were."""
     logits, so_far, rows = drawn(3, 9), torch.zeros(3, 1), torch.arange(3)
     whole, never = logits.log_softmax(1), (0, 1, 8, 4)
-    for kind in (module.best_continuations, best_continuations):
+    for kind in (module.best_continuations, top_candidates):
         values, flat = kind(logits.clone(), so_far, rows, 9, never, None, torch.tensor([0, 3, 4]))
         for row, count in enumerate((0, 3, 4)):
             left = sorted(set(range(9)) - set(never[:count]), key=lambda token: -float(whole[row, token]))
@@ -214,14 +216,14 @@ def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def worker() -> Worker:
     torch.manual_seed(0)
     model = Transformer(ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64), 60, 60).eval()
-    return Worker([apply_kernels(convert(model, "fp32"), "decoding")], SearchOptions(beam=3, alpha=0.6, bos=2, eos=3, never=(0, 1, 2)), 1000, None, False)
+    return Worker([apply_kernels(convert(model, "fp32"), "decoding")], SearchOptions(beam=3, alpha=0.6, bos=2, eos=3, banned_tokens=(0, 1, 2)), 1000, BeamSearch, False)
 
 
 def searched() -> tuple[type, list[list[int]]]:
     """The decoder that a worker takes, and what it finds."""
     some, batch = worker(), Batch([[5, 6, 7], [8]], [[], []], [4, 4])
     kind = type(some._decoder(batch))
-    some.all(batch)
+    some.search_one(batch)
     return kind, [found.hypotheses[0].tokens for found in batch.done.result()]
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nmt_cli.decoding.search import SearchOptions, beam_search
+from nmt_cli.decoding.beam_search import beam_search
+from nmt_cli.decoding.search import SearchOptions
 from nmt_cli.kernels import apply_kernels, fastest_precision, onednn
 from nmt_cli.kernels.cpu_decoding import decoder as native
 from nmt_cli.kernels.cpu_decoding import linear as module
@@ -144,6 +145,6 @@ def test_few_rows_change_no_bit_of_a_translation(works: bool, monkeypatch: pytes
     model = apply_kernels(convert(small(), "int8"), "decoding").native
     assert model is not None
     assert model.few == (FEW_ROWS if works else 0)
-    options, sources = SearchOptions(beam=2, alpha=0.6, bos=2, eos=3, never=(0, 1, 2)), [[5, 6, 7, 3], [8, 9, 3], [10, 3], [11, 12, 13, 14, 3], [15, 3], [16, 17, 3]]
+    options, sources = SearchOptions(beam=2, alpha=0.6, bos=2, eos=3, banned_tokens=(0, 1, 2)), [[5, 6, 7, 3], [8, 9, 3], [10, 3], [11, 12, 13, 14, 3], [15, 3], [16, 17, 3]]
     alone = [beam_search(NativeDecoder(model, [source], 2), torch.tensor([9]), options)[0] for source in sources]
     assert alone == beam_search(NativeDecoder(model, sources, 2), torch.full((6,), 9), options)

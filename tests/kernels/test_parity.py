@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import ReferenceDecoder
-from nmt_cli.decoding.search import Hypothesis, SearchOptions, beam_search
+from nmt_cli.decoding.search import Hypothesis, SearchOptions
 from nmt_cli.kernels import KernelsInUse, apply_kernels, onednn
 from nmt_cli.kernels.cpu_decoding import decoder as native
 from nmt_cli.kernels.cpu_decoding.functions import library
@@ -103,7 +104,7 @@ def unknown(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @torch.inference_mode()
 def search(decoder: Any) -> list[list[Hypothesis]]:
-    options = SearchOptions(beam=3, alpha=0.6, bos=BOS, eos=EOS, never=(0, 1, BOS))
+    options = SearchOptions(beam=3, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(0, 1, BOS))
     return beam_search(decoder, torch.tensor([len(source) + 4 for source in SOURCES]), options)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli.decoding.attention_maps import Seen, View
+from nmt_cli.decoding.attention_maps import AttentionRecord, View
 from nmt_cli.errors import DataError
 from nmt_cli.reporting import attention_page
 from nmt_cli.reporting.attention_page import DIGITS, FOLDER, SCRIPTS, page
@@ -30,8 +30,8 @@ def view(kind: str, rows: int | list[str], columns: int | list[str], layers: int
     return View(kind, tuple(rows), tuple(columns), tuple(range(1, layers + 1)), tuple(range(1, heads + 1)), scores.softmax(-1))
 
 
-def seen(*views: View, source: str = "a sentence", translation: str = "ein Satz") -> Seen:
-    return Seen("runs/demo/averaged", source, translation, -2.5, -1.25, views)
+def seen(*views: View, source: str = "a sentence", translation: str = "ein Satz") -> AttentionRecord:
+    return AttentionRecord("runs/demo/averaged", source, translation, -2.5, -1.25, views)
 
 
 class Reader(HTMLParser):

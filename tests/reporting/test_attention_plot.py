@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli.decoding.attention_maps import Seen, View
+from nmt_cli.decoding.attention_maps import AttentionRecord, View
 from nmt_cli.errors import UsageError
 from nmt_cli.reporting.attention_plot import COLOURS, picture
 
@@ -27,7 +27,7 @@ def view(weights: torch.Tensor, rows: list[str] = PIECES, columns: list[str] = P
 
 def drawn(one: View, source: str = "The cat sees", translation: str = "Die Katze sieht") -> Any:
     """(height, width, 3) of 0 to 255."""
-    content = picture(one, Seen("model", source, translation, -1.0, -0.5, (one,)))
+    content = picture(one, AttentionRecord("model", source, translation, -1.0, -0.5, (one,)))
     assert content.startswith(b"\x89PNG\r\n\x1a\n")
     image = Image.open(io.BytesIO(content)).convert("RGB")
     return torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).view(image.height, image.width, 3).int()
@@ -80,7 +80,7 @@ def test_lines_follow_the_weights() -> None:
 
 def test_the_same_weights_give_the_same_bytes() -> None:
     one = view(torch.eye(4)[None, None])
-    seen = Seen("model", "a", "b", -1.0, -0.5, (one,))
+    seen = AttentionRecord("model", "a", "b", -1.0, -0.5, (one,))
     assert picture(one, seen) == picture(one, seen)
 
 

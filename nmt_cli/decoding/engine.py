@@ -1,0 +1,136 @@
+"""The engine: where batches are searched while lines are read and results are written.
+
+    Translator ── submit(batches) ──▶ BatchQueue ──▶ a thread per worker ─┬─ GPU: Worker.run in this thread
+        ◀── results(), in any order                                       └─ CPU: WorkerProcess.serve ── pipe ── a forked process: Worker.run
+
+What runs where
+    caller's thread   reads windows of lines, makes batches, submits them, waits for results.
+    reader thread     reads ahead of the caller (`windows`).
+    worker threads    one per worker, from the first submission of several batches on. On a GPU, and where a process
+                      cannot be forked, the thread searches. For several workers on a CPU it talks to a forked process
+                      that searches: threads of one process would wait for each other between any two operations.
+                      A fork starts at once and shares the memory of the weights.
+    A single batch is searched in the caller's thread, when its results are asked for: all of a CPU's cores then work on
+    it. No thread or process is started for it.
+
+What a batch is
+    A `Batch` holds sources, prefixes and greatest lengths. Its future `done` holds the results, or the error that the
+    search raised. A process gets a copy of the first three and sends back results or the error. Which worker takes
+    which batch is decided by who asks first; it changes no result.
+
+How a session stops
+    `Session.close` stops the queue, kills the processes and joins the threads. A searching thread ends after its step,
+    in the middle of a batch. Close is called when the last result was read, when the caller closes the iterator or
+    raises, and when Python exits while the iterator is kept.
+
+How a process ends
+    Signals that end a program (SIGINT, SIGTERM, SIGHUP) reach all processes of a terminal or a job. The caller's process
+    alone decides what they mean, because training saves first. So worker processes ignore them. They are killed by
+    `Session.close`, or end when the caller's process is gone and the pipe breaks. When a worker process dies otherwise,
+    its thread lets every batch that it had, and every batch that it would take, fail with an error that names the cause.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+
+import torch
+
+from .batches import Batch, BatchQueue, SearchResult, token_batches
+from .processes import WorkerProcess, can_fork
+from .workers import Worker
+
+FEW_SENTENCES = 16
+"""Up to so many sentences one worker with all of a CPU's cores is faster than several with one core each."""
+
+
+class Engine:
+    """Workers that search for one translator."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self.workers = workers
+        self.local = workers[0].copy()
+        """The worker of the caller's thread."""
+
+    def session(self) -> Session:
+        """Return a session, to be used in a `with` statement."""
+        return Session(self)
+
+    def divide(self, lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+        """Return indices of sources of these lengths in batches: like lengths together, long ones first, some for each worker."""
+        share = len(lengths) if len(lengths) <= FEW_SENTENCES else -(-len(lengths) // len(self.workers))
+        order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        return token_batches(order, lengths, batch_tokens, min(self.workers[0].sentences, share))
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Batches that are searched."""
+
+    batches: Sequence[Batch]
+    local: Worker | None
+    """The worker that searches them when their results are asked for; None: the session's workers search them now."""
+
+    def results(self) -> list[list[SearchResult]]:
+        """Wait for the results of each batch. Raises what a worker raised."""
+        if self.local is not None:
+            for batch in self.batches:
+                self.local.search_one(batch)
+        return [batch.done.result() for batch in self.batches]
+
+
+class Session:
+    """The threads and processes that search the batches of one stream of lines."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.queue = engine, BatchQueue()
+        self.threads: list[threading.Thread] = []
+        self.processes: list[WorkerProcess] = []
+
+    def __enter__(self) -> Session:
+        atexit.register(self.close)  # Python joins threads when it exits: the iterator may be kept, half read
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+        atexit.unregister(self.close)
+
+    def submit(self, batches: Sequence[Batch]) -> Submission:
+        """Let the workers search these batches."""
+        if len(batches) <= 1:
+            return Submission(batches, self.engine.local)
+        if not self.threads:
+            self._start()
+        for batch in batches:
+            self.queue.put(batch)
+        return Submission(batches, None)
+
+    def close(self) -> None:
+        """Stop all work and wait for the threads."""
+        self.queue.stop()
+        for process in self.processes:
+            process.kill()
+        for thread in self.threads:
+            thread.join()
+
+    def _start(self) -> None:
+        """Start a thread for each worker, and its process where there is one."""
+        workers = self.engine.workers
+        targets: list[Callable[[], None]] = [partial(self._run, worker) for worker in workers]
+        if can_fork(workers):
+            for worker in workers:
+                self.processes.append(WorkerProcess(worker, self.processes))
+            targets = [partial(process.serve, self.queue) for process in self.processes]
+        self.threads = [threading.Thread(target=target, name="nmt-worker", daemon=True) for target in targets]
+        for thread in self.threads:
+            thread.start()
+
+    def _run(self, worker: Worker) -> None:
+        if len(self.engine.workers) > 1:
+            torch.set_num_threads(1)  # for this thread
+        worker.run(self.queue)

@@ -1,0 +1,60 @@
+"""The interfaces between a search and what computes for it. A kernel implements them; `decoding` has the plain ones.
+
+    B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence
+
+A search sees a `Decoder`, never a model. A decoder holds B sentences with W hypotheses each. Hypothesis w of sentence b
+is number b * W + w. A hypothesis is open while tokens are still added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Decoder(Protocol):
+    """A model with the sentences that are being translated."""
+
+    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """Return logits of the next token of each open hypothesis, (N, V). The caller may write to them.
+
+        `tokens` (B, W) are the newest tokens of all hypotheses; `rows` (N,) are the numbers of the open ones, ascending.
+        """
+        ...
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let hypothesis w of sentence b continue what was its hypothesis parents[b, w]; `parents` is (B, W)."""
+        ...
+
+    def keep(self, sentences: Tensor) -> None:
+        """Keep the sentences at these indices, (B',) ascending, and drop the others."""
+        ...
+
+
+class GrowingDecoder(Decoder, Protocol):
+    """A decoder that takes more sentences while it is in use."""
+
+    def add(self, sources: Sequence[Sequence[int]]) -> None:
+        """Append sentences to those that it holds: their token ids, end symbols included."""
+        ...
+
+
+class TopCandidates(Protocol):
+    """A function that returns the best candidates to extend the hypotheses of each sentence."""
+
+    def __call__(
+        self, logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int], only: Tensor | None, banned_counts: Tensor | None, /
+    ) -> tuple[Tensor, Tensor]:
+        """Return the `count` largest of log_probs (B, W) + log-softmax(logits) over (W, V), largest first.
+
+        They are values and flat indices w * V + v, both (B, C); equal values are ordered by index. Where a sentence has
+        fewer candidates, the rest are -inf with an index that means nothing.
+
+        `logits` (N, V) are those of the open hypotheses `rows` (N,); they may be written to. `banned_tokens` are no
+        candidates: for hypothesis n the first banned_counts[n] of them, or all where `banned_counts` (N,) is None. Where
+        only[n] is not -1, it is the one candidate of hypothesis n, even if it is banned. Banned tokens keep their share
+        of the softmax.
+        """
+        ...
