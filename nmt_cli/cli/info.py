@@ -55,6 +55,7 @@ def info(
         vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}
 
     from ..hardware import Hardware
+    from ..kernels import summaries
     from ..training.estimate import estimate
 
     hardware = Hardware.find(device, recipe.train.precision)
@@ -62,6 +63,7 @@ def info(
     if probe:
         seconds = _measure(recipe, vocabularies, hardware, devices)
         numbers |= {"seconds_per_update": seconds, "hours": seconds * recipe.train.updates / 3600}
+    numbers["kernels"] = summaries(recipe.model, hardware.device, hardware.dtype)
     values = {"name": recipe.name, **facts, **numbers, "recipe": recipe.to_dict()}
     if as_json:
         output.write(json.dumps(values, indent=2, ensure_ascii=False))
@@ -186,6 +188,7 @@ def _described(values: dict[str, Any], recipe: Recipe) -> str:
         f"  here        {values['devices']} × {values['device']} in {values['precision']}: about {values['micro_batches_per_update']} micro-batches an update, up to {values['micro_batch_tokens']:,} tokens each",
         f"  memory      about {values['memory_bytes'] / gigabyte:.1f} GiB to train, {values['memory_free_bytes'] / gigabyte:.1f} GiB free on a device",
     ]
+    lines += [f"  {'kernels' if number == 0 else '':<10}  {summary}" for number, summary in enumerate(values["kernels"].values())]
     if "hours" in values:
         lines.append(f"  time        {values['seconds_per_update']:.3g} s an update, measured here: about {values['hours']:,.3g} hours for all updates")
     if values["kind"] != "recipe":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..console import say
 from ..errors import RecipeError, UsageError
+from ..registry import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 
 DEFAULT_MODEL = Path("runs/latest")
-PRECISIONS = ("auto", "fp32", "bf16", "int8")
 
 
 def models_named(given: list[Path] | None) -> list[Path]:
@@ -39,9 +39,10 @@ def decode_changes(overrides: list[str], given: dict[str, Any]) -> list[str]:
 
 
 def check_precision(precision: str) -> None:
-    """Raise UsageError unless --precision is one of PRECISIONS."""
-    if precision not in PRECISIONS:
-        raise UsageError(f"--precision {precision!r}: expected {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}.")
+    """Raise UsageError unless --precision is "auto" or registered."""
+    names = ["auto", *PRECISIONS]
+    if precision not in names:
+        raise UsageError(f"--precision {precision!r}: expected {', '.join(names[:-1])} or {names[-1]}.")
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,15 @@ class Loaded:
         from ..decoding.translator import Translator
         from ..kernels import fastest_precision
 
-        return Translator(
+        translator = Translator(
             self.models, self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
             longest=self.recipe.data.max_length, nbest=nbest, precision=fastest_precision(self.devices[0]) if precision == "auto" else precision,
             devices=self.devices, search="sample" if sampling else "beam", sampling=sampling, align=align,
         )  # fmt: skip
+        for kernels in translator.engine.workers[0].kernels:
+            if kernels.unknown_forms:
+                say(kernels.summary)
+        return translator
 
 
 def load_translator(

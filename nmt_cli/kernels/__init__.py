@@ -24,9 +24,10 @@ from torch import nn
 from ..hardware import cpu_flags, has_fast_bf16
 from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import FeedForward
-from ..model.precision import Bf16Linear, Int8Linear, replace_modules
+from ..model.precision import Bf16Linear, Int8Linear, convert, replace_modules
 from ..model.residuals import DropoutAdd
 from ..model.transformer import Transformer
+from ..recipe import ModelSection
 from . import onednn
 from .cpu_decoding import decoder, linear
 from .cpu_decoding.decoder import NativeDecoder, NativeModel
@@ -52,6 +53,11 @@ class KernelsInUse:
     def native_decoder(self, sources: Sequence[Sequence[int]], beam: int) -> NativeDecoder | None:
         """Return a compiled decoder over sentences of these ids, end symbols included; None where it declined."""
         return NativeDecoder(self.native, sources, beam) if self.native is not None else None
+
+    @property
+    def unknown_forms(self) -> list[str]:
+        """Return the reasons that concern the model's form, such as a norm: it may run slower than users expect."""
+        return list(dict.fromkeys(reason for reason in self.declined.values() if "no kernel" in reason and not reason.startswith("device")))
 
     @property
     def summary(self) -> str:
@@ -108,6 +114,19 @@ def _for_training(model: Transformer) -> KernelsInUse:
 
     replaced = cast(Transformer, replace_modules(model, rule))
     return KernelsInUse(replaced, "training", None, tuple(used), declined)
+
+
+def summaries(config: ModelSection, device: str, training_dtype: torch.dtype) -> dict[Purpose, str]:
+    """Return `KernelsInUse.summary` for training in `training_dtype` and for decoding in the fastest precision.
+
+    Kernels depend on the forms and sizes of the layers, not on how many there are, so a model of one layer is built.
+    """
+    small = config.model_copy(update={"encoder_layers": 1, "decoder_layers": 1, "max_positions": 8})
+    with torch.random.fork_rng([]):
+        model = Transformer(small, 8, 8)
+    training = apply_kernels(model.to(device).to(training_dtype), "training")
+    decoding = apply_kernels(convert(model.to(torch.float32), fastest_precision(device)), "decoding")
+    return {"training": training.summary, "decoding": decoding.summary}
 
 
 def fastest_precision(device: str) -> str:
