@@ -31,6 +31,7 @@ LAYERS = {
     "parsing": 4,
     "recipe": 3,
     "hardware": 3,
+    "device": 3,
     "lines": 3,
     "records": 3,
     "output_paths": 3,
@@ -96,9 +97,25 @@ def test_imports_run_down_only(path: Path) -> None:
 def test_search_sees_a_step_function_and_no_model() -> None:
     search, candidates = PACKAGE / "decoding" / "search.py", PACKAGE / "decoding" / "candidates.py"
     for path in (search, candidates, PACKAGE / "decoding" / "beam_search.py", PACKAGE / "decoding" / "sampling.py"):
-        assert {name for name, _ in imported_parts(path)} <= {"errors", "decoding", "kernels"}
+        assert {name for name, _ in imported_parts(path)} <= {"errors", "device", "decoding", "kernels"}
         modules = {node.module for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.level}
-        assert not any("decoder" in (module or "") or (module or "").startswith("kernels") and module != "kernels.protocols" for module in modules)
+        assert not any("decoder" in (module or "") or ((module or "").startswith("kernels") and module != "kernels.protocols") for module in modules)
+
+
+CORE = ("model", "training", "decoding")
+COMMUNICATION = ("process_group.py", "collective_errors.py")
+"""Files that explain the messages of the communication libraries, which name devices."""
+KINDS_OF_DEVICE = ("cuda", "onednn", "mkldnn", "amx", "avx", "nccl")
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if part(path) in CORE and path.name not in COMMUNICATION], ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_core_names_no_kind_of_device(path: Path) -> None:
+    """Comparing a device with "cpu" is naming it; moving a tensor to the host is not."""
+    text = path.read_text(encoding="utf-8").lower()
+    assert [word for word in KINDS_OF_DEVICE if word in text] == []
+    compared = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Compare)]
+    constants = [child.value for node in compared for child in (node.left, *node.comparators) if isinstance(child, ast.Constant)]
+    assert "cpu" not in constants
 
 
 def is_stdout(node: ast.AST) -> bool:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..device import is_host
+
 LOGITS_IN_CACHE = 1 << 18
 """Numbers that are processed at once on a CPU, so that they stay in a core's cache: 1 MiB."""
 CHUNK = 64
@@ -45,7 +47,7 @@ def ban(logits: Tensor, banned_tokens: Sequence[int], banned_counts: Tensor | No
 def log_sum_exp(logits: Tensor) -> Tensor:
     """Return `logits.logsumexp(1)`, (N, V) -> (N,), computed a few rows at a time: on a CPU they then stay in its cache."""
     sums = []
-    at_once = LOGITS_IN_CACHE // logits.size(1) + 2 if logits.device.type == "cpu" else len(logits)
+    at_once = LOGITS_IN_CACHE // logits.size(1) + 2 if is_host(logits.device) else len(logits)
     for block in torch.split(logits, at_once):
         block_rows = block if len(block) > 1 else block.expand(2, -1)  # torch may split the sum of a single row among threads
         largest = block_rows.amax(1, keepdim=True)

@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
+from ..device import is_host
 from ..errors import NmtError
 from .batches import Batch, BatchSource, SearchResult
 from .workers import Worker
@@ -60,7 +61,7 @@ class Report:
 
 def can_fork(workers: Sequence[Worker]) -> bool:
     """Return whether these workers are faster as processes, and can be forked."""
-    return len(workers) > 1 and sys.platform == "linux" and all(worker.device.type == "cpu" for worker in workers)
+    return len(workers) > 1 and sys.platform == "linux" and all(is_host(worker.device) for worker in workers)
 
 
 class WorkerProcess:

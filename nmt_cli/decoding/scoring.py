@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from ..data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary
+from ..device import is_host
 from ..model.transformer import Transformer
 from .batches import token_batches
 from .windows import WindowSize, windows
@@ -39,7 +40,7 @@ WINDOW = WindowSize(first=64, last=16_384, characters=1 << 22)
 """Pairs that are scored together."""
 ROW_MULTIPLE, FEWEST_ROWS = 4, 16
 """Padded lengths are multiples of the first; a matrix product has at least so many rows as the second."""
-LOGITS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 26}
+LOGITS_ON_HOST, LOGITS_ON_ACCELERATOR = 1 << 23, 1 << 26
 """Logits (R x V) at once: 32 and 256 MiB; but at least 2 * FEWEST_ROWS rows."""
 LARGEST = 709.0
 """Largest exponent of a perplexity: e to this power is still finite."""
@@ -79,7 +80,7 @@ class Scorer:
         self.model, self.vocabulary, self.batch_tokens, self.precision = model, vocabulary, batch_tokens, precision
         self.device = model.output_weight.device
         self.longest = model.config.max_positions
-        self.rows = max(2 * FEWEST_ROWS, LOGITS_AT_ONCE.get(self.device.type, LOGITS_AT_ONCE["cuda"]) // model.target_vocab)  # R
+        self.rows = max(2 * FEWEST_ROWS, (LOGITS_ON_HOST if is_host(self.device) else LOGITS_ON_ACCELERATOR) // model.target_vocab)  # R
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Scored]:
         """Yield a result for each pair of source and target, in order."""

@@ -16,6 +16,7 @@ from dataclasses import replace
 import torch
 
 from ..data.tokenizer import BOS, EOS
+from ..device import is_host
 from ..kernels import KernelsInUse, apply_kernels
 from ..kernels.cpu_decoding.functions import best_continuations
 from ..kernels.protocols import Decoder, GrowingDecoder
@@ -50,7 +51,7 @@ class Worker:
     def sentences(self) -> int:
         """Sentences of a batch at most: two such batches fill a step."""
         rows = LOGITS_AT_ONCE // self.models[0].target_vocab
-        if self.device.type == "cpu":
+        if is_host(self.device):
             rows = min(rows, CPU_ROWS)
         return max(1, rows // (2 * self.options.beam))
 

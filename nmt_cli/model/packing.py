@@ -23,6 +23,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ..device import is_host
+
 ROWS = 64
 """N is a multiple of it."""
 
@@ -76,7 +78,7 @@ class Packing:
 
     def to(self, device: str) -> Packing:
         """Return the same on `device`; copies from pinned memory do not wait."""
-        if device == "cpu":
+        if is_host(device):
             return self
         moved = copy.copy(self)
         moved._indices = {}

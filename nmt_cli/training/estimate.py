@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..data.batches import buckets_of
+from ..device import is_host
 from ..hardware import Hardware
 from ..model.transformer import Transformer, count_parameters
 from ..recipe import ModelSection, Recipe
@@ -47,12 +48,12 @@ def activation_bytes(model: ModelSection) -> int:
 def tokens_per_rank(batch_tokens: int, hardware: Hardware, world_size: int) -> int:
     """Return the largest useful micro-batch, in tokens per side: a rank's part of an update, or less on a CPU."""
     tokens = -(-batch_tokens // world_size)
-    return min(tokens, CPU_MICRO_BATCH) if hardware.device == "cpu" else tokens
+    return min(tokens, CPU_MICRO_BATCH) if is_host(hardware.device) else tokens
 
 
 def estimate_micro_batch(model: ModelSection, parameters: int, batch_tokens: int, vocabulary: int, hardware: Hardware, world_size: int = 1) -> int:
     """Return the estimated size of a micro-batch, in tokens per side, that fits into one rank's memory."""
-    memory = hardware.memory // (world_size if hardware.device == "cpu" else 1)
+    memory = hardware.memory // (world_size if is_host(hardware.device) else 1)
     for_activations = int(memory * MEMORY_SHARE) - training_memory(model, parameters, 0, vocabulary)
     return max(64, min(tokens_per_rank(batch_tokens, hardware, world_size), for_activations // activation_bytes(model)))
 
@@ -81,6 +82,6 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
         "devices": devices,
         "micro_batch_tokens": tokens,
         "micro_batches_per_update": devices * max(1, -(-train.batch_tokens // (tokens * devices))),
-        "memory_bytes": training_memory(recipe.model, parts["total"], tokens, vocabularies[1]) + (CPU_KERNELS if hardware.device == "cpu" else 0),
+        "memory_bytes": training_memory(recipe.model, parts["total"], tokens, vocabularies[1]) + (CPU_KERNELS if is_host(hardware.device) else 0),
         "memory_free_bytes": hardware.memory,
     }

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..data.batches import Batch, EpochPlan, Indices, collate, micro_batches
 from ..data.shards import Corpus
+from ..device import is_host
 from ..hardware import Hardware
 from ..model.packing import Packing
 from .process_group import ProcessGroup
@@ -45,7 +46,7 @@ class PackedBatch:
 
     def to(self, device: str) -> PackedBatch:
         """Return the batch on `device`. Copies to a GPU are asynchronous, from pinned memory."""
-        if device == "cpu":
+        if is_host(device):
             return self
         src, tgt_in, tgt_out = (ids.pin_memory().to(device, non_blocking=True) for ids in (self.src, self.tgt_in, self.tgt_out))
         return PackedBatch(src, tgt_in, tgt_out, self.source.to(device), self.target.to(device))
@@ -98,7 +99,7 @@ def rank_batches(corpus: Corpus, plan: EpochPlan, epoch: int, start: int, tokens
     `tokens` is the size limit of a micro-batch, per side, padding counted.
     """
     dataset = _RankBatches(corpus, plan, epoch, start, tokens, group)
-    if hardware.device == "cpu":
+    if is_host(hardware.device):
         return iter(dataset)
     return iter(DataLoader(dataset, batch_size=None, num_workers=WORKERS))
 

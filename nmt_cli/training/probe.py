@@ -9,16 +9,14 @@ parameters, optimizer state or the random numbers of training. All ranks use the
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
 import torch
 
 from ..data.batches import EpochPlan, collate
+from ..device import is_host, memory_in_use, peak_memory, reset_peak_memory
 from ..errors import TrainingError
-from ..hardware import Hardware, out_of_memory
+from ..hardware import out_of_memory
 from .estimate import estimate_micro_batch, tokens_per_rank
 from .loader import MicroBatch
 from .update import Updater
@@ -40,11 +38,11 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
     if before:
         largest = min(largest, before)
     longest = plan.longest
-    limit = hardware.memory // (group.local_world_size if hardware.device == "cpu" else 1)
+    limit = hardware.memory // (group.local_world_size if is_host(hardware.device) else 1)
     parameters, vocabulary = updater.weights.main_params.numel(), updater.weights.model.target_vocab
     start = estimate_micro_batch(recipe.model, parameters, recipe.train.batch_tokens, vocabulary, hardware, group.world_size)
     tokens = find_max_batch(
-        lambda tokens: peak_memory(updater, longest, tokens), min(start, largest), largest, max(longest), int(limit * MEMORY_FRACTION), resident_memory(hardware)
+        lambda tokens: measure_peak(updater, longest, tokens), min(start, largest), largest, max(longest), int(limit * MEMORY_FRACTION), memory_in_use(hardware.device)
     )
     tokens = int(-group.all_reduce_max(-tokens))
     if tokens <= 0:
@@ -75,7 +73,7 @@ def find_max_batch(measure: Callable[[int], float], start: int, largest: int, sm
     return min(tokens, max(largest, smallest))
 
 
-def peak_memory(updater: Updater, longest: tuple[int, int], tokens: int) -> float:
+def measure_peak(updater: Updater, longest: tuple[int, int], tokens: int) -> float:
     """Return the peak bytes of training with a micro-batch of `tokens` tokens per side; infinity when memory runs out.
 
     The micro-batch has copies of one pair with the lengths `longest` (source, target), end symbols counted.
@@ -83,7 +81,7 @@ def peak_memory(updater: Updater, longest: tuple[int, int], tokens: int) -> floa
     pairs = max(1, tokens // max(longest))
     source, target = (torch.full((length - 1,), 4).numpy() for length in longest)  # any id will do; collate adds the end symbol
     micro_batch = MicroBatch.of(collate([(source, target)] * pairs))
-    _reset_peak(updater.hardware)
+    reset_peak_memory(updater.hardware.device)
     try:
         with updater.weights.accumulating(first=True, last=False):
             updater.forward_backward(micro_batch, micro_batch.packed.target.tokens)
@@ -93,37 +91,4 @@ def peak_memory(updater: Updater, longest: tuple[int, int], tokens: int) -> floa
         return float("inf")
     finally:
         updater.free_cached_memory()
-    return float(_peak(updater.hardware))
-
-
-def resident_memory(hardware: Hardware) -> int:
-    """Return the bytes that the process uses now, on its device."""
-    if hardware.device != "cpu":
-        return int(torch.cuda.memory_allocated(hardware.device))
-    return _process_status("VmRSS")
-
-
-def _reset_peak(hardware: Hardware) -> None:
-    """Let the peak start again from the memory in use."""
-    if hardware.device != "cpu":
-        torch.cuda.reset_peak_memory_stats(hardware.device)
-        return
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed memory; without this a smaller micro-batch would seem as large
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: resets VmHWM
-
-
-def _peak(hardware: Hardware) -> int:
-    if hardware.device != "cpu":
-        return int(torch.cuda.max_memory_reserved(hardware.device))
-    return _process_status("VmHWM")
-
-
-def _process_status(key: str) -> int:
-    """Return an entry of /proc/self/status in bytes. Without such a file it is 0, and the estimate is used as it is."""
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith(f"{key}:"):
-                return int(line.split()[1]) * 1024
-    return 0
+    return float(peak_memory(updater.hardware.device))

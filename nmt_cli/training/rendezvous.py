@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
+from ..device import communication_backend
 from ..errors import NmtError, Stopped, TrainingError, UsageError
 from . import process_group
 from .collective_errors import summary
@@ -46,10 +46,9 @@ def joined() -> Iterator[ProcessGroup]:
         return
     _end_with_parent()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
         store = _connect_store(rank, world_size)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=process_group.TIMEOUT)
+        dist.init_process_group(communication_backend(), store=store, rank=rank, world_size=world_size, timeout=process_group.TIMEOUT)
     except RuntimeError as error:
         raise TrainingError(f"rank {rank} of {world_size} cannot reach the others ({summary(error)}). Look whether all of them were started, and whether --rdzv-endpoint or --master-addr can be reached from every machine.") from None
     group = ProcessGroup(rank, int(os.environ.get("LOCAL_RANK", "0")), world_size, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..data.batches import EpochPlan, Indices, collate, micro_batches
+from ..device import synchronize
 from ..hardware import Hardware
 from ..model.transformer import Transformer
 from ..recipe import Recipe
@@ -103,6 +104,5 @@ def _time_step(updater: Updater) -> float:
 
 def _now(hardware: Hardware) -> float:
     """Wait until the device has finished its work, and return the time in seconds."""
-    if hardware.device != "cpu":
-        torch.cuda.synchronize(hardware.device)
+    synchronize(hardware.device)
     return time.perf_counter()

@@ -32,6 +32,7 @@ from .. import console
 from ..data.batches import EpochPlan
 from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
 from ..data.tokenizer import Vocabulary
+from ..device import is_host
 from ..errors import DataError, Stopped, TrainingError
 from ..hardware import Hardware
 from ..model.folder import build
@@ -51,7 +52,7 @@ from .stopping import OUT_OF_PATIENCE, PendingSignal, StopReason
 from .update import Updater
 from .validation import Sample, Validator
 
-GPU_UPDATES_IN_FLIGHT = 8
+UPDATES_IN_FLIGHT = 8
 """Updates that a GPU's loop starts without reading their results."""
 
 
@@ -83,7 +84,7 @@ class Trainer:
         has_validation = "valid" in index.splits and index.splits["valid"].pairs > 0
         self.validator = Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens) if has_validation else None
         self.in_flight = InFlight(group)
-        self.max_in_flight = 1 if hardware.device == "cpu" else GPU_UPDATES_IN_FLIGHT
+        self.max_in_flight = 1 if is_host(hardware.device) else UPDATES_IN_FLIGHT
         self.pending_signal = PendingSignal()
         self.stop: StopReason | None = None
         self.clock_started = time.perf_counter()

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from .. import console
+from ..device import release_cached_memory
 from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory
 from ..kernels import apply_kernels
@@ -156,8 +157,7 @@ class Updater:
 
     def free_cached_memory(self) -> None:
         """Return memory that is cached but unused to the device."""
-        if self.hardware.device != "cpu":
-            torch.cuda.empty_cache()
+        release_cached_memory(self.hardware.device)
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """Return Adam's moments on the CPU, as "exp_avg.NAME" and "exp_avg_sq.NAME" for each parameter NAME."""

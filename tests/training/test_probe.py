@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from nmt_cli.data.batches import EpochPlan
+from nmt_cli.device import memory_in_use
 from nmt_cli.errors import TrainingError, UsageError
 from nmt_cli.hardware import Hardware, memory_size
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.probe import choose_micro_batch, find_max_batch, peak_memory, resident_memory
+from nmt_cli.training.probe import choose_micro_batch, find_max_batch, measure_peak
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.update import Updater
 
@@ -93,15 +94,15 @@ def test_probing_changes_neither_parameters_nor_optimizer_state() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from Linux")
 def test_more_tokens_have_a_higher_peak_here() -> None:
     updater = new_updater(2**40)
-    small, large = (peak_memory(updater, (90, 90), tokens) for tokens in (90, 20_000))
-    assert resident_memory(updater.hardware) > 50 * MB
+    small, large = (measure_peak(updater, (90, 90), tokens) for tokens in (90, 20_000))
+    assert memory_in_use(updater.hardware.device) > 50 * MB
     assert large > small + 50 * MB
 
 
 def choices() -> None:
     """Print what is chosen with much memory, and with a third of what the largest micro-batch needs."""
     updater = new_updater(2**40)
-    low, high = (peak_memory(updater, (90, 90), tokens) for tokens in (90, 2048))
+    low, high = (measure_peak(updater, (90, 90), tokens) for tokens in (90, 2048))
     much, little = (choose_micro_batch(new_updater(int(limit / 0.9)), plan()) for limit in (high + 4000 * MB, low + (high - low) / 3))
     print(much, little)
 

@@ -1,0 +1,83 @@
+"""What the core asks of a device without knowing its kind: whether it is the host, its memory, its queue of work.
+
+`device` is torch's name of it, such as "cpu" or "cuda:1". On the host, memory is the process's (Linux: /proc/self); on an
+accelerator it is that of torch's allocator.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def is_host(device: str | torch.device) -> bool:
+    """Return whether the device is the host's own processor: it shares the host's memory, and work is done when a call returns."""
+    return str(device) == "cpu"
+
+
+def synchronize(device: str) -> None:
+    """Wait until the device has finished its work."""
+    if not is_host(device):
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def release_cached_memory(device: str) -> None:
+    """Return memory that torch has cached but does not use to the device."""
+    if not is_host(device):
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+def memory_in_use(device: str) -> int:
+    """Return the bytes that this process uses now, on the device."""
+    if is_host(device):
+        return _process_status("VmRSS")
+    import torch
+
+    return int(torch.cuda.memory_allocated(device))
+
+
+def reset_peak_memory(device: str) -> None:
+    """Let `peak_memory` start again from the memory in use."""
+    if not is_host(device):
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed memory; without this a smaller batch would seem as large
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: resets VmHWM
+
+
+def peak_memory(device: str) -> int:
+    """Return the largest number of bytes in use since `reset_peak_memory`."""
+    if is_host(device):
+        return _process_status("VmHWM")
+    import torch
+
+    return int(torch.cuda.max_memory_reserved(device))
+
+
+def communication_backend() -> str:
+    """Return the backend of torch.distributed for the devices of this machine."""
+    import torch
+
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def _process_status(key: str) -> int:
+    """Return an entry of /proc/self/status in bytes; 0 without such a file."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1]) * 1024
+    return 0
