@@ -107,7 +107,7 @@ def _build(name: str, out: Path | None, downloads: Path | None, mirrors: list[st
     import shlex
 
     from .. import console
-    from ..corpora.build import lay
+    from ..corpora.build import build_dataset
     from ..errors import Stopped, UsageError
     from .edge import signal_of
 
@@ -117,9 +117,9 @@ def _build(name: str, out: Path | None, downloads: Path | None, mirrors: list[st
     dataset, folder = _dataset(name), out or Path("text") / name
     console.say(f"{name}: {dataset.title}; licence: {dataset.licence}")
     try:
-        summary = lay(name, dataset, folder, downloads or folder / "downloads", mirrors, verify, keep)
+        summary = build_dataset(name, dataset, folder, downloads or folder / "downloads", mirrors, verify, keep)
     except KeyboardInterrupt as interrupt:
-        raise Stopped(signal_of(interrupt), "interrupted. What has come is kept; the same command goes on there.") from None
+        raise Stopped(signal_of(interrupt), "interrupted. What was downloaded is kept; run the same command again to resume.") from None
     console.say(_said(summary))
     console.say("next: " + shlex.join(["nmt", "preprocess", dataset.recipe, "--data-dir", str(folder)]))
     if as_json:
