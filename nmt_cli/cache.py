@@ -1,20 +1,19 @@
-"""The package's own cache folder, and the hashes of files that it remembers there.
+"""The cache folder of the package, and the hashes of files that are stored in it.
 
-    cache_folder() ──▶ $XDG_CACHE_HOME/nmt or ~/.cache/nmt, private to the effective user; None: work without it
-    read_private(path), write_private(path, data) ──▶ files in it that nobody else can have written
+    cache_folder() ──▶ $XDG_CACHE_HOME/nmt or ~/.cache/nmt, private to the effective user; None: no cache is used
+    read_private(path), write_private(path, data) ──▶ files in it that no other user can have written
     remembered_sha256(path) ──▶ the SHA-256 of any file, computed again only when the file may have changed
-    compile_cache() ──▶ torch.compile keeps its code there, not in a folder of /tmp that anybody can prepare
+    compile_cache() ──▶ torch.compile stores its code there, not in a folder of /tmp that another user can prepare
 
-Two are trusted: the effective user and root. What comes from the cache may be code (`decoding/kernels/`) or stand for a
-check that was made before, so nobody else may be able to change it. The rules are those of OpenSSH's StrictModes, on the
-path with its links resolved:
+Only the effective user and root are trusted. The cache contains code (`kernels/cpu_decoding/`) and results of checks, so no
+other user may be able to change it. The rules are those of OpenSSH's StrictModes, for the path with its links resolved:
 
 - the folder and every file in it belong to the effective user and are writable by nobody else;
 - every folder above belongs to the effective user or root, and nobody else can rename what is in it: it is not writable
   by group or others, or it is sticky as /tmp is, or its group is the user's own (of the user's name, without others in it).
 
-A cache only saves time. What it cannot read it computes, and what it cannot write it leaves out: no fault of the cache
-ends a command. A folder that breaks a rule is not used, which one warning says.
+The cache only saves time. Values that cannot be read are computed, and values that cannot be written are not stored: no
+error of the cache ends a command. A folder that breaks a rule is not used, and one warning reports it.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ PARTIAL = ".partial-"
 LARGEST = 1 << 26
 """Bytes of a file that `read_private` accepts."""
 MOST_RECORDS = 4096
-"""Records of hashes; beyond it the oldest quarter is removed."""
+"""Records of hashes. Beyond this number the oldest quarter is removed."""
 SETTLED = 2_000_000_000
 """Nanoseconds: a file that changed more recently may change again without a new time, so its hash is not remembered."""
 
 
 def cache_folder() -> Path | None:
-    """The package's cache folder, with all links resolved; made if need be. None where there is none that is safe: one warning says why."""
+    """Return the cache folder with all links resolved, and create it if it is missing. None, with one warning, if it is not safe."""
     try:
         return _private(_base(), "nmt")
     except (OSError, RuntimeError) as error:  # the second: links that form a circle
@@ -56,7 +55,7 @@ def cache_folder() -> Path | None:
 
 
 def subfolder(name: str) -> Path | None:
-    """A private folder in the cache folder; None: see `cache_folder`."""
+    """Return a private folder in the cache folder, or None as `cache_folder` does."""
     folder = cache_folder()
     try:
         return _private(folder, name) if folder else None
@@ -65,14 +64,14 @@ def subfolder(name: str) -> Path | None:
 
 
 def explained(error: Exception) -> str:
-    """What an error says, without its number."""
+    """Return the text of an error without its number."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
     return f"{str(error.filename)!r}: {error.strerror}" if error.filename else str(error.strerror)
 
 
 def _base() -> Path:
-    """The folder of all programs' caches, as the XDG base directory specification has it: a relative path is no value."""
+    """Return the folder of all programs' caches by the XDG base directory specification, which ignores relative paths."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):
         return Path(named)
@@ -88,7 +87,7 @@ def _base() -> Path:
 
 
 def _private(parent: Path, name: str) -> Path:
-    """The folder `name` in `parent`, links resolved, made with what is missing above it. Raises OSError for one that is not private."""
+    """Return the folder `name` in `parent`, links resolved; create it and its parents. Raises OSError if it is not private."""
     path = (parent / name).resolve()
     missing = []
     for above in path.parents:
@@ -107,13 +106,13 @@ def _private(parent: Path, name: str) -> Path:
 
 
 def _check_own(path: Path, status: os.stat_result) -> None:
-    """Raises OSError unless it is the effective user's, and writable by nobody else."""
+    """Raise OSError unless `path` belongs to the effective user and no other user can write to it."""
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise OSError(errno.EPERM, f"it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):03o}, expected user {os.geteuid()} and no write permission for group and others", str(path))
 
 
 def _check_above(path: Path, status: os.stat_result) -> None:
-    """Raises OSError where others than the effective user and root can replace what is in this folder."""
+    """Raise OSError if users other than the effective user and root can replace files in this folder."""
     shared = status.st_mode & 0o002 or (status.st_mode & 0o020 and not _own_group(status.st_gid))
     if status.st_uid not in (0, os.geteuid()) or (shared and not status.st_mode & stat.S_ISVTX):
         raise OSError(
@@ -125,7 +124,7 @@ def _check_above(path: Path, status: os.stat_result) -> None:
 
 
 def _own_group(gid: int) -> bool:
-    """Whether a group is the effective user's alone, as many systems give every user one."""
+    """Return whether a group has only the effective user in it. Many systems give every user such a group."""
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:
@@ -134,7 +133,7 @@ def _own_group(gid: int) -> bool:
 
 
 def read_private(path: Path) -> bytes:
-    """What a file of the cache folder holds. Raises OSError, with the reason, for one that others could have written or that is a link."""
+    """Return the contents of a file of the cache folder. Raises OSError if others could have written it or it is a link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -155,9 +154,10 @@ def read_private(path: Path) -> bytes:
 
 
 def write_private(path: Path, data: bytes, flush: bool = False) -> None:
-    """Write a file into the cache folder, complete before it gets its name; `flush`: on the disk before and after, too. Raises OSError.
+    """Write a file into the cache folder aside, then rename it; with `flush`, also flush it to the disk. Raises OSError.
 
-    Its mode is 600 whatever the umask. Any number of processes, on several machines too, may write the same file at once.
+    Its mode is 600 whatever the umask is. Any number of processes, also on several machines, may write the same file at
+    the same time.
     """
     descriptor, aside = tempfile.mkstemp(prefix=PARTIAL, dir=path.parent)
     try:
@@ -176,16 +176,16 @@ def write_private(path: Path, data: bytes, flush: bool = False) -> None:
 
 
 def remembered_sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hex, as `files.sha256` computes it; remembered from an earlier call while the file is unchanged.
+    """Return the SHA-256 of a file in hex. For a file that has not changed since an earlier call it is read from the cache.
 
     Unchanged means: device, inode, size, time of the last change of the content (mtime) and of the inode (ctime) are those
     of the earlier call, in nanoseconds. A program can set mtime back but not ctime, so an edit, a copy over the file, a
-    restored or replaced file and a new hard link are all noticed. A file that changed within the last two seconds is not
-    remembered, because a further change could leave the same times. Not noticed is what changes no times: damage by the
-    disk itself, or a write through a memory map that was open before. Whoever looks for these calls `files.sha256`.
+    restored or replaced file and a new hard link are all noticed. The hash of a file that changed within the last two
+    seconds is not stored, because another change could leave the same times. Changes that leave the times alone are not
+    noticed: damage by the disk, or a write through a memory map that was open before. `files.sha256` always reads the file.
 
     The record is a small file in the cache folder, never beside `path`. A record that is missing, damaged or of another
-    user does not count; without a cache folder the hash is computed. Raises the OSErrors of `files.sha256`, no others.
+    user is ignored; without a cache folder the hash is computed. Raises the OSErrors of `files.sha256`, and no others.
     """
     now, status = time.time_ns(), path.stat()
     folder = subfolder("sha256") if stat.S_ISREG(status.st_mode) else None
@@ -197,7 +197,7 @@ def remembered_sha256(path: Path) -> str:
     digest = sha256(path)
     with suppress(OSError):
         if max(status.st_mtime_ns, status.st_ctime_ns) < now - SETTLED and _identity(path.stat()) == _identity(status):
-            write_private(record, _record(status, digest))  # not flushed: what a crash leaves of it is recognised as damaged
+            write_private(record, _record(status, digest))  # not flushed: a record that a crash damaged is recognised
             _prune(folder)
     return digest
 
@@ -207,13 +207,13 @@ def _identity(status: os.stat_result) -> str:
 
 
 def _record(status: os.stat_result, digest: str) -> bytes:
-    """One line: format version, identity, hash, and a checksum of these."""
+    """Return a record: one line of format version, identity, hash, and a checksum of these."""
     text = f"1 {_identity(status)} {digest}"
     return f"{text} {hashlib.sha256(text.encode()).hexdigest()[:16]}\n".encode()
 
 
 def _recorded(record: Path, status: os.stat_result) -> str:
-    """The hash that the record holds for a file of this status; "" where it holds none."""
+    """Return the hash that the record has for a file of this status, or ""."""
     try:
         data = read_private(record)
     except OSError:
@@ -224,7 +224,7 @@ def _recorded(record: Path, status: os.stat_result) -> str:
 
 
 def _prune(folder: Path) -> None:
-    """Remove the oldest records where there are more than MOST_RECORDS, and with them what killed processes left. Raises OSError."""
+    """Remove the oldest files if there are more than MOST_RECORDS, also partial files of killed processes. Raises OSError."""
     names = os.listdir(folder)
     if len(names) <= MOST_RECORDS:
         return
@@ -237,11 +237,11 @@ def _prune(folder: Path) -> None:
 
 
 def compile_cache() -> None:
-    """Let torch.compile keep its code in the cache folder, unless $TORCHINDUCTOR_CACHE_DIR names another one. Call it before torch is imported.
+    """Let torch.compile store its code in the cache folder, unless $TORCHINDUCTOR_CACHE_DIR names another one. Call it before importing torch.
 
-    torch's own choice is /tmp/torchinductor_USER: whoever makes that folder first can put code into it, which torch loads.
-    Precompiled headers stay there wherever the rest is, so there are none. Without a cache folder the code is kept in a
-    temporary folder of this process.
+    torch's default is /tmp/torchinductor_USER: another user who creates that folder first can put code into it, which torch
+    loads. Precompiled headers are always stored there, so they are switched off. Without a cache folder the code is stored
+    in a temporary folder of this process.
     """
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     if os.environ.get("TORCHINDUCTOR_CACHE_DIR"):

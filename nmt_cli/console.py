@@ -1,6 +1,6 @@
-"""What people see: one stderr console, warnings, progress bars. Data goes to stdout and never through here.
+"""Messages for people, on stderr: lines, warnings, progress bars. Data goes to stdout, by `cli.output`.
 
-`progress` gives a tqdm bar on a terminal and nothing elsewhere; `say` a plain line; `warn` a line marked so.
+`say` prints a plain line, `warn` a line marked "warning:". `progress` shows a tqdm bar on a terminal and nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ def _console() -> Console:
 
 
 def say(text: str = "") -> None:
-    """A line for people, on stderr."""
+    """Print a line on stderr."""
     _console().print(escape(text))
 
 
 def warn(text: str) -> None:
-    """Something went on, but not as asked."""
+    """Print a warning: the command continues, but not as the user asked."""
     _console().print(f"[yellow]warning:[/yellow] {escape(text)}")
 
 
@@ -31,24 +31,24 @@ WARNED: set[str] = set()
 
 
 def warn_once(text: str, where: str = "") -> None:
-    """`warn`, but a text only once per process, wherever it comes up: commands read the same recipe or checkpoint several times."""
+    """Print a warning unless this process has printed it before: commands read the same recipe or checkpoint several times."""
     if text not in WARNED:
         WARNED.add(text)
         warn(f"{where}: {text}" if where else text)
 
 
 def fail(text: str) -> None:
-    """Why the command ends."""
+    """Print the error that ends the command."""
     _console().print(f"[red]error:[/red] {escape(text)}")
 
 
 def on_terminal() -> bool:
-    """Whether a person watches stderr."""
+    """Return whether stderr is a terminal."""
     return sys.stderr.isatty()
 
 
 def progress(total: int | None, what: str, unit: str = "", *, scale: bool = True) -> Any:
-    """A tqdm bar on stderr: alive on a terminal, silent elsewhere. `total` None: of unknown length."""
+    """Return a tqdm bar on stderr, which is shown only on a terminal. `total` None means an unknown length."""
     from tqdm import tqdm
 
     return tqdm(total=total, desc=what, unit=unit, unit_scale=scale, disable=not on_terminal(), leave=False, dynamic_ncols=True)

@@ -1,6 +1,6 @@
-"""Text that is not UTF-8 but UTF-16 or UTF-32, recognised by its first bytes and refused by name.
+"""Recognises UTF-16 and UTF-32 text by its first bytes, so that it can be refused with its name.
 
-A byte-order mark is certain. Without one, the zero bytes of Latin letters, digits and spaces give it away: UTF-8 text has none.
+A byte-order mark is certain. Without one, the sign is the zero bytes of Latin letters, digits and spaces: UTF-8 text has none.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 UTF8_MARK = b"\xef\xbb\xbf"
 SAMPLE = 1024
-"""Bytes that are looked at."""
+"""Bytes that are examined."""
 
 
 def marked_encoding(head: bytes) -> str:
-    """"UTF-16" or "UTF-32" where `head` begins with its byte-order mark, else ""."""
+    """Return "UTF-16" or "UTF-32" if `head` begins with its byte-order mark, else ""."""
     return next((name for mark, name in MARKS.items() if head.startswith(mark)), "")
 
 
 def wide_encoding(head: bytes) -> str:
-    """What `head` is written in if it is UTF-16 or UTF-32, with or without a byte-order mark, else ""."""
+    """Return the encoding of `head` if it is UTF-16 or UTF-32, with or without a byte-order mark, else ""."""
     head = head[:SAMPLE]
     if name := marked_encoding(head):
         return name
@@ -36,5 +36,5 @@ def wide_encoding(head: bytes) -> str:
 
 
 def refused(what: str, encoding: str) -> str:
-    """The message for `what`, which is text in `encoding`."""
+    """Return the error message for `what`, which is text in `encoding`."""
     return f"{what} is {encoding} text: expected UTF-8. Convert it: iconv -f {encoding} -t UTF-8 FILE > FILE.utf8"

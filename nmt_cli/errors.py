@@ -1,18 +1,18 @@
-"""Every fault that `nmt` names, as one tree; the command line catches `NmtError` once.
+"""All errors that `nmt` reports, as one tree; the command line catches `NmtError` once.
 
-    NmtError                exit 1: a fault of data or state
+    NmtError                exit 1: an error of data or state
     ├── RecipeError         a recipe that cannot be read or contradicts itself
     ├── DataError           corpora, tokenizers and shards
     ├── ModelError          a model folder, run folder or checkpoint
-    ├── TrainingError       training cannot go on (a non-finite loss, a dead rank)
+    ├── TrainingError       training cannot continue (a non-finite loss, a dead rank)
     ├── UsageError          exit 2: the command was called wrongly
     ├── OutputError         standard output cannot be written to
-    ├── ReaderLeft          exit 0, nothing is said: whoever read standard output has closed it
+    ├── ReaderLeft          exit 0, no message: the reader of standard output has closed it
     └── Stopped             exit 128 + signal: stopped by a signal, after saving
     KeyboardInterrupt       exit 130: Ctrl-C
-    └── Terminated          exit 128 + signal: SIGTERM or SIGHUP, raised wherever the program is
+    └── Terminated          exit 128 + signal: SIGTERM or SIGHUP, raised at any point of the program
 
-A message says four things: the bad value (`!r`), what was expected, where it stands, and how to mend it.
+A message contains the bad value (`!r`), what was expected, where it is, and how to fix it.
 `write_failed` turns an `OSError` from writing into such a message.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 
 
 class NmtError(Exception):
-    """A named fault; its text is shown to the user as it is, without a traceback."""
+    """An error whose text is shown to the user without a traceback."""
 
     exit_code = 1
 
@@ -43,7 +43,7 @@ class ModelError(NmtError):
 
 
 class TrainingError(NmtError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class UsageError(NmtError):
@@ -57,7 +57,7 @@ class OutputError(NmtError):
 
 
 class ReaderLeft(NmtError):
-    """The program that standard output was piped into has ended: nothing is left to do, and nothing to say."""
+    """The program that reads standard output has ended. There is nothing left to do or to report."""
 
     exit_code = 0
 
@@ -79,7 +79,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def system_reason(error: OSError) -> str:
-    """What the system says, with the file that it says it of."""
+    """Return the system's message, with the name of the file."""
     return f"{error.filename!r}: {error.strerror}" if error.filename and error.strerror else str(error) or type(error).__name__
 
 
@@ -91,7 +91,7 @@ def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = D
 
 LONGEST_SHOWN = 300
 """Characters of a path that an error repeats."""
-_SPACE = " Free some space or choose another folder; nothing that stood there before was harmed."
+_SPACE = " Free some space or choose another folder; nothing that was there before was changed."
 _PERMISSION = " Choose a folder that you may write to, or change its permissions."
 WRITE_FAILURES = {
     errno.ENOSPC: ("the disk is full", _SPACE),

@@ -5,11 +5,11 @@
     with new_files(paths) as streams: write into them           # files that do not fit into memory, all or none
     link_atomic(path, target)                                   # a symbolic link likewise
     lock(handle)                                                # one writer, or several readers
-    clear_partial(folder, names)                                # what killed processes left in it
-    system_error(error)                                         # the OSError in a library's words
+    clear_partial(folder, names)                                # remove partial files of killed processes
+    system_error(error)                                         # the OSError behind a library's error
 
-An error or a signal midway leaves what was at `path` as it was, and nothing beside it. A file that is replaced keeps
-its mode and owner. A folder is replaced only if `ours` proves it: what a command may replace is decided in `outputs`.
+After an error or a signal, `path` is unchanged and nothing is left beside it. A file that is replaced keeps its mode and
+owner. A folder is replaced only if `ours` allows it: `output_paths` decides what a command may replace.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from typing import BinaryIO
 from .errors import UsageError, write_failed
 
 PIECE = 1 << 24
-"""Bytes read at once."""
+"""Bytes that are read at a time."""
 ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>partial|old)-(?P<process>\d+)", re.DOTALL)
-"""How `_aside` names what is not complete yet."""
+"""The names that `_aside` gives to files that are not complete yet."""
 MOST_LINKS = 40
-"""Links that lead to each other, as many as Linux follows."""
+"""Links in a row that are followed, as in Linux."""
 LONGEST_NAME = 150
-"""Bytes of a name that are repeated in the name of what is written aside; file systems allow 255."""
+"""Bytes of a name that are repeated in the name of its partial file; file systems allow 255."""
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hex. In large pieces: other threads are not asked for their turn often."""
+    """Return the SHA-256 of a file in hex. Large blocks mean few switches between threads."""
     digest, piece = hashlib.sha256(), bytearray(PIECE)
     with path.open("rb", buffering=0) as stream:
         while size := stream.readinto(piece):
@@ -50,7 +50,7 @@ def sha256(path: Path) -> str:
 def follow_links(path: Path) -> Path:
     """Return what `path` points to if it is a link, else `path`; the folders above it stay as they are given.
 
-    They are not resolved: below /proc, links of folders lead to other places than their text says. Raises OSError for a
+    These are not resolved, because below /proc links of folders do not lead where their text says. Raises OSError for a
     circle of links.
     """
     for _ in range(MOST_LINKS):
@@ -61,9 +61,9 @@ def follow_links(path: Path) -> Path:
 
 
 def lock(handle: int, *, shared: bool = False) -> bool:
-    """Lock an open file or folder until it is closed or the process ends; False: another process holds it.
+    """Lock an open file or folder until it is closed or the process ends. Return False if another process holds the lock.
 
-    `shared`: with others who share it; otherwise alone. A file system without locks lets everybody in.
+    Several processes can hold a `shared` lock. On a file system without locks every call succeeds.
     """
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -75,7 +75,7 @@ def lock(handle: int, *, shared: bool = False) -> bool:
 
 
 def flush_to_disk(path: Path) -> None:
-    """fsync a file or folder."""
+    """Flush a file or folder to the disk (fsync). Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -84,16 +84,16 @@ def flush_to_disk(path: Path) -> None:
 
 
 def _aside(path: Path, what: str = "partial") -> Path:
-    """A free name beside `path`, on the same file system."""
+    """Return a free name in the folder of `path`."""
     name = path.name.encode("utf-8", "surrogateescape")[:LONGEST_NAME].decode("utf-8", "ignore")
     aside = path.parent / f".{name}.{what}-{os.getpid()}"
-    while os.path.lexists(aside):  # a killed process had this number, or it is someone's own
+    while os.path.lexists(aside):  # left by a killed process of the same number, or by a user
         aside = aside.with_name(f"{aside.name}0")
     return aside
 
 
 def _keep_mode(aside: Path, path: Path) -> None:
-    """Give `aside` the mode of what it replaces, and its owner where this process may."""
+    """Give `aside` the mode of the file that it replaces, and its owner if this process is allowed to."""
     with suppress(FileNotFoundError):
         before = path.stat()
         with suppress(PermissionError):
@@ -102,7 +102,7 @@ def _keep_mode(aside: Path, path: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds either all of it or what it held before. Raises OSError."""
+    """Write `data` so that `path` holds either all of it or its earlier contents. Raises OSError."""
     with new_files([path]) as (stream,):
         stream.write(data)
 
@@ -124,10 +124,10 @@ def rename_flushed(aside: Path, path: Path) -> None:
 
 @contextmanager
 def new_files(paths: Sequence[Path], check: Callable[[Path, Path], None] | None = None) -> Iterator[list[BinaryIO]]:
-    """Streams to write into, which become `paths` when the block ends well; all of them are written before any is renamed.
+    """Provide streams to write into, which become `paths` at the end of the block. All are written before any is renamed.
 
-    Before that `check(new, path)` is called for every path that exists; it raises where it may not be replaced. Raises
-    OSError.
+    Before the renaming, `check(new, path)` is called for every path that exists; it raises if the path may not be
+    replaced. Raises OSError.
     """
     asides = [_aside(path) for path in paths]
     try:
@@ -167,10 +167,10 @@ def link_atomic(path: Path, target: str) -> None:
 
 @contextmanager
 def new_folder(path: Path, ours: Callable[[Path], str] = lambda _: "it exists") -> Iterator[Path]:
-    """A folder to write into, which becomes `path` when the block ends well.
+    """Provide a folder to write into, which becomes `path` at the end of the block.
 
-    A `path` that exists is replaced if it is an empty folder or `ours(path)` returns "", else `ours` returns why it may
-    not be; this is asked before the block and again before the replacement. Raises OSError, and UsageError for a
+    An existing `path` is replaced if it is an empty folder or `ours(path)` returns ""; otherwise `ours` returns the reason
+    why it is not. This is checked before the block and again before the replacement. Raises OSError, and UsageError for a
     `path` that may not be replaced. After an error or an interrupt nothing of the new folder is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -206,11 +206,11 @@ def check_free(path: Path, ours: Callable[[Path], str]) -> None:
 
 
 def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str], *, unless_running: bool = False) -> None:
-    """Remove what processes that were killed left half-written in `folder` in place of `names`, a collection or a
-    pattern of names; what they were about to replace takes its name again. Everything of another name is left alone.
+    """Remove the partial files for `names`, a collection or a pattern, that killed processes left in `folder`.
 
-    The caller holds a lock that keeps other writers of these names out; or, `unless_running`, what a process with the
-    number in its name may be writing is left alone too. Raises OSError.
+    A file that was about to be replaced gets its name back. Files for other names stay. The caller holds a lock against
+    other writers of these names; or, with `unless_running`, partial files of processes that still run stay too. Raises
+    OSError.
     """
     left = [(item, match) for item in sorted(folder.iterdir()) if (match := ASIDE.fullmatch(item.name))]
     for item, match in left:
@@ -227,7 +227,7 @@ def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str], *, unl
 
 
 def _running(process: int) -> bool:
-    """Whether another process has this number; this one is not writing anything yet."""
+    """Return whether another process has this number. This process is not writing anything yet."""
     if process == os.getpid():
         return False
     try:
@@ -240,7 +240,7 @@ def _running(process: int) -> bool:
 
 
 def system_error(error: Exception) -> OSError:
-    """The OSError that `error` is, or describes in its text, as safetensors' errors do."""
+    """Return the OSError that `error` is, or that its text describes, as in safetensors' errors."""
     if isinstance(error, OSError):
         return error
     number = re.search(r"os error (\d+)", str(error))

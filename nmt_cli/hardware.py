@@ -1,6 +1,6 @@
-"""What the machine has: a device, the precision its matrix products are fast in, memory and cores.
+"""The hardware of this machine: a device, the precision in which it multiplies matrices fast, memory and cores.
 
-The recipe never says; `Hardware.find` looks, and what is found can be overruled on the command line.
+A recipe does not depend on it. `Hardware.find` detects it, and command-line options can override it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hardware:
-    """One rank's device: its torch name, the precision of its matrix products, the bytes of memory it may take."""
+    """The device of one rank: its torch name, the precision of its matrix products, the memory that it may use in bytes."""
 
     device: str
     precision: str
@@ -29,9 +29,9 @@ class Hardware:
 
     @staticmethod
     def find(device: str = "auto", precision: str = "auto", local_rank: int = 0, limit: int = 0) -> Hardware:
-        """The best device there is (CUDA, then CPU) unless one is named, with its free memory or the `limit` in bytes.
+        """Return the best device (CUDA, then CPU), or the named one, with its free memory or `limit` in bytes.
 
-        Raises UsageError for a device that is not there.
+        Raises UsageError for a device that does not exist.
         """
         import torch
 
@@ -53,15 +53,17 @@ class Hardware:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of matrix products; sums, norms and weights stay in fp32."""
+        """Return the dtype of matrix products. Sums, norms and weights are in fp32."""
         import torch
 
         return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep what is freed for the next allocation instead of giving it back: every training pass asks for the
-    same sizes again, and fresh pages cost up to a tenth of the time of small models. Elsewhere nothing happens.
+    """Let glibc keep freed memory for the next allocation.
+
+    Every training pass allocates the same sizes again, and new pages take up to a tenth of the time of small models. With
+    another C library this does nothing.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -70,7 +72,7 @@ def keep_freed_memory() -> None:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed; on a CPU torch says so in words alone."""
+    """Return whether an allocation failed. On a CPU, torch reports it only in the text of the error."""
     import torch
 
     words = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "out of memory", "not enough memory")
@@ -78,7 +80,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def has_fast_bf16(device: str) -> bool:
-    """Whether matrix products in bf16 run in hardware."""
+    """Return whether the hardware multiplies matrices in bf16."""
     import torch
 
     if device.startswith("cuda"):
@@ -88,7 +90,7 @@ def has_fast_bf16(device: str) -> bool:
 
 
 def cpu_flags() -> set[str]:
-    """Instruction sets that the kernel names for this CPU; empty where it names none."""
+    """Return the instruction sets that the operating system reports for this CPU; empty if it reports none."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -103,23 +105,23 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def memory_size(text: str) -> int:
-    """Bytes of "2GiB", "800M", "1.5 GB" or a plain number; units are powers of 1,024. Raises UsageError."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
-    size = float(found[1]) * UNITS[found[2]] if found else 0.0
+    """Return the bytes of "2GiB", "800M", "1.5 GB" or a plain number. Units are powers of 1,024. Raises UsageError."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    size = float(match[1]) * UNITS[match[2]] if match else 0.0
     if not 2**26 <= size < 2**63:
         raise UsageError(f"{shown(text)} is no size of memory to work in: expected at least 64MiB, such as 4GiB, 800M or 2147483648.")
     return int(size)
 
 
 def cores() -> int:
-    """CPU cores that this process may use."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = os.environ.get("OMP_THREAD_LIMIT", "")  # torch, given more threads than that, computes nonsense
-    return min(there, int(limit)) if limit.isdecimal() and int(limit) else there
+    """Return the number of CPU cores that this process may use."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("OMP_THREAD_LIMIT", "")  # with more threads than that torch computes wrong results
+    return min(count, int(limit)) if limit.isdecimal() and int(limit) else count
 
 
 def free_memory() -> int:
-    """Bytes of memory that can be had: the system's available memory, or what the control group still allows."""
+    """Return the free memory in bytes: the system's available memory, or what the control group still allows."""
     available = 4 * 2**30
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():

@@ -1,10 +1,10 @@
-r"""Lines in and out: what every command holds a line to be.
+r"""Reading lines of text, by the same rules in every command.
 
 A line ends at `\n` and nowhere else: U+2028, U+0085, `\r`, `\v` and `\f` are characters of a line. One `\r` before the
 `\n` is dropped, the last line needs no `\n`, a UTF-8 byte-order mark at the head of a file is dropped, and invalid
 UTF-8 is replaced by U+FFFD and counted, never refused. UTF-16 and UTF-32 are refused by name (`encodings`). Plain, gzip,
-xz and bzip2 files are told apart by their first bytes. Everything streams: a line is handed on as soon as it is there, on
-pipes too.
+xz and bzip2 files are recognised by their first bytes. Text is streamed: each line is returned as soon as it has arrived,
+on pipes too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OPENERS = {".gz": gzip.GzipFile, ".xz": lzma.LZMAFile, ".bz2": bz2.BZ2File}
 
 
 class _Readable(io.RawIOBase):
-    """A file whose reading errors name it, whatever library they come from."""
+    """A file whose reading errors are DataErrors with its name, whichever library raises them."""
 
     def __init__(self, inner: io.BufferedIOBase | io.RawIOBase, outer: BinaryIO, name: str, shown: str) -> None:
         """`shown`: the name in messages."""
@@ -69,7 +69,7 @@ class _Readable(io.RawIOBase):
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a plain, .gz, .xz or .bz2 file for reading; what is wrong with it becomes a `DataError` that names it."""
+    """Open a plain, .gz, .xz or .bz2 file for reading. Raises DataError, also while it is read."""
     path = Path(path)
     try:
         file = open(path, "rb")  # noqa: SIM115  (handed on)
@@ -89,7 +89,7 @@ def open_binary(path: str | Path) -> BinaryIO:
 
 
 def open_descriptor(descriptor: int, name: str) -> BinaryIO:
-    """Read an open descriptor, which is closed with the stream; `name` is how messages call it. Raises `DataError` for a folder."""
+    """Return a stream that reads an open descriptor and closes it; `name` is used in messages. Raises DataError for a folder."""
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DataError(f"cannot read {name}: it is a folder, expected a file or a pipe.")
@@ -98,9 +98,9 @@ def open_descriptor(descriptor: int, name: str) -> BinaryIO:
 
 
 def iter_lines(stream: BinaryIO, any_bytes: bool = False) -> Iterator[bytes]:
-    r"""The lines of a stream without their ends, each as soon as it is there.
+    r"""Yield the lines of a stream without their ends, each as soon as it has arrived.
 
-    Raises `DataError` where it is UTF-16 or UTF-32; with `any_bytes` only where a byte-order mark and zero bytes leave no doubt.
+    Raises DataError for UTF-16 and UTF-32; with `any_bytes` only if a byte-order mark and zero bytes leave no doubt.
     """
     peek = getattr(stream, "peek", None)
     if peek:
@@ -125,7 +125,7 @@ def _refuse_wide(head: bytes, stream: BinaryIO, any_bytes: bool) -> None:
 
 
 def _name(stream: BinaryIO) -> str:
-    """How messages call it."""
+    """Return the name of the stream in messages."""
     raw = getattr(stream, "raw", None)
     if isinstance(raw, _Readable):
         return raw.shown
@@ -134,7 +134,7 @@ def _name(stream: BinaryIO) -> str:
 
 
 def decode_line(raw: bytes) -> tuple[str, bool]:
-    """The text of a line, and whether invalid UTF-8 had to be replaced in it."""
+    """Return the text of a line, and whether invalid UTF-8 was replaced in it."""
     try:
         return raw.decode("utf-8"), False
     except UnicodeDecodeError:
@@ -144,10 +144,10 @@ def decode_line(raw: bytes) -> tuple[str, bool]:
 def read_parallel(
     source_paths: Sequence[str | Path], target_paths: Sequence[str | Path], replaced: Counter[str] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Stream the pairs of several files a side, read in pairs of files and in order.
+    """Yield the pairs of several files per side, file by file and in order.
 
-    `replaced` counts, for each file, the lines whose invalid UTF-8 was replaced. Raises `DataError` where two files
-    differ in their number of lines.
+    `replaced` counts, for each file, the lines in which invalid UTF-8 was replaced. Raises DataError if two files differ in
+    their number of lines.
     """
     if len(source_paths) != len(target_paths):
         raise DataError(f"{len(source_paths)} source file(s) but {len(target_paths)} target file(s): they are read in pairs.")
@@ -160,7 +160,7 @@ def read_parallel(
 def read_pairs(
     source: str | Path, source_stream: BinaryIO, target: str | Path, target_stream: BinaryIO, replaced: Counter[str], any_bytes: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """`read_parallel` of two open streams; `source` and `target` are their names, `any_bytes` as in `iter_lines`."""
+    """Yield the pairs of two open streams, as `read_parallel` does; `source` and `target` are their names. For `any_bytes` see `iter_lines`."""
     left, right = iter_lines(source_stream, any_bytes), iter_lines(target_stream, any_bytes)
     pairs = 0
     while True:

@@ -1,18 +1,18 @@
 """Where a command writes, and what it may replace (DESIGN section 4).
 
-    output_folder(path, what, ours, inputs) -> a folder to fill, which becomes `path` when all went well
+    output_folder(path, what, ours, inputs) -> a folder to fill, which becomes `path` if no error occurs
     output_file(path, what, inputs, ours)   -> a stream to write into, likewise
 
 One rule for all commands:
 
-- A folder that exists is replaced only if `ours` proves that the same command wrote it: its marker is there and its
-  contents are those that the marker records. An empty folder is free. Everything else is refused.
-- A file of text whose name the user gave is replaced, as every Unix tool does, unless it is one of the command's inputs.
-  Where the file can carry a marker, or the command chose the name itself, `ours` must prove it to be an earlier output,
-  or it holds the same bytes already. Mode and owner stay.
-- Links are followed: what they point to is replaced, the link stays. A device or a pipe is written to directly.
+- An existing folder is replaced only if `ours` proves that the same command wrote it: it has the command's marker, and
+  its contents are those that the marker records. An empty folder may be replaced. Everything else is refused.
+- A text file that the user named is replaced, as by every Unix tool, unless it is one of the command's inputs. If the file
+  can have a marker, or if the command chose the name, then `ours` must prove that it is an earlier output, or its bytes
+  must be the same already. Mode and owner stay.
+- Links are followed: their target is replaced, the link stays. A device or a pipe is written to directly.
 
-    `ours(path)` returns "" for an earlier output of the same command, else the reason why it is none.
+    `ours(path)` returns "" for an earlier output of the same command, otherwise the reason why it is not one.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from .files import check_free, follow_links, new_files, new_folder, sha256
 
 Ours = Callable[[Path], str]
 DESCRIPTORS = ("/dev", "/proc")
-"""Below these a path may lead to an open file of this process, which must not be replaced under its name."""
+"""Folders whose paths may be open files of this process. Those must not be replaced."""
 
 
 def resolved(path: Path, what: str) -> Path:
-    """Return `path` with its link followed, if it is one. Raises DataError for what cannot be looked at."""
+    """Return the target of `path` if it is a link, else `path`. Raises DataError."""
     try:
         return follow_links(path)
     except OSError as error:
@@ -42,14 +42,14 @@ def resolved(path: Path, what: str) -> Path:
 
 
 def check_inputs(path: Path, what: str, inputs: Iterable[Path]) -> None:
-    """Raise UsageError where `path` is one of `inputs`, lies inside one, or holds one, whatever they are called."""
+    """Raise UsageError if `path` is one of `inputs`, is inside one, or contains one, also under another name."""
     for source in inputs:
-        if (there := _identity(source)) is None:
+        if (identity := _identity(source)) is None:
             continue
         own = _identity(path)
-        if own == there:
+        if own == identity:
             raise UsageError(f"{what} would replace its own input {str(source)!r}. Choose another output.")
-        if there in _above(path):
+        if identity in _above(path):
             raise UsageError(f"{what} would be written inside its own input {str(source)!r}. Choose another output.")
         if own in _above(source):
             raise UsageError(f"{what} would replace the folder {str(path)!r}, which holds its own input {str(source)!r}. Choose another output.")
@@ -59,7 +59,7 @@ Identity = tuple[int, int]
 
 
 def _identity(path: Path) -> Identity | None:
-    """Device and inode of what is there, links followed; None: nothing."""
+    """Return device and inode of a path, links followed, or None if it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -68,23 +68,23 @@ def _identity(path: Path) -> Identity | None:
 
 
 def _above(path: Path) -> list[Identity]:
-    """The folders that `path` is in or would be in, up to the root, by the file system's own `..`."""
+    """Return the folders above `path` up to the root, as the file system's `..` reports them. `path` need not exist."""
     folder = follow_links(path).absolute().parent
     while (identity := _identity(folder)) is None and folder != folder.parent:
         folder = folder.parent
-    found: list[Identity] = []
-    while identity is not None and identity not in found:
-        found.append(identity)
+    above: list[Identity] = []
+    while identity is not None and identity not in above:
+        above.append(identity)
         folder = folder / ".."
         identity = _identity(folder)
-    return found
+    return above
 
 
 @contextmanager
 def output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path] = (), kind: type[NmtError] = DataError) -> Iterator[Path]:
-    """A folder to fill, which becomes `path` when the block ends well.
+    """Provide a folder to fill, which becomes `path` at the end of the block.
 
-    Raises UsageError where `path` may not be replaced, `kind` where it cannot be written.
+    Raises UsageError if `path` may not be replaced, `kind` if it cannot be written.
     """
     check_output_folder(path, what, ours, inputs)
     try:
@@ -95,7 +95,7 @@ def output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path] = ()
 
 
 def check_output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path] = ()) -> None:
-    """Raise UsageError now for what `output_folder` would refuse later: before hours of work."""
+    """Raise UsageError if `output_folder` would refuse `path`. Call it before hours of work."""
     real = resolved(path, what)
     check_inputs(real, what, inputs)
     try:
@@ -107,7 +107,7 @@ def check_output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path
 
 
 def check_output_file(path: Path, what: str, inputs: Sequence[Path] = ()) -> None:
-    """Raise UsageError or DataError now for what `output_file` would refuse later: before a model is loaded."""
+    """Raise UsageError or DataError if `output_file` would refuse `path`. Call it before a model is loaded."""
     try:
         _target(path, what, inputs)
     except OSError as error:
@@ -116,10 +116,10 @@ def check_output_file(path: Path, what: str, inputs: Sequence[Path] = ()) -> Non
 
 @contextmanager
 def output_file(path: Path, what: str, inputs: Sequence[Path] = (), ours: Ours | None = None) -> Iterator[BinaryIO]:
-    """A stream to write into: a file of that name when the block ends well, or the device or pipe itself.
+    """Provide a stream to write into. At the end of the block it becomes the file `path`; a device or pipe is written directly.
 
-    Without `ours` the user named the file, and a regular file is replaced. Raises UsageError where it may not be
-    replaced, DataError where it cannot be written.
+    Without `ours` the user named the file, and a regular file is replaced. Raises UsageError if it may not be replaced,
+    DataError if it cannot be written.
     """
     with output_files([path], what, inputs, ours) as (stream,):
         yield stream
@@ -127,15 +127,15 @@ def output_file(path: Path, what: str, inputs: Sequence[Path] = (), ours: Ours |
 
 @contextmanager
 def output_files(paths: Sequence[Path], what: str, inputs: Sequence[Path] = (), ours: Ours | None = None) -> Iterator[list[BinaryIO]]:
-    """Several files as `output_file` makes one: all of them or none."""
+    """Provide streams for several files, as `output_file` does for one: all files are written, or none."""
 
     def check(new: Path, path: Path) -> None:
         if ours and sha256(new) != sha256(path) and (reason := ours(path)):
             raise UsageError(f"{str(path)!r} is not replaced: {reason}. Choose another output, or move it away.")
 
-    at = paths[0]
+    current = paths[0]
     try:
-        targets = [_target(at := path, what, inputs) for path in paths]
+        targets = [_target(current := path, what, inputs) for path in paths]
         for target in targets:
             if target is not None:
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -145,11 +145,11 @@ def output_files(paths: Sequence[Path], what: str, inputs: Sequence[Path] = (), 
     except BrokenPipeError:
         raise ReaderLeft from None
     except OSError as error:
-        raise write_failed(error, at if len(paths) == 1 else at.parent, what) from None
+        raise write_failed(error, current if len(paths) == 1 else current.parent, what) from None
 
 
 def _target(path: Path, what: str, inputs: Sequence[Path]) -> Path | None:
-    """The file to replace or to make; None: `path` is written to directly. Raises OSError, UsageError."""
+    """Return the file to replace or create, or None if `path` is written to directly. Raises OSError, UsageError."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What is wrong with a dictionary that pydantic refuses, in words: every fault at once, each with the nearest right name."""
+"""Describes the errors of a dictionary that pydantic refuses: all at once, each with the nearest correct name."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from .errors import did_you_mean, shown
 Sections = Mapping[str, type[BaseModel]]
 
 MOST = 30
-"""Errors that are shown of one dictionary."""
+"""Errors that are listed for one dictionary."""
 LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le"), "greater_than": ("more than", "gt"), "less_than": ("less than", "lt")}
-"""pydantic's names of bounds: how messages say them, and where pydantic keeps the bound."""
+"""pydantic's names of bounds: the words in messages, and the key under which pydantic stores the bound."""
 
 
 def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseModel]) -> str:
-    """All faults of `values`, a line each below "has … faults:"; `whole` is what they should have been."""
+    """Return "has N errors:" and a line for each error of `values`; `whole` is the model that they should fit."""
     sections = {name: field.annotation for name, field in whole.model_fields.items() if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)}
-    lines = _faults(error, sections)
+    lines = _lines(error, sections)
     if (more := error.error_count() - MOST) > 0:
-        return f"has {error.error_count():,} faults:\n" + "\n".join(f"  - {line}" for line in [*lines, f"… and {more:,} more"])
+        return f"has {error.error_count():,} errors:\n" + "\n".join(f"  - {line}" for line in [*lines, f"… and {more:,} more"])
     lines += [line for line in _contradictions_besides(error, values, whole, sections) if line not in lines]
-    noun = "fault" if len(lines) == 1 else "faults"
+    noun = "error" if len(lines) == 1 else "errors"
     return f"has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in lines)
 
 
-def _faults(error: ValidationError, sections: Sections) -> list[str]:
+def _lines(error: ValidationError, sections: Sections) -> list[str]:
     lines = []
-    for fault in error.errors()[:MOST]:
-        place = ".".join(str(part) for part in fault["loc"])
-        section, _, key = place.partition(".")
-        if fault["type"] == "extra_forbidden":
+    for item in error.errors()[:MOST]:
+        path = ".".join(str(part) for part in item["loc"])
+        section, _, key = path.partition(".")
+        if item["type"] == "extra_forbidden":
             inside = list(sections[section].model_fields) if key and section in sections else list(sections)
-            lines.append(f"{place}: unknown {'key' if key else 'section'}.{_elsewhere(key, section, sections) or did_you_mean(key or section, inside)}")
-        elif fault["type"] == "value_error":
-            lines += [f"{place + ': ' if place else ''}{line}" for line in str(fault["ctx"]["error"]).splitlines()]
-        elif fault["type"] == "missing":
-            lines.append(f"{place}: this section is missing")
-        elif fault["type"] in LIMITS:
-            words, bound = LIMITS[fault["type"]]
-            lines.append(f"{place} = {shown(fault['input'])}: expected {words} {fault['ctx'][bound]:,}")
+            lines.append(f"{path}: unknown {'key' if key else 'section'}.{_elsewhere(key, section, sections) or did_you_mean(key or section, inside)}")
+        elif item["type"] == "value_error":
+            lines += [f"{path + ': ' if path else ''}{line}" for line in str(item["ctx"]["error"]).splitlines()]
+        elif item["type"] == "missing":
+            lines.append(f"{path}: this section is missing")
+        elif item["type"] in LIMITS:
+            words, bound = LIMITS[item["type"]]
+            lines.append(f"{path} = {shown(item['input'])}: expected {words} {item['ctx'][bound]:,}")
         else:
-            lines.append(f"{place or 'the recipe'} = {shown(fault['input'])}: {fault['msg'][:1].lower()}{fault['msg'][1:]}")
+            lines.append(f"{path or 'the recipe'} = {shown(item['input'])}: {item['msg'][:1].lower()}{item['msg'][1:]}")
     return lines
 
 
@@ -55,19 +55,19 @@ def _elsewhere(key: str, section: str, sections: Sections) -> str:
 
 
 def _contradictions_besides(error: ValidationError, values: dict[str, Any], whole: type[BaseModel], sections: Sections) -> list[str]:
-    """Contradictions that show once the faulty keys are left out; those that speak of a left-out key are not named."""
-    left_out, sound = set(), copy.deepcopy(values)
-    for fault in error.errors():
-        if fault["type"] == "value_error" or not fault["loc"]:
+    """Return the contradictions that remain without the wrong keys, except those that mention such a key."""
+    left_out, remaining = set(), copy.deepcopy(values)
+    for item in error.errors():
+        if item["type"] == "value_error" or not item["loc"]:
             continue
-        *path, key = [part for part in fault["loc"] if isinstance(part, str)]
-        table = sound
+        *path, key = [part for part in item["loc"] if isinstance(part, str)]
+        table = remaining
         for part in path:
             table = table.get(part, {})
         left_out.add(key)
         table.pop(key, None)
     try:
-        whole.model_validate(sound)
+        whole.model_validate(remaining)
     except ValidationError as more:
-        return [line for line in _faults(more, sections) if not any(key in line for key in left_out)]
+        return [line for line in _lines(more, sections) if not any(key in line for key in left_out)]
     return []

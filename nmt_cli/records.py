@@ -1,12 +1,11 @@
-"""JSON files that know whether they are whole: written with a hash of their own content, checked when they are read.
+"""JSON files with a hash of their own content, which is checked when they are read.
 
-    write_record(path, Record)        record ──▶ JSON with content_sha256 ──▶ file
-    read_record(path, Kind, newest)   file ──▶ JSON ──▶ version ──▶ hash ──▶ Kind, strictly typed
+    to_json(record)                              record ──▶ JSON with content_sha256
+    read_record(path, kind, error, remedy)       file ──▶ JSON ──▶ version ──▶ hash ──▶ kind, strictly typed
 
-A `Record` is a pydantic model with `format_version`. In the file `content_sha256` stands beside its fields: the SHA-256 of
-the content in canonical form, JSON without that key, keys sorted, no spaces. So another layout of the same content passes, and a change of
-content does not, wherever it is. Records of
-format versions before `sealed` have no hash.
+A `Record` is a pydantic model with `format_version`. The file also has the key `content_sha256`: the SHA-256 of the content
+in canonical form, which is JSON without that key, with sorted keys and no spaces. Another layout of the same content is
+accepted, every change of the content is noticed. Records of format versions before `sealed` have no hash.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ HASH = "content_sha256"
 
 
 class Record(BaseModel):
-    """What is in a JSON file; types are strict, unknown keys and numbers that are not finite are errors."""
+    """The content of a JSON file. Types are strict; unknown keys and numbers that are not finite are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     newest: ClassVar[int] = 2
-    """The format version that is written, and the last that is read."""
+    """The format version that is written, and the newest that is read."""
     sealed: ClassVar[int] = 2
     """The first format version with a hash."""
 
@@ -39,7 +38,7 @@ class Record(BaseModel):
 
     @classmethod
     def upgrade(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return a file's content in today's form; overridden where an earlier version wrote it otherwise."""
+        """Return the content of a file in the form of the newest version. Classes whose form has changed override it."""
         return values
 
 
@@ -61,8 +60,8 @@ def to_json(record: Record) -> bytes:
 def read_record(path: Path, kind: type[RecordT], error: type[NmtError], remedy: str) -> RecordT:
     """Read a record and check version, hash and types.
 
-    `error` is raised for what is wrong with it, with the file, the cause and the `remedy`; for a file that is not there
-    FileNotFoundError or NotADirectoryError.
+    Raises `error`, with the file, the cause and the `remedy`, if one of them is wrong; FileNotFoundError or
+    NotADirectoryError if the file does not exist.
     """
     return parse_record(_read(path, error), path, kind, error, remedy)
 
@@ -77,7 +76,7 @@ def _read(path: Path, error: type[NmtError]) -> bytes:
 
 
 def parse_record(data: bytes, path: Path, kind: type[RecordT], error: type[NmtError], remedy: str) -> RecordT:
-    """`read_record` of the file's bytes; `path` names them in errors."""
+    """Return the record in `data`, checked as by `read_record`; `path` is used in errors."""
     values = kind.upgrade(parse_json(data, path, error, remedy))
     version = values.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -99,7 +98,7 @@ def parse_json(data: bytes, path: Path, error: type[NmtError], remedy: str) -> d
     """Return the JSON object in `data`. Raises `error`: no UTF-8, no JSON, NaN or infinite numbers, nested too deeply."""
     try:
         values = json.loads(data.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
-        json.dumps(values)  # as deep as it can be read it may not be written
+        json.dumps(values)  # what is not too deep to read may be too deep to write
     except RecursionError:
         raise error(f"{str(path)!r} is damaged: it is nested too deeply. {remedy}") from None
     except ValueError as cause:

@@ -217,7 +217,7 @@ def test_all_faults_are_reported_in_one_error(tmp_path: Path) -> None:
         alpha = -1.0
     """
     lines = faults(text, tmp_path)
-    assert lines[0] == f"recipe {str(tmp_path / 'own.toml')!r} has 7 faults:"
+    assert lines[0] == f"recipe {str(tmp_path / 'own.toml')!r} has 7 errors:"
     assert sorted(line.split(" = ")[0].split(":")[0] for line in lines[1:]) == [
         "  - data", "  - data.vocab", "  - decode.alpha", "  - model", "  - model.dropout", "  - train", "  - train.beam",
     ]  # fmt: skip
@@ -334,7 +334,7 @@ def test_the_stored_recipe_is_whole_and_does_not_extend(tmp_path: Path) -> None:
         ({"a": 'extends = "wmt14_en_de_bas"\n'}, r"recipe '.*a.toml' extends 'wmt14_en_de_bas': no recipe is called 'wmt14_en_de_bas'. Did you mean 'wmt14_en_de_base'"),
         ({"a": 'extends = "gone.toml"\n'}, r"recipe '.*a.toml' extends 'gone.toml': cannot read recipe '.*/gone.toml': No such file"),
         ({"a": "extends = 7\n"}, r"extends = 7: expected the name of a recipe, or the path of a .toml file"),
-        ({"a": 'extends = "demo"\n[model]\nd_modell = 1\n'}, r"a.toml' \(with recipe 'demo' under it\) has 1 fault:\n  - model.d_modell: unknown key. Did you mean 'd_model'"),
+        ({"a": 'extends = "demo"\n[model]\nd_modell = 1\n'}, r"a.toml' \(with recipe 'demo' under it\) has 1 error:\n  - model.d_modell: unknown key. Did you mean 'd_model'"),
         ({"a": 'extends = "demo"\nmodel = 3\n'}, r"model = 3"),
         ({"a": 'extends = "b.toml"\n', "b": "model = 3\n[data]\n"}, r"model = 3"),
         ({"a": 'extends = "b.toml"\n', "b": "[oops\n"}, r"a.toml' extends 'b.toml': recipe '.*b.toml' is not valid TOML"),
@@ -380,7 +380,7 @@ def test_an_override_that_is_no_override_is_quoted(override: str) -> None:
 
 
 def test_overrides_are_checked_like_the_file() -> None:
-    with pytest.raises(RecipeError, match="has 2 faults") as error:
+    with pytest.raises(RecipeError, match="has 2 errors") as error:
         load_recipe("demo", ["train.update=7", "model.dropout=high"])
     assert "train.update: unknown key. Did you mean 'updates'?" in str(error.value)
     assert "model.dropout = 'high': input should be a valid number" in str(error.value)
@@ -445,7 +445,7 @@ def test_every_value_stands_in_a_stored_recipe_defaults_too() -> None:
 
 @pytest.mark.parametrize("values", [None, [], "text", 3])
 def test_what_is_no_recipe_at_all_is_a_named_fault(values: Any) -> None:
-    with pytest.raises(RecipeError, match=r"^here has 1 fault:\n  - the recipe = .*dictionary"):
+    with pytest.raises(RecipeError, match=r"^here has 1 error:\n  - the recipe = .*dictionary"):
         Recipe.from_dict(values, "here")
 
 

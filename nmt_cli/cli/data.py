@@ -109,7 +109,7 @@ def _help(name: str) -> str:
 
 
 def _build(name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool) -> None:
-    from ..corpora.build import lay
+    from ..corpora.build import build_dataset
 
     for mirror in mirrors:
         if not mirror.startswith(("http://", "https://")):
@@ -117,7 +117,7 @@ def _build(name: str, out: Path | None, downloads: Path | None, mirrors: list[st
     dataset, folder = _dataset(name), out or Path("text") / name
     console.say(f"{name}: {dataset.title}; licence: {dataset.licence}")
     try:
-        summary = lay(name, dataset, folder, downloads or folder / "downloads", mirrors, verify, keep)
+        summary = build_dataset(name, dataset, folder, downloads or folder / "downloads", mirrors, verify, keep)
     except KeyboardInterrupt as interrupt:
         raise Stopped(signal_of(interrupt), "interrupted. The downloaded part is kept; the same command resumes there.") from None
     console.say(_summary(summary))

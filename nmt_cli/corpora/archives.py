@@ -1,12 +1,15 @@
-"""Archives read as streams: no member is ever written under the name that it has in the archive.
+"""Reads archives as streams. No member is ever written under its name in the archive.
 
     contents(path), a check ──▶ with open_member(path, "dir/file.de") as stream: …
 
 .tar (also .tgz, .tar.xz, .tar.bz2), .zip, or else a single file, compressed or not.
-`contents` reads an archive once through (so its own checksums are checked too) and refuses one with a name or link
-that leads out of it, a device, or more content than its size can honestly hold. `open_member` gives one file as a
-stream; what is compressed within the archive is decompressed too. Two members can be read side by side: each
-`open_member` goes through the archive by itself.
+`contents` reads an archive completely, so its own checksums are checked too. It refuses an archive with a name or link
+that leads out of it, a device, or far more content than text of its size can have. `open_member` gives one file as a
+stream; a file that is compressed in the archive is decompressed. Two members can be read at the same time, because each
+`open_member` reads the archive by itself.
+
+tarfile.data_filter would check links and devices. It is missing in Python 3.11.0 to 3.11.3, it strips a leading "/" instead
+of refusing the name, and it does not know zip files. So names and links are checked here, alike for both formats.
 """
 
 from __future__ import annotations
@@ -35,11 +38,11 @@ EXPANSION, SLACK = 200, 1 << 26
 BUFFER = 1 << 18
 ZIP, TAR = ".zip", (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
 DAMAGE = (EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-"""What the libraries raise for what is cut, damaged, encrypted or packed in a way they do not know."""
+"""What the libraries raise for an archive that is cut, damaged, encrypted or of an unknown kind."""
 
 
 class _Member(io.RawIOBase):
-    """A stream whose reading errors name it, and which gives no more than `most` bytes."""
+    """A stream of at most `most` bytes. Its errors are DataErrors with its name."""
 
     def __init__(self, inner: IO[bytes], name: str, most: int) -> None:
         self._inner, self.name, self._left = inner, name, most
@@ -66,9 +69,9 @@ class _Member(io.RawIOBase):
 
 
 def contents(path: Path) -> dict[str, int]:
-    """The plain files of an archive with their sizes in bytes; for a single file, "" and the file's size.
+    """Return the plain files of an archive with their sizes in bytes; for a single file, "" and its size.
 
-    Raises DataError for what is cut or damaged, and for an archive that would do harm if it were unpacked.
+    Raises DataError for an archive that is cut or damaged, or that would do harm if it were unpacked.
     """
     if path.suffix == ZIP:
         found = _contents_of_zip(path)
@@ -82,19 +85,19 @@ def contents(path: Path) -> dict[str, int]:
 
 
 def check_holds(path: Path, there: dict[str, int], wanted: list[str]) -> None:
-    """Raise DataError naming every wanted file that is not among `contents`, with the nearest names there are."""
+    """Raise DataError with every wanted file that is not among the files `there`, and the nearest names."""
     missing = sorted({name for name in wanted if name not in there})
     if missing:
-        told = []
+        messages = []
         for name in missing:
             near = difflib.get_close_matches(name, list(there), n=2, cutoff=0.6)
-            told.append(repr(name) + (f" (near: {', '.join(map(repr, near))})" if near else ""))
-        raise DataError(f"{str(path)!r} does not hold {', '.join(told)}; it has {len(there):,} files. Is it the archive that it should be? Remove it to have it fetched again.")
+            messages.append(repr(name) + (f" (near: {', '.join(map(repr, near))})" if near else ""))
+        raise DataError(f"{str(path)!r} does not hold {', '.join(messages)}; it has {len(there):,} files. Is it the archive that it should be? Remove it to have it fetched again.")
 
 
 @contextmanager
 def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
-    """A file of an archive as a stream, decompressed; `name` "" is a single file itself. Raises DataError."""
+    """Provide a file of an archive as a stream, decompressed; `name` "" is a single file itself. Raises DataError."""
     called = f"{path}:{name}" if name else str(path)
     with _opened(path, name) as (stream, size), io.BufferedReader(_Member(stream, called, _most(size)), BUFFER) as raw:
         head = raw.peek(16)[:16]
@@ -109,7 +112,7 @@ def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _opened(path: Path, name: str) -> Iterator[tuple[IO[bytes], int]]:
-    """The stream of a member as it lies in the archive, and its size."""
+    """Provide the stream of a member, not decompressed, and its size."""
     if not name:
         with _file(path) as file:
             yield file, path.stat().st_size

@@ -1,13 +1,12 @@
 """A data set from its archives to the files that `nmt preprocess` reads.
 
-    table ──▶ fetch what is missing ──▶ look through each archive ──▶ text by text: join, drop empty, write aside, rename
-      └── manifest: complete? nothing to do; else it goes on with the texts that are not recorded
+    Dataset ──▶ download missing archives ──▶ check each archive ──▶ for each text: join, drop empty, write aside, rename
+      └── manifest: complete? nothing to do; otherwise it resumes with the texts that are not recorded
 
-Cleaning is the paper's, no more (section 5.1 names the corpora and nothing else): the corpora are joined in the table's
-order; a training pair with an empty side is dropped and counted; a line is what `data.lines` says. Length and ratio are
-`nmt preprocess`'s care. Test sets keep every line, and their number must be right. Text streams from the archives
-through one line at a time, so memory does not grow with the corpus (`split` alone holds its pairs). The same archives
-give the same bytes: gzip without time or name.
+There is no more cleaning than in the paper (section 5.1 names only the corpora). The corpora are joined in the data set's
+order, and a training pair with an empty side is dropped and counted. `nmt preprocess` filters by length and ratio. Test
+sets keep every line, and their number of lines is checked. Text is streamed line by line, so memory does not grow with
+the corpus; only `split` holds its pairs. The same archives give the same bytes: gzip without time or name.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import itertools
 import os
 import time
 from collections import Counter
@@ -37,16 +35,16 @@ from .manifest import NAME, ArchiveEntry, FileEntry, Manifest, TextEntry, load
 from .sgm import segments
 
 LEVEL = 4
-"""Of gzip: half the time of its usual 6, for a twentieth more bytes."""
+"""Of gzip: half the time of the usual level 6, and 5 % more bytes."""
 BUFFER = 1 << 20
-"""Bytes compressed at once."""
+"""Bytes compressed at a time."""
 CHUNK = 10_000
-"""Pairs between two steps of the bar."""
+"""Pairs between two steps of the progress bar."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What `lay` did. `fresh` False: everything was there already."""
+    """The result of `build_dataset`. `fresh` is False if everything existed already."""
 
     name: str
     folder: Path
@@ -58,16 +56,17 @@ class Summary:
         return {"folder": str(self.folder), "fresh": self.fresh, "seconds": round(self.seconds, 3), **self.manifest.model_dump()}
 
 
-def lay(name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Sequence[str] = (), verify: bool = True, keep: bool = True) -> Summary:
-    """Fetch a data set and write its files into `out`, or find that they are there.
+def build_dataset(name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Sequence[str] = (), verify: bool = True, keep: bool = True) -> Summary:
+    """Download a data set and write its files into `out`, unless they exist already.
 
-    Archives come into `downloads`; `keep` False: they are removed at the end. `mirrors`, `verify`: see `download.fetch`.
-    Raises DataError for what cannot be fetched, is not what it should be, or cannot be written.
+    Archives are stored in `downloads`, and removed at the end if `keep` is False. `mirrors`, `verify`: see `download.fetch`.
+    Raises DataError for an archive that cannot be downloaded or has other contents than expected, and for `out` if it
+    cannot be written.
     """
     started = time.monotonic()
     try:
         with _locked(out):
-            fresh, manifest = _lay(name, dataset, out, downloads, mirrors, verify)
+            fresh, manifest = _build(name, dataset, out, downloads, mirrors, verify)
             if not keep:
                 _remove_archives(dataset, downloads, manifest)
     except OSError as error:
@@ -75,8 +74,8 @@ def lay(name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Sequen
     return Summary(name, out, fresh, time.monotonic() - started, manifest)
 
 
-def _lay(name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Sequence[str], verify: bool) -> tuple[bool, Manifest]:
-    """Whether anything had to be done, and the manifest of what is there now."""
+def _build(name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Sequence[str], verify: bool) -> tuple[bool, Manifest]:
+    """Return whether anything was written, and the manifest."""
     manifest = _begun(name, dataset, out)
     texts = {_fingerprint(text, dataset): text for text in dataset.texts}
     manifest.texts = [entry for entry in manifest.texts if entry.fingerprint in texts and _whole(entry, out)]
@@ -97,12 +96,12 @@ def _lay(name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Seque
     return fresh, manifest
 
 
-# --- what is there ----------------------------------------------------------------------------------------------------
+# --- the folder ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """The folder is there, and no other command of this kind writes to it meanwhile."""
+    """Create the folder and lock it against other `nmt data` commands. Raises DataError."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out, os.O_RDONLY)
@@ -119,9 +118,9 @@ def _locked(out: Path) -> Iterator[None]:
 
 
 def _begun(name: str, dataset: Dataset, out: Path) -> Manifest:
-    """The manifest of the folder, or a new one; what a killed command left half-written is gone.
+    """Return the manifest of the folder, or a new one. Partial files of a killed command are removed.
 
-    Raises DataError where files of others would be overwritten.
+    Raises DataError if files of others would be overwritten.
     """
     manifest = load(out)
     if manifest is None:
@@ -140,30 +139,30 @@ def _begun(name: str, dataset: Dataset, out: Path) -> Manifest:
 
 
 def _whole(entry: TextEntry, out: Path) -> bool:
-    """Whether a text's files are all there; raises DataError for one that has been changed."""
-    there = [file for file in entry.files if (out / file.file).exists()]
-    for file in there:
+    """Return whether all files of a text exist. Raises DataError for one that has been changed."""
+    existing = [file for file in entry.files if (out / file.file).exists()]
+    for file in existing:
         if (out / file.file).stat().st_size != file.bytes or sha256(out / file.file) != file.sha256:
             raise DataError(f"{str(out / file.file)!r} has been changed since it was written. Move it away to have it made again, or choose another --out.")
-    return len(there) == len(entry.files)
+    return len(existing) == len(entry.files)
 
 
 def _fingerprint(text: Text | Split, dataset: Dataset) -> str:
-    """What a text is made from and how; addresses and checksums of the archives are left out."""
+    """Return a hash of how a text is built, without the addresses and checksums of the archives."""
     files = outputs(text, dataset.languages)
     if isinstance(text, Split):
-        made: list[Any] = [text.archive.name, text.member, split.SEED, split.HELD_OUT]
+        origin: list[Any] = [text.archive.name, text.member, split.SEED, split.HELD_OUT]
     else:
-        made = [[(archive.name, member) for archive, member in (part.source, part.target)] for part in text.parts]
-        made += [text.training, text.lines]
-    return hashlib.sha256(repr((files, made)).encode()).hexdigest()[:16]
+        origin = [[(archive.name, member) for archive, member in (part.source, part.target)] for part in text.parts]
+        origin += [text.training, text.lines]
+    return hashlib.sha256(repr((files, origin)).encode()).hexdigest()[:16]
 
 
 # --- archives ---------------------------------------------------------------------------------------------------------
 
 
 def _fetch_all(texts: Iterable[Text | Split], downloads: Path, mirrors: Sequence[str], verify: bool, manifest: Manifest) -> dict[Archive, Path]:
-    """Every archive that `texts` need, here and looked through; all are looked through before any text is written."""
+    """Download and check every archive that `texts` need, before any text is written. Returns their paths."""
     texts = list(texts)
     archives = list(dict.fromkeys(archive for text in texts for archive in archives_of(text)))
     try:
@@ -173,7 +172,7 @@ def _fetch_all(texts: Iterable[Text | Split], downloads: Path, mirrors: Sequence
     paths: dict[Archive, Path] = {}
     for number, archive in enumerate(archives, 1):
         fetched = fetch(archive, downloads, mirrors, verify)
-        console.say(f"archive {number} of {len(archives)}: {fetched.path.name}, {fetched.path.stat().st_size / 1e6:,.1f} MB, {_told(fetched)}")
+        console.say(f"archive {number} of {len(archives)}: {fetched.path.name}, {fetched.path.stat().st_size / 1e6:,.1f} MB, {_described_archive(fetched)}")
         paths[archive] = fetched.path
         entry = ArchiveEntry(file=fetched.path.name, url=fetched.url, sha256=fetched.sha256, verified=fetched.verified)
         earlier = next((old for old in manifest.archives if old.file == entry.file), None)
@@ -181,14 +180,14 @@ def _fetch_all(texts: Iterable[Text | Split], downloads: Path, mirrors: Sequence
             entry.url = earlier.url
         manifest.archives = [*(old for old in manifest.archives if old.file != entry.file), entry]
         manifest.archives.sort(key=lambda known: known.file)
-    with console.progress(len(paths), "looking through the archives", scale=False) as bar:
+    with console.progress(len(paths), "checking the archives", scale=False) as bar:
         for archive, path in paths.items():
             check_holds(path, contents(path), [member for text in texts for one, member in _members(text) if one == archive])
             bar.update()
     return paths
 
 
-def _told(fetched: Fetched) -> str:
+def _described_archive(fetched: Fetched) -> str:
     return f"{'was here' if fetched.url is None else 'fetched'}, {'checksum right' if fetched.verified else 'not verified'}"
 
 
@@ -202,7 +201,7 @@ def _members(text: Text | Split) -> Iterator[tuple[Archive, str]]:
 
 
 def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> None:
-    """Remove the archives that were fetched and are as they came; one that lay there before stays."""
+    """Remove the archives that were downloaded and not changed since. Archives that existed before stay."""
     fetched = {entry.file: entry.sha256 for entry in manifest.archives if entry.url is not None}
     for archive in dataset.archives:
         for source in archive.sources:
@@ -216,7 +215,7 @@ def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> N
 
 
 def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive, Path], fingerprint: str) -> TextEntry:
-    """One text's files, written aside and renamed once all of it is right."""
+    """Write the files of one text: aside first, renamed when all of them are correct."""
     files = outputs(text, dataset.languages)
     counts: Counter[str] = Counter()
     try:
@@ -228,16 +227,16 @@ def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive,
                 _write_split(text, paths, streams, counts)
             else:
                 _write_pairs(text, paths, streams, counts)
-        entries = [FileEntry(file=file, bytes=(out / file).stat().st_size, sha256=sha256(out / file), lines=counts[f"lines {place}"]) for place, file in enumerate(files)]
+        entries = [FileEntry(file=file, bytes=(out / file).stat().st_size, sha256=sha256(out / file), lines=counts[f"lines {index}"]) for index, file in enumerate(files)]
     except OSError as error:
-        fault = write_failed(error, out, "the text")
-        raise DataError(f"{fault} The archives are kept; the same command goes on there.") from None
+        failure = write_failed(error, out, "the text")
+        raise DataError(f"{failure} The archives are kept; run the same command again to resume.") from None
     console.say(f"{', '.join(files)}: {_described(text, counts)}")
     return TextEntry(fingerprint=fingerprint, files=entries, read=counts["read"], dropped=counts["dropped"], replaced=counts["replaced"])
 
 
 def _check_same(aside: Path, path: Path) -> None:
-    """Raise DataError where `path` is neither what a killed command had written nor, as that is the same, what `aside` holds."""
+    """Raise DataError if `path` has other contents than `aside`. A file of a killed command has the same."""
     if sha256(aside) != sha256(path):
         raise DataError(f"{str(path)!r} would be replaced, and no nmt data wrote it. Move it away, or choose another --out.")
 
@@ -272,7 +271,7 @@ def _write_pairs(text: Text, paths: dict[Archive, Path], streams: Sequence[Binar
 
 
 def _pairs(text: Text, paths: dict[Archive, Path], counts: Counter[str]) -> Iterator[tuple[str, str]]:
-    """The pairs of all parts. Raises DataError where the sides of a part differ in their number of lines."""
+    """Yield the pairs of all parts. Raises DataError if the sides of a part differ in their number of lines."""
     for part in text.parts:
         replaced: Counter[str] = Counter()
         with _side(*part.source, paths) as (source_name, source), _side(*part.target, paths) as (target_name, target):
@@ -282,7 +281,7 @@ def _pairs(text: Text, paths: dict[Archive, Path], counts: Counter[str]) -> Iter
 
 @contextmanager
 def _side(archive: Archive, member: str, paths: dict[Archive, Path]) -> Iterator[tuple[str, BinaryIO]]:
-    """A side of a part as a stream of lines, and its name."""
+    """Provide one side of a part: its name and a stream of lines."""
     path = paths[archive]
     name = f"{path}:{member}" if member else str(path)
     with open_member(path, member) as stream:
@@ -299,9 +298,9 @@ def _write_split(text: Split, paths: dict[Archive, Path], streams: Sequence[Bina
     counts["replaced"] = sum(replaced for _, replaced in decoded)
     pairs = split.read_pairs((line for line, _ in decoded), f"{path}:{text.member}")
     counts["read"] = len(pairs)
-    for (place, pair_of), parts in zip(itertools.product(range(3), (0, 1)), _sides(split.cut(pairs)), strict=True):
-        counts[f"lines {place * 2 + pair_of}"] = len(parts)
-        streams[place * 2 + pair_of].writelines(f"{line}\n".encode() for line in parts)
+    for index, (stream, lines) in enumerate(zip(streams, _sides(split.cut(pairs)), strict=True)):
+        counts[f"lines {index}"] = len(lines)
+        stream.writelines(f"{line}\n".encode() for line in lines)
 
 
 def _sides(parts: dict[str, list[split.Pair]]) -> Iterator[list[str]]:
@@ -312,7 +311,7 @@ def _sides(parts: dict[str, list[split.Pair]]) -> Iterator[list[str]]:
 
 @contextmanager
 def _packed(stream: BinaryIO) -> Iterator[BinaryIO]:
-    """A stream that compresses into another, always to the same bytes."""
+    """Provide a stream that compresses into another; the same text gives the same bytes."""
     packed = gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=LEVEL, mtime=0)
     with packed, io.BufferedWriter(cast(io.RawIOBase, packed), BUFFER) as buffered:
         yield buffered

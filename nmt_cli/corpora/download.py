@@ -1,12 +1,15 @@
-"""One archive from the first address that gives it whole: resumed where it was cut, checked, then renamed.
+"""Downloads an archive from the first address that provides it: resumed, checked, then renamed.
 
-    fetch ──▶ there already? ──▶ each address in turn: request ──▶ NAME.part ──▶ length, checksum ──▶ NAME
+    fetch ──▶ is the file here? ──▶ each address in turn: request ──▶ NAME.part ──▶ length, checksum ──▶ NAME
 
-What has come stays in NAME.part, with NAME.part.json beside it: the address, its ETag or date, the length. The rest is
-asked for with Range; with If-Range where the server gave such a mark, so that two versions of a file are never joined.
-Without a mark a rest is asked for only where a checksum tells afterwards whether the whole is right. A fault that may
-pass (no connection, a cut, 5xx, 429) is tried again, ATTEMPTS times with growing pauses after the last byte that came;
-any other, and a wrong checksum, goes on to the next address. Proxies are taken from the environment, as urllib does.
+The part downloaded so far is in NAME.part; NAME.part.json holds its address, its ETag or date, and the length of the whole.
+A download resumes with the header Range, and with If-Range if the server sent an ETag or date, so that two versions of a
+file are never joined. Without either it resumes only if a checksum is known. After a temporary error (no connection, a cut,
+5xx, 429) it tries again: ATTEMPTS times in a row without a byte, with growing pauses. After any other error, or a wrong
+checksum, it tries the next address. Proxies are taken from the environment, as urllib does.
+
+The library pooch downloads with less code, but it does not resume, it knows one address per file, and it removes the
+part after an interrupt.
 """
 
 from __future__ import annotations
@@ -31,19 +34,19 @@ from .partial import Partial, State
 from .sums import record, recorded
 
 ATTEMPTS, PAUSE, LONGEST_PAUSE = 5, 1.0, 60.0
-"""Seconds: the first pause, doubled each time, and the longest that a server may ask for."""
+"""Attempts in a row without a byte; the first pause in seconds, doubled each time; the longest pause that a server may request."""
 TIMEOUT = 60.0
-"""Seconds without a byte."""
+"""Seconds without a byte after which an attempt fails."""
 PIECE = 1 << 18
-TELL = 10_000_000
-"""Bytes to come that are told of before they do."""
-PASSING = {408, 425, 429, 500, 502, 503, 504}
+ANNOUNCED = 10_000_000
+"""Bytes from which on the size of a download is reported before it starts."""
+TEMPORARY = {408, 425, 429, 500, 502, 503, 504}
 AGENT = f"nmt/{__version__} (Python-urllib)"
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """An archive that is here. `url` is None where it was here before; `verified`: by a checksum of the table."""
+    """A downloaded archive. `url` is None if the file existed before. `verified`: its published checksum was compared."""
 
     path: Path
     sha256: str
@@ -51,12 +54,12 @@ class Fetched:
     verified: bool
 
 
-class _Unusable(Exception):
-    """Why an address gives nothing; the next one is tried."""
+class _AddressFailed(Exception):
+    """The reason why an address provides nothing; the next one is tried."""
 
 
-class _Passing(Exception):
-    """A fault that may pass, and the seconds that the server asks to wait."""
+class _TemporaryError(Exception):
+    """A temporary error, and the seconds that the server asks to wait."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
         super().__init__(reason)
@@ -64,14 +67,14 @@ class _Passing(Exception):
 
 
 def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: bool = True) -> Fetched:
-    """The archive as a file of `folder`; downloaded unless it is there. `mirrors` are tried first: address + "/" + name.
+    """Return the archive as a file in `folder`; download it if it is not there. `mirrors` are tried first: address + "/" + name.
 
-    `verify` False: a checksum other than the table's is told of and taken. Raises DataError naming every address and why
-    it failed, for a file in `folder` that is not the archive, and where nothing can be written.
+    With `verify` False a wrong checksum is reported and accepted. Raises DataError with every address and its error, for
+    a file in `folder` that is not the archive, and if `folder` cannot be written.
     """
     for source in archive.sources:
         if (folder / source.name).exists():
-            return _there(source, folder / source.name, verify)
+            return _existing(source, folder / source.name, verify)
     first = archive.sources[0]
     sources = [Source(url=f"{mirror.rstrip('/')}/{first.name}", digest=first.digest, size=first.size) for mirror in mirrors] + list(archive.sources)
     reasons: list[str] = []
@@ -81,20 +84,20 @@ def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: b
                 fetched = _from(source, partial, verify)
                 for other in archive.sources:
                     if other.name != source.name:
-                        Partial(folder / other.name).discard()  # what an earlier address began
+                        Partial(folder / other.name).discard()  # parts from earlier addresses
                 return fetched
-            except _Unusable as reason:
+            except _AddressFailed as reason:
                 reasons.append(f"  - {source.url}: {reason}")
                 if len(reasons) < len(sources):
                     console.say(f"{source.url}: {reason}; trying the next address")
     raise DataError(
         f"cannot fetch {first.name!r}:\n" + "\n".join(reasons) + "\nCheck the connection (a proxy is taken from https_proxy), give --mirror URL, "
-        f"or put the file into {str(folder)!r} yourself. What has come is kept; the same command goes on there."
+        f"or put the file into {str(folder)!r} yourself. What was downloaded is kept; run the same command again to resume."
     )
 
 
-def _there(source: Source, path: Path, verify: bool) -> Fetched:
-    """The archive that is here, if it is that."""
+def _existing(source: Source, path: Path, verify: bool) -> Fetched:
+    """Return the file that is in the folder already. Raises DataError if it is not the archive."""
     known = source.digest if verify else None
     try:
         digest = sha256(path)
@@ -110,12 +113,12 @@ def _there(source: Source, path: Path, verify: bool) -> Fetched:
 
 
 def matches(path: Path, known: str, digest: str) -> bool:
-    """Whether a file has the checksum `known`; `digest` is its SHA-256."""
+    """Return whether a file has the checksum `known`; `digest` is its SHA-256."""
     return _computed(path, known, digest) == known
 
 
 def _computed(path: Path, known: str, digest: str) -> str:
-    """A file's checksum of the kind of `known`, in its form."""
+    """Return the checksum of a file in the form of `known`: the same algorithm before the colon."""
     if known.startswith("sha256:"):
         return f"sha256:{digest}"
     summed = hashlib.md5(usedforsecurity=False)
@@ -131,19 +134,19 @@ def _shown(path: Path, known: str, digest: str) -> str:
 
 
 def _from(source: Source, partial: Partial, verify: bool) -> Fetched:
-    """Fetch from one address. Raises _Unusable where it cannot give the archive."""
+    """Download from one address. Raises _AddressFailed."""
     known = source.digest if verify else None
-    failures, anew = 0, False
+    failures, repeated = 0, False
     while True:
         before = partial.size
         try:
             joined = _receive(source, partial, known is not None, verify)
-        except _Passing as fault:
+        except _TemporaryError as error:
             failures = 1 if partial.size > before else failures + 1
             if failures >= ATTEMPTS:
-                raise _Unusable(f"{fault}, {ATTEMPTS} times in a row") from None
-            wait = min(max(PAUSE * 2 ** (failures - 1), fault.wait), LONGEST_PAUSE)
-            console.say(f"{source.name}: {fault}; again in {wait:.0f} s")
+                raise _AddressFailed(f"{error}, {ATTEMPTS} times in a row") from None
+            wait = min(max(PAUSE * 2 ** (failures - 1), error.wait), LONGEST_PAUSE)
+            console.say(f"{source.name}: {error}; again in {wait:.0f} s")
             time.sleep(wait)
             continue
         digest = sha256(partial.path)
@@ -151,10 +154,10 @@ def _from(source: Source, partial: Partial, verify: bool) -> Fetched:
             break
         reason = f"wrong checksum: its {_shown(partial.path, known, digest)}, expected {known}"
         partial.discard()
-        if anew or not joined:
-            raise _Unusable(f"{reason}; what came was removed")
-        anew = True
-        console.say(f"{source.name}: {reason}; it was put together from several parts and is fetched anew")
+        if repeated or not joined:
+            raise _AddressFailed(f"{reason}; the part was removed")
+        repeated = True
+        console.say(f"{source.name}: {reason}; it was joined from several parts and is downloaded again")
     if not verify and source.digest and not matches(partial.path, source.digest, digest):
         console.warn(f"{source.name}: its {_shown(partial.path, source.digest, digest)}, not {source.digest}; taken all the same (--no-verify).")
     partial.install()
@@ -165,11 +168,11 @@ def _from(source: Source, partial: Partial, verify: bool) -> Fetched:
 
 
 def _receive(source: Source, partial: Partial, checked: bool, verify: bool) -> bool:
-    """One request, written to `partial` to its end. Returns whether parts of several requests were joined."""
+    """Send one request and write the answer to `partial`. Returns whether the file was joined from several requests."""
     same = partial.state.url == source.url and partial.state.mark is not None
     begin = partial.size if same or checked else 0
     if checked and begin and begin == source.size:
-        return True  # stopped between the last byte and the check
+        return True  # an earlier command was stopped between the last byte and the check
     headers = {"User-Agent": AGENT, "Accept": "*/*"}
     if begin:
         headers["Range"] = f"bytes={begin}-"
@@ -179,12 +182,12 @@ def _receive(source: Source, partial: Partial, checked: bool, verify: bool) -> b
         with urllib.request.build_opener().open(urllib.request.Request(source.url, headers=headers), timeout=TIMEOUT) as response:
             begin, total = _agreed(response, partial, begin, same)
             if verify and source.size is not None and total not in (None, source.size):
-                raise _Unusable(f"the server has {total:,} bytes, expected {source.size:,}")
+                raise _AddressFailed(f"the server has {total:,} bytes, expected {source.size:,}")
             if begin == 0:
                 partial.restart(State(url=source.url, mark=_mark(response), total=total))
-            partial.check_room(total)
-            if total is None or total - begin >= TELL:
-                console.say(f"{source.url}: " + (f"{(total - begin) / 1e6:,.1f} MB to come" if total is not None else "of unknown length"))
+            partial.check_disk_space(total)
+            if total is None or total - begin >= ANNOUNCED:
+                console.say(f"{source.url}: " + (f"{(total - begin) / 1e6:,.1f} MB to download" if total is not None else "of unknown length"))
             _copy(response, partial, total, source.name)
     except urllib.error.HTTPError as error:
         with error:
@@ -192,32 +195,32 @@ def _receive(source: Source, partial: Partial, checked: bool, verify: bool) -> b
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(reason, ssl.SSLCertVerificationError):
-            raise _Unusable(f"its certificate is not trusted: {reason.verify_message}") from None
-        raise _Passing(_in_words(reason)) from None
+            raise _AddressFailed(f"its certificate is not trusted: {reason.verify_message}") from None
+        raise _TemporaryError(_in_words(reason)) from None
     except ValueError as error:
-        raise _Unusable(f"no address that can be fetched: {error}") from None
+        raise _AddressFailed(f"no address that can be fetched: {error}") from None
     if total is not None and partial.size < total:
-        raise _Passing(f"the connection ended after {partial.size:,} of {total:,} bytes")
+        raise _TemporaryError(f"the connection ended after {partial.size:,} of {total:,} bytes")
     return begin > 0
 
 
 def _copy(response: Any, partial: Partial, total: int | None, name: str) -> None:
-    """What the server sends, each piece written as soon as it is there."""
-    come = partial.size
+    """Write what the server sends, as soon as it arrives."""
+    received = partial.size
     with console.progress(total, name, "B") as bar:
-        bar.update(come)
-        while (total is None or come < total) and (piece := response.read1(PIECE if total is None else min(PIECE, total - come))):
+        bar.update(received)
+        while (total is None or received < total) and (piece := response.read1(PIECE if total is None else min(PIECE, total - received))):
             partial.write(piece)
             bar.update(len(piece))
-            come += len(piece)
+            received += len(piece)
 
 
 def _agreed(response: Any, partial: Partial, begin: int, same: bool) -> tuple[int, int | None]:
-    """Where the server really begins, and the length of the whole."""
+    """Return the position at which the server's answer begins, and the length of the whole."""
     length = response.headers.get("Content-Length")
     if response.status != 206:
         if begin:
-            console.say(f"{partial.target.name}: the server begins anew: it cannot resume, or its file has changed")
+            console.say(f"{partial.target.name}: the server starts from the beginning: it cannot resume, or its file has changed")
         return 0, int(length) if length is not None and length.isdigit() else None
     span = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
     mark, state = _mark(response), partial.state
@@ -225,26 +228,26 @@ def _agreed(response: Any, partial: Partial, begin: int, same: bool) -> tuple[in
     changed = (same and mark is not None and mark != state.mark) or (None not in (state.total, total) and total != state.total)
     if span is None or int(span[1]) != begin or changed:
         partial.discard()
-        raise _Passing("the server's file is not the one that was begun")
+        raise _TemporaryError("the server's file has changed since the download began")
     return begin, total
 
 
 def _refused(error: urllib.error.HTTPError, partial: Partial, begin: int) -> bool:
-    """What an HTTP status other than 2xx means; True: what is there is the whole."""
+    """Return True if an HTTP status other than 2xx means that the file is complete. Raises the two errors above."""
     if error.code == 416 and begin:
         if re.fullmatch(rf"bytes \*/{begin}", error.headers.get("Content-Range", "")) and partial.state.total in (None, begin):
             return True
         partial.discard()
-        raise _Passing("the server's file is shorter than what was begun")
+        raise _TemporaryError("the server's file is shorter than the downloaded part")
     said = f"HTTP {error.code} {error.reason}".strip()
-    if error.code in PASSING:
+    if error.code in TEMPORARY:
         wait = error.headers.get("Retry-After", "")
-        raise _Passing(said, float(wait) if wait.isdigit() else 0.0)
-    raise _Unusable(said)
+        raise _TemporaryError(said, float(wait) if wait.isdigit() else 0.0)
+    raise _AddressFailed(said)
 
 
 def _mark(response: Any) -> str | None:
-    """What If-Range can be asked with: a strong ETag, else the date."""
+    """Return the value for If-Range: a strong ETag, else the date."""
     tag: str | None = response.headers.get("ETag")
     date: str | None = response.headers.get("Last-Modified")
     return tag if tag and not tag.startswith("W/") else date

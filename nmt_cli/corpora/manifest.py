@@ -1,6 +1,6 @@
-"""manifest.json of a laid-out data set: what was written, from which archives, and their hashes.
+"""manifest.json in the folder of a data set: the files that were written, the archives they come from, and their hashes.
 
-It is there from the first file on and says which files are ours; a text whose files are all recorded is not made again.
+It is written before the first file. It lists the files of `nmt data`; a text whose files are all listed is not written again.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class FileEntry(_Entry):
 
 
 class TextEntry(_Entry):
-    """A text that is complete. `fingerprint`: what it was made from and how, in short."""
+    """A text that is complete. `fingerprint` is a hash of how it was built."""
 
     fingerprint: str
     files: list[FileEntry]
     read: int
-    """Pairs read; what is not written was `dropped`."""
+    """Pairs that were read; those that were not written are `dropped`."""
     dropped: int = 0
     replaced: int = 0
     """Lines with invalid UTF-8, replaced by U+FFFD."""
 
 
 class ArchiveEntry(_Entry):
-    """An archive as it was used. `verified`: by a checksum that is published."""
+    """An archive that was used. `verified`: its published checksum was compared."""
 
     file: str
     url: str | None
@@ -52,7 +52,7 @@ class ArchiveEntry(_Entry):
 
 
 class Manifest(Record):
-    """The whole; `complete` once every text is there."""
+    """manifest.json. `complete` is True when every text has been written."""
 
     format_version: int = Record.newest
     dataset: str
@@ -68,13 +68,13 @@ class Manifest(Record):
         return values
 
     def save(self, folder: Path) -> None:
-        """Raises DataError where nothing can be written."""
+        """Write it into `folder`. Raises DataError."""
         self.format_version = Record.newest
         write_named(folder / NAME, to_json(self), "the manifest")
 
 
 def load(folder: Path) -> Manifest | None:
-    """The manifest of a folder, None where there is none. Raises DataError for one that cannot be understood."""
+    """Return the manifest of a folder, or None. Raises DataError for one that is damaged or was changed."""
     try:
         return read_record(folder / NAME, Manifest, DataError, "It is no manifest of nmt data, or was changed. Move it away, or choose another --out.")
     except FileNotFoundError:

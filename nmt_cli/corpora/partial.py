@@ -1,7 +1,7 @@
-"""The part of a file that has come so far: NAME.part, and in NAME.part.json where it is from.
+"""The downloaded part of a file: NAME.part, and its origin in NAME.part.json.
 
-Every piece is written at once, so that a stop at any moment leaves what came. Faults of the disk are named here and
-are never mistaken for the network's.
+Every block is written at once, so an interrupt loses nothing that arrived. Errors of the disk are raised as DataError,
+so that they are not mistaken for errors of the network.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ..errors import DataError, write_failed
 from ..files import flush_to_disk, rename_flushed, write_atomic
 
-ROOM = 1 << 20
-"""Bytes that are to stay free."""
+RESERVE = 1 << 20
+"""Bytes of the disk that stay free."""
 
 
 class State(BaseModel):
-    """Where a part is from: the address, what If-Range can be asked with, the length of the whole in bytes."""
+    """The origin of a part: the address, the value for If-Range, the length of the whole in bytes."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -31,14 +31,14 @@ class State(BaseModel):
 
 
 class Partial:
-    """A file being fetched; as a context it closes its file and nothing else. Every method may raise DataError."""
+    """A file that is being downloaded. The context manager only closes it. Every method may raise DataError."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
         self.path, self._state_path = Path(f"{target}.part"), Path(f"{target}.part.json")
         self._file: int | None = None
-        if self.path.exists() and not self._state_path.exists():  # ours is written first
-            raise DataError(f"{str(self.path)!r} was not begun by nmt data: nothing beside it says where it is from. Move it away, or choose another folder with --downloads.")
+        if self.path.exists() and not self._state_path.exists():  # nmt data writes the .json first
+            raise DataError(f"{str(self.path)!r} was not begun by nmt data: there is no file beside it that says where it is from. Move it away, or choose another folder with --downloads.")
         self.state = self._read_state()
 
     def __enter__(self) -> Partial:
@@ -49,24 +49,24 @@ class Partial:
 
     @property
     def size(self) -> int:
-        """Bytes that have come."""
+        """Return the number of downloaded bytes."""
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
             return 0
 
     def restart(self, state: State) -> None:
-        """Begin anew: nothing has come yet."""
+        """Remove the part and begin at byte 0."""
         self.discard()
         self.state = state
         try:
             write_atomic(self._state_path, state.model_dump_json().encode())
         except OSError as error:
             raise self._named(error) from None
-        self.write(b"")  # an empty file is a file too
+        self.write(b"")  # an archive may be empty
 
     def write(self, piece: bytes) -> None:
-        """Put `piece` behind what has come."""
+        """Append `piece`."""
         view = memoryview(piece)
         try:
             if self._file is None:
@@ -76,19 +76,19 @@ class Partial:
         except OSError as error:
             raise self._named(error) from None
 
-    def check_room(self, total: int | None) -> None:
-        """Raise DataError where the disk has no room for the rest of `total` bytes."""
+    def check_disk_space(self, total: int | None) -> None:
+        """Raise DataError if the disk has no space for the rest of `total` bytes."""
         if total is None:
             return
         free, rest = shutil.disk_usage(self.path.parent).free, total - self.size
-        if rest + ROOM > free:
+        if rest + RESERVE > free:
             raise DataError(
-                f"no room for {self.target.name!r}: {rest / 1e6:,.1f} MB are still to come, and at {str(self.path.parent)!r} the disk has {free / 1e6:,.1f} MB free. "
-                "Free some space, or choose another folder with --downloads. What has come is kept; the same command goes on there."
+                f"no space for {self.target.name!r}: {rest / 1e6:,.1f} MB are missing, and at {str(self.path.parent)!r} the disk has {free / 1e6:,.1f} MB free. "
+                "Free some space, or choose another folder with --downloads. What was downloaded is kept; run the same command again to resume."
             )
 
     def install(self) -> None:
-        """What has come is the whole: give it its name."""
+        """Rename the complete file to its name."""
         self._close()
         try:
             flush_to_disk(self.path)
@@ -98,7 +98,7 @@ class Partial:
             raise self._named(error) from None
 
     def discard(self) -> None:
-        """Forget what has come."""
+        """Remove the part."""
         self._close()
         self.state = State()
         try:
@@ -120,4 +120,4 @@ class Partial:
 
     def _named(self, error: OSError) -> DataError:
         fault = write_failed(error, self.path, f"the download of {self.target.name!r}")
-        return DataError(f"{fault} What has come is kept; the same command goes on there.")
+        return DataError(f"{fault} What was downloaded is kept; run the same command again to resume.")

@@ -1,8 +1,7 @@
 """WMT's .sgm files (before 2021) to lines: the text of each <seg>, in order.
 
-SGML in looks only: it is not parsed as such, and nothing is unescaped, so the lines are those that sacrebleu and
-published scores use. White space (Unicode's) within a segment becomes one space, around it none. An empty segment is an
-empty line.
+The files are not parsed as SGML, and nothing is unescaped, so the lines are those of sacrebleu and of published scores. A
+run of Unicode white space in a segment becomes one space; at its ends it is removed. An empty segment is an empty line.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ CLOSING = re.compile(r"</seg\s*>", re.IGNORECASE)
 
 
 def segments(stream: BinaryIO, name: str) -> Iterator[str]:
-    """The segments of an open .sgm file called `name`. Raises DataError where one is not closed, or there is none."""
+    """Yield the segments of an open .sgm file called `name`. Raises DataError if one is not closed, or there is none."""
     found, text, begun = 0, "", 0
     for number, raw in enumerate(iter_lines(stream), 1):
         text += decode_line(raw)[0]

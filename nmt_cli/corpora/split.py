@@ -1,11 +1,11 @@
-r"""Tatoeba's pairs into train, valid and test, so that nothing held out is known from training.
+r"""Splits Tatoeba's pairs into train, valid and test, so that no held-out sentence occurs in training.
 
     lines "English \t other [\t attribution]"  ──▶ tidy, each pair once ──▶ cut
 
-Tidied: NFC, every run of white space (no-break spaces too) one space. Held out are pairs whose two sides both occur in
-no other pair, compared without case and punctuation: Tatoeba has many paraphrases, one sentence with several
-translations. They are drawn, and the rest shuffled, by `random.Random(SEED)`: the same export gives the same files.
-The pairs are held in memory, some hundred thousand short ones.
+Tidying means NFC, and one space for every run of white space. Held-out pairs are those whose two sides occur in no other
+pair, compared without case and punctuation: Tatoeba has many paraphrases, one sentence with several translations. They
+are drawn, and the rest is shuffled, with `random.Random(SEED)`, so the same export gives the same files. All pairs are
+held in memory: a few hundred thousand short ones.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from ..errors import DataError
 
 SEED = 2017
 HELD_OUT = 2000
-"""Pairs each of valid and test."""
+"""Pairs in valid, and in test."""
 
 Pair = tuple[str, str]
 
 
 def tidy(text: str) -> str:
-    """NFC, and white space of every kind and length as one space; none at the ends."""
+    """Return `text` in NFC, with one space for every run of white space and none at the ends."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def key(text: str) -> str:
-    """What is left of a sentence without case, punctuation and symbols: two sentences with one key count as the same."""
+    """Return a sentence without case, punctuation and symbols. Sentences with the same key count as the same."""
     kept = (" " if unicodedata.category(character)[0] in "PSZ" else character for character in text.casefold())
     return " ".join("".join(kept).split())
 
 
 def read_pairs(lines: Iterable[str], name: str) -> list[Pair]:
-    """The tidied pairs of tab-separated lines, each once, in order; pairs with an empty side are left out.
+    """Return the tidied pairs of tab-separated lines, each once, in order, without pairs that have an empty side.
 
-    Raises DataError for a line without a tab; `name` is the file's.
+    `name` is the name of the file. Raises DataError for a line without a tab.
     """
     pairs: dict[Pair, None] = {}
     for number, line in enumerate(lines, 1):
@@ -54,9 +54,9 @@ def read_pairs(lines: Iterable[str], name: str) -> list[Pair]:
 
 
 def cut(pairs: list[Pair], held_out: int = HELD_OUT, seed: int = SEED) -> dict[str, list[Pair]]:
-    """`train`, `valid` and `test`: held out are `held_out` pairs each, both of whose sides occur in no other pair.
+    """Return `train`, `valid` and `test`; the last two have `held_out` pairs each, whose sides occur in no other pair.
 
-    Raises DataError where too few such pairs exist to hold out so many and have something left to train on.
+    Raises DataError if there are too few such pairs, or none would be left to train on.
     """
     keys = [(key(source), key(target)) for source, target in pairs]
     sources, targets = (Counter(side) for side in zip(*keys, strict=True)) if keys else (Counter(), Counter())
@@ -68,7 +68,7 @@ def cut(pairs: list[Pair], held_out: int = HELD_OUT, seed: int = SEED) -> dict[s
         )
     generator = random.Random(seed)
     drawn = generator.sample(alone, 2 * held_out)
-    taken = set(drawn)
-    rest = [pair for number, pair in enumerate(pairs) if number not in taken]
+    removed = set(drawn)
+    rest = [pair for number, pair in enumerate(pairs) if number not in removed]
     generator.shuffle(rest)
     return {"train": rest, "valid": [pairs[number] for number in drawn[:held_out]], "test": [pairs[number] for number in drawn[held_out:]]}

@@ -1,4 +1,4 @@
-"""SHA256SUMS beside the archives: what each was when it was fetched, in the form that `sha256sum --check` reads."""
+"""SHA256SUMS beside the archives: the hash of each after its download, in the format of `sha256sum --check`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ NAME = "SHA256SUMS"
 
 
 def recorded(path: Path) -> str | None:
-    """The SHA-256 that was written down for a file, if any."""
+    """Return the recorded SHA-256 of a file, or None."""
     return _read(path.parent).get(path.name)
 
 
 def record(path: Path, digest: str) -> None:
-    """Write down a file's SHA-256. Raises DataError where that cannot be written."""
+    """Record the SHA-256 of a file. Raises DataError."""
     if recorded(path) != digest:
         _write(path, f"{digest}  {path.name}\n")
 
 
 def forget(path: Path) -> None:
-    """Strike out a file that is no longer there."""
+    """Remove the record of a deleted file. Raises DataError."""
     if recorded(path) is not None:
         _write(path, "")
 
@@ -31,7 +31,7 @@ def _read(folder: Path) -> dict[str, str]:
 
 
 def _name(line: str) -> str:
-    """The file that a line is about; "" for a remark."""
+    """Return the file name in a line, "" for other text."""
     return line.rstrip("\n").partition(" ")[2].lstrip(" *")
 
 
@@ -43,11 +43,12 @@ def _lines(folder: Path) -> list[str]:
 
 
 def _write(path: Path, line: str) -> None:
-    """Put `line` in place of that about a file, or at the end; every other line stays as it is."""
+    """Replace the line about a file by `line`, or append it. All other lines stay."""
     lines = _lines(path.parent)
-    places = [place for place, old in enumerate(lines) if _name(old) == path.name]
-    if not places and lines and not lines[-1].endswith("\n"):
+    if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
-    lines = [old for place, old in enumerate(lines) if place not in places[1:]]
-    lines[places[0] if places else len(lines) : places[0] + 1 if places else len(lines)] = [line] if line else []
+    names = [_name(old) for old in lines]
+    position = names.index(path.name) if path.name in names else len(lines)
+    before, after = lines[:position], [old for old, name in zip(lines[position:], names[position:], strict=True) if name != path.name]
+    lines = [*before, line, *after]
     write_named(path.parent / NAME, "".join(lines).encode(), "the checksums of the archives")

@@ -1,8 +1,8 @@
-"""The files that shards are made from: found, named when missing, and known by their contents.
+"""The input files of the shards: found, reported if missing, and identified by their contents.
 
     recipe [data] + --data-dir ──▶ find_inputs ──▶ Inputs: paths by role, the pairs of a split, a hash of every file
 
-The teaching corpus is written to a temporary folder first and is from then on read like any other text.
+The demo corpus is written to a temporary folder and then read like any other text.
 """
 
 from __future__ import annotations
@@ -35,30 +35,32 @@ HASHED_AS = {"target_tokenization": "target_pieces"}
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files that the shards are made from, found and readable."""
+    """The input files of the shards. They exist and are plain files."""
 
     files: dict[str, list[Path]]
-    """For each of ROLES."""
+    """Paths by role (ROLES)."""
     names: dict[str, list[str]]
-    """The same as the recipe names them."""
+    """The same files, as the recipe names them."""
     tokenizer: Path | None = None
     generated: Path | None = None
-    """The folder of the text that the package made itself; it is kept beside the shards."""
+    """The folder of generated text, which is stored beside the shards."""
 
     def pairs(self, split: Split, replaced: Counter[str] | None = None) -> Iterator[tuple[str, str]]:
+        """Yield the pairs of a split; see `read_parallel`."""
         return read_parallel(self.files[f"{split}_source"], self.files[f"{split}_target"], replaced)
 
     def entries(self) -> dict[str, list[FileEntry]]:
-        found = {role: [file_entry(path, name) for path, name in zip(self.files[role], self.names[role], strict=True)] for role in ROLES}
+        """Return size and hash of every input file, by role."""
+        entries = {role: [file_entry(path, name) for path, name in zip(self.files[role], self.names[role], strict=True)] for role in ROLES}
         if self.tokenizer is not None:
             models = sorted(self.tokenizer.glob("tokenizer*.model")) if self.tokenizer.is_dir() else [self.tokenizer]
-            found["tokenizer"] = [file_entry(path) for path in models]
-        return found
+            entries["tokenizer"] = [file_entry(path) for path in models]
+        return entries
 
 
 @contextmanager
 def find_inputs(data: DataSection, data_dir: Path | None) -> Iterator[Inputs]:
-    """The recipe's files below `data_dir`, or the teaching corpus in a temporary folder. Raises DataError naming every file that is missing."""
+    """Find the recipe's files in `data_dir`, or generate the demo corpus. Raises DataError with every missing file."""
     tokenizer = _find_tokenizer(data, data_dir)
     if not data.generator:
         names: dict[str, list[str]] = {role: getattr(data, role) for role in ROLES}
@@ -70,13 +72,13 @@ def find_inputs(data: DataSection, data_dir: Path | None) -> Iterator[Inputs]:
         try:
             write_corpus(Path(folder))
         except OSError as error:
-            raise write_failed(error, Path(folder), "the teaching corpus") from None
+            raise write_failed(error, Path(folder), "the demo corpus") from None
         sides = {"source": data.source_language, "target": data.target_language}
         files = {f"{split}_{side}": [f"{split}.{language}"] for split in SPLITS for side, language in sides.items()}
         missing = sorted({side for side in sides.values() if not (Path(folder) / f"train.{side}").is_file()})
         if missing:
-            made = sorted(path.suffix[1:] for path in Path(folder).glob("train.*"))
-            raise DataError(f"the teaching corpus is made in {' and '.join(made)}, not in {' and '.join(map(repr, missing))}: mend data.source_language and data.target_language.")
+            languages = sorted(path.suffix[1:] for path in Path(folder).glob("train.*"))
+            raise DataError(f"the demo corpus is in {' and '.join(languages)}, not in {' and '.join(map(repr, missing))}: correct data.source_language and data.target_language.")
         yield Inputs(
             {role: [Path(folder) / name for name in names] for role, names in files.items()},
             {role: [f"{TEXT}/{name}" for name in names] for role, names in files.items()},
@@ -86,19 +88,19 @@ def find_inputs(data: DataSection, data_dir: Path | None) -> Iterator[Inputs]:
 
 
 def _find(names: Sequence[str], data_dir: Path | None) -> list[Path]:
-    """The paths of a recipe's files; everything that is missing is named at once, with its nearest neighbours."""
+    """Return the paths of a recipe's files. Raises DataError with all that are missing, and similar names."""
     if data_dir is None and any(not Path(name).is_absolute() for name in names):
-        raise DataError(f"the recipe's files ({named(names)}) need a folder: give --data-dir DIR, the folder that they lie in.")
+        raise DataError(f"the recipe's files ({named(names)}) need a folder: give --data-dir DIR, the folder that contains them.")
     paths = [(data_dir or Path()) / name for name in names]
-    faults = [_missing(path) for path in paths if not os.path.isfile(path)]
-    if faults:
-        raise DataError("\n".join(faults))
+    missing = [_missing(path) for path in paths if not os.path.isfile(path)]
+    if missing:
+        raise DataError("\n".join(missing))
     return paths
 
 
 def _missing(path: Path) -> str:
     if os.path.exists(path):
-        return f"{str(path)!r} is not a plain file; it is read more than once, so a folder or a pipe will not do."
+        return f"{str(path)!r} is not a plain file; it is read more than once, so it cannot be a folder or a pipe."
     try:
         there = sorted(os.listdir(path.parent))
     except (FileNotFoundError, NotADirectoryError):
@@ -112,11 +114,11 @@ def _missing(path: Path) -> str:
 def _find_tokenizer(data: DataSection, data_dir: Path | None) -> Path | None:
     if not data.tokenizer:
         return None
-    places = ([data_dir / data.tokenizer] if data_dir else []) + [Path(data.tokenizer)]
-    for place in places:
-        if place.exists():
-            return place
-    raise DataError(f"data.tokenizer = {data.tokenizer!r}: there is no such file; looked for {' and '.join(repr(str(p)) for p in places)}.")
+    paths = ([data_dir / data.tokenizer] if data_dir else []) + [Path(data.tokenizer)]
+    for path in paths:
+        if path.exists():
+            return path
+    raise DataError(f"data.tokenizer = {data.tokenizer!r}: there is no such file; looked for {' and '.join(repr(str(path)) for path in paths)}.")
 
 
 def named(things: Sequence[Any], most: int = 6) -> str:
@@ -124,7 +126,7 @@ def named(things: Sequence[Any], most: int = 6) -> str:
 
 
 def fingerprint_of(data: DataSection, entries: dict[str, list[FileEntry]]) -> str:
-    """What the shards depend on: contents, not places; how they are cut up is left out."""
+    """Return a hash of everything that the shards depend on: the inputs' contents and [data], without paths and shard_pairs."""
     contents = {role: [entry.sha256 for entry in files] for role, files in entries.items()}
     left_out = {"shard_pairs", *(key for key, usual in LATER.items() if getattr(data, key) == usual)}
     values = {HASHED_AS.get(key, key): value for key, value in data.model_dump(exclude=left_out).items()}

@@ -108,7 +108,7 @@ def _build(recipe: Recipe, inputs: Inputs, folder: Path, workers: int, replaced:
     if inputs.generated is not None:
         (folder / TEXT).mkdir()
         for made in sorted(inputs.generated.iterdir()):
-            write_named(folder / TEXT / made.name, made.read_bytes(), "the teaching corpus")
+            write_named(folder / TEXT / made.name, made.read_bytes(), "the demo corpus")
     texts = [f"{TEXT}/{path.name}" for path in sorted((folder / TEXT).glob("*"))]
     return ShardIndex(
         recipe=recipe.name,

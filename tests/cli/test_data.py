@@ -208,11 +208,11 @@ def test_a_disk_that_is_full_loses_nothing(site: Site, tmp_path: Path) -> None:
     with small_disk(tmp_path, 3, 2) as disk:
         out = disk / "text"
         said = flat(nmt(tmp_path, *command, out, code=1))
-        assert "no room for 'deu-eng.zip'" in said
+        assert "no space for 'deu-eng.zip'" in said
         site.lengths = False  # so that it shows only while writing
         said = flat(nmt(tmp_path, *command, out, code=1))
         assert "the disk is full. Free some space or choose another folder" in said
-        assert "What has come is kept; the same command goes on there." in said
+        assert "What was downloaded is kept; run the same command again to resume." in said
         came = (out / "downloads/deu-eng.zip.part").stat().st_size
         assert came > 500_000
         (disk / "taken").unlink()

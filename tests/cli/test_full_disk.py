@@ -58,7 +58,7 @@ def filling(disk: Path) -> str:
 
 
 def full(said: str) -> bool:
-    return "the disk is full. Free some space or choose another folder; nothing that stood there before was harmed." in " ".join(said.split())
+    return "the disk is full. Free some space or choose another folder; nothing that was there before was changed." in " ".join(said.split())
 
 
 def test_a_checkpoint_that_does_not_fit_leaves_those_before_it(place: Path, roomy: Path, disk: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from website import sgm, tgz, zipped
 
 from nmt_cli.corpora import build, split
-from nmt_cli.corpora.build import Summary, lay
+from nmt_cli.corpora.build import Summary, build_dataset
 from nmt_cli.corpora.dataset import Archive, Dataset, Part, Source, Split, Text
 from nmt_cli.corpora.manifest import load
 from nmt_cli.errors import DataError
@@ -59,7 +59,7 @@ def downloads(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make(tmp_path: Path, downloads: Path) -> Callable[..., Summary]:
-    return lambda dataset=MADE, **options: lay("made", dataset, tmp_path / "out", downloads, **options)
+    return lambda dataset=MADE, **options: build_dataset("made", dataset, tmp_path / "out", downloads, **options)
 
 
 def text(path: Path) -> str:
@@ -106,7 +106,7 @@ def test_an_archive_that_is_packed_otherwise_gives_the_same_text(make: Callable[
     before = (tmp_path / "out/train.en.gz").read_bytes()
     (downloads / "one.tgz").unlink()
     (downloads / "one.zip").write_bytes(zipped(one()))
-    lay("made", MADE, tmp_path / "again", downloads)
+    build_dataset("made", MADE, tmp_path / "again", downloads)
     assert (tmp_path / "again/train.en.gz").read_bytes() == before
 
 
@@ -148,7 +148,7 @@ def test_files_of_others_are_not_overwritten(make: Callable[..., Summary], tmp_p
 def test_a_folder_of_another_data_set_is_refused(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
     make()
     with pytest.raises(DataError, match="holds the data set 'made', not 'other'"):
-        lay("other", MADE, tmp_path / "out", downloads)
+        build_dataset("other", MADE, tmp_path / "out", downloads)
 
 
 @pytest.mark.parametrize(("content", "said"), [("{", "It is no manifest of nmt data"), ("{}", "It is no manifest of nmt data"), ('{"format_version": 99}', "has format version 99")])
@@ -246,7 +246,7 @@ def test_out_that_is_a_file_and_folders_that_cannot_be_made_are_named(make: Call
     with pytest.raises(DataError, match=r"out' is a file or lies below one, expected a folder"):
         make()
     with pytest.raises(DataError, match="cannot write the archives at"):
-        lay("made", MADE, tmp_path / "new", downloads / "one.tgz" / "x")
+        build_dataset("made", MADE, tmp_path / "new", downloads / "one.tgz" / "x")
 
 
 def test_two_at_once_are_kept_apart(make: Callable[..., Summary], tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_tab_separated_pairs_are_cut_into_three(tmp_path: Path, downloads: Path,
     lines = [f"Sentence {number}.\tSatz {number}.\tCC-BY" for number in range(100)]
     (downloads / "deu-eng.zip").write_bytes(zipped({"deu.txt": "\ufeff" + "\r\n".join(lines), "_about.txt": "CC BY 2.0"}))
     tatoeba = replace(MADE, texts=(Split(archive=Archive((Source(url="http://nowhere.invalid/deu-eng.zip"),)), member="deu.txt"),))
-    summary = lay("tatoeba", tatoeba, tmp_path / "out", downloads)
+    summary = build_dataset("tatoeba", tatoeba, tmp_path / "out", downloads)
     parts = {name: list(zip(*(text(tmp_path / f"out/{name}.{language}{'.gz' * (name == 'train')}").splitlines() for language in ("en", "de")), strict=True)) for name in ("train", "valid", "test")}
     assert parts == split.cut(split.read_pairs(lines, "x"), 20)
     assert [file.lines for file in summary.manifest.texts[0].files] == [60, 60, 20, 20, 20, 20]

@@ -153,7 +153,7 @@ def test_a_server_without_ranges_begins_anew(site: Site, tmp_path: Path, capsys:
     site.ranges, site.cuts = False, [30_000]
     assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
     assert site.asked(NAME, "range") == [None, "bytes=30000-"]
-    assert "begins anew" in capsys.readouterr().err
+    assert "starts from the beginning" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("digest", [f"sha256:{hashlib.sha256(OTHER).hexdigest()}", None])
@@ -190,7 +190,7 @@ def test_without_a_mark_a_rest_is_asked_for_only_where_a_checksum_tells(site: Si
 def test_a_part_that_is_not_of_this_file_is_found_out_by_the_checksum(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     begun(tmp_path, OTHER[:70_000], "http://elsewhere.example/corpus.tgz")
     assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
-    assert "it was put together from several parts and is fetched anew" in capsys.readouterr().err
+    assert "it was joined from several parts and is downloaded again" in capsys.readouterr().err
 
 
 def test_a_part_of_another_address_is_not_joined_where_no_checksum_tells(site: Site, tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_wrong_checksum_is_refused_and_the_next_address_tried(site: Site, seco
     assert fetch(archive(site, second), tmp_path).url == f"{second.address}/data/{NAME}"
     with pytest.raises(DataError) as fault:
         fetch(archive(site, digest=MD5), tmp_path / "..")
-    assert f"{site.address}/data/{NAME}: wrong checksum: its MD5 is {hashlib.md5(OTHER).hexdigest()}, expected {MD5}; what came was removed" in str(fault.value)
+    assert f"{site.address}/data/{NAME}: wrong checksum: its MD5 is {hashlib.md5(OTHER).hexdigest()}, expected {MD5}; the part was removed" in str(fault.value)
     assert f"put the file into {str(tmp_path / '..')!r} yourself" in str(fault.value)
     assert not list((tmp_path / "..").glob("*.part*"))
 
@@ -372,7 +372,7 @@ def test_a_proxy_is_taken_from_the_environment(site: Site, tmp_path: Path, monke
 def test_too_little_room_is_told_before_a_byte_is_kept(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 50_000})
     monkeypatch.setattr(partial.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(DataError, match=r"no room for 'corpus.tgz': 0.1 MB are still to come, and at .* the disk has 0.1 MB free"):
+    with pytest.raises(DataError, match=r"no space for 'corpus.tgz': 0.1 MB are missing, and at .* the disk has 0.1 MB free"):
         fetch(archive(site), tmp_path)
 
 
@@ -389,7 +389,7 @@ def test_a_disk_that_fills_keeps_what_came_and_the_rest_is_fetched_later(site: S
 
     with monkeypatch.context() as full:
         full.setattr(partial.os, "write", filling)
-        with pytest.raises(DataError, match=r"the disk is full.*What has come is kept; the same command goes on there"):
+        with pytest.raises(DataError, match=r"the disk is full.*What was downloaded is kept; run the same command again to resume"):
             fetch(archive(site, second), tmp_path)
     assert second.requests == []  # no other address helps
     assert (tmp_path / f"{NAME}.part").read_bytes() == CONTENT[:60_000]
