@@ -51,7 +51,7 @@ def breakdown(trainer: Trainer, updates: int) -> tuple[list[float], float]:
         for index, micro_batch in enumerate(share.micro_batches):
             rows = micro_batch.rows
             with weights.collecting(first=index == 0, last=index == len(share.micro_batches) - 1):
-                hidden = weights.computer.packed(rows.src, rows.source, rows.tgt_in, rows.target)
+                hidden = weights.computer.forward_packed(rows.src, rows.source, rows.tgt_in, rows.target)
                 clock.lap("forward")
                 real = slice(rows.target.tokens)
                 smoothed, _ = smoothed_loss(hidden[real], weights.computer.output_weight, rows.tgt_out[real], trainer.recipe.train.label_smoothing)

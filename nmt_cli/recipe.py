@@ -19,18 +19,20 @@ import os
 import stat
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from .console import warn_once
 from .encodings import refused, wide_encoding
 from .errors import RecipeError, did_you_mean, shown
 from .recipe_errors import describe
+from .registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 
 SectionT = TypeVar("SectionT", bound="Section")
 
@@ -68,6 +70,17 @@ def _file_name(name: str) -> str:
 FileName = Annotated[str, AfterValidator(_file_name)]
 
 
+def _listed_in(registry: Mapping[str, str]) -> AfterValidator:
+    """Return a check that a value is a name in `registry`, as the registry is at the time of the check."""
+
+    def check(name: str) -> str:
+        if name not in registry:
+            raise PydanticCustomError("listed", "{expected}", {"expected": f"expected {' or '.join(registry)}.{did_you_mean(name, list(registry))}"})
+        return name
+
+    return AfterValidator(check)
+
+
 class DataSection(Section):
     """[data]: which text, which subword vocabulary, which pairs are kept."""
 
@@ -87,9 +100,9 @@ class DataSection(Section):
     """One BPE and one embedding matrix for both languages (section 5.1); false: one for each language."""
     target_vocab_size: int = Field(default=0, ge=0, le=10_000_000)
     """Of the target's own vocabulary, with joint_vocab = false; 0: `vocab_size`."""
-    target_pieces: Literal["bpe", "words"] = "bpe"
-    """`words`: each word between spaces is one piece of the target vocabulary, as it stands: for symbols, such as
-    linearised trees. The most frequent ones, or all if there are fewer than its size. Needs two vocabularies."""
+    target_tokenization: Literal["bpe", "words"] = "bpe"
+    """`words`: each word between spaces is one token of the target vocabulary, unchanged: for symbols, such as
+    linearised trees. The vocabulary holds the most frequent ones, or all if there are fewer. Needs two vocabularies."""
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "nmt_nfkc"
     """SentencePiece's rule, stored in its model: applied alike in training and in translation."""
     character_coverage: float = Field(default=1.0, gt=0.9, le=1.0)
@@ -123,8 +136,8 @@ class DataSection(Section):
             faults.append(f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary has vocab_size = {self.vocab_size} pieces")
         if 0 < self.target_vocab_size < 8:
             faults.append(f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = {self.vocab_size}")
-        if self.target_pieces == "words" and self.joint_vocab:
-            faults.append('target_pieces = "words" needs joint_vocab = false: the source is learned as BPE, by itself')
+        if self.target_tokenization == "words" and self.joint_vocab:
+            faults.append('target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself')
         if self.min_length > self.max_length:
             faults.append(f"min_length = {self.min_length} exceeds max_length = {self.max_length}")
         return _checked(self, faults)
@@ -144,9 +157,14 @@ class ModelSection(Section):
     """Size of a head's values; 0: d_model / num_heads."""
     dropout: float = Field(default=0.1, ge=0.0, le=0.95)
     """On each sub-layer's output and on embedding + position sums (section 5.4), nowhere else."""
-    norm: Literal["post", "pre"] = "post"
-    """`post`: LayerNorm(x + Sublayer(x)), the paper's; `pre`: x + Sublayer(LayerNorm(x)) and one last LayerNorm."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    residual: Annotated[str, _listed_in(RESIDUALS)] = "post"
+    """`post`: Norm(x + Sublayer(x)), the paper's; `pre`: x + Sublayer(Norm(x)) and one last Norm per stack."""
+    norm: Annotated[str, _listed_in(NORMS)] = "layer"
+    """`layer`: LayerNorm, the paper's; `rms`: RMSNorm."""
+    activation: Annotated[str, _listed_in(ACTIVATIONS)] = "relu"
+    """Of the feed-forward network. `relu`: max(0, x), the paper's (equation 2); `gelu`."""
+    positions: Annotated[str, _listed_in(POSITIONS)] = "sinusoidal"
+    """`sinusoidal`: the paper's (section 3.5); `learned`: a trained vector per position (table 3, row E)."""
     max_positions: int = Field(default=1024, ge=2, le=1_048_576)
     """The longest sequence: learned positions have so many rows; longer lines are split before translation."""
     tie_embeddings: bool = True
@@ -172,17 +190,20 @@ class ModelSection(Section):
         return _checked(self, faults)
 
     def parameters(self, source_vocab: int, target_vocab: int) -> int:
-        """Trained parameters over vocabularies of these sizes, counted without making any."""
+        """Return the number of trained parameters over vocabularies of these sizes, without building the model.
+
+        Exact for layer and rms norms; another norm counts as a layer norm.
+        """
         d = self.d_model
         queries, values = self.num_heads * self.key_size, self.num_heads * self.value_size
         attention = 2 * (d + 1) * queries + (d + 1) * values + (values + 1) * d
         feed_forward = (d + 1) * self.d_ff + (self.d_ff + 1) * d
-        norm = 2 * d
+        norm = d if self.norm == "rms" else 2 * d
         encoder = self.encoder_layers * (attention + feed_forward + 2 * norm)
         decoder = self.decoder_layers * (2 * attention + feed_forward + 3 * norm)
         embeddings = d * (source_vocab if self.tie_embeddings else source_vocab + 2 * target_vocab)
         positions = 2 * self.max_positions * d if self.positions == "learned" else 0
-        return encoder + decoder + embeddings + positions + (2 * norm if self.norm == "pre" else 0)
+        return encoder + decoder + embeddings + positions + (2 * norm if self.residual == "pre" else 0)
 
 
 class TrainSection(Section):
@@ -298,11 +319,11 @@ class Recipe(Section):
 
     @staticmethod
     def from_dict(values: dict[str, Any], where: str) -> Recipe:
-        """Check a plain dictionary; `where` names its place in error messages. Retired keys are ignored."""
+        """Check a plain dictionary; `where` names its place in error messages. Old names of keys are understood; retired keys are ignored."""
         if _depth(values) > DEEPEST:
             raise RecipeError(f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts.")
         if isinstance(values, dict):
-            values = _without_retired(values, where)
+            values = _without_retired(with_present_names(values, where), where)
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:
@@ -340,15 +361,42 @@ RETIRED = {
 }
 
 
+@dataclass(frozen=True)
+class Renamed:
+    """A key that has another name now. The old name is read where it has one of `values` (None: any value)."""
+
+    now: str
+    values: tuple[str, ...] | None = None
+
+
+RENAMED = {
+    "model.norm": Renamed("residual", ("post", "pre")),  # norm names the kind of norm now
+    "data.target_pieces": Renamed("target_tokenization"),
+}
+
+
+def with_present_names(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return `values` with the keys in RENAMED under their present names. Raises RecipeError for a key given twice."""
+    for old, renamed in RENAMED.items():
+        section, _, key = old.partition(".")
+        table = values.get(section)
+        if not isinstance(table, dict) or key not in table or (renamed.values is not None and table[key] not in renamed.values):
+            continue
+        if renamed.now in table and table[renamed.now] != table[key]:
+            raise RecipeError(f"{where}: {old} = {shown(table[key])} is the old name of {section}.{renamed.now}, which is {shown(table[renamed.now])} here. Remove one of the two.")
+        values = {**values, section: {**{name: value for name, value in table.items() if name != key}, renamed.now: table[key]}}
+    return values
+
+
 def _without_retired(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """The same without the keys in RETIRED."""
-    for place, retired in RETIRED.items():
-        section, _, key = place.partition(".")
+    """Return `values` without the keys in RETIRED; warn of those that had an effect."""
+    for key_path, retired in RETIRED.items():
+        section, _, key = key_path.partition(".")
         table = values.get(section)
         if isinstance(table, dict) and key in table:
             values = {**values, section: {name: value for name, value in table.items() if name != key}}
             if table[key] != retired.neutral:
-                warn_once(f"{place} = {table[key]!r} is ignored: nmt {retired.since} retired this key. {retired.why}", where)
+                warn_once(f"{key_path} = {table[key]!r} is ignored: nmt {retired.since} retired this key. {retired.why}", where)
     return values
 
 
@@ -374,14 +422,14 @@ def recipe_names() -> list[str]:
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe by name (`demo`) or path (`my/own.toml`) and lay `section.key=value` overrides over it.
+    """Read a recipe by name (`demo`) or path (`my/own.toml`) and apply `section.key=value` overrides to it.
 
     `extends = "other"` at a file's head, a name or a path beside it, takes every key of that recipe which the file itself
     does not state. Raises `RecipeError` for an unknown name, TOML that does not parse, and every fault of its keys and values at once.
     """
     values, name, where = _read(name_or_path, [])
     for override in overrides:
-        lay_over(values, override)
+        apply_override(values, override)
     return Recipe.from_dict({"name": name, **values}, where)
 
 
@@ -396,7 +444,7 @@ def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], s
     if len(children) >= LONGEST_CHAIN:
         raise RecipeError(f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → {children[1]} → … → {where}. Put their keys into fewer files.")
     try:
-        values = _parsed(text, where)
+        values = with_present_names(_parsed(text, where), where)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{where} is not valid TOML: {error}") from None
     if "name" in values:
@@ -459,7 +507,7 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
         raise RecipeError(f"cannot read {where}: {reason}. Give the path of a .toml file, or a name: {', '.join(recipe_names())}.") from None
 
 
-def lay_over(values: dict[str, Any], override: str) -> None:
+def apply_override(values: dict[str, Any], override: str) -> None:
     """Set the key of a `section.key=value` in a recipe's plain dictionary. Raises RecipeError when it is not of that form."""
     key, separator, text = override.partition("=")
     section, dot, name = key.strip().partition(".")
@@ -472,7 +520,8 @@ def lay_over(values: dict[str, Any], override: str) -> None:
     table = values.setdefault(section, {})
     if not isinstance(table, dict):
         raise RecipeError(f"--set {shown(override)}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
-    table[name] = value
+    [(section, keys)] = with_present_names({section: {name: value}}, f"--set {shown(override)}").items()
+    table.update(keys)
 
 
 SECTIONS: dict[str, type[Section]] = {"data": DataSection, "model": ModelSection, "train": TrainSection, "decode": DecodeSection}

@@ -31,8 +31,8 @@ POSITIONS = {"sinusoidal": "nmt_cli.model.positions:Sinusoidal", "learned": "nmt
 
 # --- decoding ---
 
-PRECISIONS = {"fp32": "nmt_cli.model.precision:Fp32", "bf16": "nmt_cli.model.precision:Bf16", "int8": "nmt_cli.model.precision:Int8"}
-"""--precision of nmt translate: how a trained model's linear maps compute."""
+PRECISIONS = {"fp32": "nmt_cli.model.precision:fp32", "bf16": "nmt_cli.model.precision:bf16", "int8": "nmt_cli.model.precision:int8"}
+"""--precision of nmt translate: model → the model whose linear maps compute in that precision."""
 
 # --- evaluation and export ---
 

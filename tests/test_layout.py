@@ -1,4 +1,4 @@
-"""The house stands as drawn: imports run down only, stdout belongs to the commands, nothing is pickled."""
+"""The layout: imports run down only, stdout belongs to the commands, nothing is pickled, the core names no device."""
 
 from __future__ import annotations
 
@@ -15,31 +15,38 @@ import nmt_cli
 PACKAGE = Path(nmt_cli.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-FLOORS = {
-    "__main__": 9,
-    "cli": 8,
-    "training": 7,
-    "decoding": 6,
-    "export": 6,
+LAYERS = {
+    "__main__": 11,
+    "cli": 10,
+    "reporting": 9,
+    "training": 8,
+    "decoding": 7,
+    "export": 7,
+    "kernels": 6,
     "data": 5,
     "model": 5,
     "evaluation": 5,
-    "hardware": 4,
-    "trees": 4,
+    "corpora": 5,
+    "demo_corpus": 4,
+    "parsing": 4,
     "recipe": 3,
+    "hardware": 3,
+    "lines": 3,
     "records": 3,
     "output_paths": 3,
     "cache": 3,
+    "recipe_errors": 2,
+    "registry": 2,
     "console": 2,
     "files": 2,
-    "faults": 2,
     "encodings": 1,
     "errors": 1,
     "__init__": 0,  # the version
 }
+"""Packages and top-level modules; each imports only from layers below its own."""
 
 
-def room(path: Path) -> str:
+def part(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -47,8 +54,8 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def imported_rooms(path: Path) -> Iterator[tuple[str, int]]:
-    """Rooms of nmt_cli that a file imports anywhere, inside functions too, with the line."""
+def imported_parts(path: Path) -> Iterator[tuple[str, int]]:
+    """Parts of nmt_cli that a file imports anywhere, inside functions too, with the line."""
     package = ["nmt_cli", *path.relative_to(PACKAGE).parent.parts]
     for node in ast.walk(tree(path)):
         modules: list[str] = []
@@ -65,32 +72,32 @@ def imported_rooms(path: Path) -> Iterator[tuple[str, int]]:
                 yield ("__init__" if name.startswith("__version") else name), node.lineno  # type: ignore[attr-defined]
 
 
-def test_every_room_has_its_floor() -> None:
-    assert {room(path) for path in FILES} <= set(FLOORS)
-    assert {"cli", "training", "decoding", "data", "model", "evaluation", "recipe", "errors"} <= {room(path) for path in FILES}
+def test_every_part_has_its_layer() -> None:
+    assert {part(path) for path in FILES} <= set(LAYERS)
+    assert {"cli", "training", "decoding", "data", "model", "evaluation", "recipe", "errors"} <= {part(path) for path in FILES}
 
 
 def test_imports_are_seen_at_all() -> None:
-    assert {name for name, _ in imported_rooms(PACKAGE / "model" / "folder.py")} == {"__init__", "errors", "files", "model", "recipe", "records"}
-    assert "training" in {name for name, _ in imported_rooms(PACKAGE / "cli" / "average.py")}  # inside a function
+    assert {name for name, _ in imported_parts(PACKAGE / "model" / "folder.py")} == {"__init__", "errors", "files", "model", "recipe", "records"}
+    assert "training" in {name for name, _ in imported_parts(PACKAGE / "cli" / "average.py")}  # inside a function
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_run_down_only(path: Path) -> None:
-    own = room(path)
+    own = part(path)
     wrong = [
-        f"line {line}: {own} (floor {FLOORS[own]}) imports {name} (floor {FLOORS[name]})"
-        for name, line in imported_rooms(path)
-        if name != own and FLOORS[name] >= FLOORS[own]
+        f"line {line}: {own} (layer {LAYERS[own]}) imports {name} (layer {LAYERS[name]})"
+        for name, line in imported_parts(path)
+        if name != own and LAYERS[name] >= LAYERS[own]
     ]
     assert wrong == []
 
 
 def test_search_sees_a_step_function_and_no_model() -> None:
-    search, continuations = PACKAGE / "decoding" / "search.py", PACKAGE / "decoding" / "continuations.py"
-    assert {name for name, _ in imported_rooms(search)} == {"errors", "decoding"}
-    assert {node.module or node.names[0].name for node in ast.walk(tree(search)) if isinstance(node, ast.ImportFrom) and node.level == 1} == {"continuations", "shortest"}
-    assert list(imported_rooms(continuations)) == []
+    search, candidates = PACKAGE / "decoding" / "search.py", PACKAGE / "decoding" / "candidates.py"
+    assert {name for name, _ in imported_parts(search)} == {"errors", "decoding"}
+    assert {node.module or node.names[0].name for node in ast.walk(tree(search)) if isinstance(node, ast.ImportFrom) and node.level == 1} == {"candidates", "min_length"}
+    assert list(imported_parts(candidates)) == []
 
 
 def is_stdout(node: ast.AST) -> bool:
@@ -107,8 +114,8 @@ def writes_to_stdout(path: Path) -> list[int]:
 
 def test_only_commands_print() -> None:
     found = {path: writes_to_stdout(path) for path in FILES}
-    assert any(lines for path, lines in found.items() if room(path) == "cli")
-    assert {str(path): lines for path, lines in found.items() if lines and room(path) != "cli"} == {}
+    assert any(lines for path, lines in found.items() if part(path) == "cli")
+    assert {str(path): lines for path, lines in found.items() if lines and part(path) != "cli"} == {}
 
 
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}

@@ -17,6 +17,7 @@ from nmt_cli import console
 from nmt_cli.errors import RecipeError
 from nmt_cli.model.transformer import Transformer, count_parameters
 from nmt_cli.recipe import RETIRED, SECTIONS, DataSection, ModelSection, Recipe, load_recipe, recipe_names
+from nmt_cli.registry import NORMS
 
 MINIMAL = {"data": {"generator": "teaching"}}
 
@@ -54,7 +55,7 @@ def test_every_recipe_that_ships_loads(name: str) -> None:
 PAPER = {
     "both": {
         "data": {"joint_vocab": True},
-        "model": {"encoder_layers": 6, "decoder_layers": 6, "norm": "post", "positions": "sinusoidal", "tie_embeddings": True},
+        "model": {"encoder_layers": 6, "decoder_layers": 6, "residual": "post", "positions": "sinusoidal", "tie_embeddings": True},
         "train": {
             "batch_tokens": 25_000, "warmup": 4000, "lr_factor": 1.0, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9,
             "label_smoothing": 0.1, "clip_norm": 0.0, "checkpoint_minutes": 10.0, "checkpoint_every": 0,
@@ -87,7 +88,7 @@ def test_the_papers_parser_holds_the_papers_numbers() -> None:
     model, base = recipe.model, load_recipe("wmt14_en_de_base")
     assert (model.encoder_layers, model.decoder_layers, model.d_model, recipe.data.vocab_size) == (4, 4, 1024, 16_000)
     assert (recipe.decode.beam, recipe.decode.alpha, recipe.decode.max_extra) == (21, 0.3, 300)
-    assert (model.d_ff, model.num_heads, model.norm, model.positions) == (base.model.d_ff, base.model.num_heads, "post", "sinusoidal")
+    assert (model.d_ff, model.num_heads, model.residual, model.positions) == (base.model.d_ff, base.model.num_heads, "post", "sinusoidal")
     for key in ("batch_tokens", "updates", "adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing", "clip_norm", "average"):
         assert getattr(recipe.train, key) == getattr(base.train, key)
 
@@ -95,7 +96,7 @@ def test_the_papers_parser_holds_the_papers_numbers() -> None:
 @pytest.mark.parametrize("name", ["wsj_parsing", "gum_parsing"])
 def test_the_parsers_recipes_let_long_trees_through(name: str) -> None:
     recipe = load_recipe(name)
-    assert (recipe.data.target_pieces, recipe.data.joint_vocab) == ("words", False)
+    assert (recipe.data.target_tokenization, recipe.data.joint_vocab) == ("words", False)
     assert recipe.data.max_length >= 400
     assert recipe.data.max_ratio >= 100
     assert recipe.decode.max_extra == 300
@@ -141,8 +142,8 @@ def test_an_unknown_key_is_told_the_right_name_or_place(line: str, said: str, tm
         ('[model]\ndropout = "0.1"', "model.dropout = '0.1': input should be a valid number"),
         ("[model]\ntie_embeddings = 1", "model.tie_embeddings = 1: input should be a valid boolean"),
         ('[model]\ntie_embeddings = "true"', "model.tie_embeddings = 'true': input should be a valid boolean"),
-        ("[model]\nnorm = 1", "model.norm = 1: input should be 'post' or 'pre'"),
-        ('[model]\nnorm = "Pre"', "model.norm = 'Pre': input should be 'post' or 'pre'"),
+        ("[model]\nnorm = 1", "model.norm = 1: input should be a valid string"),
+        ('[model]\nnorm = "Pre"', "model.norm = 'Pre': expected layer or rms."),
         ("[decode]\nbeam = 0", "decode.beam = 0: expected at least 1"),
         ("[model]\ndropout = 0.96", "model.dropout = 0.96: expected at most 0.95"),
         ("[train]\nlr_factor = inf", "train.lr_factor = inf: input should be a finite number"),
@@ -178,7 +179,7 @@ def test_a_list_of_files_is_a_list_of_strings(tmp_path: Path) -> None:
         (TEACHING + "[train]\ncheckpoint_every = 0\ncheckpoint_minutes = 0.0", "train: checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved"),
         (TEACHING + "[train]\naverage = 6", "train: average = 6 exceeds keep = 5: averaging would miss pruned checkpoints"),
         (TEACHING + '[train]\nbest_metric = "bleu"\nvalid_bleu_sentences = 0', 'train: best_metric = "bleu" needs valid_bleu_sentences > 0'),
-        (TEACHING + 'target_pieces = "words"', 'data: target_pieces = "words" needs joint_vocab = false: the source is learned as BPE, by itself'),
+        (TEACHING + 'target_tokenization = "words"', 'data: target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself'),
         (TEACHING + "target_vocab_size = 9", "data: target_vocab_size = 9 needs joint_vocab = false: a joint vocabulary has vocab_size = 37000 pieces"),
         (TEACHING + "target_vocab_size = 7\njoint_vocab = false\n[model]\ntie_embeddings = false", "data: target_vocab_size = 7: expected 8 or more, or 0 for vocab_size = 37000"),
         (TEACHING + "joint_vocab = false", "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"),
@@ -358,7 +359,7 @@ def test_the_later_override_counts() -> None:
 
 def test_a_bare_word_is_a_string_and_a_list_is_a_list() -> None:
     recipe = load_recipe("demo", ["model.norm=pre", "data.target_language=pt-BR", "data.tokenizer=other/run/tokenizer.model"])
-    assert (recipe.model.norm, recipe.data.target_language, recipe.data.tokenizer) == ("pre", "pt-BR", "other/run/tokenizer.model")
+    assert (recipe.model.residual, recipe.data.target_language, recipe.data.tokenizer) == ("pre", "pt-BR", "other/run/tokenizer.model")
     files = load_recipe("multi30k_en_de", ['data.train_source=["x.gz"]']).data.train_source
     assert files == ["x.gz"]
 
@@ -536,13 +537,14 @@ def test_the_largest_models_ever_trained_are_within_the_bounds() -> None:
         Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": 1_000_000}, "model": model}, "test")
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("residual", ["post", "pre"])
+@pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("heads", [{"num_heads": 4}, {"num_heads": 7, "d_k": 3, "d_v": 5}])
-def test_parameters_are_counted_without_making_them(norm: str, positions: str, tied: bool, heads: dict[str, int]) -> None:
+def test_parameters_are_counted_without_making_them(residual: str, norm: str, positions: str, tied: bool, heads: dict[str, int]) -> None:
     sizes = {"d_model": 32, "d_ff": 48, "encoder_layers": 2, "decoder_layers": 3, "max_positions": 50}
-    model = ModelSection.model_validate({**sizes, **heads, "norm": norm, "positions": positions, "tie_embeddings": tied})
+    model = ModelSection.model_validate({**sizes, **heads, "residual": residual, "norm": norm, "positions": positions, "tie_embeddings": tied})
     vocabularies = (40, 40) if tied else (40, 70)
     with torch.device("meta"):
         assert count_parameters(Transformer(model, *vocabularies))["total"] == model.parameters(*vocabularies)
@@ -597,3 +599,41 @@ def test_a_name_that_no_folder_of_runs_can_have_is_refused(file: str, tmp_path: 
 def test_a_usual_name_is_the_name_of_its_folder(tmp_path: Path) -> None:
     (tmp_path / "größe 1.5.toml").write_text(TEACHING)
     assert load_recipe(str(tmp_path / "größe 1.5.toml")).folder("runs", "--run") == Path("runs/größe 1.5")
+
+
+RENAMED_KEYS = [
+    ("[model]\nnorm = 'pre'", "model", "residual", "pre"),
+    ("[model]\nnorm = 'post'", "model", "residual", "post"),
+    ("[model]\nresidual = 'pre'\nnorm = 'rms'", "model", "norm", "rms"),
+    ("[data]\njoint_vocab = false\ntarget_pieces = 'words'", "data", "target_tokenization", "words"),
+]
+
+
+@pytest.mark.parametrize(("text", "section", "key", "value"), RENAMED_KEYS)
+def test_a_key_under_its_old_name_is_read(text: str, section: str, key: str, value: str, tmp_path: Path) -> None:
+    path = tmp_path / "old.toml"
+    path.write_text(f'extends = "demo"\n[model]\ntie_embeddings = false\n{text}' if section == "data" else f'extends = "demo"\n{text}', encoding="utf-8")
+    recipe = load_recipe(str(path))
+    assert getattr(getattr(recipe, section), key) == value
+    assert Recipe.from_dict(recipe.to_dict(), "stored") == recipe
+
+
+def test_a_key_under_both_names_is_refused_unless_they_agree(tmp_path: Path) -> None:
+    path = tmp_path / "both.toml"
+    path.write_text('extends = "demo"\n[model]\nresidual = "post"\nnorm = "pre"\n', encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"model\.norm = 'pre' is the old name of model\.residual, which is 'post' here\. Remove one of the two\."):
+        load_recipe(str(path))
+    path.write_text('extends = "demo"\n[model]\nresidual = "post"\nnorm = "post"\n', encoding="utf-8")
+    assert load_recipe(str(path)).model.residual == "post"
+
+
+def test_an_old_name_on_the_command_line_overrides_the_new_one() -> None:
+    assert load_recipe("demo").model.residual == "pre"
+    assert load_recipe("demo", ["model.norm=post"]).model.residual == "post"
+
+
+def test_a_registered_form_is_a_value_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RecipeError, match=r"model\.norm = 'scale': expected layer or rms\."):
+        load_recipe("demo", ["model.norm=scale"])
+    monkeypatch.setitem(NORMS, "scale", "my.package:ScaleNorm")
+    assert load_recipe("demo", ["model.norm=scale"]).model.norm == "scale"

@@ -175,11 +175,11 @@ WHOLE = "whole and unchanged"
 def _described(values: dict[str, Any], recipe: Recipe) -> str:
     parts = values["parameters_by_part"]
     model, gigabyte = recipe.model, 2**30
-    most = "at most " if values["kind"] == "recipe" and recipe.data.target_pieces == "words" else ""  # as many as the text has
+    most = "at most " if values["kind"] == "recipe" and recipe.data.target_tokenization == "words" else ""  # as many as the text has
     vocabulary = f"{values['source_vocab']:,} joint" if recipe.data.joint_vocab else f"{values['source_vocab']:,} source, {most}{values['target_vocab']:,} target"
     lines = [
         f"{values['kind']} {values['name']}",
-        f"  model       {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.norm}-norm, {model.positions} positions, dropout {model.dropout}",
+        f"  model       {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.residual}-norm, {model.positions} positions, dropout {model.dropout}",
         f"  parameters  {values['parameters']:,} ({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
         f"  vocabulary  {vocabulary}",
         f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens a side, {values['cells_an_update']} × {values['cell_tokens']:,} of like length",

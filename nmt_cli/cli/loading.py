@@ -57,11 +57,11 @@ class Loaded:
     def translator(self, *, nbest: int = 1, precision: str = "auto", sampling: Sampling | None = None, align: bool = False) -> Translator:
         """What translates with them."""
         from ..decoding.translator import Translator
-        from ..kernels.cpu_decoding.linear import fastest
+        from ..kernels import fastest_precision
 
         return Translator(
             self.models, self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
-            longest=self.recipe.data.max_length, nbest=nbest, precision=fastest(self.devices[0]) if precision == "auto" else precision,
+            longest=self.recipe.data.max_length, nbest=nbest, precision=fastest_precision(self.devices[0]) if precision == "auto" else precision,
             devices=self.devices, sampling=sampling, align=align,
         )  # fmt: skip
 
@@ -133,8 +133,8 @@ def _check_vocabularies(loaded: Sequence[LoadedModel]) -> None:
 
 
 def _overridden(values: dict[str, object], changes: Sequence[str]) -> Recipe:
-    from ..recipe import Recipe, lay_over
+    from ..recipe import Recipe, apply_override
 
     for change in changes:
-        lay_over(values, change)
+        apply_override(values, change)
     return Recipe.from_dict(values, "the model's recipe")

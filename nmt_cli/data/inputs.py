@@ -27,8 +27,10 @@ from .shards import FileEntry, Split, file_entry
 TEXT = "text"
 ROLES = ("train_source", "train_target", "valid_source", "valid_target")
 SPLITS: tuple[Split, ...] = ("train", "valid")
-LATER = {"target_vocab_size": 0, "target_pieces": "bpe"}
-"""Keys of [data] that earlier versions did not have, with the value that means what those did: shards of theirs stay good."""
+LATER = {"target_vocab_size": 0, "target_tokenization": "bpe"}
+"""Keys of [data] that earlier versions did not have, with the value that means what those did: their shards stay valid."""
+HASHED_AS = {"target_tokenization": "target_pieces"}
+"""Keys of [data] that are hashed under the name that they had first, for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -125,4 +127,5 @@ def fingerprint_of(data: DataSection, entries: dict[str, list[FileEntry]]) -> st
     """What the shards depend on: contents, not places; how they are cut up is left out."""
     contents = {role: [entry.sha256 for entry in files] for role, files in entries.items()}
     left_out = {"shard_pairs", *(key for key, usual in LATER.items() if getattr(data, key) == usual)}
-    return hashlib.sha256(json.dumps([data.model_dump(exclude=left_out), contents], sort_keys=True).encode()).hexdigest()
+    values = {HASHED_AS.get(key, key): value for key, value in data.model_dump(exclude=left_out).items()}
+    return hashlib.sha256(json.dumps([values, contents], sort_keys=True).encode()).hexdigest()

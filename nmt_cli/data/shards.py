@@ -34,7 +34,7 @@ from ..cache import remembered_sha256
 from ..errors import DataError
 from ..files import lock
 from ..lines import iter_lines, open_binary, write_aside
-from ..recipe import DataSection, Recipe
+from ..recipe import DataSection, Recipe, with_present_names
 from ..records import Record, read_record, to_json
 
 FORMAT_VERSION = Record.newest
@@ -310,7 +310,7 @@ def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path) -> None
 def differences(index: ShardIndex, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
     """Keys of [data] that the shards and the recipe give other values: (shards', recipe's)."""
     defaults = {key: info.default for key, info in DataSection.model_fields.items()}
-    was, now = {**defaults, **index.data}, recipe.data.model_dump()
+    was, now = {**defaults, **with_present_names({"data": index.data}, "the shards")["data"]}, recipe.data.model_dump()
     return {key: (was.get(key), now.get(key)) for key in {**now, **was} if key != "shard_pairs" and was.get(key) != now.get(key)}
 
 

@@ -186,7 +186,7 @@ def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, size: str
 
 
 LEARNERS: dict[str, Callable[..., Tokenizer]] = {"bpe": learn_from_words, "words": learn_symbols}
-"""By the recipe's `data.target_pieces`."""
+"""By the recipe's `data.target_tokenization`."""
 
 
 def _counted(words: Iterable[tuple[str, int]]) -> Iterator[str]:
@@ -323,7 +323,7 @@ class Vocabulary:
         both, *others = words
         source = learn_from_words(both, data)
         size = "target_vocab_size" if data.target_vocab_size else "vocab_size"
-        return cls(source, LEARNERS[data.target_pieces](others[0], data, size) if others else source)
+        return cls(source, LEARNERS[data.target_tokenization](others[0], data, size) if others else source)
 
     def save(self, folder: str | Path) -> None:
         for name, tokenizer in self.files.items():

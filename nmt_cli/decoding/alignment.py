@@ -27,7 +27,7 @@ def cross_attention(model: Transformer, source: Sequence[int], target: Sequence[
     device = model.output_weight.device
     number = max(len(model.decoder) - 2, 0) if number is None else number
     memory = model.project_memory(model.encode(torch.tensor([list(source)], device=device), None))
-    x = model.embed(torch.tensor([list(target)], device=device), model.matrix("target"), model.target_positions, 0)
+    x = model.embed(torch.tensor([list(target)], device=device), model.matrix("target"), model.target_positions(len(target)))
     weights: list[Tensor] = []
     for layer, (keys, values) in zip(list(model.decoder)[: number + 1], memory, strict=False):
         weights.append(_through(cast(DecoderLayer, layer), x, keys, values))

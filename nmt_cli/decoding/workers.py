@@ -21,12 +21,13 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..data.tokenizer import BOS, EOS
-from ..kernels.cpu_decoding.decoder import Layers, NativeDecoder
+from ..kernels import KernelsInUse, apply_kernels
+from ..kernels.cpu_decoding.decoder import NativeDecoder
 from ..kernels.cpu_decoding.functions import best_continuations
-from ..kernels.cpu_decoding.linear import prepared
+from ..model.precision import convert
 from ..model.transformer import Transformer
 from .alignment import aligned
-from .cached_decoder import CachedDecoder, Caches
+from .cached_decoder import CachedDecoder, CacheMemory
 from .decoders import EnsembleDecoder
 from .sampling import Sampling, sample
 from .search import Hypothesis, Search, SearchOptions, beam_search
@@ -70,12 +71,12 @@ class Batch:
 class Worker:
     """Models ready to run on a device, one or an ensemble; `batch_tokens` source tokens are searched at once at most."""
 
-    def __init__(self, models: Sequence[Transformer], options: SearchOptions, batch_tokens: int, sampling: Sampling | None, align: bool) -> None:
-        self.models, self.batch_tokens, self.sampling, self.align = models, batch_tokens, sampling, align
-        self.decoders = [Layers.of(model) or Caches() for model in models]  # what each model's decoder works with
-        native = all(isinstance(one, Layers) for one in self.decoders)
+    def __init__(self, kernels: Sequence[KernelsInUse], options: SearchOptions, batch_tokens: int, sampling: Sampling | None, align: bool) -> None:
+        self.kernels, self.batch_tokens, self.sampling, self.align = kernels, batch_tokens, sampling, align
+        self.models, self.memory = [one.model for one in kernels], [CacheMemory() for _ in kernels]
+        native = all(one.native for one in kernels)
         self.options = replace(options, best=best_continuations) if native else options
-        self.device = models[0].output_weight.device
+        self.device = self.models[0].output_weight.device
 
     @property
     def sentences(self) -> int:
@@ -156,13 +157,13 @@ class Worker:
 
     def beside(self) -> Worker:
         """Another one with the same models."""
-        return Worker(self.models, self.options, self.batch_tokens, self.sampling, self.align)
+        return Worker(self.kernels, self.options, self.batch_tokens, self.sampling, self.align)
 
     def _decoder(self, batch: Batch) -> CachedDecoder | NativeDecoder | EnsembleDecoder:
         sources, beam = _closed(batch), self.options.beam
         members = [
-            NativeDecoder(of, sources, beam) if isinstance(of, Layers) else CachedDecoder(model, sources, beam, of)
-            for model, of in zip(self.models, self.decoders, strict=True)
+            kernels.native_decoder(sources, beam) or CachedDecoder(kernels.model, sources, beam, memory)
+            for kernels, memory in zip(self.kernels, self.memory, strict=True)
         ]
         return members[0] if len(members) == 1 else EnsembleDecoder(members)
 
@@ -181,9 +182,9 @@ def workers(
     models: list[Transformer], precision: str, devices: Sequence[str], options: SearchOptions, batch_tokens: int, sampling: Sampling | None, align: bool
 ) -> list[Worker]:
     """A worker for each device; those of one device share its models. Raises UsageError where the precision cannot be had."""
-    ready: dict[str, list[Transformer]] = {}
+    ready: dict[str, list[KernelsInUse]] = {}
     for device in devices:
         if device not in ready:
             there = [model if str(model.output_weight.device) == device else copy.deepcopy(model).to(device) for model in models]
-            ready[device] = [prepared(model, precision) for model in there]
+            ready[device] = [apply_kernels(convert(model, precision), "decoding") for model in there]
     return [Worker(ready[device], options, batch_tokens, sampling, align) for device in devices]

@@ -15,15 +15,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..data.tokenizer import BOS, PAD, UNK, Vocabulary
-from ..errors import UsageError
+from ..errors import ModelError, UsageError
 from ..model.attention import CrossAttention, SelfAttention
+from ..model.layers import EncoderLayer
+from ..model.positions import Learned, Sinusoidal
+from ..model.residuals import PostNorm, PreNorm
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 
@@ -96,6 +99,19 @@ def library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise UsageError(f"--to {extra} needs the extra package {name} ({error}): pip install 'nmt-cli[{extra}]'.") from None
+
+
+def check_modules(model: Transformer, library_name: str) -> None:
+    """Raise ModelError for a norm, residual, activation or positional encoding that exports do not know."""
+    known = (nn.LayerNorm, nn.ReLU, nn.Identity, PostNorm, PreNorm, Sinusoidal, Learned)
+    parts: list[nn.Module] = [model.source_positions, model.target_positions, model.encoder_norm, model.decoder_norm]
+    for layer in (*model.encoder, *model.decoder):
+        parts.append(cast(EncoderLayer, layer).feed_forward.activation)
+        for name, child in layer.named_children():
+            parts += [child, getattr(child, "norm", child)] if name.startswith("around_") else []
+    for part in parts:
+        if type(part) not in known:
+            raise ModelError(f"the model has a {type(part).__name__} module, which the export to {library_name} does not know: it knows LayerNorm, ReLU, post- and pre-norm, sinusoidal and learned positions.")
 
 
 def nearest_length_penalty(alpha: float) -> float:

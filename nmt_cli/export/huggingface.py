@@ -1,4 +1,4 @@
-"""Hugging Face transformers: the model class that is this Transformer, by norm and positions.
+"""Hugging Face transformers: the model class that is this Transformer, by residual and positions.
 
     post-norm, sinusoids     MarianMTModel
     pre-norm,  sinusoids     PegasusForConditionalGeneration
@@ -34,14 +34,14 @@ from ..errors import ModelError
 from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import DecoderLayer, EncoderLayer
 from ..recipe import ModelSection
-from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, library, projections
+from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_modules, library, projections
 
 FAMILIES = {
     ("post", "sinusoidal"): ("Marian", "MarianMTModel"),
     ("pre", "sinusoidal"): ("Pegasus", "PegasusForConditionalGeneration"),
     ("pre", "learned"): ("Blenderbot", "BlenderbotForConditionalGeneration"),
 }
-"""Norm and positions -> family and class."""
+"""Residual and positions -> family and class."""
 ABSENT = -1e9
 """Added to the logits of ids that the target vocabulary does not have."""
 
@@ -73,13 +73,14 @@ print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 """
 
 
-def check(trained: SourceModel) -> None:
+def check(source_model: SourceModel) -> None:
     """Raise ModelError if transformers has no such model, UsageError if it is not installed."""
     library("transformers")
-    config, instead = trained.recipe.model, "Export it with --to ctranslate2, which can express it."
-    if (config.norm, config.positions) not in FAMILIES:
+    check_modules(source_model.model, "transformers")
+    config, instead = source_model.recipe.model, "Export it with --to ctranslate2, which can express it."
+    if (config.residual, config.positions) not in FAMILIES:
         raise ModelError(
-            f"transformers has no model with model.norm = {config.norm!r} and model.positions = {config.positions!r} "
+            f"transformers has no model with model.residual = {config.residual!r} and model.positions = {config.positions!r} "
             f"(those with learned positions are pre-norm, or normalise their embeddings as well). {instead}"
         )
     if config.d_model % config.num_heads:
@@ -90,26 +91,26 @@ def check(trained: SourceModel) -> None:
             raise ModelError(f"model.{name} = {size} exceeds d_model / num_heads = {room}: transformers has no such heads. {instead}")
 
 
-def write(trained: SourceModel, folder: Path) -> None:
+def write(source_model: SourceModel, folder: Path) -> None:
     """Write the model, its configuration, its tokenizer and a README. Raises OSError."""
     transformers = library("transformers")
-    recipe, data = trained.recipe, trained.recipe.data
-    family, architecture = FAMILIES[recipe.model.norm, recipe.model.positions]
+    recipe, data = source_model.recipe, source_model.recipe.data
+    family, architecture = FAMILIES[recipe.model.residual, recipe.model.positions]
     with _quiet(transformers):
-        save_file(_weights(trained), folder / "model.safetensors", metadata={"format": "pt"})
-        getattr(transformers, f"{family}Config")(architectures=[architecture], **_configuration(trained)).save_pretrained(folder)
-        transformers.GenerationConfig(**_generation(trained)).save_pretrained(folder)
-        _write_tokenizer(transformers, trained, folder)
+        save_file(_weights(source_model), folder / "model.safetensors", metadata={"format": "pt"})
+        getattr(transformers, f"{family}Config")(architectures=[architecture], **_configuration(source_model)).save_pretrained(folder)
+        transformers.GenerationConfig(**_generation(source_model)).save_pretrained(folder)
+        _write_tokenizer(transformers, source_model, folder)
     text = README.format(
-        extra=recipe.decode.max_extra, longest=data.max_length, alpha=recipe.decode.alpha, penalty=trained.length_penalty,
+        extra=recipe.decode.max_extra, longest=data.max_length, alpha=recipe.decode.alpha, penalty=source_model.length_penalty,
         architecture=architecture, first=LENGTHS[0], last=LENGTHS[-1],
     )  # fmt: skip
     (folder / "README.md").write_text(text, encoding="utf-8")
     (folder / "model.safetensors").chmod((folder / "README.md").stat().st_mode)  # safetensors leaves it to its owner alone
 
 
-def _configuration(trained: SourceModel) -> dict[str, Any]:
-    config, vocabulary = trained.recipe.model, trained.vocabulary
+def _configuration(source_model: SourceModel) -> dict[str, Any]:
+    config, vocabulary = source_model.recipe.model, source_model.vocabulary
     values: dict[str, Any] = {
         "d_model": config.d_model,
         "encoder_layers": config.encoder_layers,
@@ -132,20 +133,20 @@ def _configuration(trained: SourceModel) -> dict[str, Any]:
         "forced_eos_token_id": EOS,
         "dtype": "float32",
     }
-    if config.norm == "post":
+    if config.residual == "post":
         both = {"vocab_size": vocabulary.source_size, "decoder_vocab_size": vocabulary.target_size}
         return {**values, **both, "share_encoder_decoder_embeddings": config.tie_embeddings}
     one = {"vocab_size": max(vocabulary.source_size, vocabulary.target_size)}
     return {**values, **one, **({"encoder_no_repeat_ngram_size": 0} if config.positions == "learned" else {})}
 
 
-def _generation(trained: SourceModel) -> dict[str, Any]:
+def _generation(source_model: SourceModel) -> dict[str, Any]:
     """Return the settings of `generate` nearest to our beam search. Its maximum length counts the end symbol."""
-    recipe = trained.recipe
+    recipe = source_model.recipe
     longest = min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions)
     return {
         "num_beams": recipe.decode.beam,
-        **({"length_penalty": trained.length_penalty} if recipe.decode.beam > 1 else {}),  # it is refused beside greedy search
+        **({"length_penalty": source_model.length_penalty} if recipe.decode.beam > 1 else {}),  # it is refused beside greedy search
         "max_new_tokens": longest,
         "min_new_tokens": min(recipe.decode.min_length, longest - 1),
         "suppress_tokens": list(BANNED),
@@ -157,9 +158,9 @@ def _generation(trained: SourceModel) -> dict[str, Any]:
     }
 
 
-def _write_tokenizer(transformers: Any, trained: SourceModel, folder: Path) -> None:
+def _write_tokenizer(transformers: Any, source_model: SourceModel, folder: Path) -> None:
     """Write MarianTokenizer: SentencePiece splits the text, and the ids are ours."""
-    vocabulary, data = trained.vocabulary, trained.recipe.data
+    vocabulary, data = source_model.vocabulary, source_model.recipe.data
     files = {"source_spm": folder / "source.spm", "target_spm": folder / "target.spm", "vocab": folder / "vocab.json"}
     files["source_spm"].write_bytes(vocabulary.source.model)
     files["target_spm"].write_bytes(vocabulary.target.model)
@@ -170,7 +171,7 @@ def _write_tokenizer(transformers: Any, trained: SourceModel, folder: Path) -> N
     table = vocabulary.source.table
     transformers.MarianTokenizer(
         **{name: str(path) for name, path in files.items()}, separate_vocabs=not vocabulary.joint,
-        source_lang=data.source_language, target_lang=data.target_language, model_max_length=trained.recipe.model.max_positions,
+        source_lang=data.source_language, target_lang=data.target_language, model_max_length=source_model.recipe.model.max_positions,
         unk_token=table[UNK], bos_token=table[BOS], eos_token=table[EOS], pad_token=table[PAD],
         split_special_tokens=True, clean_up_tokenization_spaces=False,
     ).save_pretrained(folder)  # fmt: skip
@@ -186,15 +187,15 @@ def feature_order(config: ModelSection) -> Tensor:
     return torch.cat([features[0::2], features[1::2]]) if config.positions == "sinusoidal" else features
 
 
-def _weights(trained: SourceModel) -> dict[str, Tensor]:
+def _weights(source_model: SourceModel) -> dict[str, Tensor]:
     """Return every tensor of the model class, by its name in transformers."""
-    model, config = trained.model, trained.recipe.model
-    order, found = feature_order(config), _embeddings(trained)
+    model, config = source_model.model, source_model.recipe.model
+    order, found = feature_order(config), _embeddings(source_model)
     for side, layers, positions, norm in (
         ("encoder", model.encoder, model.source_positions, model.encoder_norm),
         ("decoder", model.decoder, model.target_positions, model.decoder_norm),
     ):
-        if config.norm == "pre":  # Marian's are never stored
+        if config.residual == "pre":  # Marian's are never stored
             found[f"model.{side}.embed_positions.weight"] = positions(config.max_positions).detach()[:, order]
         if isinstance(norm, nn.LayerNorm):
             found |= _norm(f"model.{side}.layer_norm", norm, order)
@@ -203,18 +204,18 @@ def _weights(trained: SourceModel) -> dict[str, Tensor]:
     return {name: tensor.contiguous().clone() for name, tensor in found.items()}
 
 
-def _embeddings(trained: SourceModel) -> dict[str, Tensor]:
-    model, config, order = trained.model, trained.recipe.model, feature_order(trained.recipe.model)
+def _embeddings(source_model: SourceModel) -> dict[str, Tensor]:
+    model, config, order = source_model.model, source_model.recipe.model, feature_order(source_model.recipe.model)
     source, target, output = (model.matrix(use).detach()[:, order] for use in ("source", "target", "output"))
     bias = torch.zeros(1, output.size(0))
     if config.tie_embeddings:
         return {"model.shared.weight": source, "final_logits_bias": bias}
-    if config.norm == "pre":
+    if config.residual == "pre":
         rows = max(source.size(0), target.size(0))
         source, target, output = (F.pad(matrix, (0, 0, 0, rows - matrix.size(0))) for matrix in (source, target, output))
         bias = F.pad(bias, (0, rows - bias.size(1)), value=ABSENT)
     names = {"model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": target, "lm_head.weight": output}
-    shared = {"model.shared.weight": source} if config.norm == "pre" else {}  # there, though nothing reads it
+    shared = {"model.shared.weight": source} if config.residual == "pre" else {}  # there, though nothing reads it
     return {**names, **shared, "final_logits_bias": bias}
 
 

@@ -1,0 +1,119 @@
+"""Faster replacements for parts of the core, which stays complete without them.
+
+    apply_kernels(model, "training")   compute model ──▶ the same model with faster modules (cpu_training/)
+    apply_kernels(model, "decoding")   converted model ──▶ with faster linear maps, and the compiled decoder (cpu_decoding/)
+
+Every kernel has a function `supports(…)` that looks at the modules as they were built, by their exact types, and returns
+"" or the reason why it declines. What a kernel does not know stays plain torch, and `KernelsInUse.summary` says so; the
+log and `nmt info` print it. A kernel computes what the module that it replaces computes: a parity test holds both equal
+for all norms, residuals, activations and positions. NMT_KERNELS=off in the environment switches all of them off.
+
+To add a kernel: a file with the module and its `supports`, and one line in a table below.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import torch
+from torch import nn
+
+from ..hardware import cpu_flags, has_fast_bf16
+from ..model.attention import CrossAttention, SelfAttention
+from ..model.layers import FeedForward
+from ..model.precision import Bf16Linear, Int8Linear, replace_modules
+from ..model.residuals import DropoutAdd
+from ..model.transformer import Transformer
+from . import onednn
+from .cpu_decoding import decoder, linear
+from .cpu_decoding.decoder import NativeDecoder, NativeModel
+from .cpu_decoding.functions import switched_off
+from .cpu_training import attention, dropout
+from .cpu_training import linear as training_linear
+
+Purpose = Literal["training", "decoding"]
+
+
+@dataclass(frozen=True)
+class KernelsInUse:
+    """A model with kernels applied, and which they are."""
+
+    model: Transformer
+    purpose: Purpose
+    native: NativeModel | None = None
+    """For the compiled decoder; None: it declined."""
+    used: tuple[str, ...] = ()
+    declined: dict[str, str] = field(default_factory=dict)
+    """By what declined, the reason."""
+
+    def native_decoder(self, sources: Sequence[Sequence[int]], beam: int) -> NativeDecoder | None:
+        """Return a compiled decoder over sentences of these ids, end symbols included; None where it declined."""
+        return NativeDecoder(self.native, sources, beam) if self.native is not None else None
+
+    @property
+    def summary(self) -> str:
+        """One line for people: what is in use, and what runs as plain torch for which reason."""
+        parts = [*self.used, *(f"plain torch: {reason}" for reason in dict.fromkeys(self.declined.values()))]
+        return f"{self.purpose}: {'; '.join(parts) or 'plain torch'}"
+
+
+def apply_kernels(model: Transformer, purpose: Purpose) -> KernelsInUse:
+    """Return the model with every kernel that supports its modules; `model` itself and its parameters stay as they are.
+
+    For decoding, `model` comes from `model.precision.convert`.
+    """
+    if switched_off():
+        return KernelsInUse(model, purpose, declined={"all": "NMT_KERNELS=off"})
+    return _for_training(model) if purpose == "training" else _for_decoding(model)
+
+
+def _for_decoding(model: Transformer) -> KernelsInUse:
+    device, declined = model.output_weight.device, dict[str, str]()
+    replaced = linear.replace_linear(model)
+    used = {f"{linear.NAMES[type(module)]}" for module in replaced.modules() if type(module) in linear.NAMES}
+    for module in model.modules():
+        if isinstance(module, nn.Linear | Bf16Linear | Int8Linear | FeedForward) and (reason := linear.supports(module, device)):
+            declined[type(module).__name__] = reason
+    if reason := decoder.supports(replaced):
+        return KernelsInUse(replaced, "decoding", None, tuple(sorted(used)), {**declined, "decoder": reason})
+    return KernelsInUse(replaced, "decoding", NativeModel(replaced), ("compiled decoder", *sorted(used)), declined)
+
+
+def _for_training(model: Transformer) -> KernelsInUse:
+    device, dtype = model.output_weight.device, model.output_weight.dtype
+    used, declined = dict[str, None](), dict[str, str]()
+
+    def chosen(what: str, name: str, reason: str) -> bool:
+        if reason:
+            declined[what] = reason
+        else:
+            used[name] = None
+        return not reason
+
+    def rule(module: nn.Module, name: str) -> nn.Module | None:
+        if isinstance(module, nn.Dropout | DropoutAdd) and chosen("dropout", "dropout by 16-bit draws", dropout.supports(module, device)):
+            return dropout.FastDropout(module.p) if isinstance(module, nn.Dropout) else dropout.FastDropoutAdd(module.dropout.p)
+        if isinstance(module, SelfAttention | CrossAttention) and chosen("attention", "short attention", attention.supports(module, device)):
+            new = copy.copy(module)
+            new.attend = attention.attend_short
+            new._modules = {key: child if child is None else replace_modules(child, rule) for key, child in module._modules.items()}
+            return new
+        maps = dtype == torch.bfloat16 and isinstance(module, nn.Linear | FeedForward)
+        if maps and chosen(type(module).__name__, "fused bf16 linear maps", training_linear.supports(module, device, dtype)):
+            return training_linear.FusedFeedForward(module) if isinstance(module, FeedForward) else training_linear.FusedLinear(cast(nn.Linear, module))
+        return None
+
+    replaced = cast(Transformer, replace_modules(model, rule))
+    return KernelsInUse(replaced, "training", None, tuple(used), declined)
+
+
+def fastest_precision(device: str) -> str:
+    """Return the precision in which this device translates fastest: int8 and bf16 where it has instructions for them."""
+    if device != "cpu":
+        return "bf16" if has_fast_bf16(device) else "fp32"
+    if cpu_flags() & {"avx512_vnni", "avx_vnni", "amx_int8"} and onednn.has_int8_linear() and not switched_off():
+        return "int8"
+    return "bf16" if has_fast_bf16(device) else "fp32"

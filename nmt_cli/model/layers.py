@@ -1,67 +1,37 @@
-"""The encoder's and the decoder's layer (section 3.1), and the residual connection around each sub-layer.
+"""The feed-forward network and the layers of the encoder and the decoder (sections 3.1 and 3.3).
 
-`RESIDUALS[name]` says where LayerNorm stands. To add another: a class here and a line in the dictionary.
+    EncoderLayer   self-attention → feed-forward
+    DecoderLayer   causal self-attention → attention to the memory → feed-forward
+
+A residual connection (`residuals`) goes around each sub-layer. All sequences are (B, T, D), or (N, D) with a packing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
 from ..recipe import ModelSection
+from ..registry import ACTIVATIONS, RESIDUALS, load
 from .attention import Cache, CrossAttention, SelfAttention
-from .dropout import add_dropout
-from .linear import Linear
-from .packing import Packing
-
-Sublayer = Callable[[Tensor], Tensor]
-
-
-class PostNorm(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))): the paper's (section 3.1)."""
-
-    final_norm = False
-
-    def __init__(self, config: ModelSection) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(config.d_model)
-        self.dropout = config.dropout
-
-    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return self.norm(add_dropout(x, sublayer(x), self.dropout, self.training))  # type: ignore[no-any-return]
-
-
-class PreNorm(nn.Module):
-    """x + Dropout(Sublayer(LayerNorm(x))): steadier when deep; each stack then ends in a LayerNorm of its own."""
-
-    final_norm = True
-
-    def __init__(self, config: ModelSection) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(config.d_model)
-        self.dropout = config.dropout
-
-    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return add_dropout(x, sublayer(self.norm(x)), self.dropout, self.training)
-
-
-RESIDUALS: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre": PreNorm}
+from .packing import PADDED, Layout
+from .residuals import Sublayer
 
 
 class FeedForward(nn.Module):
-    """max(0, xW1 + b1) W2 + b2 (equation 2)."""
+    """max(0, xW1 + b1) W2 + b2 (equation 2), or another activation in the place of max(0, ·)."""
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
-        self.inner = Linear(config.d_model, config.d_ff, relu=True)
-        self.outer = Linear(config.d_ff, config.d_model)
+        self.inner = nn.Linear(config.d_model, config.d_ff)
+        self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.activation: nn.Module = load(ACTIVATIONS, config.activation, "model.activation")(config)
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.inner(x))  # type: ignore[no-any-return]
+        """x (…, D) -> (…, D)."""
+        return self.outer(self.activation(self.inner(x)))  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):
@@ -69,15 +39,15 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
-        residual = RESIDUALS[config.norm]
+        residual = load(RESIDUALS, config.residual, "model.residual")
         self.self_attention = SelfAttention(config)
         self.feed_forward = FeedForward(config)
         self.around_self_attention = residual(config)
         self.around_feed_forward = residual(config)
 
-    def forward(self, x: Tensor, mask: Tensor | None, packing: Packing | None = None) -> Tensor:
-        """x (B, S, D), mask (B, 1, 1, S) or None -> (B, S, D); with a `packing` x is (N, D)."""
-        x = self.around_self_attention(x, lambda h: self.self_attention(h, mask, packing=packing))
+    def forward(self, x: Tensor, mask: Tensor | None, layout: Layout = PADDED) -> Tensor:
+        """x (B, S, D), mask (B, 1, 1, S) or None -> (B, S, D)."""
+        x = self.around_self_attention(x, lambda h: self.self_attention(h, mask, layout=layout))
         return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
@@ -86,7 +56,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
-        residual = RESIDUALS[config.norm]
+        residual = load(RESIDUALS, config.residual, "model.residual")
         self.self_attention = SelfAttention(config)
         self.cross_attention = CrossAttention(config)
         self.feed_forward = FeedForward(config)
@@ -95,13 +65,21 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = residual(config)
 
     def forward(
-        self, x: Tensor, memory: tuple[Tensor, Tensor], memory_mask: Tensor | None, cache: Cache | None = None, packing: Packing | None = None
+        self, x: Tensor, memory: tuple[Tensor, Tensor], memory_mask: Tensor | None, cache: Cache | None = None, layout: Layout = PADDED
     ) -> Tensor:
         """x (B, T, D), `memory` projected by this layer's cross-attention, its mask (B, 1, 1, S) -> (B, T, D).
 
-        With a `cache`, x is the newest position alone; with a `packing`, the target's, it is (N, D).
+        With a `cache`, x is the newest position alone and attends to all cached ones. `layout` is the target's.
         """
         causal = cache is None
-        x = self.around_self_attention(x, lambda h: self.self_attention(h, None, causal, cache, packing))
-        x = self.around_cross_attention(x, lambda h: self.cross_attention(h, memory, memory_mask, packing))
+        return self.sublayers(
+            x,
+            lambda h: self.self_attention(h, None, causal, cache, layout),
+            lambda h: self.cross_attention(h, memory, memory_mask, layout),
+        )
+
+    def sublayers(self, x: Tensor, self_attention: Sublayer, cross_attention: Sublayer) -> Tensor:
+        """Apply the three sub-layers; a decoder with caches of its own brings its own two attentions. x (…, D) -> (…, D)."""
+        x = self.around_self_attention(x, self_attention)
+        x = self.around_cross_attention(x, cross_attention)
         return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]

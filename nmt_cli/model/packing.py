@@ -1,13 +1,16 @@
-"""Tokens in rows, one sentence after another, without padding: how a batch goes through the model in training.
+"""How the sequences of a batch lie in a tensor: padded to one length, or packed without padding.
 
-    lengths (B,) ──▶ Packing: N rows = the tokens of all sentences, then spare rows up to a multiple of ROWS
+    padded   (B, L, D)   every sentence has L positions; a mask hides the padding
+    packed   (N, D)      the tokens of one sentence after another, then spare rows up to a multiple of ROWS
 
-    (N, D)         embeddings, projections, feed-forward, norms, dropout, loss: no work for padding
-    (N, P * H * K) ──heads──▶ (P, B, H, L, K) ──▶ attention ──▶ (B, H, L, K) ──joined──▶ (N, H * K)
+Training packs: embeddings, projections, feed-forward, norms, dropout and loss then spend no work on padding. Attention
+alone needs sentences side by side, so both layouts have two methods around it:
 
-Attention alone needs sentences side by side. Both moves gather rows of K numbers, and so do their gradients, because
-every token has one place on either side: padding reads the first spare row, whose gradient is zero, and spare rows
-read the first position. N takes few different values, since compiled kernels are made for each.
+    (…, P * H * K) ──split_heads──▶ P × (B, H, L, K) ──▶ attention ──▶ (B, H, L, K) ──merge_heads──▶ (…, H * K)
+
+In the packed layout both moves gather rows of K numbers. Every token has exactly one row on either side, so the
+gradient of a gather is a gather by the inverse index. Padding reads the first spare row, whose gradient is zero; spare
+rows read the first position. N takes few different values, because matrix products are prepared for each.
 
     B sentences   L longest   D d_model   P projections (query, key, value)   H heads   K d_k or d_v
 """
@@ -15,20 +18,47 @@ read the first position. N takes few different values, since compiled kernels ar
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 ROWS = 64
-"""N is a multiple of it: a CPU's matrix products compile a kernel for each N, and a GPU's like whole tiles."""
+"""N is a multiple of it."""
+
+
+class Layout(Protocol):
+    """How x holds the sequences of a batch."""
+
+    def split_heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
+        """x (…, sum of `sizes`), projections side by side -> each as (B, H, L, its size / H)."""
+        ...
+
+    def merge_heads(self, x: Tensor) -> Tensor:
+        """(B, H, L, W) -> (…, H * W)."""
+        ...
+
+
+class Padded:
+    """x is (B, L, D)."""
+
+    def split_heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
+        """See `Layout`."""
+        return tuple(part.view(*x.shape[:2], heads, -1).transpose(1, 2) for part in torch.split(x, sizes, -1))
+
+    def merge_heads(self, x: Tensor) -> Tensor:
+        """See `Layout`."""
+        return x.transpose(1, 2).flatten(2)
+
+
+PADDED = Padded()
 
 
 class Packing:
-    """Where the tokens of a batch with these lengths (B,), on the CPU and all above zero, stand. Raises nothing.
+    """x is (N, D), for sentences of these lengths (B,): int64 on the CPU, all above zero.
 
-    With a `multiple` above 1 attention's L is one, and its mask stands even where nothing is padded: what it computes
-    for a sentence then depends on the sentence alone.
+    With a `multiple` above 1, L is a multiple of it and the mask exists even if nothing is padded: the result for a
+    sentence then does not depend on the other sentences.
     """
 
     def __init__(self, lengths: Tensor, multiple: int = 1) -> None:
@@ -38,65 +68,65 @@ class Packing:
         within = torch.arange(self.longest) < lengths[:, None]  # (B, L)
         self.rows = torch.full((self.sentences, self.longest), self.tokens)  # (B, L): padding reads the first spare row
         self.rows[within] = torch.arange(self.tokens)
-        self.cells = torch.zeros(self.size, dtype=torch.int64)  # (N,): where in (B * L) a row stands
-        self.cells[: self.tokens] = within.flatten().nonzero().flatten()
-        self.positions = self.cells % self.longest  # (N,) within the sentence
+        self.slots = torch.zeros(self.size, dtype=torch.int64)  # (N,): the index of a row in (B * L)
+        self.slots[: self.tokens] = within.flatten().nonzero().flatten()
+        self.positions = self.slots % self.longest  # (N,) within the sentence
         self.mask = None if multiple == 1 and bool(within.all()) else within[:, None, None, :]  # (B, 1, 1, L), True = may be attended to
         self._indices: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     def to(self, device: str) -> Packing:
-        """The same on `device`; copies from pinned memory do not wait."""
+        """Return the same on `device`; copies from pinned memory do not wait."""
         if device == "cpu":
             return self
-        there = copy.copy(self)
-        there._indices = {}
-        for name in ("rows", "cells", "positions", "mask"):
+        moved = copy.copy(self)
+        moved._indices = {}
+        for name in ("rows", "slots", "positions", "mask"):
             if (tensor := getattr(self, name)) is not None:
-                setattr(there, name, tensor.pin_memory().to(device, non_blocking=True))
-        return there
+                setattr(moved, name, tensor.pin_memory().to(device, non_blocking=True))
+        return moved
 
     def pack(self, padded: Tensor) -> Tensor:
-        """(B, L) -> (N,); spare rows hold a copy of the first."""
-        return padded.flatten()[self.cells]
+        """(B, L) -> (N,); spare rows hold a copy of the first element."""
+        return padded.flatten()[self.slots]
 
-    def heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
-        """(N, sum of `sizes`), projections side by side -> each as (B, H, L, K)."""
+    def split_heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
+        """See `Layout`."""
         if len(set(sizes)) > 1:
-            return tuple(self.heads(part.contiguous(), [size], heads)[0] for part, size in zip(torch.split(x, sizes, -1), sizes, strict=True))
+            return tuple(self.split_heads(part.contiguous(), [size], heads)[0] for part, size in zip(torch.split(x, sizes, -1), sizes, strict=True))
         parts = len(sizes)
-        apart, together = self._index(parts, heads)
-        rows = _Gather.apply(x.reshape(self.size * parts * heads, -1), apart, together, self.tokens * parts * heads)  # type: ignore[no-untyped-call]
+        to_heads, to_rows = self._index(parts, heads)
+        rows = _Gather.apply(x.reshape(self.size * parts * heads, -1), to_heads, to_rows, self.tokens * parts * heads)  # type: ignore[no-untyped-call]
         return rows.view(parts, self.sentences, heads, self.longest, -1).unbind(0)  # type: ignore[no-any-return]
 
-    def joined(self, x: Tensor) -> Tensor:
-        """(B, H, L, W) -> (N, H * W)."""
+    def merge_heads(self, x: Tensor) -> Tensor:
+        """See `Layout`."""
         heads = x.size(1)
-        apart, together = self._index(1, heads)
-        rows = _Gather.apply(x.reshape(-1, x.size(-1)), together, apart, apart.numel())  # type: ignore[no-untyped-call]
+        to_heads, to_rows = self._index(1, heads)
+        rows = _Gather.apply(x.reshape(-1, x.size(-1)), to_rows, to_heads, to_heads.numel())  # type: ignore[no-untyped-call]
         return rows.view(self.size, -1)  # type: ignore[no-any-return]
 
     def _index(self, parts: int, heads: int) -> tuple[Tensor, Tensor]:
-        """For (P, B, H, L) the row of (N, P, H) to read, and the other way round; both flat."""
+        """Return for each row of (P, B, H, L) the row of (N, P, H) to read, and the inverse; both flat."""
         if (parts, heads) not in self._indices:
             device = self.rows.device
             part, head = torch.arange(parts, device=device), torch.arange(heads, device=device)
-            apart = (self.rows[None, :, None, :] * parts + part[:, None, None, None]) * heads + head[:, None]
-            sentence, position = self.cells // self.longest, self.positions
-            cell = (sentence[:, None, None] + part[:, None] * self.sentences) * heads + head  # (N, P, H)
-            self._indices[parts, heads] = apart.flatten(), (cell * self.longest + position[:, None, None]).flatten()
+            to_heads = (self.rows[None, :, None, :] * parts + part[:, None, None, None]) * heads + head[:, None]
+            sentence, position = self.slots // self.longest, self.positions
+            slot = (sentence[:, None, None] + part[:, None] * self.sentences) * heads + head  # (N, P, H)
+            self._indices[parts, heads] = to_heads.flatten(), (slot * self.longest + position[:, None, None]).flatten()
         return self._indices[parts, heads]
 
 
 class _Gather(torch.autograd.Function):
-    """Rows of x by index; its gradient gathers too, by the opposite index, up to row `real`, after which it is zero."""
+    """Rows of x by index. The gradient gathers by the inverse index; from row `real` on it is zero."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, opposite: Tensor, real: int) -> Tensor:
-        ctx.opposite, ctx.real = opposite, real
+    def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, real: int) -> Tensor:
+        ctx.inverse, ctx.real = inverse, real
         return x.index_select(0, index)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        grad = grads[0].index_select(0, ctx.opposite)
+        grad = grads[0].index_select(0, ctx.inverse)
         grad[ctx.real :] = 0
         return grad, None, None, None

@@ -1,7 +1,7 @@
-"""Where a token stands: sinusoids (section 3.5) or learned rows (table 3, row E).
+"""Positional encodings: sinusoids (section 3.5) or learned vectors (table 3, row E). Registered in registry.POSITIONS.
 
-`POSITIONS[name](config)` is a module that gives (T, D) for positions start .. start + T - 1, or (N, D) for positions
-(N,) named one by one, to be added to the scaled embeddings. To add a kind: a class here and a line in the dictionary.
+An encoding is built from the config. Called with a length it gives (T, D) for positions start .. start + T - 1; `at`
+gives (N, D) for positions (N,) named one by one. The result is added to the scaled embeddings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..recipe import ModelSection
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same; interleaved. (length, D)"""
+    """Return PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same; interleaved. (length, D)."""
     with torch.device("cpu"):  # also where modules are made without memory
         position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
         frequency = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
@@ -35,14 +35,16 @@ class Sinusoidal(nn.Module):
         self.register_buffer("table", sinusoids(config.max_positions, config.d_model), persistent=False)
 
     def forward(self, length: int, start: int = 0) -> Tensor:
-        return self.table[start : start + length]  # (T, D)
+        """Return the encodings of positions `start` to `start` + `length` - 1, (T, D)."""
+        return self.table[start : start + length]
 
     def at(self, positions: Tensor) -> Tensor:
-        return self.table.index_select(0, positions)  # (N, D)
+        """Return the encodings of `positions` (N,), (N, D)."""
+        return self.table.index_select(0, positions)
 
 
 class Learned(nn.Module):
-    """A trained row for each position, drawn like the embeddings they are added to after scaling."""
+    """A trained vector for each position, initialised like the embeddings that they are added to after scaling."""
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
@@ -51,10 +53,9 @@ class Learned(nn.Module):
             nn.init.normal_(self.weight, std=config.d_model**-0.5)
 
     def forward(self, length: int, start: int = 0) -> Tensor:
-        return self.weight[start : start + length]  # (T, D)
+        """Return the encodings of positions `start` to `start` + `length` - 1, (T, D)."""
+        return self.weight[start : start + length]
 
     def at(self, positions: Tensor) -> Tensor:
-        return F.embedding(positions, self.weight)  # (N, D)
-
-
-POSITIONS: dict[str, type[Sinusoidal] | type[Learned]] = {"sinusoidal": Sinusoidal, "learned": Learned}
+        """Return the encodings of `positions` (N,), (N, D)."""
+        return F.embedding(positions, self.weight)

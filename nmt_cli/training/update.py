@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory
+from ..kernels import apply_kernels
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .loader import MicroBatch, Rows, Share
@@ -32,7 +33,7 @@ def loss_sums(model: Transformer, rows: Rows, smoothing: float, packed: Callable
 
     `packed` stands in for the model's own, compiled.
     """
-    hidden = (packed or model.packed)(rows.src, rows.source, rows.tgt_in, rows.target)
+    hidden = (packed or model.forward_packed)(rows.src, rows.source, rows.tgt_in, rows.target)
     real = slice(rows.target.tokens)
     return smoothed_loss(hidden[real], model.output_weight, rows.tgt_out[real], smoothing)
 
@@ -60,7 +61,9 @@ class Updater:
         """`backend` names what torch.compile is to use for the forward and backward pass; "" leaves them uncompiled."""
         self.recipe, self.hardware, self.ranks, self.warn = recipe, hardware, ranks, warn
         self.weights = Weights(model, hardware.dtype, ranks)
-        self.packed = torch.compile(self.weights.computer.packed, dynamic=True, backend=backend) if backend else None
+        self.kernels = apply_kernels(self.weights.computer, "training")
+        self.weights.computer = self.kernels.model
+        self.packed = torch.compile(self.weights.computer.forward_packed, dynamic=True, backend=backend) if backend else None
         train = recipe.train
         self.adam = torch.optim.Adam([self.weights.master], lr=0.0, betas=(train.adam_beta1, train.adam_beta2), eps=train.adam_epsilon, fused=True)
         self.restore({}, 0)

@@ -21,7 +21,7 @@ from nmt_cli.cli.translate import translate
 from nmt_cli.data.tokenizer import Tokenizer
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.hardware import cores
-from nmt_cli.kernels.cpu_decoding.linear import available, fastest
+from nmt_cli.kernels import fastest_precision
 
 app = typer.Typer()
 app.command()(translate)
@@ -215,10 +215,9 @@ def test_scores_of_samples_are_the_models() -> None:
 def test_precisions_are_near_each_other() -> None:
     exact = [o["score"] for o in objects(*ONE)]
     for precision in ("bf16", "int8"):
-        if available(precision):
-            near = [abs(o["score"] - score) < 0.5 for o, score in zip(objects(*ONE, "--precision", precision), exact, strict=True)]
-            assert sum(near) >= 15  # elsewhere rounding has led to another output
-    assert run(*ONE, "--scores", "--precision", "auto") == run(*ONE, "--scores", "--precision", fastest("cpu"))
+        near = [abs(o["score"] - score) < 0.5 for o, score in zip(objects(*ONE, "--precision", precision), exact, strict=True)]
+        assert sum(near) >= 15  # elsewhere rounding has led to another output
+    assert run(*ONE, "--scores", "--precision", "auto") == run(*ONE, "--scores", "--precision", fastest_precision("cpu"))
 
 
 def test_the_number_of_workers_changes_nothing() -> None:

@@ -298,7 +298,7 @@ def test_targets_far_longer_than_their_sources_are_kept(out: Path, tmp_path: Pat
     pairs = [(f"word number {i % 9}", " ".join(["(NP"] * 40 + ["XX"] + [")NP"] * 40)) for i in range(50)]
     for name in ("train", "valid"):
         write(tmp_path, name, pairs)
-    long = {"vocab_size": 40, "joint_vocab": False, "target_pieces": "words", "byte_fallback": False, "max_length": 81, "max_ratio": 30.0}
+    long = {"vocab_size": 40, "joint_vocab": False, "target_tokenization": "words", "byte_fallback": False, "max_length": 81, "max_ratio": 30.0}
     split = prepare(recipe(**long), tmp_path, out).index.splits["train"]
     assert (split.pairs, split.dropped, split.longest_target) == (50, {"empty": 0, "too_long": 0, "ratio": 0}, 81)
     with pytest.raises(DataError, match=r"all 50 train pairs were dropped .*ratio 50"):
@@ -308,9 +308,9 @@ def test_targets_far_longer_than_their_sources_are_kept(out: Path, tmp_path: Pat
 def test_keys_that_came_later_leave_the_fingerprint_of_earlier_shards() -> None:
     """Shards that an earlier version wrote are found to be these: the hash below is of its keys alone."""
     data = recipe().data
-    known = json.dumps([data.model_dump(exclude={"shard_pairs", "target_pieces", "target_vocab_size"}), {}], sort_keys=True)
+    known = json.dumps([data.model_dump(exclude={"shard_pairs", "target_tokenization", "target_vocab_size"}), {}], sort_keys=True)
     assert fingerprint_of(data, {}) == hashlib.sha256(known.encode()).hexdigest()
-    assert fingerprint_of(recipe(joint_vocab=False, target_pieces="words").data, {}) != fingerprint_of(recipe(joint_vocab=False).data, {})
+    assert fingerprint_of(recipe(joint_vocab=False, target_tokenization="words").data, {}) != fingerprint_of(recipe(joint_vocab=False).data, {})
 
 
 def test_an_existing_tokenizer_is_used(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

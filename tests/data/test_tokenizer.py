@@ -214,7 +214,7 @@ def test_very_long_symbols_are_learned() -> None:
 
 def test_the_targets_vocabulary_may_be_of_symbols_and_have_a_size_of_its_own() -> None:
     words = [count_words(SENTENCES).items(), count_words(SYMBOLS).items()]
-    data = section(vocab_size=290, target_vocab_size=20, joint_vocab=False, target_pieces="words")
+    data = section(vocab_size=290, target_vocab_size=20, joint_vocab=False, target_tokenization="words")
     both = Vocabulary.learn(words, data)
     assert (both.source_size, both.target_size) == (290, 4 + 11)
     assert both.target.sha256 == learn_symbols(words[1], section(vocab_size=20)).sha256

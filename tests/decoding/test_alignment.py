@@ -9,14 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.decoding.alignment import aligned, cross_attention
-from nmt_cli.kernels.cpu_decoding.linear import available, prepared
+from nmt_cli.kernels import apply_kernels
 from nmt_cli.model.attention import attend_plain
+from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 
 BOS, EOS = 2, 3
 SOURCE, TARGET = [9, 30, 8, 7, 41, EOS], [BOS, 20, 7, 33, 12]
-FEATURES: list[dict[str, object]] = [{}, {"norm": "pre", "positions": "learned"}, {"d_k": 8, "d_v": 24}]
+FEATURES: list[dict[str, object]] = [{}, {"residual": "pre", "positions": "learned"}, {"d_k": 8, "d_v": 24}]
 
 
 def make(layers: int = 3, **features: object) -> Transformer:
@@ -82,7 +83,5 @@ def test_a_token_is_aligned_by_what_predicts_it() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 def test_prepared_models_align_nearly_alike(precision: str) -> None:
-    if not available(precision):
-        pytest.skip(f"torch has no {precision} operators here")
-    found = cross_attention(prepared(make(), precision), SOURCE, TARGET)
+    found = cross_attention(apply_kernels(convert(make(), precision), "decoding").model, SOURCE, TARGET)
     torch.testing.assert_close(found, cross_attention(make(), SOURCE, TARGET), atol=1e-5 if precision == "fp32" else 0.05, rtol=0.0)

@@ -27,7 +27,7 @@ SOURCE, TARGET = [9, 30, 8, 7, 41, EOS], [BOS, 20, 7, 33, 12]
 S, T = len(SOURCE), len(TARGET)
 FEATURES: list[dict[str, Any]] = [
     {},
-    {"norm": "pre"},
+    {"residual": "pre"},
     {"positions": "learned", "max_positions": 12},
     {"d_k": 5, "d_v": 9, "num_heads": 3},
     {"tie_embeddings": False, "num_heads": 1, "decoder_layers": 1},
@@ -148,9 +148,9 @@ def asked(module: nn.MultiheadAttention, given: list[tuple[tuple[Any, ...], dict
     return weights[0]  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_all_layers_and_heads_equal_torchs_own_weights(norm: str) -> None:
-    model = make(norm=norm)
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_all_layers_and_heads_equal_torchs_own_weights(residual: str) -> None:
+    model = make(residual=residual)
     encoder, decoder = torchs(model)
     modules: dict[str, list[nn.MultiheadAttention]] = {
         "encoder": [layer.self_attn for layer in encoder.layers],  # type: ignore[union-attr]

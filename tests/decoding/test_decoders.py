@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli.decoding.cached_decoder import CachedDecoder, Caches, filled_up
+from nmt_cli.decoding.cached_decoder import CachedDecoder, CacheMemory
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
 from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions, beam_search
-from nmt_cli.kernels.cpu_decoding.decoder import Layers, NativeDecoder
-from nmt_cli.kernels.cpu_decoding.linear import available, prepared
+from nmt_cli.kernels import apply_kernels
+from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
+from nmt_cli.kernels.cpu_decoding.linear import KernelLinear
+from nmt_cli.kernels.rows import padded_rows
+from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 
@@ -21,11 +24,11 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 VOCABULARY = 150
 FEATURES: list[dict[str, object]] = [
     {},
-    {"norm": "pre", "positions": "learned"},
+    {"residual": "pre", "positions": "learned"},
     {"d_k": 8, "d_v": 24},
     {"tie_embeddings": False},
 ]
-SIZES: list[dict[str, object]] = [{"num_heads": 2}, {"num_heads": 1, "norm": "pre"}, {"num_heads": 2, "d_model": 256}]
+SIZES: list[dict[str, object]] = [{"num_heads": 2}, {"num_heads": 1, "residual": "pre"}, {"num_heads": 2, "d_model": 256}]
 """Heads of 32, 64 and 128 numbers, which have kernels of their own."""
 
 
@@ -47,21 +50,18 @@ Kind = Callable[[Transformer, list[list[int]], int], ReferenceDecoder | CachedDe
 
 
 def native(model: Transformer, batch: list[list[int]], beam: int) -> NativeDecoder:
-    """Of a model from `prepared`."""
-    layers = Layers.of(model)
-    if layers is None:
-        pytest.skip("there is no C++ compiler here, or torch has no operators for this processor")
-    return NativeDecoder(layers, batch, beam)
+    """Of a model from `made`."""
+    if not isinstance(model.output_projection, KernelLinear):
+        pytest.skip("torch has no operators for this precision and processor")
+    return NativeDecoder(NativeModel(model), batch, beam)
 
 
 def made(precision: str | None, **features: object) -> Transformer:
-    """In a precision, or as it comes."""
-    if precision and not available(precision):
-        pytest.skip(f"torch has no {precision} operators here")
-    return prepared(make(**features), precision) if precision else make(**features)
+    """In a precision, with kernels; None: in plain torch."""
+    return apply_kernels(convert(make(**features), precision), "decoding").model if precision else make(**features)
 
 
-STEPPERS = [(CachedDecoder, None), (CachedDecoder, "fp32"), (native, "fp32")]
+DECODERS = [(CachedDecoder, None), (CachedDecoder, "fp32"), (native, "fp32")]
 EXACT = [(CachedDecoder, "fp32"), (CachedDecoder, "int8"), (native, "fp32"), (native, "int8")]
 """Those whose results do not depend on neighbours."""
 
@@ -84,7 +84,7 @@ def test_fast_is_reference_step_by_step(kind: Kind, features: dict[str, object],
     """Random tokens, parents, closed hypotheses and departures, beyond the caches' first room: log-probabilities equal to 1e-5."""
     model, generator = make(**features), torch.Generator().manual_seed(5)
     batch = sources(7)
-    decoders = ReferenceDecoder(model, batch, beam), kind(prepared(model) if kind is native else model, batch, beam)
+    decoders = ReferenceDecoder(model, batch, beam), kind(made("fp32", **features) if kind is native else model, batch, beam)
     count = 7
     opened = torch.ones(count, beam, dtype=torch.bool)
     for step in range(45):
@@ -109,7 +109,7 @@ def test_fast_is_reference_step_by_step(kind: Kind, features: dict[str, object],
 
 
 @pytest.mark.parametrize("features", [*FEATURES, *SIZES])
-@pytest.mark.parametrize(("kind", "precision"), STEPPERS)
+@pytest.mark.parametrize(("kind", "precision"), DECODERS)
 def test_fast_search_is_reference_search(kind: Kind, precision: str | None, features: dict[str, object]) -> None:
     model, batch = make(**features), sources(9)
     plain = translate(ReferenceDecoder, model, batch, nbest=4)
@@ -146,16 +146,16 @@ def test_rounded_precisions_are_near_the_model(precision: str) -> None:
 
 
 def test_caches_serve_one_batch_after_another() -> None:
-    model, caches = make(), Caches()
+    model, caches = make(), CacheMemory()
     for count in (9, 3, 12):
         again = translate(lambda *given: CachedDecoder(*given, caches), model, sources(count, seed=count))
         assert again == translate(CachedDecoder, model, sources(count, seed=count))
 
 
 def test_rows_come_in_few_numbers() -> None:
-    sizes = {filled_up(count, 4) for count in range(1, 1025)}
+    sizes = {padded_rows(count, 4) for count in range(1, 1025)}
     assert len(sizes) < 70
-    assert all(count <= filled_up(count, 4) <= max(4, count * 9 / 8) for count in range(1, 1025))
+    assert all(count <= padded_rows(count, 4) <= max(4, count * 9 / 8) for count in range(1, 1025))
 
 
 @torch.inference_mode()
@@ -167,7 +167,7 @@ def test_an_ensemble_averages_probabilities() -> None:
     torch.testing.assert_close(together.exp(), torch.stack(alone).mean(0))
     plain = translate(lambda model, *rest: EnsembleDecoder([ReferenceDecoder(m, *rest) for m in models]), models[0], batch)  # type: ignore[arg-type, return-value]
     for kind in (CachedDecoder, native):
-        of = [prepared(m) if kind is native else m for m in models]
+        of = [apply_kernels(convert(m, "fp32"), "decoding").model if kind is native else m for m in models]
         fast = translate(lambda _, *rest: EnsembleDecoder([kind(m, *rest) for m in of]), models[0], batch)  # type: ignore[arg-type, return-value]  # noqa: B023
         assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
 

@@ -26,7 +26,7 @@ from nmt_cli.training.update import loss_sums
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
 FEATURES: list[dict[str, object]] = [
     {},
-    {"norm": "pre", "positions": "learned"},
+    {"residual": "pre", "positions": "learned"},
     {"d_k": 8, "d_v": 24},
     {"tie_embeddings": False},
     {"max_positions": 51},

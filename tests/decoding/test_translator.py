@@ -32,11 +32,11 @@ from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.workers import Batch, Worker
 from nmt_cli.errors import NmtError
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
-from nmt_cli.kernels.cpu_decoding.functions import kernels
+from nmt_cli.kernels.cpu_decoding.functions import library
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 
-STEPPER = NativeDecoder if kernels() else CachedDecoder
+STEPPER = NativeDecoder if library() else CachedDecoder
 """What a worker of this machine asks."""
 
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]

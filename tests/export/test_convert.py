@@ -38,20 +38,20 @@ ODD = [
 
 BOTH = ["ctranslate2", "huggingface"]
 KINDS: dict[str, dict[str, Any]] = {
-    "post-norm": {"norm": "post"},
-    "pre-norm": {"norm": "pre"},
-    "post-norm, separate": {"norm": "post", "tie_embeddings": False, "joint": False},
-    "pre-norm, separate": {"norm": "pre", "tie_embeddings": False, "joint": False},
-    "post-norm, joint but untied": {"norm": "post", "tie_embeddings": False},
-    "pre-norm, joint but untied": {"norm": "pre", "tie_embeddings": False},
-    "pre-norm, learned": {"norm": "pre", "positions": "learned"},
-    "pre-norm, learned, separate": {"norm": "pre", "positions": "learned", "tie_embeddings": False, "joint": False},
-    "smaller heads": {"norm": "pre", "d_k": 3, "d_v": 5},
+    "post-norm": {"residual": "post"},
+    "pre-norm": {"residual": "pre"},
+    "post-norm, separate": {"residual": "post", "tie_embeddings": False, "joint": False},
+    "pre-norm, separate": {"residual": "pre", "tie_embeddings": False, "joint": False},
+    "post-norm, joint but untied": {"residual": "post", "tie_embeddings": False},
+    "pre-norm, joint but untied": {"residual": "pre", "tie_embeddings": False},
+    "pre-norm, learned": {"residual": "pre", "positions": "learned"},
+    "pre-norm, learned, separate": {"residual": "pre", "positions": "learned", "tie_embeddings": False, "joint": False},
+    "smaller heads": {"residual": "pre", "d_k": 3, "d_v": 5},
 }
 CTRANSLATE2_ALONE: dict[str, tuple[dict[str, Any], str]] = {
-    "post-norm, learned": ({"norm": "post", "positions": "learned"}, "model.norm = 'post' and model.positions = 'learned'"),
-    "larger keys": ({"norm": "post", "d_k": 11}, r"model\.d_k = 11 exceeds d_model / num_heads = 8"),
-    "larger values": ({"norm": "pre", "d_k": 6, "d_v": 9}, r"model\.d_v = 9 exceeds d_model / num_heads = 8"),
+    "post-norm, learned": ({"residual": "post", "positions": "learned"}, "model.residual = 'post' and model.positions = 'learned'"),
+    "larger keys": ({"residual": "post", "d_k": 11}, r"model\.d_k = 11 exceeds d_model / num_heads = 8"),
+    "larger values": ({"residual": "pre", "d_k": 6, "d_v": 9}, r"model\.d_v = 9 exceeds d_model / num_heads = 8"),
     "uneven heads": ({"num_heads": 5, "d_k": 4, "d_v": 6}, "d_model = 32 is not a multiple of num_heads = 5"),
 }
 

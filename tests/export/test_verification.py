@@ -82,7 +82,7 @@ def register(monkeypatch: pytest.MonkeyPatch, name: str, exporter: Exporter) -> 
 def test_a_spoiled_transformers_folder_is_found_and_left(spoil: Spoil, said: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoiled(monkeypatch, "huggingface", spoil)
     with pytest.raises(ModelError, match=r"is not equal to the model: sentence \d+ ") as fault:
-        export(made(norm="post"), "huggingface", tmp_path / "out")
+        export(made(residual="post"), "huggingface", tmp_path / "out")
     assert said in str(fault.value)
     assert repr(str(tmp_path / "out")) in str(fault.value)
     assert (tmp_path / "out" / "model.safetensors").is_file()

@@ -22,17 +22,17 @@ from nmt_cli.decoding.candidates import best_continuations
 from nmt_cli.decoding.search import SearchOptions
 from nmt_cli.decoding.workers import Batch, Worker
 from nmt_cli.files import sha256
-from nmt_cli.kernels.cpu_decoding import compiling as library
-from nmt_cli.kernels.cpu_decoding import decoder as native
+from nmt_cli.kernels import apply_kernels
+from nmt_cli.kernels.cpu_decoding import compiling
 from nmt_cli.kernels.cpu_decoding import functions as module
-from nmt_cli.kernels.cpu_decoding.decoder import Layers, NativeDecoder
-from nmt_cli.kernels.cpu_decoding.functions import FUNCTIONS, KINDS, kernels
-from nmt_cli.kernels.cpu_decoding.linear import in_steps_plain, prepared
+from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
+from nmt_cli.kernels.cpu_decoding.functions import DTYPES, FUNCTIONS, library
 from nmt_cli.model.attention import attend_plain
+from nmt_cli.model.precision import convert, quantize
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 
-needed = pytest.mark.skipif(kernels() is None, reason="there is no C++ compiler here")
+needed = pytest.mark.skipif(library() is None, reason="there is no C++ compiler here")
 
 
 def drawn(*shape: int, seed: int = 1) -> Tensor:
@@ -42,22 +42,22 @@ def drawn(*shape: int, seed: int = 1) -> Tensor:
 def same(ours: Tensor, theirs: Tensor, step: float) -> None:
     """`theirs` is fp32; in bf16 and int8 a last step may fall to the other side."""
     if ours.dtype == torch.int8:
-        assert (ours.int() - in_steps_plain(theirs, step).int()).abs().max() <= 1
+        assert (ours.int() - quantize(theirs, step).int()).abs().max() <= 1
     else:
         torch.testing.assert_close(ours.float(), theirs, atol=2e-6 if ours.dtype == torch.float32 else 0.01, rtol=1e-6 if ours.dtype == torch.float32 else 0.01)
 
 
 @needed
 @pytest.mark.parametrize("size", [1, 24, 64, 100, 512])
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(DTYPES))
 @pytest.mark.parametrize("given", [None, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("post", [False, True])
 def test_norm(size: int, kind: torch.dtype, given: torch.dtype | None, post: bool) -> None:
     x, weight, bias, step = 3 * drawn(7, size), drawn(size, seed=2), drawn(size, seed=3), 0.02
     before, add = x.clone(), drawn(7, size, seed=4).to(given) if given else None
     out = torch.empty(7, size, dtype=kind)
-    module.kernels().nmt_norm(  # type: ignore[union-attr]
-        7, size, x.data_ptr(), add.data_ptr() if add is not None else None, KINDS[given] if given else 0, weight.data_ptr(), bias.data_ptr(), 1e-5, post, out.data_ptr(), KINDS[kind], step,
+    module.library().nmt_norm(  # type: ignore[union-attr]
+        7, size, x.data_ptr(), add.data_ptr() if add is not None else None, DTYPES[given] if given else 0, weight.data_ptr(), bias.data_ptr(), 1e-5, post, out.data_ptr(), DTYPES[kind], step,
     )  # fmt: skip
     total = before + add.float() if add is not None else before
     normed = F.layer_norm(total, (size,), weight, bias)
@@ -66,18 +66,18 @@ def test_norm(size: int, kind: torch.dtype, given: torch.dtype | None, post: boo
 
 
 @needed
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(DTYPES))
 def test_without_a_norm_rows_are_converted(kind: torch.dtype) -> None:
     x, out = 3 * drawn(5, 40), torch.empty(5, 40, dtype=kind)
-    module.kernels().nmt_norm(5, 40, x.data_ptr(), None, 0, None, None, 0.0, 1, out.data_ptr(), KINDS[kind], 0.02)  # type: ignore[union-attr]
-    assert torch.equal(out, in_steps_plain(x, 0.02) if kind == torch.int8 else x.to(kind))
+    module.library().nmt_norm(5, 40, x.data_ptr(), None, 0, None, None, 0.0, 1, out.data_ptr(), DTYPES[kind], 0.02)  # type: ignore[union-attr]
+    assert torch.equal(out, quantize(x, 0.02) if kind == torch.int8 else x.to(kind))
     assert kind != torch.int8 or out.min() == -128 or out.max() == 127  # some lie beyond the steps
 
 
 @needed
 @pytest.mark.parametrize(("key", "value"), [(64, 64), (32, 32), (128, 128), (8, 24), (5, 5)])
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(DTYPES))
 def test_attention_over_ranges(key: int, value: int, given: torch.dtype, kind: torch.dtype) -> None:
     """Each row over the rows of its own sentence, of 1 to 40; a row of no sentence gets zeros."""
     lengths, heads, step = [1, 2, 40, 17, 5], 3, 0.02
@@ -86,9 +86,9 @@ def test_attention_over_ranges(key: int, value: int, given: torch.dtype, kind: t
     first = torch.tensor([sum(lengths[:i]) for i, n in enumerate(lengths) for _ in range(n)] + [0])
     count = torch.tensor([n for n in lengths for _ in range(n)] + [0])
     out, size = torch.full((tokens + 1, heads * value), 9.0).to(kind), rows.element_size()
-    module.kernels().nmt_attend_range(  # type: ignore[union-attr]
-        tokens + 1, heads, key, value, key**-0.5, rows.data_ptr(), rows.data_ptr() + heads * key * size, rows.data_ptr() + 2 * heads * key * size, KINDS[given], width, width,
-        first.data_ptr(), count.data_ptr(), out.data_ptr(), KINDS[kind], step,
+    module.library().nmt_attend_range(  # type: ignore[union-attr]
+        tokens + 1, heads, key, value, key**-0.5, rows.data_ptr(), rows.data_ptr() + heads * key * size, rows.data_ptr() + 2 * heads * key * size, DTYPES[given], width, width,
+        first.data_ptr(), count.data_ptr(), out.data_ptr(), DTYPES[kind], step,
     )  # fmt: skip
     parts = [part.view(tokens + 1, heads, -1).transpose(0, 1)[None] for part in rows.float().split([heads * key, heads * key, heads * value], 1)]
     begin = 0
@@ -172,10 +172,10 @@ def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """The cache's folder, empty; kernels are looked for again."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("NMT_KERNELS", raising=False)
-    kernels.cache_clear()
+    library.cache_clear()
     console.WARNED.clear()
     yield tmp_path / "cache" / "nmt"
-    kernels.cache_clear()
+    library.cache_clear()
     console.WARNED.clear()
 
 
@@ -183,8 +183,8 @@ def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library, compiled here."""
     folder = tmp_path_factory.mktemp("compiled")
-    sources = {part.name: part.read_bytes() for part in library.PARTS}
-    (folder / "kernels.so").write_bytes(library._Compiler(folder).compile(sources, list(FUNCTIONS)[:1], folder))
+    sources = {part.name: part.read_bytes() for part in compiling.PARTS}
+    (folder / "kernels.so").write_bytes(compiling._Compiler(folder).compile(sources, list(FUNCTIONS)[:1], folder))
     return folder / "kernels.so"
 
 
@@ -214,7 +214,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def worker() -> Worker:
     torch.manual_seed(0)
     model = Transformer(ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64), 60, 60).eval()
-    return Worker([prepared(model)], SearchOptions(beam=3, alpha=0.6, bos=2, eos=3, never=(0, 1, 2)), 1000, None, False)
+    return Worker([apply_kernels(convert(model, "fp32"), "decoding")], SearchOptions(beam=3, alpha=0.6, bos=2, eos=3, never=(0, 1, 2)), 1000, None, False)
 
 
 def searched() -> tuple[type, list[list[int]]]:
@@ -228,22 +228,22 @@ def searched() -> tuple[type, list[list[int]]]:
 @pytest.fixture(scope="module")
 def expected() -> tuple[type, list[list[int]]]:
     found = searched()
-    assert found[0] is (NativeDecoder if kernels() else CachedDecoder)
+    assert found[0] is (NativeDecoder if library() else CachedDecoder)
     return found
 
 
-START = [sys.executable, "-c", "from nmt_cli.kernels.cpu_decoding.functions import kernels; print(kernels() is not None)"]
+START = [sys.executable, "-c", "from nmt_cli.kernels.cpu_decoding.functions import library; print(library() is not None)"]
 
 
 @needed
 def test_they_are_compiled_once_and_kept(anew: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert kernels() is not None
+    assert library() is not None
     [file] = anew.iterdir()
     assert file.name.endswith(f"-{sha256(file)}.so")
     assert (file.stat().st_mode & 0o7777, anew.stat().st_mode & 0o7777) == (0o600, 0o700)
-    kernels.cache_clear()
-    monkeypatch.setattr(library._Compiler, "compile", lambda *_: pytest.fail("compiled again"))
-    assert kernels() is not None
+    library.cache_clear()
+    monkeypatch.setattr(compiling._Compiler, "compile", lambda *_: pytest.fail("compiled again"))
+    assert library() is not None
     assert list(anew.iterdir()) == [file]
     assert printed(capsys) == []
 
@@ -251,7 +251,7 @@ def test_they_are_compiled_once_and_kept(anew: Path, monkeypatch: pytest.MonkeyP
 @needed
 def test_a_library_that_was_cut_off_does_not_end_the_process(anew: Path, quick: Path) -> None:
     """Its code beyond the file's end would be a bus error, at every start."""
-    assert kernels() is not None
+    assert library() is not None
     [file] = anew.iterdir()
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
@@ -273,7 +273,7 @@ __attribute__((constructor)) static void planted() { if (std::FILE* file = std::
 @pytest.mark.parametrize("fault", ["planted", "a link", "a link to itself", "writable by the group", "writable by all", "a flipped bit", "empty", "a pipe"])
 def test_what_is_not_the_library_that_was_compiled_is_not_loaded(fault: str, anew: Path, quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("NMT_PLANTED", str(tmp_path / "ran"))
-    assert kernels() is not None
+    assert library() is not None
     [file] = anew.iterdir()
     whole = file.read_bytes()
     if fault == "planted":
@@ -295,23 +295,23 @@ def test_what_is_not_the_library_that_was_compiled_is_not_loaded(fault: str, ane
         file.write_bytes(b"")
     else:
         file.chmod(0o660 if fault == "writable by the group" else 0o602)
-    kernels.cache_clear()
+    library.cache_clear()
     printed(capsys)
-    assert kernels() is not None
+    assert library() is not None
     assert len(quick.read_text()) == 2
     assert [line.startswith(f"the compiled kernels are compiled again: {str(file)!r}: it") for line in printed(capsys)] == [True]
     assert [path.read_bytes() for path in anew.iterdir()] == [whole]
     assert not file.is_symlink()
     assert not (tmp_path / "ran").exists()
-    kernels.cache_clear()
-    assert kernels() is not None
+    library.cache_clear()
+    assert library() is not None
     assert printed(capsys) == []
 
 
 @needed
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="there is no sealed memory here")
 def test_a_loaded_library_depends_on_no_file(anew: Path, quick: Path) -> None:
-    loaded = kernels()
+    loaded = library()
     assert loaded is not None
     [file] = anew.iterdir()
     with file.open("r+b") as stream:
@@ -327,23 +327,23 @@ def test_a_loaded_library_depends_on_no_file(anew: Path, quick: Path) -> None:
 @needed
 def test_without_sealed_memory_the_file_is_loaded(anew: Path, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    assert kernels() is not None
+    assert library() is not None
     assert list(anew.iterdir()) != []
 
 
 @needed
 def test_another_processor_or_compiler_has_another_library(anew: Path, quick: Path, tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def start() -> int:
-        kernels.cache_clear()
-        assert kernels() is not None
+        library.cache_clear()
+        assert library() is not None
         return len(list(anew.iterdir()))
 
     assert (start(), start()) == (1, 1)
     with monkeypatch.context() as patched:
-        patched.setattr(library, "cpu_flags", lambda: {"another"})
+        patched.setattr(compiling, "cpu_flags", lambda: {"another"})
         assert start() == 2
     with monkeypatch.context() as patched:
-        patched.setattr(library, "FLAGS", (*library.FLAGS, "-O2"))
+        patched.setattr(compiling, "FLAGS", (*compiling.FLAGS, "-O2"))
         assert start() == 3
     with monkeypatch.context() as patched:
         patched.setenv("CXX", script(tmp_path / "newer", f"[ -z $out ] && exec echo macros of a newer one; cp {compiled} $out"))
@@ -375,11 +375,11 @@ def test_what_killed_processes_left_is_removed(anew: Path, quick: Path) -> None:
         os.utime(anew / f"kernels-{number}.so", (number, number))
     (anew / "notes").touch()
     anew.chmod(0o700)
-    assert kernels() is not None
+    assert library() is not None
     left = {path.name for path in anew.iterdir()}
     assert left >= {".kernels-alive", "notes", "kernels-39.so", "kernels-25.so"}
     assert not left & {".kernels-dead", ".partial-dead", "kernels-24.so"}
-    assert len(left) == 2 + library.MOST_KEPT
+    assert len(left) == 2 + compiling.MOST_KEPT
 
 
 FAULTS = {
@@ -419,13 +419,13 @@ def test_without_them_the_same_is_found(fault: str, expected: tuple[type, list[l
     if fault in scripts:
         script(program, scripts[fault])
     monkeypatch.setenv("CXX", str(program) if fault in scripts else commands.get(fault, ""))
-    monkeypatch.setattr(library, "SHORT_PATIENCE", 0.3 if fault == "a compiler that hangs" else 60.0)
+    monkeypatch.setattr(compiling, "SHORT_PATIENCE", 0.3 if fault == "a compiler that hangs" else 60.0)
     if fault == "off":
         monkeypatch.setenv("NMT_KERNELS", "off")
     elif fault == "no compiler":
-        monkeypatch.setattr(library, "COMPILERS", ("no-such-compiler",))
+        monkeypatch.setattr(compiling, "COMPILERS", ("no-such-compiler",))
     elif fault == "a compiler that hangs later":
-        monkeypatch.setattr(library, "PATIENCE", 1.0)
+        monkeypatch.setattr(compiling, "PATIENCE", 1.0)
     elif fault == "a file in the way":
         anew.parent.mkdir()
         anew.write_text("a file where the folder would be")
@@ -435,8 +435,8 @@ def test_without_them_the_same_is_found(fault: str, expected: tuple[type, list[l
     elif fault == "no home":
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.setenv("HOME", "/nonexistent")
-    assert kernels() is None
-    assert Layers.of(worker().models[0]) is None
+    assert library() is None
+    assert worker().kernels[0].native is None
     assert searched() == (CachedDecoder, expected[1])
     lines = printed(capsys)
     assert len(lines) == (fault != "off")
@@ -451,7 +451,7 @@ def test_a_command_gets_no_input_and_leaves_nothing_running(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", code], input="a line\n", capture_output=True, text=True, check=True, cwd="/")
     assert done.stdout == f"{f'{tmp_path}{chr(10)}'.encode()}\na line\n"
     with pytest.raises(OSError, match="it was stopped, because it did not end within 0 seconds"):
-        library._run("it", [sleeps], tmp_path, 0.2)
+        compiling._run("it", [sleeps], tmp_path, 0.2)
     time.sleep(1.5)
     assert not (tmp_path / "late").exists()
 
@@ -473,20 +473,13 @@ def test_a_library_that_computes_something_else_is_refused(functions: dict[str, 
     monkeypatch.delenv("CXX", raising=False)
     source = STUBS.format(" ".join(f"void {name}() {body}" for name, body in functions.items()))
     with pytest.raises(OSError, match=re.escape(message)):
-        library._Compiler(tmp_path).compile({"kernels.cpp": source.encode()}, ["nmt_norm"], tmp_path)
+        compiling._Compiler(tmp_path).compile({"kernels.cpp": source.encode()}, ["nmt_norm"], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @needed
 def test_flags_of_the_users_that_break_infinities_are_undone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", "c++ -Ofast -ffast-math")
-    macros = library._run("it", [*library._Compiler(tmp_path).command, "-dM", "-E", "-x", "c++", os.devnull], tmp_path, 60).decode()
+    macros = compiling._run("it", [*compiling._Compiler(tmp_path).command, "-dM", "-E", "-x", "c++", os.devnull], tmp_path, 60).decode()
     assert "#define __FINITE_MATH_ONLY__ 0" in macros
     assert "__FAST_MATH__" not in macros
-
-
-@needed
-def test_other_models_and_devices_are_not_for_them() -> None:
-    model = Transformer(ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2), 60, 60)
-    assert Layers.of(model) is None  # its linear maps have not been laid out
-    assert native.Layers.of(prepared(model)) is not None

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.model import attention
 from nmt_cli.model.attention import CrossAttention, SelfAttention, attend, attend_plain
 from nmt_cli.model.transformer import attention_mask
 from nmt_cli.recipe import ModelSection
@@ -46,53 +45,6 @@ def test_both_ways_of_attending_follow_equation_1(targets: int, sources: int, ma
     expected = looped(query, key, value, mask, causal)
     torch.testing.assert_close(attend_plain(query, key, value, mask, causal), expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(attend(query, key, value, mask, causal), expected, atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("long", [False, True])
-def test_gradients_of_both_ways_are_equal(masked: bool, causal: bool, long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if long:  # beyond SHORT training takes the fused kernel on a CPU too
-        monkeypatch.setattr(attention, "SHORT", 1)
-    query, key, value = inputs(S, S)
-    mask = attention_mask(LENGTHS, S) if masked else None
-    wanted = torch.randn(B, H, S, W)
-    gradients = []
-    for function in (attend, attend_plain):
-        parts = [x.clone().requires_grad_() for x in (query, key, value)]
-        gradients.append(torch.autograd.grad((function(*parts, mask, causal) * wanted).sum(), parts))
-    for fast, plain in zip(*gradients, strict=True):
-        torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
-
-
-def test_the_fused_kernel_serves_without_gradients_and_separate_products_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    fused = F.scaled_dot_product_attention
-
-    def spy(*args: object, **kwargs: object) -> Tensor:
-        calls.append("fused")
-        return fused(*args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
-    query, key, value = inputs()
-    attend(query, key, value)
-    assert calls == ["fused"]
-    assert "Short" in type(attend(query.requires_grad_(), key, value).grad_fn).__name__
-    assert calls == ["fused"]
-
-
-def test_in_bf16_only_the_products_are_rounded() -> None:
-    """Against equation (1) in fp32 on the same rounded inputs: within two roundings, values and gradients."""
-    rounded = [x.bfloat16() for x in inputs(S, S)]
-    mask, wanted = attention_mask(LENGTHS, S), torch.randn(B, H, S, W)
-    found = []
-    for function, dtype in ((attend, torch.bfloat16), (attend_plain, torch.float32)):
-        parts = [x.to(dtype).requires_grad_() for x in rounded]
-        out = function(*parts, mask, True)
-        assert out.dtype == dtype
-        found.append((out, *torch.autograd.grad((out.float() * wanted).sum(), parts)))
-    for fast, exact in zip(*found, strict=True):
-        assert (fast.float() - exact).norm() <= 0.01 * exact.norm()
 
 
 def test_attend_plain_equals_torchs_kernel() -> None:

@@ -1,180 +1,59 @@
-"""Dropout: rates within statistical bounds, gradients that are the mask, and the places where it stands (section 5.4)."""
+"""Dropout is on embedding sums and sub-layer outputs, and nowhere else (section 5.4)."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.model import layers, transformer
-from nmt_cli.model.dropout import add_dropout, dropout, keep_mask
+from nmt_cli.model.residuals import DropoutAdd
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import ModelSection
 
-LEVELS = 2**16
-DRAWS = 200_000
 
-
-def real_rate(p: float) -> float:
-    return round(p * LEVELS) / LEVELS
-
-
-@pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
-def test_every_quarter_of_a_random_word_drops_at_the_rate(p: float) -> None:
-    torch.manual_seed(1)
-    dropped = (keep_mask(torch.empty(DRAWS, 4), p) == 0).double()
-    rate = real_rate(p)
-    assert abs(rate - p) <= 2**-17
-    deviation = math.sqrt(rate * (1 - rate) / DRAWS)
-    for position in range(4):
-        assert abs(dropped[:, position].mean().item() - rate) < 4.5 * deviation
-
-
-@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 2**-16, 1 - 2**-16])
-def test_of_all_16_bit_draws_exactly_the_share_p_drops(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = np.arange(LEVELS, dtype=np.uint16).view(np.uint64)
-    monkeypatch.setattr(np.random, "SFC64", lambda _: SimpleNamespace(random_raw=lambda _: every))
-    mask = keep_mask(torch.empty(LEVELS), p)
-    assert int((mask == 0).sum()) == round(p * LEVELS)
-    assert mask.double().mean().item() == pytest.approx(1, rel=1e-6)
-
-
-def test_quarters_of_a_random_word_drop_independently() -> None:
-    torch.manual_seed(2)
-    dropped = (keep_mask(torch.empty(DRAWS, 4), 0.3) == 0).double()
-    both, rate = real_rate(0.3) ** 2, real_rate(0.3)
-    for a, b in itertools.combinations(range(4), 2):
-        assert abs((dropped[:, a] * dropped[:, b]).mean().item() - both) < 4.5 * math.sqrt(both * (1 - both) / DRAWS)
-    following = (dropped[:-1, 3] * dropped[1:, 0]).mean().item()
-    assert abs(following - rate**2) < 4.5 * math.sqrt(both * (1 - both) / DRAWS)
-
-
-@pytest.mark.parametrize("p", [0.1, 0.3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_mask_holds_nothing_but_zero_and_the_scale_of_its_real_rate(p: float, dtype: torch.dtype) -> None:
-    mask = keep_mask(torch.empty(1000, dtype=dtype), p)
-    scale = torch.tensor(1 / (1 - real_rate(p)), dtype=dtype).item()
-    assert mask.dtype == dtype
-    assert set(mask.tolist()) == {0.0, scale}
-
-
-def test_the_expectation_of_a_mask_is_one() -> None:
-    torch.manual_seed(3)
-    mask = keep_mask(torch.empty(4 * DRAWS, dtype=torch.float64), 0.3)
-    assert abs(mask.mean().item() - 1) < 4.5 * math.sqrt(0.3 / 0.7 / (4 * DRAWS))
-
-
-@pytest.mark.parametrize("shape", [(1,), (3,), (5,), (2, 3, 7), (0,)])
-def test_a_mask_has_the_shape_it_is_asked_for(shape: tuple[int, ...]) -> None:
-    assert keep_mask(torch.empty(shape), 0.5).shape == shape
-
-
-def test_the_seed_governs_the_mask() -> None:
-    like = torch.empty(100)
-    torch.manual_seed(7)
-    first, second = keep_mask(like, 0.3), keep_mask(like, 0.3)
-    torch.manual_seed(7)
-    assert torch.equal(keep_mask(like, 0.3), first)
-    assert not torch.equal(first, second)
-    state = torch.get_rng_state()
-    third = keep_mask(like, 0.3)
-    torch.set_rng_state(state)
-    assert torch.equal(keep_mask(like, 0.3), third)
-
-
-def test_dropout_multiplies_by_the_mask_and_add_dropout_adds_that() -> None:
-    x, y = torch.randn(4, 9), torch.randn(4, 9)
-    torch.manual_seed(8)
-    mask = keep_mask(y, 0.3)
-    torch.manual_seed(8)
-    assert torch.equal(dropout(y, 0.3, training=True), y * mask)
-    torch.manual_seed(8)
-    torch.testing.assert_close(add_dropout(x, y, 0.3, training=True), x + y * mask)
-
-
-def test_the_gradient_of_add_dropout_is_the_mask() -> None:
-    x, y = (torch.randn(3, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
-
-    def seeded(x: Tensor, y: Tensor) -> Tensor:
-        torch.manual_seed(9)
-        return add_dropout(x, y, 0.3, training=True)
-
-    assert torch.autograd.gradcheck(seeded, (x, y))
-    wanted = torch.randn(3, 5, dtype=torch.float64)
-    of_x, of_y = torch.autograd.grad(seeded(x, y), (x, y), wanted)
-    torch.manual_seed(9)
-    mask = keep_mask(y, 0.3)
-    assert 0 < int((mask == 0).sum()) < mask.numel()
-    assert torch.equal(of_x, wanted)
-    assert torch.equal(of_y, wanted * mask)
-
-
-def test_the_residual_stream_keeps_its_precision_beside_a_bf16_sub_layer() -> None:
-    x = torch.randn(3, 8, requires_grad=True)
-    y = torch.randn(3, 8, dtype=torch.bfloat16, requires_grad=True)
-    out = add_dropout(x, y, 0.3, training=True)
-    of_x, of_y = torch.autograd.grad(out.sum(), (x, y))
-    assert (out.dtype, of_x.dtype, of_y.dtype) == (torch.float32, torch.float32, torch.bfloat16)
-
-
-@pytest.mark.parametrize(("p", "training"), [(0.3, False), (0.0, True), (0.0, False)])
-def test_nothing_is_dropped_or_drawn_in_evaluation_or_at_rate_zero(p: float, training: bool) -> None:
-    x, y = torch.randn(50), torch.randn(50)
-    state = torch.get_rng_state()
-    assert torch.equal(dropout(x, p, training), x)
-    assert torch.equal(add_dropout(x, y, p, training), x + y)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def model_and_input(norm: str) -> tuple[Transformer, tuple[Tensor, Tensor | None, Tensor]]:
+def model_and_input(residual: str) -> tuple[Transformer, tuple[Tensor, Tensor | None, Tensor]]:
     torch.manual_seed(10)
-    config = ModelSection(encoder_layers=2, decoder_layers=3, d_model=16, d_ff=32, num_heads=2, dropout=0.4, norm=norm)  # type: ignore[arg-type]
+    config = ModelSection(encoder_layers=2, decoder_layers=3, d_model=16, d_ff=32, num_heads=2, dropout=0.4, residual=residual)
     model = Transformer(config, 20, 20)
     return model, (torch.randint(4, 20, (2, 6)), attention_mask(torch.tensor([6, 4]), 6), torch.randint(4, 20, (2, 5)))
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_dropout_stands_on_embedding_sums_and_sub_layer_outputs_and_nowhere_else(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, batch = model_and_input(norm)
-    assert not any("Dropout" in type(module).__name__ for module in model.modules())
-    summed: list[tuple[Tensor, float, bool]] = []
-    joined: list[tuple[Tensor, float, bool]] = []
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_dropout_applies_to_embedding_sums_and_sub_layer_outputs_and_nothing_else(residual: str) -> None:
+    model, batch = model_and_input(residual)
+    inputs: list[Tensor] = []
     outputs: list[Tensor] = []
-
-    def dropout_spy(x: Tensor, p: float, training: bool) -> Tensor:
-        summed.append((x, p, training))
-        return x
-
-    def add_dropout_spy(x: Tensor, y: Tensor, p: float, training: bool) -> Tensor:
-        joined.append((y, p, training))
-        return x + y
-
-    def remember(_: nn.Module, __: object, output: Tensor) -> None:
-        outputs.append(output)
-
-    monkeypatch.setattr(transformer, "dropout", dropout_spy)
-    monkeypatch.setattr(layers, "add_dropout", add_dropout_spy)
     for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout):
+            assert module.p == 0.4
+            module.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
         if name.split(".")[-1] in ("self_attention", "cross_attention", "feed_forward"):
-            module.register_forward_hook(remember)
+            module.register_forward_hook(lambda _, __, output: outputs.append(output))
+    model.train()(*batch)
 
-    hidden = model.train()(*batch)
-    assert len(summed) == 2
-    assert len(joined) == 2 * 2 + 3 * 3
-    assert {(p, training) for _, p, training in summed + joined} == {(0.4, True)}
-    assert all(dropped is output for (dropped, _, _), output in zip(joined, outputs, strict=True))
-    for (x, _, _), ids, positions in zip(summed, (batch[0], batch[2]), (model.source_positions, model.target_positions), strict=True):
-        torch.testing.assert_close(x, model.output_weight[ids] * 4 + positions(ids.size(1)))  # sqrt(16)
-    # with these two made harmless nothing random is left in training
-    assert torch.equal(hidden, model.eval()(*batch))
+    sums = [model.output_weight[ids] * 4 + positions(ids.size(1)) for ids, positions in ((batch[0], model.source_positions), (batch[2], model.target_positions))]  # sqrt(16)
+    assert len(inputs) == 2 + 2 * 2 + 3 * 3
+    torch.testing.assert_close(inputs.pop(0), sums[0])
+    torch.testing.assert_close(inputs.pop(2 * 2), sums[1])
+    assert all(dropped is output for dropped, output in zip(inputs, outputs, strict=True))
+
+
+def test_without_dropout_training_computes_what_evaluation_does() -> None:
+    model, batch = model_and_input("post")
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    assert torch.equal(model.train()(*batch), model.eval()(*batch))
 
 
 def test_training_differs_from_run_to_run_and_evaluation_does_not() -> None:
     model, batch = model_and_input("post")
     assert not torch.equal(model.train()(*batch), model(*batch))
     assert torch.equal(model.eval()(*batch), model(*batch))
+
+
+def test_the_residual_stream_is_not_dropped() -> None:
+    torch.manual_seed(1)
+    x, y = torch.ones(1000), torch.ones(1000)
+    found = DropoutAdd(0.5).train()(x, y)
+    assert set(found.tolist()) == {1.0, 3.0}

@@ -69,7 +69,7 @@ def outputs(model: Transformer) -> Tensor:
 # Round trip
 
 
-@pytest.mark.parametrize("changes", [{}, {"positions": "learned"}, {"norm": "pre", "d_k": 3}, {"tie_embeddings": False}])
+@pytest.mark.parametrize("changes", [{}, {"positions": "learned"}, {"residual": "pre", "d_k": 3}, {"tie_embeddings": False}])
 def test_a_written_model_is_read_back_to_the_bit(changes: dict[str, Any], tmp_path: Path) -> None:
     recipe, target_vocab = recipe_of(**changes), V if changes.get("tie_embeddings", True) else V + 5
     model = written(tmp_path / "model", recipe, target_vocab)

@@ -34,14 +34,14 @@ def padded(lengths: list[int]) -> Tensor:
     return ids
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"positions": "learned", "tie_embeddings": False}, {"d_k": 5, "d_v": 7}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"positions": "learned", "tie_embeddings": False}, {"d_k": 5, "d_v": 7}], ids=str)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_values_and_gradients_equal_those_of_the_padded_block(changes: dict[str, Any], lengths: tuple[list[int], list[int]]) -> None:
     model = make(**changes)
     src, tgt_in = padded(lengths[0]), padded(lengths[1])
     src_lengths, tgt_lengths = torch.tensor(lengths[0]), torch.tensor(lengths[1])
     source, target = Packing(src_lengths), Packing(tgt_lengths)
-    rows = model.packed(source.pack(src), source, target.pack(tgt_in), target)
+    rows = model.forward_packed(source.pack(src), source, target.pack(tgt_in), target)
     block = model(src, attention_mask(src_lengths, src.size(1)), tgt_in)
     real = torch.arange(tgt_in.size(1)) < tgt_lengths[:, None]
     assert rows.size(0) % ROWS == 0
@@ -60,7 +60,7 @@ def test_every_token_has_a_row_and_padding_reads_a_spare_one() -> None:
     packing = Packing(lengths)
     assert (packing.tokens, packing.size) == (6, ROWS)
     assert packing.rows.tolist() == [[0, 1, 2], [3, 6, 6], [4, 5, 6]]
-    assert packing.cells[:6].tolist() == [0, 1, 2, 3, 6, 7]
+    assert packing.slots[:6].tolist() == [0, 1, 2, 3, 6, 7]
     assert packing.positions[:6].tolist() == [0, 1, 2, 0, 0, 1]
     assert packing.pack(torch.arange(9).view(3, 3))[:6].tolist() == [0, 1, 2, 3, 6, 7]
     assert packing.mask is not None
@@ -75,9 +75,9 @@ def test_there_is_always_a_spare_row() -> None:
 def test_heads_and_back_is_the_identity_and_its_gradient_too() -> None:
     packing = Packing(torch.tensor([3, 1, 2]))
     x = torch.randn(packing.size, 12, requires_grad=True)
-    (apart,) = packing.heads(x, [12], 4)
+    (apart,) = packing.split_heads(x, [12], 4)
     assert apart.shape == (3, 4, 3, 3)
-    again = packing.joined(apart)
+    again = packing.merge_heads(apart)
     torch.testing.assert_close(again[:6], x[:6])
     wanted = torch.randn(6, 12)
     (gradient,) = torch.autograd.grad((again[:6] * wanted).sum(), x)

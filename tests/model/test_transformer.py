@@ -58,8 +58,8 @@ class Torch(nn.Module):
     def __init__(self, ours: Transformer) -> None:
         super().__init__()
         config = ours.config
-        options = {"dropout": 0.0, "batch_first": True, "norm_first": config.norm == "pre"}
-        if config.norm == "pre":
+        options = {"dropout": 0.0, "batch_first": True, "norm_first": config.residual == "pre"}
+        if config.residual == "pre":
             both = nn.Transformer(D, H, LAYERS, LAYERS, FF, **options)  # type: ignore[arg-type]
             self.encoder, self.decoder = both.encoder, both.decoder
         else:
@@ -108,7 +108,7 @@ def counterparts(theirs: Torch, ours: Any) -> list[tuple[Tensor, list[Tensor]]]:
             same(getattr(a, f"norm{number}"), norm)
         same(a.linear1, b.feed_forward.inner)
         same(a.linear2, b.feed_forward.outer)
-    if ours.config.norm == "pre":
+    if ours.config.residual == "pre":
         same(theirs.encoder.norm, ours.encoder_norm)
         same(theirs.decoder.norm, ours.decoder_norm)
     return pairs
@@ -118,9 +118,9 @@ def counterparts(theirs: Torch, ours: Any) -> list[tuple[Tensor, list[Tensor]]]:
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_outputs_and_gradients_equal_torchs_stacks(norm: str) -> None:
-    ours = make(norm=norm)
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_outputs_and_gradients_equal_torchs_stacks(residual: str) -> None:
+    ours = make(residual=residual)
     theirs = Torch(ours).train()  # dropout is 0; training mode keeps torch off its inference path
     assert sum(p.numel() for p in theirs.parameters()) == count_parameters(ours)["total"]
     real, wanted = real_positions(), torch.randn(4, T, D)
@@ -136,16 +136,16 @@ def test_outputs_and_gradients_equal_torchs_stacks(norm: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_outputs_without_gradients_equal_torchs_stacks(norm: str) -> None:
-    ours = make(norm=norm)
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_outputs_without_gradients_equal_torchs_stacks(residual: str) -> None:
+    ours = make(residual=residual)
     theirs = Torch(ours).train()
     with torch.no_grad():
         assert (ours(*batch()) - theirs(*batch()))[real_positions()].abs().max() <= 1e-5
 
 
 def test_the_two_norm_placements_differ_and_only_pre_norm_ends_in_a_norm() -> None:
-    post, pre = make(norm="post"), make(norm="pre")
+    post, pre = make(residual="post"), make(residual="pre")
     assert isinstance(post.decoder_norm, nn.Identity)
     assert isinstance(pre.decoder_norm, nn.LayerNorm)
     assert isinstance(pre.encoder_norm, nn.LayerNorm)
@@ -156,7 +156,7 @@ def test_the_two_norm_placements_differ_and_only_pre_norm_ends_in_a_norm() -> No
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"positions": "learned"}])
+@pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"positions": "learned"}])
 def test_the_future_never_leaks(changes: dict[str, Any], gradients: bool) -> None:
     model = make(**changes)
     src, mask, tgt_in = batch()
@@ -186,7 +186,7 @@ def test_every_target_position_sees_the_past_and_the_source() -> None:
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"positions": "learned", "d_k": 5, "d_v": 3}])
+@pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"positions": "learned", "d_k": 5, "d_v": 3}])
 def test_padding_changes_nothing(changes: dict[str, Any], gradients: bool) -> None:
     model = make(**changes)
     src, mask, tgt_in = batch()
@@ -218,7 +218,7 @@ class Grown:
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"positions": "learned", "d_k": 5, "d_v": 3}])
+@pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"positions": "learned", "d_k": 5, "d_v": 3}])
 def test_decoding_one_position_at_a_time_equals_decoding_all(changes: dict[str, Any], gradients: bool) -> None:
     model = make(**changes)
     src, mask, tgt_in = batch()

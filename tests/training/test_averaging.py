@@ -103,7 +103,7 @@ def test_the_same_weights_twice_are_refused(tmp_path: Path) -> None:
 
 
 def test_different_architectures_are_refused(tmp_path: Path) -> None:
-    folders = [written(tmp_path / "a", 1), written(tmp_path / "b", 2, recipe_of({"d_ff": 16, "norm": "pre"}))]
+    folders = [written(tmp_path / "a", 1), written(tmp_path / "b", 2, recipe_of({"d_ff": 16, "residual": "pre"}))]
     with pytest.raises(ModelError, match=r"different models \(d_ff, norm differ\)") as fault:
         average(folders, tmp_path / "averaged")
     assert all(repr(str(folder)) in str(fault.value) for folder in folders)

@@ -1,7 +1,7 @@
 """The compiled parts of decoding on a CPU: `kernels.cpp` and what it includes, made once by the machine's own C++ compiler
 and kept.
 
-    kernels() ──▶ `library`: compiled for this processor into the cache folder, checked, loaded ──▶ typed; None: there are none
+    library() ──▶ `compiling`: compiled for this processor into the cache folder, checked, loaded ──▶ typed; None: there are none
     decoder ──▶ library.nmt_…(sizes, addresses of tensors)          best_continuations: `continuations.Best` in one pass
 
 They take no part of torch and know its tensors by address alone. Without a compiler, without a folder to write to, or
@@ -23,7 +23,7 @@ from ... import console
 from ...cache import explained
 from .compiling import compiled_library
 
-KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 """What the kernels call numbers of these types."""
 
 _int, _float, _at, _kind = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p, ctypes.c_int
@@ -51,10 +51,15 @@ OPTIONAL = {"nmt_product"}
 """For some processors only: see nmt_has_product."""
 
 
+def switched_off() -> bool:
+    """Whether the environment forbids all kernels: NMT_KERNELS=off."""
+    return os.environ.get("NMT_KERNELS", "").lower() in ("off", "0", "no")
+
+
 @cache
-def kernels() -> ctypes.CDLL | None:
+def library() -> ctypes.CDLL | None:
     """The library, compiled if need be; None where it cannot be had, which a warning says, or is not wanted."""
-    if os.environ.get("NMT_KERNELS", "").lower() in ("off", "0", "no"):
+    if switched_off():
         return None
     try:
         found = compiled_library([name for name in FUNCTIONS if name not in OPTIONAL])
@@ -72,14 +77,14 @@ def kernels() -> ctypes.CDLL | None:
 def best_continuations(
     logits: Tensor, so_far: Tensor, rows: Tensor, count: int, never: Sequence[int], only: Tensor | None, banned: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """See `continuations.Best`: tensors of the CPU, `kernels()` is there."""
-    library = kernels()
-    assert library is not None
+    """See `continuations.Best`: tensors of the CPU, `library()` is not None."""
+    functions = library()
+    assert functions is not None
     logits, so_far, rows = logits.contiguous(), so_far.contiguous(), rows.contiguous()
     batch, beam = so_far.shape
     values, flat = torch.empty(batch, count), torch.empty(batch, count, dtype=torch.int64)
     ids = torch.tensor(never, dtype=torch.int64)
-    library.nmt_best(
+    functions.nmt_best(
         batch, beam, len(rows), rows.data_ptr(), logits.size(1), logits.data_ptr(), so_far.data_ptr(), len(ids), ids.data_ptr(),
         *(each.data_ptr() if each is not None else None for each in (banned, only)), count, values.data_ptr(), flat.data_ptr(),
     )  # fmt: skip

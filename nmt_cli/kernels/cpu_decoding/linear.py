@@ -1,314 +1,245 @@
-"""The precision in which a model translates: fp32, bf16 or int8. What changes are its linear maps; all else stays fp32.
+"""Linear maps for decoding on an x86 CPU, by oneDNN over weights in its own layout; int8 ones for few rows compiled.
 
-    model ──▶ prepared(model, "int8"): the same modules and parameters, each Linear and the output projection replaced
-                 (N, d_in) fp32 ──▶ matrix product in the precision, weights laid out beforehand ──▶ (N, d_out) fp32
+    replace_linear(model)   nn.Linear, Bf16Linear, Int8Linear of a converted model (model/precision.py) ──▶ the maps here
+    PackedX(x)              (N, d_in) fp32 ──▶ (N, d_out) fp32, as the module that it replaces
+    PackedX.matmul(rows)    rows in `input_dtype` ──▶ the dtype of the product: for the compiled decoder, which writes rows so
 
-* fp32: oneDNN's product over weights in oneDNN's layout. `F.linear` takes torch's default library, which reorders the
-  weights in each call and on AMD processors leaves half of the arithmetic unused.
-* bf16: rows and weights rounded to bf16, sums in fp32.
-* int8: weights in 255 steps a row of W, rows in 255 steps of one fixed size a linear map; products and sums are exact
-  integers. Because the steps are fixed beforehand, a row's result depends on nothing but the row: int8 translations are
-  as independent of their neighbours as fp32's. The steps' size comes from what the maps are given when the model reads
-  sentences drawn from its own vocabulary (`_calibrated`): nothing outside the model folder is needed. The inner layer
-  of a feed-forward network goes on to the outer one in 8 bits (`Int8FeedForward`).
-
-`PRECISIONS[name](weight, bias, relu, step)` is a linear map; to add a precision: a class here and a line there. The
-operators are those that torch's own compiler emits; where one is missing or not right, `available` says so, and fp32
-goes back to the model as it came.
+fp32: `F.linear` uses torch's default library, which reorders the weights in each call and on AMD processors leaves half of
+the arithmetic unused. int8: sums are exact integers, so results equal those of `Int8Linear` but for the last rounding.
 """
 
 from __future__ import annotations
 
-import copy
 import ctypes
-import platform
-import warnings
 from functools import cache
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...errors import UsageError
-from ...hardware import cpu_flags, has_fast_bf16
 from ...model.layers import FeedForward
-from ...model.linear import Linear
+from ...model.precision import Bf16Linear, Int8FeedForward, Int8Linear, quantize, replace_modules
 from ...model.transformer import Transformer
-from .functions import kernels
+from .. import onednn
+from ..torch_private import has_quantize, quantize_fast
+from .functions import library
 
-X86 = ("x86_64", "AMD64")
-STEPS = 127
-"""Of int8 on either side of zero."""
 FEW_ROWS = 8
-"""Rows up to which int8 products have a way of their own, where the processor allows."""
-CALIBRATION = (8, 16)
-"""Sentences and tokens of what int8's steps are measured on."""
+"""Rows up to which int8 products have a compiled function of their own, where the processor allows."""
 
 
-class Fp32Linear(nn.Module):
-    """`Linear` by oneDNN; the weight is a copy in a layout of its own."""
+class PackedLinear(nn.Module):
+    """`nn.Linear` in fp32, with `relu` followed by max(0, ·)."""
 
-    keeps = torch.float32
-    """What a decoder of this precision keeps its keys and values in."""
-    fewest_rows = 4
-    """A row of the result is the same bit for bit from this number of rows on."""
-    takes = torch.float32
-    """What rows `product` is given; int8: in steps of `step`."""
+    cache_dtype = torch.float32
+    """What a decoder with such maps keeps keys and values in."""
+    min_rows = 4
+    """From this number of rows on, a row of the result is the same bit for bit, whatever their number."""
+    input_dtype = torch.float32
+    """What `matmul` reads; int8: integers in units of `input_scale`."""
+    input_scale = 1.0
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False, step: float = 0.0) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False) -> None:
         super().__init__()
-        operators: Any = torch.ops.mkldnn
-        self.weight, self.bias = operators._reorder_linear_weight(weight.detach()), bias.detach() if bias is not None else None
-        self.operator, self.after, self.step = operators._linear_pointwise.default, "relu" if relu else "none", 1.0
+        self.weight, self.bias, self.relu = onednn.reorder(weight.detach()), bias.detach() if bias is not None else None, relu
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, self.operator(x, self.weight, self.bias, self.after, [], ""))
+        """x (…, d_in) -> (…, d_out)."""
+        return onednn.linear(x, self.weight, self.bias, self.relu)
 
-    product = forward
+    matmul = forward
 
 
-class Bf16Linear(nn.Module):
-    """`Linear` with rows and weight rounded to bf16; fp32 in, fp32 out."""
+class PackedBf16Linear(nn.Module):
+    """`Bf16Linear`, with `relu` followed by max(0, ·)."""
 
-    keeps = takes = torch.bfloat16
-    fewest_rows = 1
+    cache_dtype = input_dtype = torch.bfloat16
+    min_rows = 1
+    input_scale = 1.0
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False, step: float = 0.0) -> None:
+    def __init__(self, linear: Bf16Linear, relu: bool = False) -> None:
         super().__init__()
-        self.weight, self.bias, self.relu = weight.detach().bfloat16(), bias.detach().bfloat16() if bias is not None else None, relu
-        self.packed, self.step = weight.device.type == "cpu" and _packs_bf16(), 1.0
-        if self.packed:
-            self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight)
+        self.packed, self.relu = onednn.has_bf16_reorder(), relu
+        self.weight, self.bias = onednn.reorder(linear.weight) if self.packed else linear.weight, linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(x.bfloat16()).float()
+        """x (…, d_in) -> (…, d_out), fp32."""
+        return self.matmul(x.bfloat16()).float()
 
-    def product(self, rows: Tensor) -> Tensor:
-        """The same in bf16, from rows to result."""
+    def matmul(self, rows: Tensor) -> Tensor:
+        """rows (N, d_in) bf16 -> (N, d_out) bf16."""
         if self.packed:
-            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "relu" if self.relu else "none", [], ""))
+            return onednn.linear(rows, self.weight, self.bias, self.relu)
         y = F.linear(rows, self.weight, self.bias)
         return F.relu(y, inplace=True) if self.relu else y
 
 
-class Int8Linear(nn.Module):
-    """`Linear` with rows and weight in 8 bits; fp32 in, fp32 out. `step` is the size of one step of its rows."""
+class PackedInt8Linear(nn.Module):
+    """`Int8Linear`, with `relu` followed by max(0, ·)."""
 
-    keeps, takes = torch.bfloat16, torch.int8
-    fewest_rows = 16
+    cache_dtype, input_dtype = torch.bfloat16, torch.int8
+    min_rows = 16
     """Results of at most 256 numbers take another path in oneDNN, whose last bits differ."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False, step: float = 1.0) -> None:
+    def __init__(self, linear: Int8Linear, relu: bool = False) -> None:
         super().__init__()
-        operators: Any = torch.ops.onednn
-        steps = torch.maximum(weight.detach().amax(1), -weight.detach().amin(1)).clamp_min(1e-12) / STEPS  # (d_out,)
-        eighth = (weight.detach() / steps[:, None]).round().to(torch.int8)
-        self.weight, self.steps, self.zeros = operators.qlinear_prepack(eighth, None), steps, torch.zeros(len(steps), dtype=torch.int64)
-        self.bias, self.after, self.step = bias.detach() if bias is not None else None, "relu" if relu else "none", step
-        self.operator = operators.qlinear_pointwise.default
-        self.few = FewRows(eighth, steps, self.bias, relu)
+        self.weight, self.scales, self.zeros = onednn.int8_reorder(linear.weight), linear.scales, torch.zeros(len(linear.scales), dtype=torch.int64)
+        self.bias, self.relu, self.input_scale = linear.bias, relu, linear.input_scale
+        self.few = FewRows(linear.weight, linear.scales, linear.bias, relu)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(in_steps(x, self.step))
+        """x (…, d_in) -> (…, d_out), fp32."""
+        return self.matmul(quantized(x, self.input_scale))
 
-    def product(self, rows: Tensor, out_step: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The same for rows that are in steps already, (N, d_in) int8 or uint8; the result in `dtype`, in steps of `out_step`."""
-        if len(rows) <= FEW_ROWS and rows.dim() == 2 and FewRows.takes(rows.size(1)) and few_rows_work():
-            return self.few.product(rows, self.step, out_step, dtype)
-        return cast(Tensor, self.operator(rows, self.step, 0, self.weight, self.steps, self.zeros, self.bias, out_step, 0, dtype, self.after, [], ""))
-
-
-class FewRows:
-    """`Int8Linear` for FEW_ROWS rows at most, compiled (`kernels/product.hpp`): oneDNN begins every product with more work than
-    these are. The result is the same to the last bit. The weight is laid out on first use."""
-
-    @staticmethod
-    def takes(d_in: int) -> bool:
-        """Whether maps from so many numbers are for it; of fewer oneDNN rounds the result otherwise."""
-        return d_in >= 32 and d_in % 4 == 0
-
-    def __init__(self, eighth: Tensor, steps: Tensor, bias: Tensor | None, relu: bool) -> None:
-        self.eighth: Tensor | None = eighth
-        self.steps, self.bias, self.relu, self.shape = steps, bias, relu, eighth.shape
-        self.packed: tuple[Tensor, Tensor] | None = None
-        self.known: tuple[float, float] | None = None
-        self.given: tuple[Any, ...] = ()
-
-    def product(self, rows: Tensor, step: float, out_step: float, dtype: torch.dtype) -> Tensor:
-        """See `Int8Linear.product`."""
-        if self.known != (step, out_step):
-            self._lay_out(step, out_step)
-        d_out, d_in = self.shape
-        out = torch.empty(len(rows), d_out, dtype=dtype)
-        function, weight, factor, _ = self.given
-        function(len(rows), d_in, d_out, rows.data_ptr(), rows.dtype == torch.int8, *weight, self.relu, out.data_ptr(), dtype == torch.uint8, factor)
-        return out
-
-    def _lay_out(self, step: float, out_step: float) -> None:
-        """Everything that does not depend on the rows; `known` comes last, as workers may be threads."""
-        library, (d_out, d_in), eighth = cast(ctypes.CDLL, kernels()), self.shape, self.eighth
-        if eighth is not None:
-            outputs = -(-d_out // 16) * 16
-            packed = torch.empty(outputs * d_in, dtype=torch.int8), torch.empty(outputs, dtype=torch.int32)
-            library.nmt_pack(d_out, d_in, eighth.data_ptr(), packed[0].data_ptr(), packed[1].data_ptr())
-            self.packed, self.eighth = packed, None
-        kept = [*cast(tuple[Tensor, Tensor], self.packed), torch.tensor(step) * self.steps, self.bias]
-        addresses = [None if tensor is None else tensor.data_ptr() for tensor in kept]
-        self.given = (library.nmt_product, addresses, float(1.0 / torch.tensor(out_step)), kept)  # the last: as long as their addresses
-        self.known = (step, out_step)
+    def matmul(self, rows: Tensor, output_scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+        """rows (N, d_in) int8 or uint8 -> (N, d_out) in `dtype`, in units of `output_scale`."""
+        if len(rows) <= FEW_ROWS and rows.dim() == 2 and FewRows.supports(rows.size(1)) and few_rows_work():
+            return self.few.matmul(rows, self.input_scale, output_scale, dtype)
+        return onednn.int8_linear(rows, self.input_scale, self.weight, self.scales, self.zeros, self.bias, self.relu, output_scale, dtype)
 
 
-@cache
-def few_rows_work() -> bool:
-    """Whether `FewRows` is there, for this processor, and gives oneDNN's numbers."""
-    library = kernels()
-    if library is None or not library.nmt_has_product():
-        return False
-    generator = torch.Generator().manual_seed(1)
-    x, weight, bias = (torch.randn(shape, generator=generator) for shape in ((64, 132), (67, 132), (67,)))
-    for relu, dtype, out_step in ((False, torch.float32, 1.0), (True, torch.uint8, 0.03)):
-        linear, rows = Int8Linear(weight, bias, relu, 0.02), in_steps(x, 0.02)
-        if not torch.equal(linear.few.product(rows[:FEW_ROWS], 0.02, out_step, dtype), linear.product(rows, out_step, dtype)[:FEW_ROWS]):
-            return False
-    return True
+class PackedFeedForward(nn.Module):
+    """`FeedForward` with ReLU, in fp32 or bf16."""
 
-
-def in_steps(x: Tensor, step: float) -> Tensor:
-    """x / step to the nearest whole number in int8, what lies beyond the range cut to it: `in_steps_plain` in one pass."""
-    if not _one_pass():
-        return in_steps_plain(x, step)
-    quantised = torch.quantize_per_tensor(x, step, 0, torch.qint8)
-    return torch.empty(0, dtype=torch.int8).set_(quantised.untyped_storage(), 0, x.shape, quantised.stride())
-
-
-def in_steps_plain(x: Tensor, step: float) -> Tensor:
-    """The same in passes that every torch has."""
-    return x.mul(1.0 / step).clamp_(-STEPS - 1, STEPS).round_().to(torch.int8)
-
-
-@cache
-def _one_pass() -> bool:
-    """Whether torch still has its tensors of 8 bits: it says that they will go."""
-    x = torch.tensor([[-9.0, -1.004, 0.0, 0.26, 2.0]])
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            quantised = torch.quantize_per_tensor(x, 0.01, 0, torch.qint8)
-        return quantised.int_repr().tolist() == [[-128, -100, 0, 26, 127]]
-    except (RuntimeError, AttributeError, NotImplementedError, TypeError):
-        return False
-
-
-class Int8FeedForward(nn.Module):
-    """`FeedForward` whose inner layer, never negative, comes out in 255 steps and goes into the outer one as it is."""
-
-    def __init__(self, inner: Int8Linear, outer: Int8Linear) -> None:
+    def __init__(self, inner: PackedLinear | PackedBf16Linear, outer: PackedLinear | PackedBf16Linear) -> None:
         super().__init__()
         self.inner, self.outer = inner, outer
-        outer.step *= STEPS / 255
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(in_steps(x, self.inner.step))
+        """x (…, D) -> (…, D)."""
+        return self.outer(self.inner(x))  # type: ignore[no-any-return]
 
-    def product(self, rows: Tensor) -> Tensor:
-        return self.outer.product(self.inner.product(rows, self.outer.step, torch.uint8))
-
-
-PRECISIONS: dict[str, type[Fp32Linear] | type[Bf16Linear] | type[Int8Linear]] = {"fp32": Fp32Linear, "bf16": Bf16Linear, "int8": Int8Linear}
-
-
-def available(precision: str) -> bool:
-    """Whether the precision's operators are here, for this processor, and right."""
-    if precision == "bf16":
-        return True
-    if platform.machine() not in X86 or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    generator = torch.Generator().manual_seed(1)
-    x, weight, bias = (torch.randn(shape, generator=generator) for shape in ((5, 24), (40, 24), (40,)))
-    try:
-        ours = PRECISIONS[precision](weight, bias, step=float(x.abs().max()) / STEPS)(x)
-    except (RuntimeError, AttributeError, NotImplementedError, TypeError):  # another torch
-        return False
-    return torch.allclose(ours, F.linear(x, weight, bias), atol=1e-4 if precision == "fp32" else 0.2)
+    def matmul(self, rows: Tensor) -> Tensor:
+        """Rows that `inner` reads (N, D) -> (N, D)."""
+        return self.outer.matmul(self.inner.matmul(rows))
 
 
-@cache
-def _packs_bf16() -> bool:
-    """Whether oneDNN lays out weights in bf16 on this processor; without AVX-512 it refuses, and torch multiplies them as they are."""
-    if not available("fp32"):
-        return False
-    try:
-        torch.ops.mkldnn._reorder_linear_weight(torch.zeros(40, 24, dtype=torch.bfloat16))
-    except RuntimeError:
-        return False
-    return True
+class PackedInt8FeedForward(nn.Module):
+    """`Int8FeedForward`: the inner result goes to the outer map in uint8, without a pass over memory between them."""
+
+    def __init__(self, inner: PackedInt8Linear, outer: PackedInt8Linear) -> None:
+        super().__init__()
+        self.inner, self.outer = inner, outer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (…, D) -> (…, D)."""
+        return self.matmul(quantized(x, self.inner.input_scale))
+
+    def matmul(self, rows: Tensor) -> Tensor:
+        """rows (N, D) int8 -> (N, D) fp32."""
+        return self.outer.matmul(self.inner.matmul(rows, self.outer.input_scale, torch.uint8))
 
 
-def fastest(device: str) -> str:
-    """The precision that this device computes fastest: int8 and bf16 where there are instructions for them."""
-    if device != "cpu":
-        return "bf16" if has_fast_bf16(device) else "fp32"
-    if cpu_flags() & {"avx512_vnni", "avx_vnni", "amx_int8"} and available("int8"):
-        return "int8"
-    return "bf16" if has_fast_bf16(device) else "fp32"
+NAMES: dict[type, str] = {PackedLinear: "oneDNN fp32 linear maps", PackedBf16Linear: "oneDNN bf16 linear maps", PackedInt8Linear: "oneDNN int8 linear maps"}
+KernelLinear = PackedLinear | PackedBf16Linear | PackedInt8Linear
+KernelFeedForward = PackedFeedForward | PackedInt8FeedForward
+
+
+def supports(module: nn.Module, device: torch.device) -> str:
+    """Return "" if a map here can replace `module` on this device, else the reason why not."""
+    if device.type != "cpu":
+        return f"device {device.type!r} has no kernel"
+    if type(module) is FeedForward and type(module.activation) is not nn.ReLU:
+        return f"activation {type(module.activation).__name__!r} has no kernel"
+    if type(module) in (nn.Linear, FeedForward):
+        return "" if onednn.has_fp32_linear() else "oneDNN has no fp32 linear map for this processor"
+    if type(module) is Bf16Linear:
+        return ""
+    if type(module) in (Int8Linear, Int8FeedForward):
+        return "" if onednn.has_int8_linear() else "oneDNN has no int8 linear map for this processor"
+    return f"linear map {type(module).__name__!r} has no kernel"
 
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def prepared(model: Transformer, precision: str = "fp32") -> Transformer:
-    """A model for evaluation in `precision` that shares the rest of `model`'s parameters.
-
-    What happens to `model` later does not reach the replaced weights. Raises UsageError where the precision cannot be had.
-    """
+def replace_linear(model: Transformer) -> Transformer:
+    """Return a copy of a converted model in which the maps here replace those that they support."""
     device = model.output_weight.device
-    if precision == "int8" and (device.type != "cpu" or not available("int8")):
-        raise UsageError("precision int8 needs an x86 CPU and oneDNN's operators in torch. Use bf16 or fp32.")
-    if precision == "fp32" and (device.type != "cpu" or not available("fp32")):
-        return model.eval()
-    steps = _calibrated(model) if precision == "int8" else {}
-    kind = PRECISIONS[precision]
 
-    def rebuilt(module: nn.Module, name: str) -> nn.Module:
-        """The module and its descendants anew, sharing parameters."""
-        if type(module) is Linear:
-            return kind(module.weight, module.bias, module.relu, steps.get(name, 1.0))
-        new = copy.copy(module)
-        new._modules = {key: child if child is None else rebuilt(child, f"{name}.{key}") for key, child in module._modules.items()}
-        if precision == "int8" and isinstance(new, FeedForward):
-            return Int8FeedForward(cast(Int8Linear, new.inner), cast(Int8Linear, new.outer))
-        return new
+    def rule(module: nn.Module, name: str) -> nn.Module | None:
+        if type(module) not in (nn.Linear, Bf16Linear, Int8Linear, FeedForward, Int8FeedForward) or supports(module, device):
+            return None
+        if isinstance(module, Int8FeedForward):
+            return PackedInt8FeedForward(PackedInt8Linear(module.inner, relu=True), PackedInt8Linear(module.outer))
+        if isinstance(module, FeedForward):
+            inner, outer = cast(nn.Module, module.inner), cast(nn.Module, module.outer)
+            if type(inner) is nn.Linear and type(outer) is nn.Linear:
+                return PackedFeedForward(PackedLinear(inner.weight, inner.bias, relu=True), PackedLinear(outer.weight, outer.bias))
+            if isinstance(inner, Bf16Linear) and isinstance(outer, Bf16Linear):
+                return PackedFeedForward(PackedBf16Linear(inner, relu=True), PackedBf16Linear(outer))
+            return None
+        return packed(module)
 
-    new = cast(Transformer, rebuilt(model, "")).eval()
-    new.__dict__["logits"] = kind(model.output_weight, None, step=steps.get("logits", 1.0))  # stands before the method of that name
+    new = cast(Transformer, replace_modules(model, rule))
+    if new.output_projection is None and not supports(nn.Linear(1, 1), device):
+        new.output_projection = PackedLinear(model.output_weight, None)
     return new
 
 
-def _calibrated(model: Transformer) -> dict[str, float]:
-    """The size of one of 127 steps for each linear map's rows, by the map's name: its largest input over 127.
+def packed(linear: nn.Module) -> nn.Module:
+    """Return the map that replaces a supported linear map."""
+    if isinstance(linear, nn.Linear):
+        return PackedLinear(linear.weight, linear.bias)
+    return PackedBf16Linear(linear) if isinstance(linear, Bf16Linear) else PackedInt8Linear(cast(Int8Linear, linear))
 
-    The model reads pairs of sentences drawn from its vocabularies, frequent pieces (those of small ids) more often.
+
+def quantized(x: Tensor, scale: float) -> Tensor:
+    """Return x / scale as int8: `model.precision.quantize`, in one pass over memory where torch can."""
+    return quantize_fast(x, scale) if has_quantize() else quantize(x, scale)
+
+
+class FewRows:
+    """`PackedInt8Linear` for at most FEW_ROWS rows, compiled (sources/product.hpp).
+
+    oneDNN starts every product with more work than such a product is. The result is the same to the last bit. The weight
+    is converted on first use.
     """
+
+    @staticmethod
+    def supports(d_in: int) -> bool:
+        """Whether there is a function for maps from so many numbers; for fewer, oneDNN rounds differently."""
+        return d_in >= 32 and d_in % 4 == 0
+
+    def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None, relu: bool) -> None:
+        self.weight: Tensor | None = weight
+        self.scales, self.bias, self.relu, self.shape = scales, bias, relu, weight.shape
+        self.packed: tuple[Tensor, Tensor] | None = None
+        self.scaled_for: tuple[float, float] | None = None
+
+    def matmul(self, rows: Tensor, input_scale: float, output_scale: float, dtype: torch.dtype) -> Tensor:
+        """See `PackedInt8Linear.matmul`."""
+        if self.scaled_for != (input_scale, output_scale):
+            self._prepare(input_scale, output_scale)
+        d_out, d_in = self.shape
+        out = torch.empty(len(rows), d_out, dtype=dtype)
+        self.function(len(rows), d_in, d_out, rows.data_ptr(), rows.dtype == torch.int8, *self.addresses, self.relu, out.data_ptr(), dtype == torch.uint8, self.factor)
+        return out
+
+    def _prepare(self, input_scale: float, output_scale: float) -> None:
+        """Compute all that does not depend on the rows; `scaled_for` is set last, because workers may be threads."""
+        functions, (d_out, d_in), weight = cast(ctypes.CDLL, library()), self.shape, self.weight
+        if weight is not None:
+            outputs = -(-d_out // 16) * 16
+            packed = torch.empty(outputs * d_in, dtype=torch.int8), torch.empty(outputs, dtype=torch.int32)
+            functions.nmt_pack(d_out, d_in, weight.data_ptr(), packed[0].data_ptr(), packed[1].data_ptr())
+            self.packed, self.weight = packed, None
+        self.operands = [*cast(tuple[Tensor, Tensor], self.packed), torch.tensor(input_scale) * self.scales, self.bias]  # kept: their addresses are used
+        self.addresses = [None if tensor is None else tensor.data_ptr() for tensor in self.operands]
+        self.function, self.factor = functions.nmt_product, float(1.0 / torch.tensor(output_scale))
+        self.scaled_for = (input_scale, output_scale)
+
+
+@cache
+def few_rows_work() -> bool:
+    """Whether the compiled function for few rows exists for this processor and gives oneDNN's numbers."""
+    functions = library()
+    if functions is None or not functions.nmt_has_product():
+        return False
     generator = torch.Generator().manual_seed(1)
-
-    def drawn(vocabulary: int) -> Tensor:
-        return (vocabulary ** torch.rand(CALIBRATION, generator=generator)).long().clamp_max(vocabulary - 1)
-
-    largest: dict[str, float] = {}
-
-    def seen(name: str) -> Any:
-        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            largest[name] = max(largest.get(name, 0.0), float(inputs[0].detach().abs().max()))
-
-        return hook
-
-    hooks = [module.register_forward_pre_hook(seen(f".{name}")) for name, module in model.named_modules() if type(module) is Linear]
-    was, _ = model.training, model.eval()
-    try:
-        hidden = model(drawn(model.matrix("source").size(0)), None, drawn(model.target_vocab))
-    finally:
-        model.train(was)
-        for hook in hooks:
-            hook.remove()
-    largest["logits"] = float(hidden.abs().max())
-    return {name: max(value, 1e-12) / STEPS for name, value in largest.items()}
+    x, weight, bias = (torch.randn(shape, generator=generator) for shape in ((64, 132), (67, 132), (67,)))
+    for relu, dtype, output_scale in ((False, torch.float32, 1.0), (True, torch.uint8, 0.03)):
+        linear, rows = PackedInt8Linear(Int8Linear(weight, bias, 0.02), relu), quantized(x, 0.02)
+        if not torch.equal(linear.few.matmul(rows[:FEW_ROWS], 0.02, output_scale, dtype), linear.matmul(rows, output_scale, dtype)[:FEW_ROWS]):
+            return False
+    return True

@@ -1,0 +1,70 @@
+"""x W^T + b, with max(0, ·) where wanted, in one oneDNN call: for training in bf16 on a CPU.
+
+torch adds a bias in bf16 by writing it into every row of the result beforehand, and applies max(0, ·) afterwards;
+oneDNN's matrix product does both on the way. `nn.Linear` and `nn.ReLU` are the reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...model.layers import FeedForward
+from .. import onednn
+from ..torch_private import relu_backward
+
+
+def supports(module: nn.Module, device: torch.device, dtype: torch.dtype) -> str:
+    """Return "" if there is a kernel for this linear map or feed-forward network, else the reason why not."""
+    if device.type != "cpu" or dtype != torch.bfloat16:
+        return f"{dtype} on {device.type!r} has no kernel"
+    if type(module) is FeedForward and type(module.activation) is not nn.ReLU:
+        return f"activation {type(module.activation).__name__!r} has no kernel"
+    if type(module) not in (nn.Linear, FeedForward):
+        return f"linear map {type(module).__name__!r} has no kernel"
+    return "" if onednn.has_fused_linear() else "this torch has no fused linear map for this processor"
+
+
+class FusedLinear(nn.Linear):
+    """`nn.Linear` over the same parameters, with `relu` followed by max(0, ·)."""
+
+    def __init__(self, linear: nn.Linear, relu: bool = False) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias, self.relu = linear.weight, linear.bias, relu
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (…, d_in) -> (…, d_out)."""
+        if x.dtype == torch.bfloat16 and x.dim() == 2 and torch.is_grad_enabled():
+            return _Fused.apply(x, self.weight, self.bias, self.relu)  # type: ignore[no-any-return, no-untyped-call]
+        y = F.linear(x, self.weight, self.bias)
+        return F.relu(y, inplace=True) if self.relu else y
+
+
+class FusedFeedForward(nn.Module):
+    """`FeedForward` with ReLU over the same parameters."""
+
+    def __init__(self, feed_forward: FeedForward) -> None:
+        super().__init__()
+        self.inner, self.outer = FusedLinear(feed_forward.inner, relu=True), FusedLinear(feed_forward.outer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (…, D) -> (…, D)."""
+        return self.outer(self.inner(x))  # type: ignore[no-any-return]
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+        y = onednn.linear(x, weight, bias, relu)
+        ctx.save_for_backward(x, weight, y if relu else None)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, weight, y = ctx.saved_tensors
+        grad = grads[0] if y is None else relu_backward(grads[0], y)
+        return grad @ weight, grad.T @ x, grad.sum(0), None

@@ -1,0 +1,20 @@
+"""Normalization over the last dimension: config → module (…, D) → (…, D). Registered in registry.NORMS."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ..recipe import ModelSection
+
+RMS_EPSILON = 1e-6
+"""Added to the mean square, as in T5 and Llama."""
+
+
+def layer_norm(config: ModelSection) -> nn.Module:
+    """Return LayerNorm (Ba et al. 2016), the paper's norm: subtract the mean, divide by the standard deviation, scale, shift."""
+    return nn.LayerNorm(config.d_model)
+
+
+def rms_norm(config: ModelSection) -> nn.Module:
+    """Return RMSNorm (Zhang and Sennrich 2019): divide by the root mean square, scale. It has no mean and no bias."""
+    return nn.RMSNorm(config.d_model, eps=RMS_EPSILON)

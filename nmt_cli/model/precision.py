@@ -1,0 +1,195 @@
+"""The precision in which a trained model computes: fp32, bf16 or int8. Registered in registry.PRECISIONS.
+
+    model ──▶ convert(model, "int8") ──▶ the same modules and parameters, each nn.Linear and the output projection replaced
+                                          (N, d_in) fp32 ──▶ matrix product in the precision ──▶ (N, d_out) fp32
+
+* fp32: nothing changes.
+* bf16: rows and weights are rounded to bf16, sums are in fp32.
+* int8: a weight is an integer in -127 .. 127 times one scale per output, a row the same with one fixed scale per linear
+  map; products and sums are exact integers. Because the scales are fixed beforehand, a row's result depends on nothing
+  but the row: int8 translations are as independent of the batch as fp32 ones. The input scales come from `calibrate`.
+
+Everything else stays in fp32. These are plain torch, on any device; `kernels` replaces them by faster modules that
+compute the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..registry import PRECISIONS, load
+from .layers import FeedForward
+from .transformer import Transformer
+
+INT8_MAX = 127
+"""Largest int8 weight, and the largest calibrated input, as an integer."""
+UINT8_MAX = 255
+EXACT_COLUMNS = 512
+"""Products of 8-bit numbers that fp32 sums exactly: 512 * 255 * 127 < 2^24."""
+CALIBRATION = (8, 16)
+"""Sentences, and tokens per sentence, that the scales of int8 are measured on."""
+
+Rule = Callable[[nn.Module, str], "nn.Module | None"]
+"""(module, name) -> its replacement; None: the module stays, and its children are asked."""
+
+
+def convert(model: Transformer, precision: str) -> Transformer:
+    """Return a model for evaluation in `precision`, which shares all other parameters with `model`.
+
+    Later changes of `model` do not reach the converted weights. Raises UsageError for an unknown precision.
+    """
+    converted: Transformer = load(PRECISIONS, precision, "precision")(model)
+    return converted.eval()
+
+
+def replace_modules(root: nn.Module, rule: Rule, name: str = "") -> nn.Module:
+    """Return a copy of the module tree in which `rule` replaces modules; parameters are shared, not copied."""
+    replacement = rule(root, name)
+    if replacement is not None:
+        return replacement
+    new = copy.copy(root)
+    new._modules = {key: child if child is None else replace_modules(child, rule, f"{name}.{key}".removeprefix(".")) for key, child in root._modules.items()}
+    return new
+
+
+def fp32(model: Transformer) -> Transformer:
+    """Return a copy of the module tree, with the same parameters."""
+    return cast(Transformer, replace_modules(model, lambda module, name: None))
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def bf16(model: Transformer) -> Transformer:
+    """Return the model with `Bf16Linear` maps."""
+    new = cast(Transformer, replace_modules(model, lambda module, _: Bf16Linear(module.weight, module.bias) if type(module) is nn.Linear else None))
+    new.output_projection = Bf16Linear(model.output_weight, None)
+    return new
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def int8(model: Transformer) -> Transformer:
+    """Return the model with `Int8Linear` maps; a feed-forward network with ReLU becomes an `Int8FeedForward`."""
+    scales = calibrate(model)
+
+    def quantized(module: nn.Module, name: str) -> nn.Module | None:
+        if type(module) is FeedForward and type(module.activation) is nn.ReLU:
+            inner, outer = (Int8Linear(linear.weight, linear.bias, scales[f"{name}.{key}"]) for key, linear in (("inner", module.inner), ("outer", module.outer)))
+            return Int8FeedForward(inner, outer)
+        if type(module) is nn.Linear:
+            return Int8Linear(module.weight, module.bias, scales[name])
+        return None
+
+    new = cast(Transformer, replace_modules(model, quantized))
+    new.output_projection = Int8Linear(model.output_weight, None, scales[OUTPUT])
+    return new
+
+
+class Bf16Linear(nn.Module):
+    """x W^T + b with rows and weight rounded to bf16; fp32 in, fp32 out."""
+
+    cache_dtype = torch.bfloat16
+    """What a decoder with such maps keeps keys and values in."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.weight = weight.detach().bfloat16()
+        self.bias = bias.detach().bfloat16() if bias is not None else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (…, d_in) -> (…, d_out)."""
+        return F.linear(x.bfloat16(), self.weight, self.bias).float()
+
+
+class Int8Linear(nn.Module):
+    """x W^T + b with rows and weight in 8 bits; fp32 in, fp32 out.
+
+    `input_scale` is what one integer step of a row is worth, `scales` (d_out,) that of the weights.
+    """
+
+    cache_dtype = torch.bfloat16
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, input_scale: float) -> None:
+        super().__init__()
+        weight = weight.detach()
+        self.scales = torch.maximum(weight.amax(1), -weight.amin(1)).clamp_min(1e-12) / INT8_MAX  # (d_out,)
+        self.weight = (weight / self.scales[:, None]).round().to(torch.int8)  # (d_out, d_in)
+        self.bias = bias.detach() if bias is not None else None
+        self.input_scale = input_scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (…, d_in) -> (…, d_out)."""
+        return self.matmul(quantize(x, self.input_scale))
+
+    def matmul(self, rows: Tensor) -> Tensor:
+        """Rows (…, d_in) that are integers already, int8 or uint8 -> (…, d_out) fp32."""
+        factors = torch.tensor(self.input_scale) * self.scales
+        y = int8_matmul(rows, self.weight).float() * factors
+        return y if self.bias is None else y + self.bias
+
+
+class Int8FeedForward(nn.Module):
+    """A feed-forward network with ReLU. The inner result is never negative, so it uses all 256 values of uint8."""
+
+    def __init__(self, inner: Int8Linear, outer: Int8Linear) -> None:
+        super().__init__()
+        self.inner, self.outer = inner, outer
+        outer.input_scale *= INT8_MAX / UINT8_MAX
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (…, D) -> (…, D)."""
+        hidden = F.relu(self.inner(x))
+        return self.outer.matmul(hidden.mul_(1.0 / torch.tensor(self.outer.input_scale)).round_().clamp_(max=UINT8_MAX).to(torch.uint8))
+
+
+def quantize(x: Tensor, scale: float) -> Tensor:
+    """Return x / scale to the nearest integer (ties to even), cut to the range of int8."""
+    return x.mul(1.0 / scale).clamp_(-INT8_MAX - 1, INT8_MAX).round_().to(torch.int8)
+
+
+def int8_matmul(rows: Tensor, weight: Tensor) -> Tensor:
+    """Return rows (…, d_in) times weight^T, weight (d_out, d_in), both in 8 bits, as exact int32 sums (…, d_out)."""
+    parts = zip(torch.split(rows, EXACT_COLUMNS, -1), torch.split(weight, EXACT_COLUMNS, -1), strict=True)
+    return torch.stack([(part.float() @ columns.float().T).to(torch.int32) for part, columns in parts]).sum(0, dtype=torch.int32)
+
+
+OUTPUT = "output_projection"
+
+
+@torch.no_grad()
+def calibrate(model: Transformer) -> dict[str, float]:
+    """Return the input scale of each linear map by name: its largest input over INT8_MAX.
+
+    The model reads pairs of sentences drawn from its own vocabularies, frequent tokens (those of small ids) more often:
+    nothing outside the model folder is needed.
+    """
+    generator = torch.Generator().manual_seed(1)
+
+    def sentences(vocabulary: int) -> Tensor:
+        return (vocabulary ** torch.rand(CALIBRATION, generator=generator)).long().clamp_max(vocabulary - 1)
+
+    largest: dict[str, float] = {}
+
+    def measure(name: str) -> Any:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            largest[name] = max(largest.get(name, 0.0), float(inputs[0].detach().abs().max()))
+
+        return hook
+
+    hooks = [module.register_forward_pre_hook(measure(name)) for name, module in model.named_modules() if type(module) is nn.Linear]
+    device, was_training = model.output_weight.device, model.training
+    model.eval()
+    try:
+        hidden = model(sentences(model.matrix("source").size(0)).to(device), None, sentences(model.target_vocab).to(device))
+    finally:
+        model.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    largest[OUTPUT] = float(hidden.abs().max())
+    return {name: max(value, 1e-12) / INT8_MAX for name, value in largest.items()}

@@ -1,0 +1,64 @@
+"""The residual connection around a sub-layer, with its norm and dropout. Registered in registry.RESIDUALS.
+
+A residual is built from the config and called with x and the sub-layer, a function (…, D) → (…, D). `final_norm` says
+whether each stack of layers needs one more norm at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from ..recipe import ModelSection
+from ..registry import NORMS, load
+
+Sublayer = Callable[[Tensor], Tensor]
+
+
+def build_norm(config: ModelSection) -> nn.Module:
+    """Return a new norm of the kind that model.norm names."""
+    norm: nn.Module = load(NORMS, config.norm, "model.norm")(config)
+    return norm
+
+
+class DropoutAdd(nn.Module):
+    """x + Dropout(y): a sub-layer's output y joins the residual stream x (section 5.4)."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(p)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """x, y (…, D) -> (…, D)."""
+        return x + self.dropout(y)  # type: ignore[no-any-return]
+
+
+class PostNorm(nn.Module):
+    """Norm(x + Dropout(Sublayer(x))): the paper's (section 3.1)."""
+
+    final_norm = False
+
+    def __init__(self, config: ModelSection) -> None:
+        super().__init__()
+        self.norm = build_norm(config)
+        self.add = DropoutAdd(config.dropout)
+
+    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
+        """x (…, D) -> (…, D)."""
+        return self.norm(self.add(x, sublayer(x)))  # type: ignore[no-any-return]
+
+
+class PreNorm(nn.Module):
+    """x + Dropout(Sublayer(Norm(x))): deep models train more stably with it (Xiong et al. 2020)."""
+
+    final_norm = True
+
+    def __init__(self, config: ModelSection) -> None:
+        super().__init__()
+        self.norm = build_norm(config)
+        self.add = DropoutAdd(config.dropout)
+
+    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
+        """x (…, D) -> (…, D)."""
+        return self.add(x, sublayer(self.norm(x)))  # type: ignore[no-any-return]

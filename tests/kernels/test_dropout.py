@@ -1,0 +1,138 @@
+"""Dropout by 16-bit draws: rates within statistical bounds, gradients that are the mask, seeds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.kernels.cpu_training.dropout import FastDropout, FastDropoutAdd, keep_mask
+
+LEVELS = 2**16
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    return FastDropout(p).train(training)(x)
+
+
+def add_dropout(x: Tensor, y: Tensor, p: float, training: bool) -> Tensor:
+    return FastDropoutAdd(p).train(training)(x, y)
+
+
+DRAWS = 200_000
+
+
+def real_rate(p: float) -> float:
+    return round(p * LEVELS) / LEVELS
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
+def test_every_quarter_of_a_random_word_drops_at_the_rate(p: float) -> None:
+    torch.manual_seed(1)
+    dropped = (keep_mask(torch.empty(DRAWS, 4), p) == 0).double()
+    rate = real_rate(p)
+    assert abs(rate - p) <= 2**-17
+    deviation = math.sqrt(rate * (1 - rate) / DRAWS)
+    for position in range(4):
+        assert abs(dropped[:, position].mean().item() - rate) < 4.5 * deviation
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 2**-16, 1 - 2**-16])
+def test_of_all_16_bit_draws_exactly_the_share_p_drops(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = np.arange(LEVELS, dtype=np.uint16).view(np.uint64)
+    monkeypatch.setattr(np.random, "SFC64", lambda _: SimpleNamespace(random_raw=lambda _: every))
+    mask = keep_mask(torch.empty(LEVELS), p)
+    assert int((mask == 0).sum()) == round(p * LEVELS)
+    assert mask.double().mean().item() == pytest.approx(1, rel=1e-6)
+
+
+def test_quarters_of_a_random_word_drop_independently() -> None:
+    torch.manual_seed(2)
+    dropped = (keep_mask(torch.empty(DRAWS, 4), 0.3) == 0).double()
+    both, rate = real_rate(0.3) ** 2, real_rate(0.3)
+    for a, b in itertools.combinations(range(4), 2):
+        assert abs((dropped[:, a] * dropped[:, b]).mean().item() - both) < 4.5 * math.sqrt(both * (1 - both) / DRAWS)
+    following = (dropped[:-1, 3] * dropped[1:, 0]).mean().item()
+    assert abs(following - rate**2) < 4.5 * math.sqrt(both * (1 - both) / DRAWS)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_mask_holds_nothing_but_zero_and_the_scale_of_its_real_rate(p: float, dtype: torch.dtype) -> None:
+    mask = keep_mask(torch.empty(1000, dtype=dtype), p)
+    scale = torch.tensor(1 / (1 - real_rate(p)), dtype=dtype).item()
+    assert mask.dtype == dtype
+    assert set(mask.tolist()) == {0.0, scale}
+
+
+def test_the_expectation_of_a_mask_is_one() -> None:
+    torch.manual_seed(3)
+    mask = keep_mask(torch.empty(4 * DRAWS, dtype=torch.float64), 0.3)
+    assert abs(mask.mean().item() - 1) < 4.5 * math.sqrt(0.3 / 0.7 / (4 * DRAWS))
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (5,), (2, 3, 7), (0,)])
+def test_a_mask_has_the_shape_it_is_asked_for(shape: tuple[int, ...]) -> None:
+    assert keep_mask(torch.empty(shape), 0.5).shape == shape
+
+
+def test_the_seed_governs_the_mask() -> None:
+    like = torch.empty(100)
+    torch.manual_seed(7)
+    first, second = keep_mask(like, 0.3), keep_mask(like, 0.3)
+    torch.manual_seed(7)
+    assert torch.equal(keep_mask(like, 0.3), first)
+    assert not torch.equal(first, second)
+    state = torch.get_rng_state()
+    third = keep_mask(like, 0.3)
+    torch.set_rng_state(state)
+    assert torch.equal(keep_mask(like, 0.3), third)
+
+
+def test_dropout_multiplies_by_the_mask_and_add_dropout_adds_that() -> None:
+    x, y = torch.randn(4, 9), torch.randn(4, 9)
+    torch.manual_seed(8)
+    mask = keep_mask(y, 0.3)
+    torch.manual_seed(8)
+    assert torch.equal(dropout(y, 0.3, training=True), y * mask)
+    torch.manual_seed(8)
+    torch.testing.assert_close(add_dropout(x, y, 0.3, training=True), x + y * mask)
+
+
+def test_the_gradient_of_add_dropout_is_the_mask() -> None:
+    x, y = (torch.randn(3, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+
+    def seeded(x: Tensor, y: Tensor) -> Tensor:
+        torch.manual_seed(9)
+        return add_dropout(x, y, 0.3, training=True)
+
+    assert torch.autograd.gradcheck(seeded, (x, y))
+    wanted = torch.randn(3, 5, dtype=torch.float64)
+    of_x, of_y = torch.autograd.grad(seeded(x, y), (x, y), wanted)
+    torch.manual_seed(9)
+    mask = keep_mask(y, 0.3)
+    assert 0 < int((mask == 0).sum()) < mask.numel()
+    assert torch.equal(of_x, wanted)
+    assert torch.equal(of_y, wanted * mask)
+
+
+def test_the_residual_stream_keeps_its_precision_beside_a_bf16_sub_layer() -> None:
+    x = torch.randn(3, 8, requires_grad=True)
+    y = torch.randn(3, 8, dtype=torch.bfloat16, requires_grad=True)
+    out = add_dropout(x, y, 0.3, training=True)
+    of_x, of_y = torch.autograd.grad(out.sum(), (x, y))
+    assert (out.dtype, of_x.dtype, of_y.dtype) == (torch.float32, torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize(("p", "training"), [(0.3, False), (0.0, True), (0.0, False)])
+def test_nothing_is_dropped_or_drawn_in_evaluation_or_at_rate_zero(p: float, training: bool) -> None:
+    x, y = torch.randn(50), torch.randn(50)
+    state = torch.get_rng_state()
+    assert torch.equal(dropout(x, p, training), x)
+    assert torch.equal(add_dropout(x, y, p, training), x + y)
+    assert torch.equal(torch.get_rng_state(), state)

@@ -1,0 +1,125 @@
+"""The precisions in plain torch against torch's own linear map, and a whole model in each."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nmt_cli.errors import UsageError
+from nmt_cli.model.precision import (
+    INT8_MAX,
+    Bf16Linear,
+    Int8FeedForward,
+    Int8Linear,
+    calibrate,
+    convert,
+    int8_matmul,
+    quantize,
+)
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import ModelSection
+from nmt_cli.registry import PRECISIONS
+
+
+def small(**changes: str) -> Transformer:
+    torch.manual_seed(2)
+    return Transformer(ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, **changes), 90, 90).eval()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(1, 48), (70, 48), (3, 5, 48)])
+@torch.inference_mode()
+def test_a_linear_map_is_torchs_but_for_rounding(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    linear, x = nn.Linear(48, 40), torch.randn(shape)
+    expected = linear(x)
+    for found, near in ((Bf16Linear(linear.weight, linear.bias)(x), 0.01), (Int8Linear(linear.weight, linear.bias, float(x.abs().max()) / INT8_MAX)(x), 0.02)):
+        assert (found.dtype, found.shape) == (torch.float32, expected.shape)
+        assert float((found - expected).abs().max()) < near * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("d_in", [5, 1024, 1025, 5000])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+def test_int8_sums_are_exact(d_in: int, dtype: torch.dtype) -> None:
+    """Also where every product is as large as it can be: fp32 alone would round."""
+    info = torch.iinfo(dtype)
+    generator = torch.Generator().manual_seed(d_in)
+    weight = torch.randint(-127, 128, (7, d_in), generator=generator).to(torch.int8)
+    rows = torch.randint(info.min, info.max + 1, (3, d_in), generator=generator).to(dtype)
+    rows[0], weight[0], weight[1] = info.max, 127, -127
+    assert torch.equal(int8_matmul(rows, weight).long(), rows.long() @ weight.long().T)
+
+
+def test_values_beyond_the_range_are_cut_and_ties_go_to_even() -> None:
+    assert quantize(torch.tensor([[-9.0, -1.0, 0.004, 0.5, 1.0, 9.0, torch.inf]]), 1 / INT8_MAX).tolist() == [[-128, -127, 1, 64, 127, 127, 127]]
+    assert quantize(torch.tensor([0.5, 1.5, 2.5, -0.5]), 1.0).tolist() == [0, 2, 2, 0]
+
+
+@torch.inference_mode()
+def test_an_int8_feed_forward_network_is_its_two_maps() -> None:
+    torch.manual_seed(0)
+    first, second, x = nn.Linear(48, 96), nn.Linear(96, 48), torch.randn(30, 48)
+    hidden = F.relu(first(x))
+    inner = Int8Linear(first.weight, first.bias, float(x.abs().max()) / INT8_MAX)
+    outer = Int8Linear(second.weight, second.bias, float(hidden.max()) / INT8_MAX)
+    expected = second(hidden)
+    found = Int8FeedForward(inner, outer)(x)
+    assert float((found - expected).abs().max()) < 0.03 * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"norm": "rms"}, {"activation": "gelu"}, {"positions": "learned"}], ids=str)
+@pytest.mark.parametrize("precision", list(PRECISIONS))
+@torch.inference_mode()
+def test_a_model_in_each_precision_is_near_the_model(precision: str, changes: dict[str, str]) -> None:
+    model = small(**changes)
+    src, tgt = torch.randint(4, 90, (5, 9)), torch.randint(4, 90, (5, 8))
+    expected = model.logits(model(src, None, tgt)).log_softmax(-1)
+    converted = convert(model, precision)
+    found = converted.logits(converted(src, None, tgt)).log_softmax(-1)
+    assert float((found - expected).abs().max()) < {"fp32": 1e-6, "bf16": 0.06, "int8": 0.3}[precision]
+
+
+@pytest.mark.parametrize("precision", list(PRECISIONS))
+def test_converting_leaves_the_model_alone(precision: str) -> None:
+    model = small().train()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    converted = convert(model, precision)
+    assert model.training
+    assert not converted.training
+    assert type(model.encoder[0].feed_forward.inner) is nn.Linear
+    assert model.output_projection is None
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_converting_twice_gives_the_same_numbers() -> None:
+    x = torch.randn(4, 64)
+    assert torch.equal(convert(small(), "int8").logits(x), convert(small(), "int8").logits(x))
+
+
+def test_a_scale_per_linear_map_is_measured() -> None:
+    model = small()
+    names = {name for name, module in model.named_modules() if type(module) is nn.Linear}
+    assert calibrate(model).keys() == {*names, "output_projection"}
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(UsageError, match="precision 'int4': expected fp32, bf16, int8"):
+        convert(small(), "int4")
+
+
+def halved(model: Transformer) -> Transformer:
+    """A precision from outside the package: weights rounded to half precision."""
+    new = convert(model, "fp32")
+    new.output_projection = nn.Linear(64, 90, bias=False)
+    new.output_projection.weight = nn.Parameter(model.output_weight.detach().half().float())
+    return new
+
+
+def test_a_precision_is_added_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRECISIONS, "halved", f"{__name__}:halved")
+    model, x = small(), torch.randn(4, 64)
+    converted = convert(model, "halved")
+    assert not torch.equal(converted.logits(x), model.logits(x))
+    torch.testing.assert_close(converted.logits(x), model.logits(x), atol=1e-3, rtol=1e-3)
