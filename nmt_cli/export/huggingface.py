@@ -18,9 +18,6 @@ over our SentencePiece files.
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,7 +31,8 @@ from ..errors import ModelError
 from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import DecoderLayer, EncoderLayer
 from ..recipe import ModelSection
-from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_modules, library, projections
+from .exporter import BANNED, LENGTHS, Exporter, SourceModel, check_modules, library, projections
+from .huggingface_reader import feature_order, quiet, read
 
 FAMILIES = {
     ("post", "sinusoidal"): ("Marian", "MarianMTModel"),
@@ -96,7 +94,7 @@ def write(source_model: SourceModel, folder: Path) -> None:
     transformers = library("transformers")
     recipe, data = source_model.recipe, source_model.recipe.data
     family, architecture = FAMILIES[recipe.model.residual, recipe.model.positions]
-    with _quiet(transformers):
+    with quiet(transformers):
         save_file(_weights(source_model), folder / "model.safetensors", metadata={"format": "pt"})
         getattr(transformers, f"{family}Config")(architectures=[architecture], **_configuration(source_model)).save_pretrained(folder)
         transformers.GenerationConfig(**_generation(source_model)).save_pretrained(folder)
@@ -181,12 +179,6 @@ def _write_ids(path: Path, table: list[str]) -> None:
     path.write_text(json.dumps({piece: index for index, piece in enumerate(table)}, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
 
-def feature_order(config: ModelSection) -> Tensor:
-    """Which of our features stands at each place: sines, then cosines; learned positions stay as they are."""
-    features = torch.arange(config.d_model)
-    return torch.cat([features[0::2], features[1::2]]) if config.positions == "sinusoidal" else features
-
-
 def _weights(source_model: SourceModel) -> dict[str, Tensor]:
     """Return every tensor of the model class, by its name in transformers."""
     model, config = source_model.model, source_model.recipe.model
@@ -249,77 +241,6 @@ def _attention(name: str, attention: SelfAttention | CrossAttention, config: Mod
 
 def _norm(name: str, norm: nn.LayerNorm, order: Tensor) -> dict[str, Tensor]:
     return {f"{name}.weight": norm.weight.detach()[order], f"{name}.bias": norm.bias.detach()[order]}
-
-
-def read(folder: Path) -> HuggingFaceReader:
-    """Load the folder as its users do."""
-    return HuggingFaceReader(folder)
-
-
-class HuggingFaceReader:
-    """The exported folder in transformers, fp32 on the CPU."""
-
-    def __init__(self, folder: Path) -> None:
-        self.library = library("transformers")
-        with _quiet(self.library):
-            self.tokenizer = self.library.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            self.model = self.library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()
-        config = self.model.config
-        learned = config.model_type == "blenderbot"
-        order = feature_order(ModelSection(d_model=config.d_model, num_heads=1, positions="learned" if learned else "sinusoidal"))
-        self.place = torch.argsort(order)  # where each of our features stands
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Reader`."""
-        rows: list[list[int]] = self.tokenizer(list(texts)).input_ids if texts else []
-        return rows
-
-    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """See `Reader`."""
-        texts: list[str] = self.tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=True)
-        return texts
-
-    def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
-        """See `Reader`; logits are those of the target, in one pass."""
-        src, mask = _padded(sources), _padded([[1] * len(row) for row in sources])
-        tgt_in = _padded([[BOS, *row[:-1]] for row in targets])
-        with torch.inference_mode(), _quiet(self.library):
-            out = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in)
-            steps = limit + 1  # the last is forced to be EOS
-            found = self.model.generate(input_ids=src, attention_mask=mask, num_beams=1, do_sample=False, length_penalty=1.0, max_new_tokens=steps, min_new_tokens=0)
-        states, outputs = out.encoder_last_hidden_state[..., self.place], []
-        for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            logits = out.logits[row, : len(target)].float()
-            log_probs = logits.log_softmax(-1).gather(1, torch.tensor(target)[:, None])[:, 0]
-            outputs.append(Output(_ended(found[row, 1 : limit + 1].tolist()), logits, log_probs, states[row, : len(source)]))
-        return outputs
-
-
-def _ended(tokens: list[int]) -> list[int]:
-    """Return the tokens up to the end symbol."""
-    return tokens[: tokens.index(EOS) + 1] if EOS in tokens else tokens
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """(B, longest); zeros, which are PAD, at the ends."""
-    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Suppress progress bars and messages; MarianTokenizer recommends a package that it does not use."""
-    logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 EXPORTER = Exporter(check, write, read)
