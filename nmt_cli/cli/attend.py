@@ -124,7 +124,7 @@ def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Atten
 
     [source] = loaded.vocabulary.source.encode([text])
     if not source:
-        raise DataError(f"the sentence {text!r} holds no characters that the model's tokenizer keeps: expected words.")
+        raise DataError(f"the sentence {text!r} has no characters that the model's tokenizer keeps: expected words.")
     longest = min(loaded.recipe.data.max_length, loaded.models[0].config.max_positions - 1)
     if len(source) > longest:
         raise DataError(f"the sentence has {len(source):,} pieces, the model reads {longest:,} at once: nmt translate would translate it in parts. Give one of its parts.")

@@ -42,7 +42,7 @@ def score_by_model(request: ScoreRequest) -> None:
     if precision not in ("auto", "fp32", "bf16"):
         raise UsageError(f"--precision {precision!r}: expected auto, fp32 or bf16.")
     names = ["standard input" if path == STDIN else str(path) for path in (src, ref)]
-    empty = DataError(f"{names[1]!r} is empty: expected one translation a line.")
+    empty = DataError(f"{names[1]!r} is empty: expected one translation per line.")
     replaced: Counter[str] = Counter()
     width = request.width or 6
     with ExitStack() as stack:

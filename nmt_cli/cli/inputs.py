@@ -66,7 +66,7 @@ def _read(path: Path) -> list[str]:
     with open_input(path) as stream:
         decoded = [decode_line(raw) for raw in iter_lines(stream)]
     if not decoded:
-        raise DataError(f"{_shown(path)} is empty: expected one translation a line.")
+        raise DataError(f"{_shown(path)} is empty: expected one translation per line.")
     damaged = sum(replaced for _, replaced in decoded)
     if damaged:
         warn(f"{_shown(path)}: {damaged:,} of {len(decoded):,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")

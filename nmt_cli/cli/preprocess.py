@@ -50,11 +50,11 @@ def _described(summary: Summary) -> str:
     index, train = summary.index, summary.index.splits["train"]
     sizes = f"{index.source_size:,} pieces, joint" if index.joint else f"{index.source_size:,} source and {index.target_size:,} target pieces"
     if not summary.fresh:
-        return f"nothing to do: {summary.folder} already holds these shards ({train.pairs:,} training pairs, {sizes}); --force makes them anew"
+        return f"nothing to do: {summary.folder} already holds these shards ({train.pairs:,} training pairs, {sizes}); --force writes them again"
     reasons = {"empty": "empty", "too_long": f"longer than {index.data['max_length']} tokens", "ratio": f"of lengths more than {index.data['max_ratio']:g} to 1"}
     lines = [f"{summary.folder}: written in {summary.seconds:.1f} s", f"  vocabulary  {sizes}"]
     for name, split in (("training", train), ("validation", index.splits["valid"])):
         dropped = ", ".join(f"{count:,} {reasons[reason]}" for reason, count in split.dropped.items() if count) or "none"
-        tokens = f"{split.source_tokens / max(split.pairs, 1):.1f} and {split.target_tokens / max(split.pairs, 1):.1f} tokens a line"
+        tokens = f"{split.source_tokens / max(split.pairs, 1):.1f} and {split.target_tokens / max(split.pairs, 1):.1f} tokens per line"
         lines.append(f"  {name:<10}  " + (f"{split.pairs:,} of {split.read:,} pairs; dropped: {dropped}; {tokens}" if split.read else "none"))
     return "\n".join(lines)

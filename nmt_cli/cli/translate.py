@@ -66,7 +66,7 @@ def translate(
     --nbest N prints up to N lines for each input line, best first; INDEX counts input lines from 0. With --sample they
     are N independent samples, so two may be equal; the same line and seed give the same samples.
 
-    --json prints one object a line, whatever N is: source, translation, score, log_prob (natural), tokens (the
+    --json prints one object per line, whatever N is: source, translation, score, log_prob (natural), tokens (the
     translation's subwords), and nbest, a list of objects: translation, score, log_prob, tokens. With --alignment also
     source_tokens and alignment, a list of pairs [I, J]: token J of the translation attends most to source token I,
     both counted from 0. A token that attends most to the source's end symbol has no pair. For an ensemble the alignment is
@@ -118,7 +118,7 @@ def _sampling_settings(sample: bool, given: dict[str, Any], changes: list[str]) 
     if settings and not sample:
         raise UsageError(f"{', '.join('--' + name.replace('_', '-') for name in settings)}: only with --sample.")
     if sample and any(change.partition("=")[0].strip() == "decode.beam" for change in changes):
-        raise UsageError("--beam (decode.beam) was given with --sample, which keeps no beam: give --nbest N for N samples a line.")
+        raise UsageError("--beam (decode.beam) was given with --sample, which keeps no beam: give --nbest N for N samples per line.")
     if not 0 < settings.get("top_p", 1.0) <= 1:
         raise UsageError(f"--top-p {settings['top_p']}: expected a probability above 0, at most 1.")
     if not 0 < settings.get("temperature", 1.0) < math.inf:

@@ -15,8 +15,7 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor
 
-from ..model.attention import CrossAttention, SelfAttention
-from ..model.attention import watched as record_attention
+from ..model.attention import CrossAttention, SelfAttention, record_attention
 from ..model.transformer import Transformer
 
 Attention = SelfAttention | CrossAttention

@@ -13,7 +13,7 @@ utils/get_ende_bleu.sh). Its steps are Perl scripts of Moses, here:
 Perl runs the last two on bytes, and so do we: "a-ö-b" is split at both hyphens, "a-o-b" at the first alone, as each of the
 two (\S) takes a byte for itself; no-break spaces part no tokens; lower-casing is of A to Z.
 
-A new protocol is a line of `PROTOCOLS`, a new step a function and a line of `STEPS`.
+To add a protocol, add a line to `PROTOCOLS`; to add a step, a function and a line to `STEPS`.
 """
 
 from __future__ import annotations

@@ -65,33 +65,33 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 """
 
 
-def check(trained: SourceModel) -> None:
-    """Raise ModelError where CTranslate2 has no such model, UsageError where it is not installed."""
+def check(source_model: SourceModel) -> None:
+    """Raise ModelError if CTranslate2 has no such model, UsageError if it is not installed."""
     library("ctranslate2")
-    check_modules(trained.model, "CTranslate2")
+    check_modules(source_model.model, "CTranslate2")
 
 
-def write(trained: SourceModel, folder: Path) -> None:
+def write(source_model: SourceModel, folder: Path) -> None:
     """Write the model, its vocabularies, the tokenizers and a README. Raises OSError."""
-    spec = _specification(trained)
+    spec = _specification(source_model)
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
-    trained.vocabulary.save(folder)
-    decode, files = trained.recipe.decode, list(trained.vocabulary.files)
-    table = trained.vocabulary.target.table
+    source_model.vocabulary.save(folder)
+    decode, files = source_model.recipe.decode, list(source_model.vocabulary.files)
+    table = source_model.vocabulary.target.table
     text = README.format(
-        source=files[0], target=files[-1], beam=decode.beam, penalty=trained.length_penalty, alpha=decode.alpha, extra=decode.max_extra, least=decode.min_length,
-        never=json.dumps([[table[i]] for i in BANNED], ensure_ascii=False), longest=trained.recipe.data.max_length, first=LENGTHS[0], last=LENGTHS[-1],
+        source=files[0], target=files[-1], beam=decode.beam, penalty=source_model.length_penalty, alpha=decode.alpha, extra=decode.max_extra, least=decode.min_length,
+        never=json.dumps([[table[i]] for i in BANNED], ensure_ascii=False), longest=source_model.recipe.data.max_length, first=LENGTHS[0], last=LENGTHS[-1],
     )  # fmt: skip
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def _specification(trained: SourceModel) -> Any:
+def _specification(source_model: SourceModel) -> Any:
     """Return CTranslate2's specification of the model, with all weights."""
     from ctranslate2.specs import TransformerSpec
 
-    model, config, vocabulary = trained.model, trained.recipe.model, trained.vocabulary
+    model, config, vocabulary = source_model.model, source_model.recipe.model, source_model.vocabulary
     spec = TransformerSpec.from_config((config.encoder_layers, config.decoder_layers), config.num_heads, pre_norm=config.residual == "pre")
     spec.encoder.embeddings[0].weight = _array(model.matrix("source"))
     spec.decoder.embeddings.weight = _array(model.matrix("target"))

@@ -18,9 +18,6 @@ over our SentencePiece files.
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,7 +31,8 @@ from ..errors import ModelError
 from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import DecoderLayer, EncoderLayer
 from ..recipe import ModelSection
-from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_modules, library, projections
+from .exporter import BANNED, LENGTHS, Exporter, SourceModel, check_modules, library, projections
+from .huggingface_reader import feature_order, quiet, read
 
 FAMILIES = {
     ("post", "sinusoidal"): ("Marian", "MarianMTModel"),
@@ -73,11 +71,11 @@ print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 """
 
 
-def check(trained: SourceModel) -> None:
+def check(source_model: SourceModel) -> None:
     """Raise ModelError if transformers has no such model, UsageError if it is not installed."""
     library("transformers")
-    check_modules(trained.model, "transformers")
-    config, instead = trained.recipe.model, "Export it with --to ctranslate2, which can express it."
+    check_modules(source_model.model, "transformers")
+    config, instead = source_model.recipe.model, "Export it with --to ctranslate2, which can express it."
     if (config.residual, config.positions) not in FAMILIES:
         raise ModelError(
             f"transformers has no model with model.residual = {config.residual!r} and model.positions = {config.positions!r} "
@@ -91,26 +89,26 @@ def check(trained: SourceModel) -> None:
             raise ModelError(f"model.{name} = {size} exceeds d_model / num_heads = {room}: transformers has no such heads. {instead}")
 
 
-def write(trained: SourceModel, folder: Path) -> None:
+def write(source_model: SourceModel, folder: Path) -> None:
     """Write the model, its configuration, its tokenizer and a README. Raises OSError."""
     transformers = library("transformers")
-    recipe, data = trained.recipe, trained.recipe.data
+    recipe, data = source_model.recipe, source_model.recipe.data
     family, architecture = FAMILIES[recipe.model.residual, recipe.model.positions]
-    with _quiet(transformers):
-        save_file(_weights(trained), folder / "model.safetensors", metadata={"format": "pt"})
-        getattr(transformers, f"{family}Config")(architectures=[architecture], **_configuration(trained)).save_pretrained(folder)
-        transformers.GenerationConfig(**_generation(trained)).save_pretrained(folder)
-        _write_tokenizer(transformers, trained, folder)
+    with quiet(transformers):
+        save_file(_weights(source_model), folder / "model.safetensors", metadata={"format": "pt"})
+        getattr(transformers, f"{family}Config")(architectures=[architecture], **_configuration(source_model)).save_pretrained(folder)
+        transformers.GenerationConfig(**_generation(source_model)).save_pretrained(folder)
+        _write_tokenizer(transformers, source_model, folder)
     text = README.format(
-        extra=recipe.decode.max_extra, longest=data.max_length, alpha=recipe.decode.alpha, penalty=trained.length_penalty,
+        extra=recipe.decode.max_extra, longest=data.max_length, alpha=recipe.decode.alpha, penalty=source_model.length_penalty,
         architecture=architecture, first=LENGTHS[0], last=LENGTHS[-1],
     )  # fmt: skip
     (folder / "README.md").write_text(text, encoding="utf-8")
     (folder / "model.safetensors").chmod((folder / "README.md").stat().st_mode)  # safetensors leaves it to its owner alone
 
 
-def _configuration(trained: SourceModel) -> dict[str, Any]:
-    config, vocabulary = trained.recipe.model, trained.vocabulary
+def _configuration(source_model: SourceModel) -> dict[str, Any]:
+    config, vocabulary = source_model.recipe.model, source_model.vocabulary
     values: dict[str, Any] = {
         "d_model": config.d_model,
         "encoder_layers": config.encoder_layers,
@@ -140,13 +138,13 @@ def _configuration(trained: SourceModel) -> dict[str, Any]:
     return {**values, **one, **({"encoder_no_repeat_ngram_size": 0} if config.positions == "learned" else {})}
 
 
-def _generation(trained: SourceModel) -> dict[str, Any]:
+def _generation(source_model: SourceModel) -> dict[str, Any]:
     """Return the settings of `generate` nearest to our beam search. Its maximum length counts the end symbol."""
-    recipe = trained.recipe
+    recipe = source_model.recipe
     longest = min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions)
     return {
         "num_beams": recipe.decode.beam,
-        **({"length_penalty": trained.length_penalty} if recipe.decode.beam > 1 else {}),  # it is refused beside greedy search
+        **({"length_penalty": source_model.length_penalty} if recipe.decode.beam > 1 else {}),  # it is refused beside greedy search
         "max_new_tokens": longest,
         "min_new_tokens": min(recipe.decode.min_length, longest - 1),
         "suppress_tokens": list(BANNED),
@@ -158,9 +156,9 @@ def _generation(trained: SourceModel) -> dict[str, Any]:
     }
 
 
-def _write_tokenizer(transformers: Any, trained: SourceModel, folder: Path) -> None:
+def _write_tokenizer(transformers: Any, source_model: SourceModel, folder: Path) -> None:
     """Write MarianTokenizer: SentencePiece splits the text, and the ids are ours."""
-    vocabulary, data = trained.vocabulary, trained.recipe.data
+    vocabulary, data = source_model.vocabulary, source_model.recipe.data
     files = {"source_spm": folder / "source.spm", "target_spm": folder / "target.spm", "vocab": folder / "vocab.json"}
     files["source_spm"].write_bytes(vocabulary.source.model)
     files["target_spm"].write_bytes(vocabulary.target.model)
@@ -171,7 +169,7 @@ def _write_tokenizer(transformers: Any, trained: SourceModel, folder: Path) -> N
     table = vocabulary.source.table
     transformers.MarianTokenizer(
         **{name: str(path) for name, path in files.items()}, separate_vocabs=not vocabulary.joint,
-        source_lang=data.source_language, target_lang=data.target_language, model_max_length=trained.recipe.model.max_positions,
+        source_lang=data.source_language, target_lang=data.target_language, model_max_length=source_model.recipe.model.max_positions,
         unk_token=table[UNK], bos_token=table[BOS], eos_token=table[EOS], pad_token=table[PAD],
         split_special_tokens=True, clean_up_tokenization_spaces=False,
     ).save_pretrained(folder)  # fmt: skip
@@ -181,16 +179,10 @@ def _write_ids(path: Path, table: list[str]) -> None:
     path.write_text(json.dumps({piece: index for index, piece in enumerate(table)}, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
 
-def feature_order(config: ModelSection) -> Tensor:
-    """Which of our features stands at each place: sines, then cosines; learned positions stay as they are."""
-    features = torch.arange(config.d_model)
-    return torch.cat([features[0::2], features[1::2]]) if config.positions == "sinusoidal" else features
-
-
-def _weights(trained: SourceModel) -> dict[str, Tensor]:
+def _weights(source_model: SourceModel) -> dict[str, Tensor]:
     """Return every tensor of the model class, by its name in transformers."""
-    model, config = trained.model, trained.recipe.model
-    order, found = feature_order(config), _embeddings(trained)
+    model, config = source_model.model, source_model.recipe.model
+    order, found = feature_order(config), _embeddings(source_model)
     for side, layers, positions, norm in (
         ("encoder", model.encoder, model.source_positions, model.encoder_norm),
         ("decoder", model.decoder, model.target_positions, model.decoder_norm),
@@ -204,8 +196,8 @@ def _weights(trained: SourceModel) -> dict[str, Tensor]:
     return {name: tensor.contiguous().clone() for name, tensor in found.items()}
 
 
-def _embeddings(trained: SourceModel) -> dict[str, Tensor]:
-    model, config, order = trained.model, trained.recipe.model, feature_order(trained.recipe.model)
+def _embeddings(source_model: SourceModel) -> dict[str, Tensor]:
+    model, config, order = source_model.model, source_model.recipe.model, feature_order(source_model.recipe.model)
     source, target, output = (model.matrix(use).detach()[:, order] for use in ("source", "target", "output"))
     bias = torch.zeros(1, output.size(0))
     if config.tie_embeddings:
@@ -249,77 +241,6 @@ def _attention(name: str, attention: SelfAttention | CrossAttention, config: Mod
 
 def _norm(name: str, norm: nn.LayerNorm, order: Tensor) -> dict[str, Tensor]:
     return {f"{name}.weight": norm.weight.detach()[order], f"{name}.bias": norm.bias.detach()[order]}
-
-
-def read(folder: Path) -> HuggingFaceReader:
-    """Load the folder as its users do."""
-    return HuggingFaceReader(folder)
-
-
-class HuggingFaceReader:
-    """The exported folder in transformers, fp32 on the CPU."""
-
-    def __init__(self, folder: Path) -> None:
-        self.library = library("transformers")
-        with _quiet(self.library):
-            self.tokenizer = self.library.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            self.model = self.library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()
-        config = self.model.config
-        learned = config.model_type == "blenderbot"
-        order = feature_order(ModelSection(d_model=config.d_model, num_heads=1, positions="learned" if learned else "sinusoidal"))
-        self.place = torch.argsort(order)  # where each of our features stands
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Reader`."""
-        rows: list[list[int]] = self.tokenizer(list(texts)).input_ids if texts else []
-        return rows
-
-    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """See `Reader`."""
-        texts: list[str] = self.tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=True)
-        return texts
-
-    def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
-        """See `Reader`; logits are those of the target, in one pass."""
-        src, mask = _padded(sources), _padded([[1] * len(row) for row in sources])
-        tgt_in = _padded([[BOS, *row[:-1]] for row in targets])
-        with torch.inference_mode(), _quiet(self.library):
-            out = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in)
-            steps = limit + 1  # the last is forced to be EOS
-            found = self.model.generate(input_ids=src, attention_mask=mask, num_beams=1, do_sample=False, length_penalty=1.0, max_new_tokens=steps, min_new_tokens=0)
-        states, outputs = out.encoder_last_hidden_state[..., self.place], []
-        for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            logits = out.logits[row, : len(target)].float()
-            log_probs = logits.log_softmax(-1).gather(1, torch.tensor(target)[:, None])[:, 0]
-            outputs.append(Output(_ended(found[row, 1 : limit + 1].tolist()), logits, log_probs, states[row, : len(source)]))
-        return outputs
-
-
-def _ended(tokens: list[int]) -> list[int]:
-    """Return the tokens up to the end symbol."""
-    return tokens[: tokens.index(EOS) + 1] if EOS in tokens else tokens
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """(B, longest); zeros, which are PAD, at the ends."""
-    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Suppress progress bars and messages; MarianTokenizer recommends a package that it does not use."""
-    logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 EXPORTER = Exporter(check, write, read)

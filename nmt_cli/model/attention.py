@@ -143,4 +143,3 @@ def record_attention(module: SelfAttention | CrossAttention) -> Iterator[list[Te
         module.attend = usual
 
 
-watched = record_attention

@@ -180,7 +180,7 @@ def score_line(gold_line: str, line: str, number: int, repair: bool) -> tuple[Co
 
 def read_gold(line: str, number: int) -> Reading:
     """Return the contents of a line of the reference. Raises DataError if it is not a tree in brackets."""
-    expected = "Give the trees in brackets, one a line, with words and parts of speech, as (TOP (NP (DT the) (NN dog))): NAME.ptb of `nmt data trees`."
+    expected = "Give the trees in brackets, one per line, with words and parts of speech, as (TOP (NP (DT the) (NN dog))): NAME.ptb of `nmt data trees`."
     where = f"the reference, line {number:,}"
     if form(line) == LINEARISED:
         raise DataError(f"{where}, is a linearised tree: without parts of speech evalb does not know what is punctuation, which does not count. {expected}")

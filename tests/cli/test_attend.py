@@ -187,7 +187,7 @@ def test_bytes_that_are_not_utf8_are_replaced(folder: Path) -> None:
         ([], b"the cat\nthe dog\n", 1, "standard input has more than one line: a page shows one sentence."),
         (["the cat\nthe dog"], b"", 1, "the sentence has more than one line: a page shows one sentence."),
         (["the", "cat"], b"", 2, "2 sentences were given, the second is 'cat': a page shows one. Put quotes around the words of a sentence."),
-        (["\x01"], b"", 1, "the sentence '\\x01' holds no characters that the model's tokenizer keeps"),
+        (["\x01"], b"", 1, "the sentence '\\x01' has no characters that the model's tokenizer keeps"),
         (["cat " * 100], b"", 1, "the sentence has 100 pieces, the model reads 40 at once: nmt translate would translate it in parts."),
         (["the cat", "--target", "cat " * 100], b"", 1, "the translation has 100 pieces; the model takes 63 at once (model.max_positions"),
         (["the cat", "--target", " "], b"", 2, "--target ' ' is empty: expected a translation."),

@@ -183,7 +183,7 @@ def test_missing_and_empty_files_are_named() -> None:
     for arguments, name in ((["--src", "void", "--ref", "void"], "void"), (["--src", "void", "--ref", "-"], "standard input")):
         error = fault("--model", "model", *arguments, stdin=b"")
         assert isinstance(error, DataError)
-        assert str(error) == f"{name!r} is empty: expected one translation a line."
+        assert str(error) == f"{name!r} is empty: expected one translation per line."
     assert "'src' has 30 lines, 'void' 0 lines" in str(fault("--model", "model", "--src", "src", "--ref", "void"))
 
 

@@ -127,7 +127,7 @@ def test_missing_and_empty_files_are_named() -> None:
     assert "missing" in str(fault("hyp", "--ref", "missing"))
     Path("void").touch()
     assert isinstance(fault("void", "--ref", "ref"), DataError)
-    assert str(fault("void", "--ref", "void")) == "'void' is empty: expected one translation a line."
+    assert str(fault("void", "--ref", "void")) == "'void' is empty: expected one translation per line."
 
 
 def test_wrong_names_are_usage_errors_told_before_files_are_read() -> None:

@@ -17,7 +17,7 @@ from nmt_cli.decoding.alignment import cross_attention
 from nmt_cli.decoding.attention_maps import KINDS, attention_maps, check_choice, compute_attention, select_views
 from nmt_cli.decoding.scoring import Scorer
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.model.attention import attend, watched
+from nmt_cli.model.attention import attend, record_attention
 from nmt_cli.model.folder import load_model, weights_of, write_model
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, ModelSection, Recipe
@@ -201,9 +201,9 @@ def test_a_module_attends_as_before_afterwards() -> None:
     attention_maps(model, SOURCE, TARGET)
     module: Any = model.encoder[0].self_attention
     assert all(one.attend is attend for kind in KINDS for one in modules_of(model, kind))
-    with watched(module) as seen:
+    with record_attention(module) as seen:
         module(torch.randn(1, 3, D), None)
-        with pytest.raises(RuntimeError), watched(module):
+        with pytest.raises(RuntimeError), record_attention(module):
             module(torch.randn(1, 3, D + 1), None)
         module(torch.randn(1, 2, D), None)
     assert [tuple(one.shape) for one in seen] == [(1, H, 3, 3), (1, H, 2, 2)]

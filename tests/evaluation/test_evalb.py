@@ -423,7 +423,7 @@ def test_a_line_is_read_as_it_stands() -> None:
     [
         ("(S (NP XX )NP XX )S", "the reference, line 2, is a linearised tree: without parts of speech evalb does not know what is punctuation"),
         ("XX", "the reference, line 2, is a linearised tree"),
-        ("a dog", "the reference, line 2: 'a' is no part of a tree. Give the trees in brackets, one a line"),
+        ("a dog", "the reference, line 2: 'a' is no part of a tree. Give the trees in brackets, one per line"),
         ("(S (NN a)) (NN b c)", "the reference, line 2: 'b' is no part of a tree."),
         ("x" * 50, f"the reference, line 2: '{'x' * 40}…' is no part of a tree."),
     ],

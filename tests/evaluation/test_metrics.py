@@ -65,7 +65,7 @@ def test_tokenizer_none_leaves_tokenised_text_alone(capfd: pytest.CaptureFixture
     hypotheses, reference = ["well-known facts ."] * 200, ["well-known things ."] * 200
     score = compute("bleu", hypotheses, [reference], MetricOptions(tokenize="none"))
     assert "tok:none" in score.signature
-    assert "hyp_len = 600" in score.details  # three tokens a line
+    assert "hyp_len = 600" in score.details  # three tokens per line
     assert compute("bleu", ["a b, c d."], [["a b , c d ."]], MetricOptions(tokenize="13a")).value == pytest.approx(100.0)
     assert compute("bleu", ["a b, c d."], [["a b , c d ."]], MetricOptions(tokenize="none")).value < 50
     assert capfd.readouterr() == ("", "")

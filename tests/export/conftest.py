@@ -90,7 +90,7 @@ def made(tmp_path: Path) -> Made:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder after 200 updates on the demo corpus: it speaks, ends its sentences, and is sure of itself."""
+    """A model folder after 300 updates on the demo corpus: it speaks, ends its sentences, and is sure of itself."""
     return shared(tmp_path_factory, "trained-to-export", train) / "model"
 
 
@@ -101,7 +101,7 @@ def train(folder: Path) -> None:
     model = Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     rows = sorted(zip(*(vocabulary.source.encode(side) for side in zip(*pairs(), strict=True)), strict=True), key=lambda row: len(row[0]))
-    for _ in range(200):
+    for _ in range(300):
         start = int(torch.randint(len(rows) - 32, ()))
         src, tgt_in, tgt_out = (_padded(part) for part in zip(*(([*s, EOS], [BOS, *t], [*t, EOS]) for s, t in rows[start : start + 32]), strict=True))
         logits = model.logits(model(src, attention_mask((src != PAD).sum(1), src.size(1)), tgt_in))

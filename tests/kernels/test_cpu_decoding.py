@@ -114,7 +114,7 @@ def continuations(
 @pytest.mark.parametrize("size", [7, 64, 100, 1000])
 @pytest.mark.parametrize(("beam", "count"), [(1, 1), (4, 8), (5, 10)])
 @pytest.mark.parametrize("ties", [False, True])
-def test_best_continuations(size: int, beam: int, count: int, ties: bool) -> None:
+def test_top_candidates(size: int, beam: int, count: int, ties: bool) -> None:
     """Open hypotheses here and there, one token alone for some, more banned for some, equals among them: values to 1e-5, the same tokens."""
     batch = 6
     so_far = drawn(batch, beam, seed=2).sort(1, descending=True).values.masked_fill(torch.rand(batch, beam, generator=torch.Generator().manual_seed(3)) < 0.3, float("-inf"))
@@ -129,7 +129,7 @@ def test_best_continuations(size: int, beam: int, count: int, ties: bool) -> Non
     only[::3] = 4
     some_more = torch.tensor([3, 6, 4])[torch.arange(len(rows)) % 3]
     for bound, banned in itertools.product((None, only), (None, some_more)):
-        values, flat = continuations(module.best_continuations, logits, so_far, rows, count, bound, banned)
+        values, flat = continuations(module.top_candidates, logits, so_far, rows, count, bound, banned)
         plain_values, plain_flat = continuations(top_candidates, logits, so_far, rows, count, bound, banned)
         values, flat = values[:, : plain_values.size(1)], flat[:, : plain_values.size(1)]
         torch.testing.assert_close(values, plain_values, atol=1e-5, rtol=1e-6)
@@ -140,7 +140,7 @@ def test_best_continuations(size: int, beam: int, count: int, ties: bool) -> Non
 @needed
 def test_the_forced_token_may_be_one_that_is_never_generated() -> None:
     logits, so_far, rows = drawn(1, 50), torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64)
-    for kind in (module.best_continuations, top_candidates):
+    for kind in (module.top_candidates, top_candidates):
         values, flat = kind(logits.clone(), so_far, rows, 1, (0, 1, 2), torch.tensor([1]))
         assert flat.tolist() == [[1]]
         torch.testing.assert_close(values[0], logits.log_softmax(1)[0, 1:2])
@@ -151,7 +151,7 @@ def test_what_is_banned_keeps_its_share_of_the_probability() -> None:
     """The first ids of `never`, as many as each row says; the others' log-probabilities stay what they were."""
     logits, so_far, rows = drawn(3, 9), torch.zeros(3, 1), torch.arange(3)
     whole, never = logits.log_softmax(1), (0, 1, 8, 4)
-    for kind in (module.best_continuations, top_candidates):
+    for kind in (module.top_candidates, top_candidates):
         values, flat = kind(logits.clone(), so_far, rows, 9, never, None, torch.tensor([0, 3, 4]))
         for row, count in enumerate((0, 3, 4)):
             left = sorted(set(range(9)) - set(never[:count]), key=lambda token: -float(whole[row, token]))
@@ -164,7 +164,7 @@ def test_what_is_banned_keeps_its_share_of_the_probability() -> None:
 def test_what_is_not_a_number_comes_first() -> None:
     logits, so_far = drawn(4, 50), torch.zeros(2, 2)
     logits[1, 20] = float("nan")
-    values, _ = module.best_continuations(logits, so_far, torch.arange(4), 4, (0,), None)
+    values, _ = module.top_candidates(logits, so_far, torch.arange(4), 4, (0,), None)
     assert values[0, 0].isnan()
     assert values[1].isfinite().all()
 

@@ -1,12 +1,11 @@
-"""The compiled parts of decoding on a CPU: `kernels.cpp` and what it includes, made once by the machine's own C++ compiler
-and kept.
+"""The compiled functions of decoding on a CPU: sources/kernels.cpp, compiled once by the machine's own C++ compiler, and kept.
 
     library() ──▶ `compiling`: compiled for this processor into the cache folder, checked, loaded ──▶ typed; None: there are none
-    decoder ──▶ library.nmt_…(sizes, addresses of tensors)          best_continuations: `continuations.Best` in one pass
+    decoder ──▶ library.nmt_…(sizes, addresses of tensors)          top_candidates: `protocols.TopCandidates` in one pass
 
-They take no part of torch and know its tensors by address alone. Without a compiler, without a folder to write to, or
-with NMT_KERNELS=off in the environment, torch's operators decode (`fast.CachedDecoder`): slower, and the same translations
-in fp32.
+They use nothing of torch and get its tensors by address. Without a compiler, without a cache folder, or with
+NMT_KERNELS=off in the environment, plain torch decodes (`decoding.cached_decoder`): slower, and the same translations in
+fp32.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ...cache import explained
 from .compiling import compiled_library
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-"""What the kernels call numbers of these types."""
+"""The number of each dtype in the sources."""
 
 _int, _float, _at, _kind = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p, ctypes.c_int
 _out = (_at, _kind, _float)
@@ -46,7 +45,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_int8_matmul": (None, (_int, _int, _int, _at, _kind, _at, _at, _at, _at, _kind, _at, _kind, _float)),
     "nmt_top_candidates": (None, (_int, _int, _int, _at, _int, _at, _at, _int, _at, _at, _at, _int, _at, _at)),
 }
-"""Of each function the result and the parameters, as in the sources."""
+"""The result and the parameters of each function, as in the sources."""
 OPTIONAL = {"nmt_int8_matmul"}
 """For some processors only: see nmt_has_int8_matmul."""
 
@@ -74,18 +73,18 @@ def library() -> ctypes.CDLL | None:
     return found
 
 
-def best_continuations(
-    logits: Tensor, so_far: Tensor, rows: Tensor, count: int, never: Sequence[int], only: Tensor | None, banned: Tensor | None = None
+def top_candidates(
+    logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int], only: Tensor | None, banned_counts: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """See `continuations.Best`: tensors of the CPU, `library()` is not None."""
+    """See `protocols.TopCandidates`. The tensors are on the CPU, and `library()` is not None."""
     functions = library()
     assert functions is not None
-    logits, so_far, rows = logits.contiguous(), so_far.contiguous(), rows.contiguous()
-    batch, beam = so_far.shape
+    logits, log_probs, rows = logits.contiguous(), log_probs.contiguous(), rows.contiguous()
+    batch, beam = log_probs.shape
     values, flat = torch.empty(batch, count), torch.empty(batch, count, dtype=torch.int64)
-    ids = torch.tensor(never, dtype=torch.int64)
+    ids = torch.tensor(banned_tokens, dtype=torch.int64)
     functions.nmt_top_candidates(
-        batch, beam, len(rows), rows.data_ptr(), logits.size(1), logits.data_ptr(), so_far.data_ptr(), len(ids), ids.data_ptr(),
-        *(each.data_ptr() if each is not None else None for each in (banned, only)), count, values.data_ptr(), flat.data_ptr(),
+        batch, beam, len(rows), rows.data_ptr(), logits.size(1), logits.data_ptr(), log_probs.data_ptr(), len(ids), ids.data_ptr(),
+        *(each.data_ptr() if each is not None else None for each in (banned_counts, only)), count, values.data_ptr(), flat.data_ptr(),
     )  # fmt: skip
     return values, flat
