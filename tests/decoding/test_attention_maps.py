@@ -88,7 +88,7 @@ def test_the_first_layer_follows_equation_1_from_the_raw_matrices(features: dict
             for position, number in enumerate(ids):
                 places = learned[position] if learned is not None else torch.tensor([wave(position, column) for column in range(D)])
                 x = table[number] * math.sqrt(D) + places
-                if config.norm == "pre":
+                if config.residual == "pre":
                     name = f"{kind}.0.around_self_attention.norm"
                     x = (x - x.mean()) / (x.var(unbiased=False) + 1e-5).sqrt() * raw[f"{name}.weight"] + raw[f"{name}.bias"]
                 both = raw[f"{kind}.0.self_attention.query_key_value.weight"] @ x + raw[f"{kind}.0.self_attention.query_key_value.bias"]
@@ -109,8 +109,8 @@ def wave(position: int, column: int) -> float:
 def torchs(model: Any) -> tuple[nn.Module, nn.Module]:
     """nn.TransformerEncoder and nn.TransformerDecoder with our weights."""
     config = model.config
-    options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": config.norm == "pre"}
-    last, end = (nn.LayerNorm(D) if config.norm == "pre" else None for _ in range(2))
+    options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": config.residual == "pre"}
+    last, end = (nn.LayerNorm(D) if config.residual == "pre" else None for _ in range(2))
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(D, H, config.d_ff, **options), config.encoder_layers, enable_nested_tensor=False, norm=last)
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, H, config.d_ff, **options), config.decoder_layers, norm=end)
     for stack, layers in ((encoder, model.encoder), (decoder, model.decoder)):
@@ -160,9 +160,9 @@ def test_all_layers_and_heads_equal_torchs_own_weights(residual: str) -> None:
     caught: dict[nn.Module, list[Any]] = {module: [] for several in modules.values() for module in several}
     hooks = [module.register_forward_pre_hook(lambda of, given, options: caught[of].append((given, options)), with_kwargs=True) for module in caught]
     with torch.no_grad():
-        memory = encoder(model.embed(torch.tensor([SOURCE]), model.matrix("source"), model.source_positions, 0))
+        memory = encoder(model.embed(torch.tensor([SOURCE]), model.matrix("source"), model.source_positions(len(SOURCE))))
         future = torch.ones(T, T, dtype=torch.bool).triu(1)
-        hidden = decoder(model.embed(torch.tensor([TARGET]), model.matrix("target"), model.target_positions, 0), memory, tgt_mask=future)
+        hidden = decoder(model.embed(torch.tensor([TARGET]), model.matrix("target"), model.target_positions(len(TARGET))), memory, tgt_mask=future)
     for hook in hooks:
         hook.remove()
     ours = attention_maps(model, SOURCE, TARGET)
