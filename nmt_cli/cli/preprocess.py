@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def preprocess(
-    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or path of a .toml file.")] = "demo",
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Name of a recipe, or path of a .toml file.")] = "demo",
     data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder with the text files of the recipe.")] = None,
     out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Folder for the shards.  [default: data/RECIPE]", show_default=False)] = None,
     overrides: Overrides = None,
