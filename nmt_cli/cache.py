@@ -218,8 +218,8 @@ def _recorded(record: Path, status: os.stat_result) -> str:
         data = read_private(record)
     except OSError:
         return ""
-    found = re.search(rb" ([0-9a-f]{64}) [0-9a-f]{16}\n$", data)
-    digest = found[1].decode() if found else ""
+    match = re.search(rb" ([0-9a-f]{64}) [0-9a-f]{16}\n$", data)
+    digest = match[1].decode() if match else ""
     return digest if data == _record(status, digest) else ""
 
 

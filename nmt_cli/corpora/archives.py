@@ -74,14 +74,14 @@ def contents(path: Path) -> dict[str, int]:
     Raises DataError for an archive that is cut or damaged, or that would do harm if it were unpacked.
     """
     if path.suffix == ZIP:
-        found = _contents_of_zip(path)
+        sizes = _contents_of_zip(path)
     elif path.name.endswith(TAR):
-        found = _contents_of_tar(path)
+        sizes = _contents_of_tar(path)
     else:
         return {"": path.stat().st_size}
-    if sum(found.values()) > _most(path.stat().st_size):
+    if sum(sizes.values()) > _most(path.stat().st_size):
         raise _swollen(str(path))
-    return found
+    return sizes
 
 
 def check_holds(path: Path, there: dict[str, int], wanted: list[str]) -> None:
@@ -145,7 +145,7 @@ def _found(archive: tarfile.TarFile, name: str, path: Path) -> tuple[IO[bytes], 
 
 
 def _contents_of_tar(path: Path) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     with open_binary(path) as unpacked:
         try:
             with tarfile.open(fileobj=unpacked, mode="r|") as archive:
@@ -158,16 +158,16 @@ def _contents_of_tar(path: Path) -> dict[str, int]:
                     elif not (member.isfile() or member.isdir()):
                         raise DataError(f"{str(path)!r} is refused: {member.name!r} is a device or pipe; expected plain files. Nothing was unpacked.")
                     if member.isfile():
-                        found[_plain(member.name)] = member.size
+                        sizes[_plain(member.name)] = member.size
         except (*DAMAGE, OSError) as error:
             raise _damaged(str(path), error) from None
         while unpacked.read(BUFFER):
             pass  # to the end, where a compressed file keeps its checksum
-    return found
+    return sizes
 
 
 def _contents_of_zip(path: Path) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     try:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -178,10 +178,10 @@ def _contents_of_zip(path: Path) -> dict[str, int]:
                         target = stream.read(4096).decode("utf-8", "replace")
                     _check_link(path, member.filename, posixpath.join(posixpath.dirname(member.filename), target), target)
                 elif not member.is_dir():
-                    found[_plain(member.filename)] = member.file_size
+                    sizes[_plain(member.filename)] = member.file_size
     except (*DAMAGE, OSError) as error:
         raise _damaged(str(path), error) from None
-    return found
+    return sizes
 
 
 @contextmanager

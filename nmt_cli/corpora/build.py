@@ -106,7 +106,7 @@ def _locked(out: Path) -> Iterator[None]:
         out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out, os.O_RDONLY)
     except (FileExistsError, NotADirectoryError):
-        raise DataError(f"{str(out)!r} is a file or lies below one, expected a folder: choose another --out.") from None
+        raise DataError(f"{str(out)!r} is a file or is below one, expected a folder: choose another --out.") from None
     except OSError as error:
         raise write_failed(error, out, "the data set") from None
     try:
@@ -143,7 +143,7 @@ def _whole(entry: TextEntry, out: Path) -> bool:
     existing = [file for file in entry.files if (out / file.file).exists()]
     for file in existing:
         if (out / file.file).stat().st_size != file.bytes or sha256(out / file.file) != file.sha256:
-            raise DataError(f"{str(out / file.file)!r} has been changed since it was written. Move it away to have it made again, or choose another --out.")
+            raise DataError(f"{str(out / file.file)!r} has been changed since it was written. Move it away to have it written again, or choose another --out.")
     return len(existing) == len(entry.files)
 
 

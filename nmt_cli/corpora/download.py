@@ -159,7 +159,7 @@ def _from(source: Source, partial: Partial, verify: bool) -> Fetched:
         repeated = True
         console.say(f"{source.name}: {reason}; it was joined from several parts and is downloaded again")
     if not verify and source.digest and not matches(partial.path, source.digest, digest):
-        console.warn(f"{source.name}: its {_shown(partial.path, source.digest, digest)}, not {source.digest}; taken all the same (--no-verify).")
+        console.warn(f"{source.name}: its {_shown(partial.path, source.digest, digest)}, not {source.digest}; accepted because of --no-verify.")
     partial.install()
     record(partial.target, digest)
     if source.digest is None:

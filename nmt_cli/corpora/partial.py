@@ -119,5 +119,5 @@ class Partial:
             self._file = None
 
     def _named(self, error: OSError) -> DataError:
-        fault = write_failed(error, self.path, f"the download of {self.target.name!r}")
-        return DataError(f"{fault} What was downloaded is kept; run the same command again to resume.")
+        failure = write_failed(error, self.path, f"the download of {self.target.name!r}")
+        return DataError(f"{failure} What was downloaded is kept; run the same command again to resume.")

@@ -19,7 +19,7 @@ CLOSING = re.compile(r"</seg\s*>", re.IGNORECASE)
 
 def segments(stream: BinaryIO, name: str) -> Iterator[str]:
     """Yield the segments of an open .sgm file called `name`. Raises DataError if one is not closed, or there is none."""
-    found, text, begun = 0, "", 0
+    count, text, begun = 0, "", 0
     for number, raw in enumerate(iter_lines(stream), 1):
         text += decode_line(raw)[0]
         while True:
@@ -36,10 +36,10 @@ def segments(stream: BinaryIO, name: str) -> Iterator[str]:
                 text += "\n"
                 break
             yield " ".join(text[: closing.start()].split())
-            text, begun, found = text[closing.end() :], 0, found + 1
+            text, begun, count = text[closing.end() :], 0, count + 1
     if begun:
         raise _unclosed(name, begun)
-    if not found:
+    if not count:
         raise DataError(f"{name!r} holds no <seg>: expected an .sgm file of WMT, with a <seg> … </seg> for each line.")
 
 

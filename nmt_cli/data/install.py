@@ -68,9 +68,9 @@ def folder_aside(out: Path) -> Iterator[Path]:
 def _clear(partial: Path) -> None:
     """Remove the files of an earlier command from the folder aside. Raises DataError for a file of another name."""
     for item in list(partial.iterdir()):
-        name = found["name"] if (found := ASIDE.fullmatch(item.name)) else item.name
+        name = match["name"] if (match := ASIDE.fullmatch(item.name)) else item.name
         if item.is_symlink() or not (OURS.fullmatch(name) or name in (TEXT, INSTALLING)):
-            raise DataError(f"{str(item)!r} is not of nmt preprocess, which works in the folder that it lies in. Move it away.")
+            raise DataError(f"{str(item)!r} was not written by nmt preprocess, which works in its folder. Move it away.")
         shutil.rmtree(item) if item.is_dir() else item.unlink()
 
 
@@ -151,4 +151,4 @@ def finish_installing(out: Path) -> None:
             partial.rmdir()
         except OSError as error:
             raise write_failed(error, out, "the shards") from None
-    console.say(f"{out}: finished putting in place the shards of a command that was stopped")
+    console.say(f"{out}: finished installing the shards of a command that was stopped")

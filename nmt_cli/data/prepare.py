@@ -107,8 +107,8 @@ def _build(recipe: Recipe, inputs: Inputs, folder: Path, workers: int, replaced:
     vocabulary.save(folder)
     if inputs.generated is not None:
         (folder / TEXT).mkdir()
-        for made in sorted(inputs.generated.iterdir()):
-            write_named(folder / TEXT / made.name, made.read_bytes(), "the demo corpus")
+        for path in sorted(inputs.generated.iterdir()):
+            write_named(folder / TEXT / path.name, path.read_bytes(), "the demo corpus")
     texts = [f"{TEXT}/{path.name}" for path in sorted((folder / TEXT).glob("*"))]
     return ShardIndex(
         recipe=recipe.name,
@@ -170,8 +170,8 @@ def _read(inputs: Inputs, workers: int, joint: bool, replaced: Counter[str]) -> 
         chunks = _chunks(inputs.pairs("train", replaced), READ)
         for chunk, counts in run(chunks) if words else ((chunk, []) for chunk in chunks):
             pairs["train"] += len(chunk)
-            for held, found in zip(words, counts, strict=True):
-                held.add(found)
+            for held, counted in zip(words, counts, strict=True):
+                held.add(counted)
             bar.update(len(chunk))
     return pairs, words
 

@@ -67,8 +67,8 @@ class ShardWriter:
         for digest, numbers in zip(self._digests, (block.source, block.target, block.source_lengths, block.target_lengths), strict=True):
             digest.update(np.ascontiguousarray(numbers, dtype="<u4").tobytes())
         while len(block):
-            taken, block = block.cut(self.shard_pairs - sum(map(len, self._held)))
-            self._held.append(taken)
+            part, block = block.cut(self.shard_pairs - sum(map(len, self._held)))
+            self._held.append(part)
             if sum(map(len, self._held)) == self.shard_pairs:
                 self._flush()
 

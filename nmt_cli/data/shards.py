@@ -214,7 +214,7 @@ def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path) -> None
     differ = differences(index, recipe)
     if differ:
         raise DataError(
-            f"the shards in {str(folder)!r} were made by another recipe ({index.recipe!r}) than {recipe.name!r}:\n"
+            f"the shards in {str(folder)!r} were built with another recipe ({index.recipe!r}) than {recipe.name!r}:\n"
             + "\n".join(f"  - data.{key}: the shards have {was!r}, the recipe {now!r}" for key, (was, now) in differ.items())
             + f"\nReplace them (nmt preprocess {recipe.name or 'RECIPE'} --out {folder} --force), or name other shards with --data DIR."
         )

@@ -56,9 +56,9 @@ class Tokenizer:
         self._check_specials(where)
 
     def _check_specials(self, where: str) -> None:
-        found = {name: getattr(self._processor, f"{name}_id")() for name in SPECIALS}
-        if found != SPECIALS:
-            has, needs = (", ".join(f"{name} = {value}" for name, value in ids.items()) for ids in (found, SPECIALS))
+        ids = {name: getattr(self._processor, f"{name}_id")() for name in SPECIALS}
+        if ids != SPECIALS:
+            has, needs = (", ".join(f"{name} = {value}" for name, value in special.items()) for special in (ids, SPECIALS))
             raise DataError(
                 f"the tokenizer {where!r} has the special ids {has}; expected {needs}. Train it with "
                 "--pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3, or leave data.tokenizer empty to have one learned."
@@ -270,10 +270,10 @@ class Vocabulary:
         """
         folder = Path(folder)
         vocabulary = cls._load(folder)
-        found = (vocabulary.source_size, vocabulary.target_size)
-        if sizes is not None and found != sizes:
+        actual = (vocabulary.source_size, vocabulary.target_size)
+        if sizes is not None and actual != sizes:
             raise DataError(
-                f"the tokenizer in {str(folder)!r} has {found[0]:,} source and {found[1]:,} target tokens, what it belongs to has {sizes[0]:,} and {sizes[1]:,}: "
+                f"the tokenizer in {str(folder)!r} has {actual[0]:,} source and {actual[1]:,} target tokens, what it belongs to has {sizes[0]:,} and {sizes[1]:,}: "
                 "it was exchanged. Restore the folder from a copy."
             )
         return vocabulary

@@ -1,8 +1,8 @@
-"""The embedded TEACHING corpus: parallel English-German sentences which the project makes itself.
+"""The embedded demo corpus: parallel English-German sentences that this package generates.
 
-Made text: a small grammar writes it, so scores on it show that training and decoding work and say nothing about the
-quality of translation of real text. It is real English and real German, though, with what makes the pair hard:
-verb-final clauses, separable verbs, gender and case, compounds, numbers and clock times, copied names.
+A small grammar generates the text. So scores on it show that training and decoding work, and nothing about the translation
+of real text. But it is correct English and German, with the difficulties of the pair: verb-final clauses, separable
+verbs, gender and case, compounds, numbers and clock times, copied names.
 
 Who calls whom (each module uses only those before it)::
 
@@ -24,13 +24,13 @@ Conventions, which make the translation a function of the English sentence:
 - lay -> legen, place -> stellen; live or stay with -> bei, otherwise with -> mit; know -> kennen, know that -> wissen.
 - German order: pronouns, time, dative, definite accusative, manner, place, indefinite accusative, complement; a negated
   clause has its definite objects before the time; nicht before manner, place and complement, kein with indefinites;
-  a relative clause at an object stands at the end.
+  a relative clause of an object is at the end.
 - A verb whose past looks like its present (read) is past only in the third person singular.
 
 Held-out combinations: every sentence carries the list of its combinations (verb+object, adjective+noun, subject+verb,
-compound, profession, number, clock, date, year, price, made-up name). `corpus.held_out` keeps one in so many of each
-kind, by CRC-32 of its text, out of training: no training sentence has any, every validation and test sentence has one
-at least. No sentence of either language is in two splits.
+compound, profession, number, clock, date, year, price, made-up name). `corpus.held_out` chooses, by the CRC-32 of its
+text, a fixed share of each kind. No training sentence has a held-out combination; every validation and test sentence has
+at least one. No sentence of either language is in two splits.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def generate(
     from nmt_cli.demo_corpus import corpus
 
     splits = corpus.examples(seed, train, valid, test)
-    return {name: [(example.en, example.de) for example in found] for name, found in splits.items()}
+    return {name: [(example.en, example.de) for example in chosen] for name, chosen in splits.items()}
 
 
 def write_corpus(directory: pathlib.Path) -> None:
-    """Write train, valid and test as NAME.en and NAME.de (UTF-8, one sentence a line), creating the directory."""
+    """Write train, valid and test as NAME.en and NAME.de (UTF-8, one sentence per line), creating the directory."""
     from nmt_cli.demo_corpus import corpus
 
     corpus.write(directory, generate())

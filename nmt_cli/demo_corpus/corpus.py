@@ -1,4 +1,4 @@
-"""From drawn sentences to splits: which combinations are held out, and drawing until every split is full."""
+"""Draws sentences until every split is full, and decides which combinations are held out of training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HELD_OUT_ONE_IN: dict[str, int] = {
     "verb+object": 16, "adjective+noun": 16, "subject+verb": 16, "compound": 7, "profession": 8, "number": 7,
     "clock": 7, "date": 8, "year": 8, "price": 8, "name": 9,
 }  # fmt: skip
-"""Kind of combination -> one in how many is held out of training."""
+"""By kind of combination: n if every n-th is held out of training."""
 
 MAX_WORDS = 22
 """Longer English sentences are dropped."""
@@ -30,7 +30,7 @@ class Example(NamedTuple):
 
 
 def held_out(combination: str) -> bool:
-    """Whether a combination belongs to validation and test: a fixed rule on its CRC-32."""
+    """Return whether a combination belongs to validation and test, by its CRC-32."""
     kind = combination.partition(":")[0]
     return zlib.crc32(combination.encode()) % HELD_OUT_ONE_IN[kind] == 0
 
@@ -39,20 +39,20 @@ def examples(seed: int, train: int, valid: int, test: int) -> dict[str, list[Exa
     """Draw the splits: sentences without held-out combinations train, the others alternately valid and test."""
     draw = Draw(seed)
     wanted = {"train": train, "valid": valid, "test": test}
-    found: dict[str, list[Example]] = {name: [] for name in SPLITS}
+    splits: dict[str, list[Example]] = {name: [] for name in SPLITS}
     translation: dict[str, str] = {}
     german: set[str] = set()
-    while any(len(found[name]) < wanted[name] for name in SPLITS):
+    while any(len(splits[name]) < wanted[name] for name in SPLITS):
         example = one(draw)
         if translation.setdefault(example.en, example.de) != example.de:
             raise AssertionError(f"two translations of {example.en!r}: {translation[example.en]!r}, {example.de!r}")
         if example.de in german or len(example.en.split()) > MAX_WORDS:
             continue
-        name = _split(example, found, wanted)
+        name = _split(example, splits, wanted)
         if name:
             german.add(example.de)
-            found[name].append(example)
-    return found
+            splits[name].append(example)
+    return splits
 
 
 def one(draw: Draw) -> Example:
@@ -62,16 +62,16 @@ def one(draw: Draw) -> Example:
     return Example(text.en, text.de, tuple(dict.fromkeys(draw.combinations)))
 
 
-def _split(example: Example, found: dict[str, list[Example]], wanted: dict[str, int]) -> str:
-    """The split the example goes to, or the empty string where it is not needed."""
+def _split(example: Example, splits: dict[str, list[Example]], wanted: dict[str, int]) -> str:
+    """Return the split that the example goes to, or "" if none needs it."""
     if not any(held_out(combination) for combination in example.combinations):
-        return "train" if len(found["train"]) < wanted["train"] else ""
-    open_splits = [name for name in ("valid", "test") if len(found[name]) < wanted[name]]
-    return min(open_splits, key=lambda name: len(found[name]) / wanted[name], default="")
+        return "train" if len(splits["train"]) < wanted["train"] else ""
+    open_splits = [name for name in ("valid", "test") if len(splits[name]) < wanted[name]]
+    return min(open_splits, key=lambda name: len(splits[name]) / wanted[name], default="")
 
 
 def write(directory: pathlib.Path, splits: dict[str, list[tuple[str, str]]]) -> None:
-    """Write NAME.en and NAME.de for every split, one sentence a line, UTF-8."""
+    """Write NAME.en and NAME.de for every split, one sentence per line, UTF-8."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, pairs in splits.items():
         for side, suffix in enumerate(("en", "de")):

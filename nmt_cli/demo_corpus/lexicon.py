@@ -1,4 +1,4 @@
-"""The words of the teaching corpus as data: nouns, compound nouns, adjectives, places.
+"""The words of the demo corpus as data: nouns, compound nouns, adjectives, places.
 
 `NOUNS` holds every simple noun under its English word, `GROUPS` the semantic classes (what can be eaten, opened,
 worn ...) from which the grammar draws, `COMPOUNDS` which modifiers combine with which heads. No logic here but the

@@ -12,8 +12,6 @@ from pathlib import Path
 import forked
 import pytest
 import sealed
-from kills import nmt as spawned
-from kills import start
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/format_1"
 TRAIN = ["train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--run", "run", "--set"]
@@ -133,7 +131,7 @@ def test_a_score_that_is_no_number_is_not_the_best(value: object, place: Path) -
 
 def test_preprocess_does_not_replace_the_shards_of_a_running_training(place: Path) -> None:
     before = {path.name: path.read_bytes() for path in (place / "shards").iterdir()}
-    process = start(place, "train", "small.toml", "--data", "shards", "--threads", "1", "--run", "long", "--set", "train.updates=100000")
+    process = forked.start(place, "train", "small.toml", "--data", "shards", "--threads", "1", "--run", "long", "--set", "train.updates=100000")
     waited = time.monotonic() + 120
     while not (place / "long/checkpoints").is_dir() or not list((place / "long/checkpoints").glob("step-*")):
         assert process.poll() is None
@@ -145,7 +143,7 @@ def test_preprocess_does_not_replace_the_shards_of_a_running_training(place: Pat
     assert {path.name: path.read_bytes() for path in (place / "shards").iterdir()} == before
     process.kill()
     process.communicate()
-    spawned(place, *command)  # the lock ended with its process
+    forked.nmt(place, *command)  # the lock ended with its process
 
 
 def test_a_run_does_not_resume_with_shards_of_another_tokenizer(place: Path) -> None:

@@ -243,7 +243,7 @@ def test_a_harmful_archive_is_refused_before_any_text_is_written(make: Callable[
 
 def test_out_that_is_a_file_and_folders_that_cannot_be_made_are_named(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
     (tmp_path / "out").write_text("x")
-    with pytest.raises(DataError, match=r"out' is a file or lies below one, expected a folder"):
+    with pytest.raises(DataError, match=r"out' is a file or is below one, expected a folder"):
         make()
     with pytest.raises(DataError, match="cannot write the archives at"):
         build_dataset("made", MADE, tmp_path / "new", downloads / "one.tgz" / "x")

@@ -235,7 +235,7 @@ def test_a_folder_aside_that_is_someones_own_stays(text: Path, out: Path) -> Non
     stale = out.parent / ".out.partial"
     stale.mkdir()
     (stale / "thesis.tex").write_text("mine")
-    with pytest.raises(DataError, match=r"thesis.tex' is not of nmt preprocess"):
+    with pytest.raises(DataError, match=r"thesis.tex' was not written by nmt preprocess"):
         prepare(recipe(), text, out, workers=1)
     assert (stale / "thesis.tex").read_text() == "mine"
 

@@ -1,4 +1,4 @@
-"""The teaching corpus: correct paradigms, known sentences, and splits that hold combinations out."""
+"""The demo corpus: correct paradigms, known sentences, and splits that hold combinations out."""
 
 from __future__ import annotations
 
