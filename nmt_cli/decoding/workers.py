@@ -18,7 +18,6 @@ import torch
 from ..data.tokenizer import BOS, EOS
 from ..device import is_host
 from ..kernels import KernelsInUse, apply_kernels
-from ..kernels.cpu_decoding.functions import top_candidates
 from ..kernels.protocols import Decoder, GrowingDecoder
 from ..model.precision import convert
 from ..model.transformer import Transformer
@@ -43,8 +42,8 @@ class Worker:
     def __init__(self, kernels: Sequence[KernelsInUse], options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> None:
         self.kernels, self.batch_tokens, self.search, self.align = kernels, batch_tokens, search, align
         self.models, self.memory = [one.model for one in kernels], [CacheMemory() for _ in kernels]
-        native = all(one.native for one in kernels)
-        self.options = replace(options, top_candidates=top_candidates) if native else options
+        faster = [one.top_candidates for one in kernels]
+        self.options = replace(options, top_candidates=faster[0]) if faster[0] is not None and all(faster) else options
         self.device = self.models[0].output_weight.device
 
     @property

@@ -32,8 +32,10 @@ from . import onednn
 from .cpu_decoding import decoder, linear
 from .cpu_decoding.decoder import NativeDecoder, NativeModel
 from .cpu_decoding.functions import switched_off
+from .cpu_decoding.functions import top_candidates as compiled_top_candidates
 from .cpu_training import attention, dropout
 from .cpu_training import linear as training_linear
+from .protocols import TopCandidates
 
 Purpose = Literal["training", "decoding"]
 
@@ -53,6 +55,11 @@ class KernelsInUse:
     def native_decoder(self, sources: Sequence[Sequence[int]], beam: int) -> NativeDecoder | None:
         """Return a compiled decoder over sentences of these ids, end symbols included; None where it declined."""
         return NativeDecoder(self.native, sources, beam) if self.native is not None else None
+
+    @property
+    def top_candidates(self) -> TopCandidates | None:
+        """Return the compiled function that ranks candidates; None where the compiled decoder declined."""
+        return compiled_top_candidates if self.native is not None else None
 
     @property
     def unknown_forms(self) -> list[str]:
