@@ -17,7 +17,8 @@ from nmt_cli import __version__
 from nmt_cli.data.prepare import prepare
 from nmt_cli.hardware import cores, has_fast_bf16
 from nmt_cli.lines import read_parallel
-from nmt_cli.recipe import Recipe, load_recipe
+from nmt_cli.recipe import Recipe
+from nmt_cli.recipe_files import load_recipe
 
 BASE = ["model.encoder_layers=6", "model.decoder_layers=6", "model.d_model=512", "model.d_ff=2048", "model.num_heads=8", "model.dropout=0.1", "train.batch_tokens=2048", "data.vocab_size=8000"]
 SMALL = ["model.dropout=0.3", "data.vocab_size=10000", "train.batch_tokens=4096"]

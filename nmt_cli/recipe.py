@@ -14,24 +14,16 @@ Sources of the defaults: "Attention Is All You Need", sections 3 and 5, table 3 
 
 from __future__ import annotations
 
-import io
-import os
-import stat
-import sys
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from .console import warn_once
-from .encodings import refused, wide_encoding
 from .errors import RecipeError, did_you_mean, shown
 from .recipe_errors import describe
+from .recipe_history import with_present_names, without_retired
 from .registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 
 SectionT = TypeVar("SectionT", bound="Section")
@@ -57,6 +49,10 @@ BYTES_PER_PARAMETER = 16
 MOST_BEAM = 4096
 MOST_POSITIONS = 2**28
 """Numbers in a table of positions, max_positions × d_model."""
+LATEST = "latest"
+"""The link beside runs that leads to the latest one."""
+DEEPEST = 16
+"""How deep dictionaries and lists of a recipe may be nested."""
 
 
 def _file_name(name: str) -> str:
@@ -323,7 +319,7 @@ class Recipe(Section):
         if _depth(values) > DEEPEST:
             raise RecipeError(f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts.")
         if isinstance(values, dict):
-            values = _without_retired(with_present_names(values, where), where)
+            values = without_retired(with_present_names(values, where), where)
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:
@@ -342,186 +338,6 @@ def _depth(values: Any) -> int:
 def _inside(value: Any) -> Sequence[Any]:
     """What a dictionary or list holds, if it holds anything; nothing of any other value."""
     return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
-
-
-@dataclass(frozen=True)
-class Retired:
-    """A key that recipes, runs and model folders of earlier versions hold. It is read and ignored."""
-
-    since: str
-    """The version that does not know it any more."""
-    neutral: Any
-    """The value that had no effect; any other is ignored with a warning."""
-    why: str
-    """What happens instead, for the warning."""
-
-
-RETIRED = {
-    "decode.prune": Retired("0.1.0", 0.0, "Search gives up only hypotheses that can no longer win."),
-}
-
-
-@dataclass(frozen=True)
-class Renamed:
-    """A key that has another name now. The old name is read where it has one of `values` (None: any value)."""
-
-    now: str
-    values: tuple[str, ...] | None = None
-
-
-RENAMED = {
-    "model.norm": Renamed("residual", ("post", "pre")),  # norm names the kind of norm now
-    "data.target_pieces": Renamed("target_tokenization"),
-}
-
-
-def with_present_names(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return `values` with the keys in RENAMED under their present names. Raises RecipeError for a key given twice."""
-    for old, renamed in RENAMED.items():
-        section, _, key = old.partition(".")
-        table = values.get(section)
-        if not isinstance(table, dict) or key not in table or (renamed.values is not None and table[key] not in renamed.values):
-            continue
-        if renamed.now in table and table[renamed.now] != table[key]:
-            raise RecipeError(f"{where}: {old} = {shown(table[key])} is the old name of {section}.{renamed.now}, which is {shown(table[renamed.now])} here. Remove one of the two.")
-        values = {**values, section: {**{name: value for name, value in table.items() if name != key}, renamed.now: table[key]}}
-    return values
-
-
-def _without_retired(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return `values` without the keys in RETIRED; warn of those that had an effect."""
-    for key_path, retired in RETIRED.items():
-        section, _, key = key_path.partition(".")
-        table = values.get(section)
-        if isinstance(table, dict) and key in table:
-            values = {**values, section: {name: value for name, value in table.items() if name != key}}
-            if table[key] != retired.neutral:
-                warn_once(f"{key_path} = {table[key]!r} is ignored: nmt {retired.since} retired this key. {retired.why}", where)
-    return values
-
-
-RECIPE_SUFFIX = ".toml"
-LATEST = "latest"
-"""The link beside runs that leads to the latest one."""
-DEEPEST = 16
-LARGEST = 2**20
-"""Bytes of a recipe."""
-LONGEST_CHAIN = 32
-"""Recipes that extend each other."""
-
-
-def recipe_folder() -> Any:
-    """The folder of the recipes that ship with the package (in a checkout: `recipes/` at its top)."""
-    packaged = resources.files("nmt_cli") / "recipes"
-    return packaged if packaged.is_dir() else Path(__file__).resolve().parent.parent / "recipes"
-
-
-def recipe_names() -> list[str]:
-    """Names of the recipes that ship with the package."""
-    return sorted(item.name.removesuffix(RECIPE_SUFFIX) for item in recipe_folder().iterdir() if item.name.endswith(RECIPE_SUFFIX))
-
-
-def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe by name (`demo`) or path (`my/own.toml`) and apply `section.key=value` overrides to it.
-
-    `extends = "other"` at a file's head, a name or a path beside it, takes every key of that recipe which the file itself
-    does not state. Raises `RecipeError` for an unknown name, TOML that does not parse, and every fault of its keys and values at once.
-    """
-    values, name, where = _read(name_or_path, [])
-    for override in overrides:
-        apply_override(values, override)
-    return Recipe.from_dict({"name": name, **values}, where)
-
-
-def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], str, str]:
-    """A recipe's plain dictionary with what it extends laid under it, its name and its place.
-
-    `children`: the places of those that extend it, the outermost first.
-    """
-    text, name, where = _find(name_or_path)
-    if where in children:
-        raise RecipeError(f"{children[0]} extends itself: {' → '.join([*children, where])}. Remove one of these `extends`.")
-    if len(children) >= LONGEST_CHAIN:
-        raise RecipeError(f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → {children[1]} → … → {where}. Put their keys into fewer files.")
-    try:
-        values = with_present_names(_parsed(text, where), where)
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{where} is not valid TOML: {error}") from None
-    if "name" in values:
-        raise RecipeError(f"{where}: name is not a key; a recipe is called after its file. Remove it.")
-    parent = values.pop("extends", "")
-    if not isinstance(parent, str):
-        raise RecipeError(f"{where}: extends = {parent!r}: expected the name of a recipe, or the path of a .toml file")
-    if not parent:
-        return values, name, where
-    beside = Path(name_or_path).parent / parent
-    try:
-        under, _, parents_place = _read(str(beside) if _is_path(name_or_path) and _is_path(parent) else parent, [*children, where])
-    except RecipeError as error:
-        raise error if children else RecipeError(f"{where} extends {parent!r}: {error}") from None
-    for section, keys in values.items():
-        inherited = under.get(section)
-        under[section] = {**inherited, **keys} if isinstance(inherited, dict) and isinstance(keys, dict) else keys
-    return under, name, f"{where} (with {parents_place} under it)"
-
-
-def _parsed(text: str, where: str) -> dict[str, Any]:
-    """TOML as a dictionary. Raises TOMLDecodeError where it is none, RecipeError where Python does not read it."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        raise
-    except RecursionError:
-        raise RecipeError(f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts.") from None
-    except ValueError:  # an integer beyond Python's own limit
-        raise RecipeError(f"{where} holds a number of more than {sys.get_int_max_str_digits():,} digits: no key takes one.") from None
-
-
-def _is_path(name_or_path: str) -> bool:
-    return name_or_path.endswith(RECIPE_SUFFIX) or "/" in name_or_path
-
-
-def _find(name_or_path: str) -> tuple[str, str, str]:
-    """Text, name and place of a recipe."""
-    if not _is_path(name_or_path):
-        names = recipe_names()
-        if name_or_path in names:
-            return (recipe_folder() / f"{name_or_path}{RECIPE_SUFFIX}").read_text(encoding="utf-8"), name_or_path, f"recipe {name_or_path!r}"
-        raise RecipeError(f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file.")
-    path = Path(name_or_path)
-    where = f"recipe {shown(str(path))}"
-    try:
-        if not (stat.S_ISREG(kind := os.stat(path).st_mode) or stat.S_ISDIR(kind)):
-            raise RecipeError(f"{where} is a device or a pipe: expected a plain file, which is read more than once.")
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise RecipeError(f"{where} has more than {LARGEST:,} bytes: that is no recipe.")
-        if encoding := wide_encoding(content):
-            raise RecipeError(refused(where, encoding))
-        return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read(), path.stem, where
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{where} is not UTF-8 text: {error}") from None
-    except (OSError, ValueError) as error:  # a ValueError: a NUL in its name
-        reason = error.strerror if isinstance(error, OSError) else "a file name holds no NUL character"
-        raise RecipeError(f"cannot read {where}: {reason}. Give the path of a .toml file, or a name: {', '.join(recipe_names())}.") from None
-
-
-def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set the key of a `section.key=value` in a recipe's plain dictionary. Raises RecipeError when it is not of that form."""
-    key, separator, text = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not (separator and dot and section and name):
-        raise RecipeError(f"--set {shown(override)}: expected section.key=value, for example --set train.updates=1000")
-    try:
-        value = _parsed(f"value = {text.strip()}", f"--set {shown(override)}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word is a string
-    table = values.setdefault(section, {})
-    if not isinstance(table, dict):
-        raise RecipeError(f"--set {shown(override)}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
-    [(section, keys)] = with_present_names({section: {name: value}}, f"--set {shown(override)}").items()
-    table.update(keys)
 
 
 SECTIONS: dict[str, type[Section]] = {"data": DataSection, "model": ModelSection, "train": TrainSection, "decode": DecodeSection}

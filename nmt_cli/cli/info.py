@@ -49,7 +49,7 @@ def info(
     else:
         if verify:
             raise UsageError(f"--verify checks the files of a folder, and {what!r} is none. Give a run, a model or a folder of shards.")
-        from ..recipe import load_recipe
+        from ..recipe_files import load_recipe
 
         recipe = load_recipe(what, overrides or [])
         vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}

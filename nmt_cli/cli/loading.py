@@ -138,7 +138,8 @@ def _check_vocabularies(loaded: Sequence[LoadedModel]) -> None:
 
 
 def _overridden(values: dict[str, object], changes: Sequence[str]) -> Recipe:
-    from ..recipe import Recipe, apply_override
+    from ..recipe import Recipe
+    from ..recipe_files import apply_override
 
     for change in changes:
         apply_override(values, change)

@@ -32,7 +32,7 @@ def preprocess(
     run with the same text and recipe does nothing.
     """
     from ..data.prepare import prepare
-    from ..recipe import load_recipe
+    from ..recipe_files import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
     folder = out or loaded.folder("data", "--out")

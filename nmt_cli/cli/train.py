@@ -31,7 +31,7 @@ def train(
     """
     from ..cache import compile_cache
     from ..hardware import Hardware, cores, keep_freed_memory, memory_size
-    from ..recipe import load_recipe
+    from ..recipe_files import load_recipe
     from ..registry import LOGGERS, load
 
     logger_names = list(dict.fromkeys([*(loggers or []), *(["tensorboard"] if tensorboard else [])]))

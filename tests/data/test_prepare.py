@@ -481,7 +481,7 @@ def test_ctrl_c_leaves_nothing_behind(text: Path, out: Path, tmp_path: Path) -> 
     file.write_text("[data]\nvocab_size = 330\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items()))
     script = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from pathlib import Path; from nmt_cli.data.prepare import prepare; from nmt_cli.recipe import load_recipe\n"
+        "from pathlib import Path; from nmt_cli.data.prepare import prepare; from nmt_cli.recipe_files import load_recipe\n"
         "if __name__ == '__main__': prepare(load_recipe(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), workers=2)\n"
     )
     (tmp_path / "script.py").write_text(script)

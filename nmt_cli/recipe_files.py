@@ -1,0 +1,141 @@
+"""Recipes as files: find a recipe by name or path, read it with what it extends, and apply overrides.
+
+    load_recipe("demo", ["train.updates=7"]) ──▶ TOML ──▶ the recipes that it extends ──▶ overrides ──▶ Recipe
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from .encodings import refused, wide_encoding
+from .errors import RecipeError, did_you_mean, shown
+from .recipe import SECTIONS, Recipe
+from .recipe_history import with_present_names
+
+RECIPE_SUFFIX = ".toml"
+LARGEST = 2**20
+"""Bytes of a recipe."""
+LONGEST_CHAIN = 32
+"""Recipes that extend each other."""
+
+
+def recipe_folder() -> Any:
+    """The folder of the recipes that ship with the package (in a checkout: `recipes/` at its top)."""
+    packaged = resources.files("nmt_cli") / "recipes"
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parent.parent / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that ship with the package."""
+    return sorted(item.name.removesuffix(RECIPE_SUFFIX) for item in recipe_folder().iterdir() if item.name.endswith(RECIPE_SUFFIX))
+
+
+def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe by name (`demo`) or path (`my/own.toml`) and apply `section.key=value` overrides to it.
+
+    `extends = "other"` at a file's head, a name or a path beside it, takes every key of that recipe which the file itself
+    does not state. Raises `RecipeError` for an unknown name, TOML that does not parse, and every fault of its keys and values at once.
+    """
+    values, name, where = _read(name_or_path, [])
+    for override in overrides:
+        apply_override(values, override)
+    return Recipe.from_dict({"name": name, **values}, where)
+
+
+def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], str, str]:
+    """A recipe's plain dictionary with what it extends laid under it, its name and its place.
+
+    `children`: the places of those that extend it, the outermost first.
+    """
+    text, name, where = _find(name_or_path)
+    if where in children:
+        raise RecipeError(f"{children[0]} extends itself: {' → '.join([*children, where])}. Remove one of these `extends`.")
+    if len(children) >= LONGEST_CHAIN:
+        raise RecipeError(f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → {children[1]} → … → {where}. Put their keys into fewer files.")
+    try:
+        values = with_present_names(_parsed(text, where), where)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"{where} is not valid TOML: {error}") from None
+    if "name" in values:
+        raise RecipeError(f"{where}: name is not a key; a recipe is called after its file. Remove it.")
+    parent = values.pop("extends", "")
+    if not isinstance(parent, str):
+        raise RecipeError(f"{where}: extends = {parent!r}: expected the name of a recipe, or the path of a .toml file")
+    if not parent:
+        return values, name, where
+    beside = Path(name_or_path).parent / parent
+    try:
+        under, _, parents_place = _read(str(beside) if _is_path(name_or_path) and _is_path(parent) else parent, [*children, where])
+    except RecipeError as error:
+        raise error if children else RecipeError(f"{where} extends {parent!r}: {error}") from None
+    for section, keys in values.items():
+        inherited = under.get(section)
+        under[section] = {**inherited, **keys} if isinstance(inherited, dict) and isinstance(keys, dict) else keys
+    return under, name, f"{where} (with {parents_place} under it)"
+
+
+def _parsed(text: str, where: str) -> dict[str, Any]:
+    """TOML as a dictionary. Raises TOMLDecodeError where it is none, RecipeError where Python does not read it."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise RecipeError(f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts.") from None
+    except ValueError:  # an integer beyond Python's own limit
+        raise RecipeError(f"{where} holds a number of more than {sys.get_int_max_str_digits():,} digits: no key takes one.") from None
+
+
+def _is_path(name_or_path: str) -> bool:
+    return name_or_path.endswith(RECIPE_SUFFIX) or "/" in name_or_path
+
+
+def _find(name_or_path: str) -> tuple[str, str, str]:
+    """Text, name and place of a recipe."""
+    if not _is_path(name_or_path):
+        names = recipe_names()
+        if name_or_path in names:
+            return (recipe_folder() / f"{name_or_path}{RECIPE_SUFFIX}").read_text(encoding="utf-8"), name_or_path, f"recipe {name_or_path!r}"
+        raise RecipeError(f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file.")
+    path = Path(name_or_path)
+    where = f"recipe {shown(str(path))}"
+    try:
+        if not (stat.S_ISREG(kind := os.stat(path).st_mode) or stat.S_ISDIR(kind)):
+            raise RecipeError(f"{where} is a device or a pipe: expected a plain file, which is read more than once.")
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise RecipeError(f"{where} has more than {LARGEST:,} bytes: that is no recipe.")
+        if encoding := wide_encoding(content):
+            raise RecipeError(refused(where, encoding))
+        return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read(), path.stem, where
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{where} is not UTF-8 text: {error}") from None
+    except (OSError, ValueError) as error:  # a ValueError: a NUL in its name
+        reason = error.strerror if isinstance(error, OSError) else "a file name holds no NUL character"
+        raise RecipeError(f"cannot read {where}: {reason}. Give the path of a .toml file, or a name: {', '.join(recipe_names())}.") from None
+
+
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set the key of a `section.key=value` in a recipe's plain dictionary. Raises RecipeError when it is not of that form."""
+    key, separator, text = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (separator and dot and section and name):
+        raise RecipeError(f"--set {shown(override)}: expected section.key=value, for example --set train.updates=1000")
+    try:
+        value = _parsed(f"value = {text.strip()}", f"--set {shown(override)}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string
+    table = values.setdefault(section, {})
+    if not isinstance(table, dict):
+        raise RecipeError(f"--set {shown(override)}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
+    [(section, keys)] = with_present_names({section: {name: value}}, f"--set {shown(override)}").items()
+    table.update(keys)
