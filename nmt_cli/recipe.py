@@ -105,9 +105,9 @@ class DataSection(Section):
     byte_fallback: bool = True
     """Characters unseen in training become bytes instead of <unk>, so that they can be copied."""
     min_length: int = Field(default=1, ge=1, le=1_000_000)
-    """Tokens a side, end symbol not counted; shorter pairs are dropped as empty."""
+    """Tokens per side, end symbol not counted; shorter pairs are dropped as empty."""
     max_length: int = Field(default=256, ge=1, le=1_000_000)
-    """Tokens a side, end symbol not counted; longer pairs are dropped and counted."""
+    """Tokens per side, end symbol not counted; longer pairs are dropped and counted."""
     max_ratio: float = Field(default=9.0, gt=1.0, le=1e6)
     """Longer side over shorter side, in tokens (both counted one longer, to be lenient on short lines)."""
     shard_pairs: int = Field(default=1_000_000, ge=1, le=MANY)

@@ -107,7 +107,7 @@ def _as_table(rows: list[dict[str, Any]], hardware: Hardware, devices: int) -> s
     from ..training.table3 import common_vocabulary
 
     head = ("row", "recipe", "what differs from base", "PPL", "BLEU", "paper", "ours", "differs", "explained by", "updates", "tokens", "hours")
-    lines = [head, ("", "", "", "paper", "paper", "params", "params", "", "vocabulary", "", "an update", "here")]
+    lines = [head, ("", "", "", "paper", "paper", "params", "params", "", "vocabulary", "", "per update", "here")]
     million = 1_000_000
     for row in rows:
         least, most = row["vocabulary_of_paper"]
@@ -184,13 +184,13 @@ def _described(values: dict[str, Any], recipe: Recipe) -> str:
         f"  model       {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.residual}-norm, {model.positions} positions, dropout {model.dropout}",
         f"  parameters  {values['parameters']:,} ({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
         f"  vocabulary  {vocabulary}",
-        f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens a side, {values['buckets_per_update']} × {values['bucket_tokens']:,} of like length",
-        f"  here        {values['devices']} × {values['device']} in {values['precision']}: about {values['micro_batches_per_update']} micro-batches an update, up to {values['micro_batch_tokens']:,} tokens each",
+        f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens per side, {values['buckets_per_update']} × {values['bucket_tokens']:,} of like length",
+        f"  here        {values['devices']} × {values['device']} in {values['precision']}: about {values['micro_batches_per_update']} micro-batches per update, up to {values['micro_batch_tokens']:,} tokens each",
         f"  memory      about {values['memory_bytes'] / gigabyte:.1f} GiB to train, {values['memory_free_bytes'] / gigabyte:.1f} GiB free on a device",
     ]
     lines += [f"  {'kernels' if number == 0 else '':<10}  {summary}" for number, summary in enumerate(values["kernels"].values())]
     if "hours" in values:
-        lines.append(f"  time        {values['seconds_per_update']:.3g} s an update, measured here: about {values['hours']:,.3g} hours for all updates")
+        lines.append(f"  time        {values['seconds_per_update']:.3g} s per update, measured here: about {values['hours']:,.3g} hours for all updates")
     if values["kind"] != "recipe":
         read = f"; {len(values['verified'])} folders read" if "verified" in values else ""
         lines.append(f"  files       {WHOLE} ({values['model']}, written by nmt {values['package_version']}{read})")

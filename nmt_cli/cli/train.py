@@ -20,7 +20,7 @@ def train(
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.  [default: the recipe's]")] = "",
     threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="CPU threads per process; 0: its share of the cores.")] = 0,
     memory_limit: Annotated[str, typer.Option(metavar="SIZE", help="Maximum memory of a process, such as 4GiB.  [default: all free memory]")] = "",
-    compiled: Annotated[bool, typer.Option("--compile", help="Let torch.compile make the kernels: minutes at the start, for long trainings on GPUs.")] = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile: takes minutes at the start; for long trainings on GPUs.")] = False,
     loggers: Annotated[list[str] | None, typer.Option("--logger", metavar="NAME", help="Also send training records to this logger: tensorboard; repeatable.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="The same as --logger tensorboard (needs the extra).")] = False,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
