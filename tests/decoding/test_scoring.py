@@ -195,7 +195,7 @@ def test_logits_come_in_bounded_pieces_of_enough_rows(monkeypatch: pytest.Monkey
         seen.append(len(hidden))
         return plain(self, hidden)
 
-    monkeypatch.setattr(module, "LOGITS_AT_ONCE", {"cpu": 1, "cuda": 1})
+    monkeypatch.setattr(module, "LOGITS_ON_HOST", 1)
     monkeypatch.setattr(Transformer, "logits", logits)
     assert list(scorer().score(pairs())) == expected()
     assert min(seen) >= module.FEWEST_ROWS

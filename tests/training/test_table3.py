@@ -124,7 +124,7 @@ def test_the_command_prints_the_table(tmp_path: Path) -> None:
 
 
 def test_the_table_takes_no_other_recipe(tmp_path: Path) -> None:
-    assert "name no recipe" in info(tmp_path, "wmt14_en_de_big", "--table3", code=2)
+    assert "give no recipe" in info(tmp_path, "wmt14_en_de_big", "--table3", code=2)
 
 
 def test_a_recipe_is_probed(tmp_path: Path) -> None:
