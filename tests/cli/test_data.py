@@ -229,7 +229,7 @@ def test_a_disk_that_is_full_loses_nothing(site: Site, tmp_path: Path) -> None:
 def test_ctrl_c_says_how_to_go_on_and_the_next_command_does(site: Site, tmp_path: Path) -> None:
     lines = "".join(f"Line {number}.\tZeile {number}.\tCC-BY\n" for number in range(5000))
     site.files["deu-eng.zip"] = zipped({"deu.txt": lines})
-    site.marks["deu-eng.zip"], site.slow = '"it"', 0.05
+    site.marks["deu-eng.zip"], site.slow = '"it"', 0.5
     command = ["data", "tatoeba-en-de", "--mirror", site.address]
     part = tmp_path / "text/tatoeba-en-de/downloads/deu-eng.zip.part"
     with subprocess.Popen([sys.executable, "-m", "nmt_cli", *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -292,7 +292,7 @@ DATASETS["own"] = "theirs:SMALL"
 def test_a_data_set_from_outside_the_package_is_listed_and_fetched(site: Site, tmp_path: Path) -> None:
     site.files["own.zip"] = zipped({"own.txt": "".join(f"Line {number}.\tZeile {number}.\n" for number in range(4200))})
     assert run(tmp_path, "data", prelude=OUTSIDE).stdout.decode().splitlines()[-2] == f"{'own':<13}    1 kB  Somebody's pairs"
-    assert "Fetches 1 kB" in run(tmp_path, "data", "own", "-h", prelude=OUTSIDE).stdout.decode()
+    assert "Downloads 1 kB" in run(tmp_path, "data", "own", "-h", prelude=OUTSIDE).stdout.decode()
     said = nmt(tmp_path, "data", "own", "--mirror", site.address, prelude=OUTSIDE)
     assert said.splitlines()[-1] == "next: nmt preprocess demo --data-dir text/own"
     assert (tmp_path / "text/own/test.de").read_bytes().count(b"\n") == 2000

@@ -140,11 +140,11 @@ def test_another_number_of_ranks_resumes(place: Path, tmp_path: Path, world: int
 # --- signals ---
 
 STOPS = {
-    "SIGTERM": ("at_update(4, lambda t: (job(signal.SIGTERM), time.sleep(0.3)) if last() else None)", 143),
-    "SIGINT": ("at_update(4, lambda t: (job(signal.SIGINT), time.sleep(0.3)) if last() else None)", 130),
+    "SIGTERM": ("at_update(4, lambda t: (job(signal.SIGTERM), signalled(t)) if last() else None)", 143),
+    "SIGINT": ("at_update(4, lambda t: (job(signal.SIGINT), signalled(t)) if last() else None)", 130),
     "to one rank": ("at_update(4, lambda t: own(signal.SIGTERM) if last() else None)", 143),
     "to rank 0": ("at_update(4, lambda t: own(signal.SIGINT) if rank() == 0 else None)", 130),
-    "twice": ("at_update(4, lambda t: (job(signal.SIGTERM), time.sleep(0.2), job(signal.SIGTERM), time.sleep(0.2)) if last() else None)", 143),
+    "twice": ("at_update(4, lambda t: (job(signal.SIGTERM), signalled(t), job(signal.SIGTERM), time.sleep(0.2)) if last() else None)", 143),
     "in a validation": ("in_validation(lambda v: (job(signal.SIGTERM), time.sleep(0.3)))", 143),
 }
 
@@ -173,10 +173,9 @@ def test_a_signal_that_comes_too_late_to_stop_anything(place: Path, tmp_path: Pa
     assert differences(job.folder, untouched) == []
 
 
-TWICE = "(job(signal.SIGINT), time.sleep(0.3), job(signal.SIGINT), time.sleep(20))"
 AT_ONCE = {
-    "in an update": f"at_update(7, lambda t: {TWICE} if last() else None)",
-    "in a validation": f"in_validation(lambda v: {TWICE})",
+    "in an update": "at_update(7, lambda t: (job(signal.SIGINT), signalled(t), time.sleep(0.3), job(signal.SIGINT), time.sleep(20)) if last() else None)",
+    "in a validation": "in_validation(lambda v: (job(signal.SIGINT), time.sleep(0.3), job(signal.SIGINT), time.sleep(20)))",
     "on one rank": "at_update(7, lambda t: (own(signal.SIGINT), own(signal.SIGINT)) if last() else None)",
 }
 

@@ -78,6 +78,12 @@ def at_update(number, action):  # before update `number` is computed
     before(Trainer, "train_step", lambda trainer: action(trainer) if trainer.progress.update == number - 1 else None)
 
 
+def signalled(trainer):  # wait until the launcher has passed the signal on to this rank
+    until = time.monotonic() + 30
+    while not trainer.pending_signal.number and time.monotonic() < until:
+        time.sleep(0.01)
+
+
 def in_validation(action):
     before(Validator, "translate", action)
 
