@@ -52,7 +52,9 @@ def run(done: Path, tmp_path: Path) -> Path:
 
 REFUSED = {
     "model.dropout": ("0.1", "0.2"),
-    "model.norm": ("'pre'", "'post'"),
+    "model.residual": ("'pre'", "'post'"),
+    "model.norm": ("'layer'", "'rms'"),
+    "model.activation": ("'relu'", "'gelu'"),
     "train.batch_tokens": ("512", "256"),
     "train.warmup": ("60", "61"),
     "train.lr_factor": ("0.4", "0.5"),
