@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from .. import console
 from ..console import say, warn
-from ..errors import DataError, UsageError
+from ..errors import DataError
 from ..hardware import Hardware
 from ..lines import read_pairs, read_parallel
 from ..model.contents import find_model
 from . import output
 from .arguments import STDIN
 from .inputs import open_input
+from .loading import check_precision
 from .score_request import ScoreRequest
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ def score_by_model(request: ScoreRequest) -> None:
     assert request.model is not None
     assert request.source is not None
     (ref,), src, precision = request.references, request.source, request.precision or "fp32"
-    if precision not in ("auto", "fp32", "bf16"):
-        raise UsageError(f"--precision {precision!r}: expected auto, fp32 or bf16.")
+    check_precision(precision)
     names = ["standard input" if path == STDIN else str(path) for path in (src, ref)]
     empty = DataError(f"{names[1]!r} is empty: expected one translation per line.")
     replaced: Counter[str] = Counter()

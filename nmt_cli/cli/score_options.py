@@ -39,4 +39,4 @@ Model = Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", rich
 Source = Annotated[Path | None, typer.Option("--src", metavar="SRC", rich_help_panel=MODEL, help="With --model or --metric comet: source text, line by line.", show_default=False)]
 BatchTokens = Annotated[int | None, typer.Option("--batch-tokens", metavar="N", min=1, max=100_000_000, rich_help_panel=MODEL, help="With --model: tokens per side scored together; changes only the speed.  [default: the recipe's, 4096]", show_default=False)]
 Device = Annotated[str | None, typer.Option("--device", rich_help_panel=MODEL, help="With --model: auto, cpu, cuda or cuda:N.  [default: auto]", show_default=False)]
-Precision = Annotated[str | None, typer.Option("--precision", metavar="P", rich_help_panel=MODEL, help="With --model: fp32, bf16 or auto (fp32 on a CPU, elsewhere what the hardware computes fast).  [default: fp32]", show_default=False)]
+Precision = Annotated[str | None, typer.Option("--precision", metavar="P", rich_help_panel=MODEL, help="With --model: fp32, bf16, int8 or auto (fp32 on a CPU, elsewhere what the hardware computes fast).  [default: fp32]", show_default=False)]

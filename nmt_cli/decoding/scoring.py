@@ -21,17 +21,16 @@ small batches are filled up with copies (`cached_decoder` says why). The tokens'
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary
 from ..device import is_host
+from ..model.precision import convert
 from ..model.transformer import Transformer
 from .batches import token_batches
 from .windows import WindowSize, windows
@@ -73,11 +72,11 @@ class Scorer:
     """A model and its tokenizers.
 
     `batch_tokens` are the tokens of a batch's longer side at most, padding counted; it changes the speed only.
-    `precision` is "fp32" or "bf16" (of matrix products). The model is read, never changed.
+    `precision` is a name in registry.PRECISIONS. The model is read, never changed.
     """
 
     def __init__(self, model: Transformer, vocabulary: Vocabulary, *, batch_tokens: int = 4096, precision: str = "fp32") -> None:
-        self.model, self.vocabulary, self.batch_tokens, self.precision = model, vocabulary, batch_tokens, precision
+        self.model, self.vocabulary, self.batch_tokens = convert(model, precision), vocabulary, batch_tokens
         self.device = model.output_weight.device
         self.longest = model.config.max_positions
         self.rows = max(2 * FEWEST_ROWS, (LOGITS_ON_HOST if is_host(self.device) else LOGITS_ON_ACCELERATOR) // model.target_vocab)  # R
@@ -120,8 +119,7 @@ class Scorer:
         src, lengths = self._tensor(sources, shape[0]), torch.tensor([len(source) for source in sources], device=self.device)
         mask = (torch.arange(shape[0], device=self.device) < lengths[:, None])[:, None, None, :]  # (B, 1, 1, S), also where all is True
         tgt_in, tgt_out = self._tensor([[BOS, *target[:-1]] for target in targets], shape[1]), self._tensor(targets, shape[1])
-        with self._precision():
-            rows = self._token_log_probs(self.model(src, mask, tgt_in).flatten(0, 1), tgt_out.flatten())  # (B * T,)
+        rows = self._token_log_probs(self.model(src, mask, tgt_in).flatten(0, 1), tgt_out.flatten())  # (B * T,)
         by_pair: list[list[float]] = rows.view(len(targets), -1)[:count].tolist()
         return [math.fsum(of_tokens[: len(target)]) for of_tokens, target in zip(by_pair, targets, strict=False)]
 
@@ -136,11 +134,6 @@ class Scorer:
             logits = self.model.logits(h).float()  # (R, V)
             log_probs.append(logits.gather(1, target[:, None]).squeeze(1) - logits.logsumexp(1))
         return torch.cat(log_probs)
-
-    def _precision(self) -> Any:
-        if self.precision == "bf16":
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
-        return contextlib.nullcontext()
 
 
 def _ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:

@@ -8,7 +8,7 @@ Every kernel has a function `supports(…)` that looks at the modules as they we
 log and `nmt info` print it. A kernel computes what the module that it replaces computes: a parity test holds both equal
 for all norms, residuals, activations and positions. NMT_KERNELS=off in the environment switches all of them off.
 
-To add a kernel: a file with the module and its `supports`, and one line in a table below.
+To add a kernel: a file with the module and its `supports`, and a line in `_for_training` or `_for_decoding`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ..recipe import ModelSection
 from . import onednn
 from .cpu_decoding import decoder, linear
 from .cpu_decoding.decoder import NativeDecoder, NativeModel
-from .cpu_decoding.functions import switched_off
 from .cpu_decoding.functions import top_candidates as compiled_top_candidates
 from .cpu_training import attention, dropout
 from .cpu_training import linear as training_linear
 from .protocols import TopCandidates
+from .switch import switched_off
 
 Purpose = Literal["training", "decoding"]
 

@@ -24,6 +24,7 @@ from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory
 from ..kernels import apply_kernels
 from ..kernels.chunked_loss import chunked_loss, supports
+from ..kernels.switch import switched_off
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .loader import MicroBatch, PackedBatch, RankBatch
@@ -45,6 +46,8 @@ def loss_sums(model: Transformer, rows: PackedBatch, smoothing: float, packed: C
 
 def vocabulary_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """Return what `label_smoothed_loss` does, by the faster kernel where it supports the tensors."""
+    if switched_off():
+        return label_smoothed_loss(hidden, weight, target, smoothing)
     if unsupported := supports(hidden, weight):
         console.warn_once(f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs more time and memory")
         return label_smoothed_loss(hidden, weight, target, smoothing)

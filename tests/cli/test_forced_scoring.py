@@ -199,7 +199,7 @@ def test_missing_and_empty_files_are_named() -> None:
         (["ref", "--ref", "ref", "--src", "src"], "--src: only with --model DIR"),
         (["ref", "--ref", "ref", "--device", "cpu", "--precision", "fp32", "--batch-tokens", "5"], "--batch-tokens, --device, --precision: only with --model DIR"),
         (["--model", "model", "--src", "-", "--ref", "-"], "given more than once"),
-        ([*MODEL, "--precision", "fp8"], "--precision 'fp8': expected auto, fp32 or bf16."),
+        ([*MODEL, "--precision", "fp8"], "--precision 'fp8': expected auto, fp32, bf16 or int8."),
         ([*MODEL[:-1], "tpu"], "--device 'tpu': expected auto, cpu, cuda or cuda:N."),
     ],
 )

@@ -10,6 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from nmt_cli.kernels import chunked_loss as kernel
 from nmt_cli.kernels.chunked_loss import chunked_loss, supports
 from nmt_cli.training.loss import label_smoothed_loss
+from nmt_cli.training.update import vocabulary_loss
 
 SHAPES = [(1, 4, 2), (7, 8, 13), (40, 16, 101), (33, 5, 257)]  # N, D, V
 
@@ -146,3 +147,11 @@ def test_dtypes_that_it_supports(hidden: torch.dtype, weight: torch.dtype, reaso
 
 def test_devices_that_it_does_not_know_are_declined() -> None:
     assert supports(torch.zeros(2, 3, device="meta"), torch.zeros(5, 3)) == "hidden on device meta"
+
+
+def test_switched_off_kernels_leave_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, target = case(40, 16, 101)
+    monkeypatch.setenv("NMT_KERNELS", "off")
+    loss, nll = vocabulary_loss(hidden, weight, target, 0.1)
+    expected = label_smoothed_loss(hidden, weight, target, 0.1)
+    assert (loss.item(), nll.item()) == (expected[0].item(), expected[1].item())

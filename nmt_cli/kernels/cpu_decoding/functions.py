@@ -11,7 +11,6 @@ fp32.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
 from functools import cache
 
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from ... import console
 from ...cache import explained
+from ..switch import switched_off
 from .compiling import compiled_library
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
@@ -48,11 +48,6 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
 """The result and the parameters of each function, as in the sources."""
 OPTIONAL = {"nmt_int8_matmul"}
 """For some processors only: see nmt_has_int8_matmul."""
-
-
-def switched_off() -> bool:
-    """Whether the environment forbids all kernels: NMT_KERNELS=off."""
-    return os.environ.get("NMT_KERNELS", "").lower() in ("off", "0", "no")
 
 
 @cache
