@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-SMALL = ("model.encoder_layers=3", "model.decoder_layers=3", "model.d_model=256", "model.d_ff=1024", "model.num_heads=4", "train.batch_tokens=2048")
-BASE = ("model.encoder_layers=6", "model.decoder_layers=6", "model.d_model=512", "model.d_ff=2048", "model.num_heads=8", "train.batch_tokens=2048")
-STEPS = {"train-small": 12, "train-base": 2}
+SMALL = ("model.encoder_layers=3", "model.decoder_layers=3", "model.d_model=256", "model.d_ff=1024", "model.num_heads=4", "train.batch_tokens=2048", "train.micro_batch_tokens=2048")
+BASE = ("model.encoder_layers=6", "model.decoder_layers=6", "model.d_model=512", "model.d_ff=2048", "model.num_heads=8", "train.batch_tokens=2048", "train.micro_batch_tokens=2048")
+STEPS = {"train-small": 12, "train-base": 1}
 """Updates per round."""
 
 
@@ -80,7 +80,7 @@ def decoding(checkout: Checkout, model: Path, lines: list[bytes], precision: str
 @contextmanager
 def training(checkout: Checkout, data: Path, run: Path, changes: tuple[str, ...], steps: int) -> Iterator[Round]:
     """Yield a round of `steps` updates of a training that is stopped between rounds."""
-    changes = (*changes, "train.updates=100000", "train.log_every=1", "train.valid_every=0", "train.checkpoint_every=0", "train.checkpoint_minutes=0")
+    changes = (*changes, "train.updates=100000", "train.log_every=1", "train.valid_every=100000", "train.checkpoint_every=100000", "train.checkpoint_minutes=0")
     options = [word for change in changes for word in ("--set", change)]
     process = subprocess.Popen(checkout.command("train", "demo", "--data", str(data), "--run", str(run), "--precision", "fp32", *options), env=checkout.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     records = run / "metrics.jsonl"
@@ -153,7 +153,7 @@ def compare(names: list[str], first: Checkout, second: Checkout, model: Path, li
         folder = Path(name)
         data = folder / "data"
         first.run("preprocess", "demo", "--out", str(data))
-        base = untrained_base(first, data, folder / "base") if any("base" in one for one in names) else folder
+        base = untrained_base(first, data, folder / "base") if any(one.startswith("decode-base") for one in names) else folder
         print(f"{'job':<20} {'A, s':>9} {'B, s':>9} {'B / A':>7}  middle half")
         for one in names:
             with job(one, first, model, base, data, folder / "a", lines) as a, job(one, second, model, base, data, folder / "b", lines) as b:
