@@ -114,7 +114,7 @@ class DataSection(Section):
 
     @property
     def target_size(self) -> int:
-        """Pieces that the target's vocabulary has, at most."""
+        """Return the largest size of the target's vocabulary."""
         return self.target_vocab_size or self.vocab_size
 
     @model_validator(mode="after")
@@ -203,7 +203,7 @@ class ModelSection(Section):
 
 
 class TrainSection(Section):
-    """[train]: sections 5.1 to 5.4, and how the run is watched."""
+    """[train]: sections 5.1 to 5.4, and how the run is validated, logged and saved."""
 
     batch_tokens: int = Field(default=25_000, ge=1, le=100_000_000)
     """Tokens of one update, source and target each, over all ranks and micro-batches."""
@@ -226,7 +226,7 @@ class TrainSection(Section):
     log_every: int = Field(default=50, ge=1, le=MANY)
     valid_every: int = Field(default=1000, ge=1, le=MANY)
     valid_bleu_sentences: int = Field(default=500, ge=0, le=MANY)
-    """The first so many validation sentences are translated for BLEU; 0: none."""
+    """Number of validation sentences, from the first on, that are translated for BLEU; 0: none."""
     valid_beam: int = Field(default=1, ge=1, le=MOST_BEAM)
     """Beam of these translations; 1 is greedy and quick."""
     valid_samples: int = Field(default=3, ge=0, le=100_000)
@@ -242,7 +242,7 @@ class TrainSection(Section):
     keep_best: int = Field(default=1, ge=1, le=1_000_000)
     """Best checkpoints kept besides."""
     average: int = Field(default=5, ge=1, le=1_000_000)
-    """How many `nmt average` takes unless told."""
+    """Checkpoints that `nmt average` averages by default."""
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainSection:
@@ -303,7 +303,7 @@ class Recipe(Section):
         return _checked(self, faults)
 
     def folder(self, parent: str, option: str) -> Path:
-        """PARENT/NAME, where a command works unless `option` names another folder. Raises RecipeError for a name that no folder there can have."""
+        """Return PARENT/NAME, where a command works unless `option` names another folder. Raises RecipeError for a name that no folder there can have."""
         if self.name in ("", LATEST) or self.name.startswith(".") or not self.name.isprintable() or "/" in self.name:
             why = f"{parent}/{LATEST} is kept for the link to the latest run" if self.name == LATEST else "expected a name that can be printed and does not begin with a dot"
             raise RecipeError(f"the recipe's name {shown(self.name)} cannot name a folder in {parent}/: {why}. Rename the recipe's file, or give {option} DIR.")
@@ -323,8 +323,8 @@ class Recipe(Section):
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:
-            told = describe(error, values, Recipe)
-        raise RecipeError(f"{where} {told}")
+            description = describe(error, values, Recipe)
+        raise RecipeError(f"{where} {description}")
 
 
 def _depth(values: Any) -> int:

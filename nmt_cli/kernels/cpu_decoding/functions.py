@@ -52,7 +52,7 @@ OPTIONAL = {"nmt_int8_matmul"}
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The library, compiled if need be; None where it cannot be had, which a warning says, or is not wanted."""
+    """Return the library, compiled if need be; None if it is switched off, or cannot be compiled (a warning says why)."""
     if switched_off():
         return None
     try:
