@@ -24,7 +24,7 @@ from pydantic_core import PydanticCustomError
 from .errors import RecipeError, did_you_mean, shown
 from .recipe_errors import describe
 from .recipe_history import with_present_names, without_retired
-from .registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
+from .registry import ACTIVATIONS, CONSTRAINTS, LENGTH_PENALTIES, NORMS, POSITIONS, RESIDUALS, SEARCHES
 
 SectionT = TypeVar("SectionT", bound="Section")
 
@@ -261,15 +261,31 @@ class TrainSection(Section):
 class DecodeSection(Section):
     """[decode]: section 6.1."""
 
+    search: Annotated[str, _listed_in(SEARCHES)] = "beam"
     beam: int = Field(default=4, ge=1, le=MOST_BEAM)
+    length_penalty: Annotated[str, _listed_in(LENGTH_PENALTIES)] = "gnmt"
+    """What log P(Y) is divided by: `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `none`: 1."""
     alpha: float = Field(default=0.6, ge=0.0, le=50.0)
-    """GNMT length penalty ((5 + |Y|) / 6) ** alpha."""
+    """Of the length penalty `gnmt`."""
     max_extra: int = Field(default=50, ge=1, le=1_000_000)
-    """The longest output: each sentence's own input length plus this, in tokens."""
+    """The longest output: each sentence's own input length (times max_len_ratio) plus this, in tokens."""
+    max_len_ratio: float = Field(default=1.0, ge=0.0, le=1000.0)
+    """The longest output: this times the sentence's own input length, plus max_extra, in tokens."""
     min_length: int = Field(default=1, ge=0, le=1_000_000)
     """The shortest output, in tokens that carry text: end symbol and white space do not count; 0: it may be empty."""
+    no_repeat_ngram: int = Field(default=0, ge=0, le=1_000_000)
+    """No n-gram of this many tokens occurs twice in an output; 0: any may."""
+    repetition_penalty: float = Field(default=1.0, gt=0.0, le=1000.0)
+    """Above 1, tokens that the output already has become less probable; 1: none."""
+    constraints: list[str] = []
+    """Names of constraints that need no value."""
     batch_tokens: int = Field(default=4096, ge=1, le=100_000_000)
     """Source tokens translated together."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DecodeSection:
+        unknown = [name for name in self.constraints if name not in CONSTRAINTS]
+        return _checked(self, [f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}" for name in unknown])
 
 
 class Recipe(Section):

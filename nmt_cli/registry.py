@@ -37,7 +37,17 @@ LOGGERS = {"tensorboard": "nmt_cli.training.loggers:TensorBoardLogger"}
 # --- decoding ---
 
 SEARCHES = {"beam": "nmt_cli.decoding.beam_search:BeamSearch", "sample": "nmt_cli.decoding.sampling:SamplingSearch"}
-"""The search of a Translator: (decoder, options) → `decoding.search.Search`."""
+"""decode.search: (decoder, options) → `decoding.search.Search`."""
+CONSTRAINTS = {
+    "prefix": "nmt_cli.decoding.constraints.prefix:Prefix",
+}
+"""Rules that outputs obey: (value of the option, tokenizer of the target) → `decoding.constraint.Constraint`."""
+LENGTH_PENALTIES = {
+    "gnmt": "nmt_cli.decoding.length_penalties:gnmt",
+    "average": "nmt_cli.decoding.length_penalties:average",
+    "none": "nmt_cli.decoding.length_penalties:none",
+}
+"""decode.length_penalty: (|Y|, alpha) → what log P is divided by."""
 PRECISIONS = {"fp32": "nmt_cli.model.precision:fp32", "bf16": "nmt_cli.model.precision:bf16", "int8": "nmt_cli.model.precision:int8"}
 """--precision of nmt translate: model → the model whose linear maps compute in that precision."""
 

@@ -120,7 +120,8 @@ def _valid(argument: str) -> str:
 def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> AttentionRecord:
     """Translate, or take the `target`, and look. Raises DataError where the sentence is too long to be read at once."""
     from ..decoding.attention_maps import AttentionRecord, compute_attention
-    from ..decoding.search import length_penalty
+    from ..registry import LENGTH_PENALTIES
+    from ..registry import load as load_named
 
     [source] = loaded.vocabulary.source.encode([text])
     if not source:
@@ -135,7 +136,8 @@ def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> Atten
     else:
         translation, [output] = target, loaded.vocabulary.target.encode([target])
     views, log_prob = compute_attention(loaded.models[0], loaded.vocabulary, source, output)
-    score = log_prob / float(length_penalty(len(output) + 1, loaded.recipe.decode.alpha))
+    decode = loaded.recipe.decode
+    score = log_prob / load_named(LENGTH_PENALTIES, decode.length_penalty, "length penalty")(len(output) + 1, decode.alpha)
     return AttentionRecord(_valid(str(loaded.folders[0])), text, translation, log_prob, score, views)
 
 

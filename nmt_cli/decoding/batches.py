@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .constraint import Sentence
 from .search import Hypothesis
 
 
@@ -25,12 +26,7 @@ class SearchResult:
 class Batch:
     """Sources to translate together. `done` holds a result for each source, or the error that a worker raised."""
 
-    sources: list[list[int]]
-    """Token ids without end symbols."""
-    prefixes: list[list[int]]
-    """Token ids that each output begins with; empty: any."""
-    max_lengths: list[int]
-    """Tokens of each output at most, end symbol not counted."""
+    sentences: list[Sentence]
     results: dict[int, SearchResult] = field(default_factory=dict)
     """By index of the source."""
     done: Future[list[SearchResult]] = field(default_factory=Future)
@@ -38,13 +34,13 @@ class Batch:
     @property
     def tokens(self) -> int:
         """The tokens of all sources, end symbols counted."""
-        return sum(len(source) + 1 for source in self.sources)
+        return sum(len(sentence.tokens) + 1 for sentence in self.sentences)
 
     def add(self, index: int, result: SearchResult) -> None:
         """Store the result of one source. With the last one the batch is done."""
         self.results[index] = result
-        if len(self.results) == len(self.sources):
-            self.done.set_result([self.results[i] for i in range(len(self.sources))])
+        if len(self.results) == len(self.sentences):
+            self.done.set_result([self.results[i] for i in range(len(self.sentences))])
 
 
 class BatchSource(Protocol):

@@ -14,6 +14,10 @@ never lost. The decoder computes open hypotheses alone. A sentence is finished w
 
 An output that has its longest length gets the end symbol, at the model's own log-probability. Equal scores are ordered
 by (hypothesis, token id).
+
+Constraints may require, forbid or adjust what follows (`constraint`). Where they adjust log-probabilities, hypotheses are
+ranked by the adjusted ones; log P stays the model's own. Where they demand something of an output, the open hypotheses
+are chosen by what they have of it already (`allocation`), and outputs that lack some of it rank behind the others.
 """
 
 from __future__ import annotations
@@ -27,17 +31,29 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..kernels.protocols import Decoder
-from .min_length import MinLength
-from .search import FinishedSentences, Hypothesis, SearchOptions, check_numbers, length_penalty, run_to_end
+from . import allocation
+from .candidates import log_softmax_
+from .constraint import Constraints, Sentence, States, Step
+from .min_length import Bans, MinLength
+from .search import (
+    FinishedSentences,
+    Hypothesis,
+    SearchOptions,
+    check_numbers,
+    plain_sentences,
+    run_to_end,
+)
 from .search_state import Rows, Sentences, split_off_finished
 
 NONE = float("-inf")
 """The log-probability or score of a hypothesis that does not exist."""
+LAST = 1 << 62
+"""What a hypothesis lacks that does not exist."""
 
 
 def beam_search(decoder: Decoder, max_lengths: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None = None) -> list[list[Hypothesis]]:
     """Return the `nbest` best hypotheses of each sentence that `decoder` holds; see `Search.add`."""
-    return run_to_end(BeamSearch(decoder, options), max_lengths, prefixes)
+    return run_to_end(BeamSearch(decoder, options), plain_sentences(max_lengths, prefixes), max_lengths.device)
 
 
 class Candidates(NamedTuple):
@@ -46,6 +62,21 @@ class Candidates(NamedTuple):
     log_probs: Tensor  # of the whole output; NONE: no candidate
     parents: Tensor  # the hypothesis that is extended, 0 to W - 1
     tokens: Tensor
+    own: Tensor | None  # where constraints adjust `log_probs`: the model's own
+
+    @property
+    def own_log_probs(self) -> Tensor:
+        """The model's own log-probabilities of the whole outputs."""
+        return self.log_probs if self.own is None else self.own
+
+
+class Scores(NamedTuple):
+    """What may follow the open hypotheses."""
+
+    logits: Tensor  # (N, V); where constraints edit: log-probabilities
+    own: Tensor | None  # (N, V) where constraints adjust: the model's own log-probabilities
+    bans: Bans
+    only: Tensor | None  # (N,) the one token that may follow, or FREE
 
 
 @dataclass
@@ -56,9 +87,11 @@ class OpenHypotheses(Rows):
     newest: Tensor  # (B, W) the last token of each
     log_probs: Tensor  # (B, W); NONE: there is no hypothesis here, nor behind it
     missing: Tensor  # (B, W) see `MinLength`
+    own: Tensor | None  # (B, W) where constraints adjust `log_probs`: the model's own
+    path: Tensor | None  # (B, W, L) if asked for: the model's own log P of the output up to each token
 
     @staticmethod
-    def start(max_lengths: Tensor, options: SearchOptions, missing: Tensor) -> OpenHypotheses:
+    def start(max_lengths: Tensor, options: SearchOptions, missing: Tensor, adjusted: bool) -> OpenHypotheses:
         """Return one empty hypothesis per sentence."""
         shape, device = (len(max_lengths), options.beam), max_lengths.device
         log_probs = torch.full(shape, NONE, device=device)
@@ -68,6 +101,8 @@ class OpenHypotheses(Rows):
             newest=torch.full(shape, options.bos, dtype=torch.long, device=device),
             log_probs=log_probs,
             missing=missing[:, None].repeat(1, options.beam),
+            own=torch.zeros(shape, device=device) if adjusted else None,
+            path=torch.zeros(*shape, int(max_lengths.max()), device=device) if options.token_log_probs else None,
         )
 
     @property
@@ -80,9 +115,9 @@ class OpenHypotheses(Rows):
         """(B,) whether the sentence has any."""
         return self.log_probs[:, 0].isneginf().logical_not_()
 
-    def tokens_of(self, parents: Tensor) -> Tensor:
-        """(B, C) hypotheses -> their tokens, (B, C, L)."""
-        return self.tokens.gather(1, parents[:, :, None].expand(-1, -1, self.tokens.size(2)))
+    def of_parents(self, values: Tensor, parents: Tensor) -> Tensor:
+        """(B, W, L) of hypotheses -> (B, C, L) of the hypotheses `parents` (B, C)."""
+        return values.gather(1, parents[:, :, None].expand(-1, -1, values.size(2)))
 
 
 @dataclass
@@ -91,37 +126,54 @@ class FinishedHypotheses(Rows):
 
     tokens: Tensor  # (B, K, L)
     lengths: Tensor  # (B, K) end symbol not counted
-    log_probs: Tensor  # (B, K)
+    log_probs: Tensor  # (B, K) the model's own
     scores: Tensor  # (B, K); NONE: there is none
+    lacking: Tensor | None  # (B, K) where constraints demand something: how much of it is missing
+    path: Tensor | None  # (B, K, L) see `OpenHypotheses`
 
     @staticmethod
-    def start(max_lengths: Tensor, options: SearchOptions) -> FinishedHypotheses:
+    def start(max_lengths: Tensor, options: SearchOptions, demanding: bool) -> FinishedHypotheses:
         """Return no hypothesis for each sentence."""
-        shape, device = (len(max_lengths), options.nbest), max_lengths.device
+        shape, device, longest = (len(max_lengths), options.nbest), max_lengths.device, int(max_lengths.max())
         return FinishedHypotheses(
-            tokens=torch.zeros(*shape, int(max_lengths.max()), dtype=torch.long, device=device),
+            tokens=torch.zeros(*shape, longest, dtype=torch.long, device=device),
             lengths=torch.zeros(shape, dtype=torch.long, device=device),
             log_probs=torch.full(shape, NONE, device=device),
             scores=torch.full(shape, NONE, device=device),
+            lacking=torch.zeros(shape, dtype=torch.long, device=device) if demanding else None,
+            path=torch.zeros(*shape, longest, device=device) if options.token_log_probs else None,
         )
 
-    def add(self, log_probs: Tensor, scores: Tensor, lengths: Tensor, tokens: Tensor) -> None:
-        """Rank more hypotheses, (B, C) and (B, C, L), among these. An older one precedes an equal newer one."""
+    def add(self, more: FinishedHypotheses) -> None:
+        """Rank more hypotheses (B, C) among these. An older one precedes an equal newer one."""
         count = self.scores.size(1)
-        ranked, order = torch.cat([self.scores, scores], dim=1).sort(dim=1, descending=True, stable=True)
+        scores = torch.cat([self.scores, more.scores], dim=1)
+        ranked, order = scores.sort(dim=1, descending=True, stable=True)
+        if self.lacking is not None and more.lacking is not None:
+            lacking = torch.cat([self.lacking, more.lacking], dim=1).masked_fill(scores == NONE, LAST)
+            order = order.gather(1, lacking.gather(1, order).sort(dim=1, stable=True).indices)
+            ranked = scores.gather(1, order)
         order = order[:, :count]
+        for name, mine in vars(self).items():
+            if mine is not None:
+                setattr(self, name, _gathered(torch.cat([mine, getattr(more, name)], dim=1), order))
         self.scores = ranked[:, :count]
-        self.log_probs = torch.cat([self.log_probs, log_probs], dim=1).gather(1, order)
-        self.lengths = torch.cat([self.lengths, lengths], dim=1).gather(1, order)
-        self.tokens = torch.cat([self.tokens, tokens], dim=1).gather(1, order[:, :, None].expand(-1, -1, tokens.size(2)))
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """Return those of each sentence. Raises ModelError, see `check_numbers`."""
         columns = (self.tokens, self.lengths, self.log_probs, self.scores)
-        return [
+        every = [
             check_numbers(Hypothesis(t[:n], p, s) for t, n, p, s in zip(*of_sentence, strict=True) if s != NONE)
             for of_sentence in zip(*(column.tolist() for column in columns), strict=True)
         ]
+        if self.path is None:
+            return every
+        return [[h.with_path(path) for h, path in zip(those, paths, strict=False)] for those, paths in zip(every, self.path.tolist(), strict=True)]
+
+
+def _gathered(values: Tensor, order: Tensor) -> Tensor:
+    """(B, C) or (B, C, L) -> the same with the entries `order` (B, K) of C."""
+    return values.gather(1, order) if values.dim() == 2 else values.gather(1, order[:, :, None].expand(-1, -1, values.size(2)))
 
 
 @dataclass
@@ -131,6 +183,14 @@ class Beam(Rows):
     sentences: Sentences
     open: OpenHypotheses
     finished: FinishedHypotheses
+    constraints: States
+
+
+def _appended(values: Tensor, position: Tensor, newest: Tensor) -> Tensor:
+    """Return values (B, W, L) with `newest` (B, W) at `position` (B, W, 1), if L reaches that far; in place."""
+    if longest := values.size(2):
+        values.scatter_(2, position.clamp_max(longest - 1), newest[:, :, None])
+    return values
 
 
 class BeamSearch:
@@ -138,7 +198,7 @@ class BeamSearch:
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
         self.decoder, self.options = decoder, options
-        self.min_length = MinLength(options)
+        self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
         self.beam: Beam | None = None
         self.rows = torch.empty(0, dtype=torch.long)  # (N,) the open hypotheses
         self.penalties = torch.empty(0)  # lp by length
@@ -153,18 +213,20 @@ class BeamSearch:
         """See `Search`."""
         return len(self.rows)
 
-    def add(
-        self, sentence_ids: Sequence[int], max_lengths: Tensor,
-        prefixes: Sequence[Sequence[int]] | None = None, sources: Sequence[Sequence[int]] | None = None,
-    ) -> None:  # fmt: skip
-        """See `Search`; it does not need `sources`."""
-        hypotheses = OpenHypotheses.start(max_lengths, self.options, self.min_length.missing(max_lengths))
-        new = Beam(Sentences.start(sentence_ids, max_lengths, prefixes), hypotheses, FinishedHypotheses.start(max_lengths, self.options))
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
+        """See `Search`."""
+        max_lengths = torch.tensor([sentence.max_length for sentence in sentences], device=device)
+        new = Beam(
+            Sentences.start(sentence_ids, max_lengths),
+            OpenHypotheses.start(max_lengths, self.options, self.min_length.missing(max_lengths), self.constraints.adjusts),
+            FinishedHypotheses.start(max_lengths, self.options, self.constraints.progresses),
+            self.constraints.start(sentences, self.options.beam, device),
+        )
         self.beam = self.beam.concat(new) if self.beam else new
         self.rows = self.beam.open.rows
         longest = int(max_lengths.max())
         if len(self.penalties) < longest + 2:  # computed one by one: a power's last bit depends on its position in a vector
-            self.penalties = torch.tensor([length_penalty(n, self.options.alpha) for n in range(2 * longest + 2)], device=max_lengths.device)
+            self.penalties = torch.tensor([self.options.length_penalty(n, self.options.alpha) for n in range(2 * longest + 2)], device=device)
 
     @torch.inference_mode()
     def step(self) -> FinishedSentences:
@@ -184,41 +246,96 @@ class BeamSearch:
 
     def _candidates(self, beam: Beam, logits: Tensor, too_short: bool) -> Candidates:
         """Return the best candidates, given the logits (N, V) of the open hypotheses."""
-        width, of_row = self.options.beam, self.rows // self.options.beam  # (N,) the sentence of each row
+        step = Step(self.rows, beam.open.tokens, beam.sentences.lengths - 1, beam.sentences.remaining)
         bans = self.min_length.always
         if too_short:
-            bans = self.min_length.bans(beam.open.missing.flatten()[self.rows], beam.sentences.remaining[of_row], logits.size(1))
-        required = beam.sentences.required_tokens(self.options.eos)
-        only = None if required is None else required[of_row]
-        count = 2 * width if width > 1 else 1
-        log_probs, flat = self.options.top_candidates(logits, beam.open.log_probs, self.rows, count, bans.tokens, only, bans.counts)
-        return Candidates(log_probs, flat // logits.size(1), flat % logits.size(1))
+            bans = self.min_length.bans(step.of_rows(beam.open.missing), step.remaining[step.sentences], logits.size(1))
+        only = beam.sentences.required_tokens(self.constraints.required(beam.constraints, step), step.sentences, self.options.eos)
+        own = None
+        if self.constraints.edits:
+            log_softmax_(logits)
+            own = logits.clone() if self.constraints.adjusts else None
+            self.constraints.edit(beam.constraints, step, logits, self.options.eos)
+        return self._best(beam, Scores(logits, own, bans, only))
+
+    def _best(self, beam: Beam, scores: Scores) -> Candidates:
+        """Return the best candidates by `scores`."""
+        logits, width = scores.logits, self.options.beam
+        count, normalized = 2 * width if width > 1 else 1, self.constraints.edits
+        log_probs, flat = self.options.top_candidates(logits, beam.open.log_probs, self.rows, count, scores.bans.tokens, scores.only, scores.bans.counts, normalized)
+        candidates = Candidates(log_probs, flat // logits.size(1), flat % logits.size(1), None)
+        if self.constraints.progresses:
+            candidates = self._allocate(beam, candidates, scores)
+        if scores.own is not None and beam.open.own is not None:
+            own = beam.open.own.gather(1, candidates.parents) + scores.own[self._row_of(candidates.parents), candidates.tokens]
+            candidates = candidates._replace(own=own)
+        return candidates
+
+    def _row_of(self, parents: Tensor) -> Tensor:
+        """(B, C) hypotheses -> their rows among the N open ones; of a closed one, any."""
+        batch, width = len(parents), self.options.beam
+        row_of = torch.zeros(batch * width, dtype=torch.long, device=parents.device)
+        row_of[self.rows] = torch.arange(len(self.rows), device=parents.device)
+        return row_of[parents + torch.arange(batch, device=parents.device)[:, None] * width]
+
+    def _allocate(self, beam: Beam, candidates: Candidates, scores: Scores) -> Candidates:
+        """Return the candidates, and those that constraints propose, of which as many as the beam holds do not end."""
+        logits, eos, states = scores.logits, self.options.eos, beam.constraints
+        proposals = self.constraints.proposals(states)  # (B, W, E)
+        batch, width, count = proposals.shape
+        hypotheses = torch.arange(width, device=logits.device).expand(batch, width)
+        rows = self._row_of(hypotheses)  # (B, W)
+        logits[:, eos] = NONE
+        best = logits.argmax(1)[rows]  # (B, W) the best token to follow each hypothesis
+        tokens = torch.cat([best[:, :, None], proposals], dim=2)  # (B, W, 1 + E)
+        values = beam.open.log_probs[:, :, None] + logits[rows[:, :, None], tokens.clamp_min(0)]
+        barred = (tokens < 0) | ((tokens == best[:, :, None]) & (torch.arange(1 + count, device=logits.device) > 0))
+        if scores.only is not None:
+            barred = barred | (scores.only[rows] >= 0)[:, :, None]
+        parents = torch.cat([candidates.parents, hypotheses.repeat_interleave(1 + count, dim=1)], dim=1)
+        tokens = torch.cat([candidates.tokens, tokens.flatten(1)], dim=1)
+        log_probs = torch.cat([candidates.log_probs, values.masked_fill(barred, NONE).flatten(1)], dim=1)
+        log_probs = allocation.without_repeats(log_probs, parents * logits.size(1) + tokens)
+        going_on = log_probs.masked_fill(tokens == eos, NONE)
+        kept = allocation.allocate(going_on, self.constraints.progress(states, parents, tokens), width)
+        return Candidates(log_probs.masked_fill(~kept & (tokens != eos), NONE), parents, tokens, None)
 
     def _finish(self, beam: Beam, candidates: Candidates, ends: Tensor) -> None:
         """Rank the candidates that end, `ends` (B, C), among the finished hypotheses."""
         log_probs = candidates.log_probs.masked_fill(~ends, NONE)
         if bool(torch.isneginf(log_probs).all()):
             return
-        lengths = beam.sentences.lengths[:, None]
-        scores = log_probs / self.penalties[lengths]
-        beam.finished.add(log_probs, scores, (lengths - 1).expand_as(scores), beam.open.tokens_of(candidates.parents))
+        parents, lengths, path = candidates.parents, beam.sentences.lengths[:, None], beam.open.path
+        beam.finished.add(FinishedHypotheses(
+            tokens=beam.open.of_parents(beam.open.tokens, parents),
+            lengths=(lengths - 1).expand_as(log_probs),
+            log_probs=candidates.own_log_probs.masked_fill(~ends, NONE),
+            scores=log_probs / self.penalties[lengths],
+            lacking=self.constraints.missing(beam.constraints).gather(1, parents) if self.constraints.progresses else None,
+            path=None if path is None else beam.open.of_parents(path, parents),
+        ))  # fmt: skip
 
     def _extend(self, beam: Beam, candidates: Candidates, ends: Tensor, too_short: bool) -> Tensor:
         """Make the W best candidates that do not end the open hypotheses. Return their parents, (B, W)."""
         hypotheses, width = beam.open, self.options.beam
-        log_probs, order = candidates.log_probs.masked_fill(ends, NONE).sort(dim=1, descending=True, stable=True)
+        log_probs = candidates.log_probs.masked_fill(ends, NONE)
+        log_probs, order = log_probs.sort(dim=1, descending=True, stable=True)
         if lacking := max(0, width - order.size(1)):  # greedy search, or a vocabulary smaller than the beam
             log_probs, order = F.pad(log_probs, (0, lacking), value=NONE), F.pad(order, (0, lacking))
         order = order[:, :width]
         parents = candidates.parents.gather(1, order)
         hypotheses.log_probs = log_probs[:, :width]
         hypotheses.newest = candidates.tokens.gather(1, order)
+        if candidates.own is not None:
+            hypotheses.own = candidates.own.gather(1, order)
         if too_short:
             hypotheses.missing = self.min_length.missing_after(hypotheses.missing.gather(1, parents), hypotheses.newest)
-        hypotheses.tokens = hypotheses.tokens_of(parents)
-        if longest := hypotheses.tokens.size(2):
-            position = (beam.sentences.lengths - 1).clamp_max(longest - 1)[:, None, None].expand(-1, width, 1)
-            hypotheses.tokens.scatter_(2, position, hypotheses.newest[:, :, None])
+        if self.constraints.members:
+            beam.constraints = self.constraints.advance(beam.constraints.reorder(parents), hypotheses.newest)
+        position = (beam.sentences.lengths - 1)[:, None, None].expand(-1, width, 1)
+        hypotheses.tokens = _appended(hypotheses.of_parents(hypotheses.tokens, parents), position, hypotheses.newest)
+        if hypotheses.path is not None:
+            hypotheses.path = _appended(hypotheses.of_parents(hypotheses.path, parents), position, candidates.own_log_probs.gather(1, order))
         return parents
 
     def _give_up(self, beam: Beam) -> None:
@@ -226,7 +343,8 @@ class BeamSearch:
         hopeless = beam.sentences.complete[:, None]
         if self.options.stop_early:
             attainable = beam.open.log_probs / self.penalties[beam.sentences.max_lengths + 1][:, None]
-            hopeless = hopeless | (attainable <= beam.finished.scores[:, -1:])
+            worse = attainable <= beam.finished.scores[:, -1:]
+            hopeless = hopeless | (worse if beam.finished.lacking is None else worse & (beam.finished.lacking[:, -1:] == 0))
         beam.open.log_probs = beam.open.log_probs.masked_fill(hopeless, NONE)
 
     def _leave(self, beam: Beam) -> FinishedSentences:

@@ -21,10 +21,12 @@ CHUNK = 64
 
 
 def top_candidates(
-    logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int], only: Tensor | None, banned_counts: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+    logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int],
+    only: Tensor | None, banned_counts: Tensor | None = None,
+    normalized: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """See `TopCandidates`."""
-    total = log_sum_exp(logits)  # (N,)
+    total = logits.new_zeros(len(logits)) if normalized else log_sum_exp(logits)  # (N,)
     if only is not None:
         restricted = (only >= 0).nonzero().flatten()
         kept = logits[restricted, only[restricted]]
@@ -42,6 +44,11 @@ def ban(logits: Tensor, banned_tokens: Sequence[int], banned_counts: Tensor | No
             logits[:, token] = float("-inf")
         else:
             logits[:, token].masked_fill_(banned_counts > index, float("-inf"))
+
+
+def log_softmax_(logits: Tensor) -> None:
+    """Replace logits (N, V) by their log-softmax."""
+    logits.sub_(log_sum_exp(logits)[:, None])
 
 
 def log_sum_exp(logits: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ import torch
 from ..device import is_host
 from ..errors import NmtError
 from .batches import Batch, BatchSource, SearchResult
+from .constraint import Sentence
 from .workers import Worker
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -45,9 +46,7 @@ class Order:
     """A batch to search."""
 
     number: int
-    sources: list[list[int]]
-    prefixes: list[list[int]]
-    max_lengths: list[int]
+    sentences: list[Sentence]
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class WorkerProcess:
             self.pipe.send(None)
             return not message.wait
         under_way[id(batch)] = batch
-        self.pipe.send(Order(id(batch), batch.sources, batch.prefixes, batch.max_lengths))
+        self.pipe.send(Order(id(batch), batch.sentences))
         return True
 
     def _death(self) -> NmtError:
@@ -132,7 +131,7 @@ class _PipeSource:
         order: Order | None = self.pipe.recv()
         if order is None:
             return None
-        batch = Batch(order.sources, order.prefixes, order.max_lengths)
+        batch = Batch(order.sentences)
         batch.done.add_done_callback(partial(self._report, order.number))
         return batch
 

@@ -17,8 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import UsageError
 from ..kernels.protocols import Decoder
-from .candidates import ban
+from .candidates import ban, log_softmax_
+from .constraint import Constraints, Sentence, States, Step
 from .min_length import Bans, MinLength
 from .search import (
     FinishedSentences,
@@ -26,7 +28,7 @@ from .search import (
     SamplingOptions,
     SearchOptions,
     check_numbers,
-    length_penalty,
+    plain_sentences,
     run_to_end,
 )
 from .search_state import Rows, Sentences, split_off_finished
@@ -36,7 +38,7 @@ def sample(
     decoder: Decoder, max_lengths: Tensor, options: SearchOptions, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None = None
 ) -> list[list[Hypothesis]]:
     """Return `options.beam` samples of each sentence that `decoder` holds, the best `options.nbest` of them; see `Search.add`."""
-    return run_to_end(SamplingSearch(decoder, options), max_lengths, prefixes, sources)
+    return run_to_end(SamplingSearch(decoder, options), plain_sentences(max_lengths, prefixes, sources), max_lengths.device)
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Samples(Rows):
     """The state of B sentences and their W samples each."""
 
     sentences: Sentences
+    constraints: States
     open: Tensor  # (B, W) whether a sample has not ended
     tokens: Tensor  # (B, W, L + 1) end symbol included
     newest: Tensor  # (B, W) the last token
@@ -60,7 +63,7 @@ class Samples(Rows):
     @staticmethod
     def _ranked(tokens: list[list[int]], lengths: list[int], log_probs: list[float], options: SearchOptions) -> list[Hypothesis]:
         samples = [  # scored one by one: a power's last bit depends on its position in a vector
-            Hypothesis(t[: n - 1], p, p / float(length_penalty(n, options.alpha))) for t, n, p in zip(tokens, lengths, log_probs, strict=True)
+            Hypothesis(t[: n - 1], p, options.score(p, n)) for t, n, p in zip(tokens, lengths, log_probs, strict=True)
         ]
         return check_numbers(sorted(samples, key=lambda h: -h.score)[: options.nbest])
 
@@ -70,7 +73,9 @@ class SamplingSearch:
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
         self.decoder, self.options = decoder, options
-        self.min_length = MinLength(options)
+        self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
+        if self.constraints.progresses:
+            raise UsageError("sampling cannot follow constraints that demand something of the output, as --terms does: they need beam search.")
         self.samples: Samples | None = None
         self.rows = torch.empty(0, dtype=torch.long)  # (N,) the open samples, b * W + w
 
@@ -84,17 +89,14 @@ class SamplingSearch:
         """See `Search`."""
         return len(self.rows)
 
-    def add(
-        self, sentence_ids: Sequence[int], max_lengths: Tensor,
-        prefixes: Sequence[Sequence[int]] | None = None, sources: Sequence[Sequence[int]] | None = None,
-    ) -> None:  # fmt: skip
-        """See `Search`; `sources` choose the random numbers."""
-        if sources is None:
-            raise ValueError("sampling needs the tokens of the sentences")
-        shape, longest, device = (len(max_lengths), self.options.beam), int(max_lengths.max()) + 1, max_lengths.device
-        numbers = np.stack([_uniform(self.options.sampling.seed, source, shape[1], longest) for source in sources])
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
+        """See `Search`; the tokens of the sentences choose the random numbers."""
+        max_lengths = torch.tensor([sentence.max_length for sentence in sentences], device=device)
+        shape, longest = (len(sentences), self.options.beam), int(max_lengths.max()) + 1
+        numbers = np.stack([_uniform(self.options.sampling.seed, sentence.tokens, shape[1], longest) for sentence in sentences])
         new = Samples(
-            Sentences.start(sentence_ids, max_lengths, prefixes),
+            Sentences.start(sentence_ids, max_lengths),
+            self.constraints.start(sentences, shape[1], device),
             open=torch.ones(shape, dtype=torch.bool, device=device),
             tokens=torch.zeros(*shape, longest, dtype=torch.long, device=device),
             newest=torch.full(shape, self.options.bos, dtype=torch.long, device=device),
@@ -113,28 +115,31 @@ class SamplingSearch:
         if samples is None:
             return []
         logits = self.decoder.step(samples.newest, self.rows).float()
-        bans = self._bans(samples, logits.size(1))
-        tokens = self._draw(samples, logits, bans)
-        self._append(samples, tokens, logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1))
+        step = Step(self.rows, samples.tokens, samples.sentences.lengths - 1, samples.sentences.remaining)
+        own = self._edited(samples, step, logits)
+        bans = self.min_length.bans(step.of_rows(samples.missing), step.remaining[step.sentences], logits.size(1))
+        tokens = self._draw(samples, step, logits, bans)
+        self._append(samples, tokens, own.gather(1, tokens[:, None])[:, 0] - (0.0 if self.constraints.edits else logits.logsumexp(-1)))
         if bans.counts is not None:
             missing = samples.missing.view(-1)
             missing[self.rows] = self.min_length.missing_after(missing[self.rows], tokens)
         return self._leave(samples)
 
-    def _bans(self, samples: Samples, vocabulary: int) -> Bans:
-        """Return what may not follow the open samples."""
-        remaining = samples.sentences.remaining[self.rows // self.options.beam]
-        return self.min_length.bans(samples.missing.flatten()[self.rows], remaining, vocabulary)
+    def _edited(self, samples: Samples, step: Step, logits: Tensor) -> Tensor:
+        """Let the constraints edit the logits (N, V), which become log-probabilities. Return the model's own ones."""
+        if not self.constraints.edits:
+            return logits
+        log_softmax_(logits)
+        own = logits.clone()
+        self.constraints.edit(samples.constraints, step, logits, self.options.eos)
+        return own
 
-    def _draw(self, samples: Samples, logits: Tensor, bans: Bans) -> Tensor:
+    def _draw(self, samples: Samples, step: Step, logits: Tensor, bans: Bans) -> Tensor:
         """Return the next token of each open sample, (N,)."""
-        of_row = self.rows // self.options.beam  # (N,) the sentence of each row
-        uniform = samples.uniform.flatten(0, 1)[self.rows, samples.sentences.lengths[of_row] - 1]
+        uniform = samples.uniform.flatten(0, 1)[self.rows, step.lengths[step.sentences]]
         tokens = draw(logits, uniform, bans, self.options.sampling)
-        required = samples.sentences.required_tokens(self.options.eos)
-        if required is None:
-            return tokens
-        return torch.where(required[of_row] >= 0, required[of_row], tokens)
+        required = samples.sentences.required_tokens(self.constraints.required(samples.constraints, step), step.sentences, self.options.eos)
+        return tokens if required is None else torch.where(required >= 0, required, tokens)
 
     def _append(self, samples: Samples, tokens: Tensor, log_probs: Tensor) -> None:
         """Append to each open sample its token (N,) with its log-probability (N,)."""
@@ -145,6 +150,7 @@ class SamplingSearch:
         samples.lengths.view(-1)[self.rows] = lengths
         samples.open.view(-1)[self.rows] = tokens != self.options.eos
         samples.sentences.lengths = samples.sentences.lengths + 1
+        samples.constraints = self.constraints.advance(samples.constraints, samples.newest)
 
     def _leave(self, samples: Samples) -> FinishedSentences:
         """Return the finished sentences and drop them, if enough have finished."""

@@ -1,29 +1,33 @@
 """What all searches share: their interface, their options and their results.
 
-    engine ──▶ Search(decoder, options): add(sentence ids, …) · step() ──▶ (sentence id, hypotheses) of those that leave
+    engine ──▶ Search(decoder, options): add(ids, sentences) · step() ──▶ (id, hypotheses) of the sentences that leave
 
 A search builds the outputs of the sentences that a decoder holds, one token per step. Sentences enter at any step and
 leave when they are finished: each has its own length. `nmt_cli.registry.SEARCHES` lists the searches by name. A search
 sees a `Decoder` (`kernels.protocols`), never a model.
 
-Score: log P(Y) / lp(Y) with the length penalty lp(Y) = ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14). |Y|
-counts the end symbol. log P is the sum of the model's own log-probabilities, end symbol included. Banned tokens (PAD,
-BOS, UNK) are never generated; the other tokens do not get their probability.
+Score: log P(Y) / lp(Y) with a length penalty lp (`length_penalties`). log P is the sum of the model's own
+log-probabilities, end symbol included. Banned tokens (PAD, BOS, UNK) are never generated; the other tokens do not get
+their probability. `constraint` has the rules that outputs may have to obey.
 
 What happens to a sentence does not depend on the other sentences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from ..errors import ModelError
 from ..kernels.protocols import Decoder, TopCandidates
 from .candidates import top_candidates
+from .constraint import Constraint, Sentence
+from .constraints.prefix import Prefix
+from .length_penalties import gnmt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +59,20 @@ class SearchOptions:
     min_length: int = 0
     textless: tuple[int, ...] = ()
     """Ids that do not count in `min_length`: white space."""
+    length_penalty: Callable[[int, float], float] = gnmt
+    """lp: (|Y|, alpha) → the divisor of log P. It must not fall when |Y| grows."""
+    constraints: tuple[Constraint, ...] = (Prefix(),)
+    token_log_probs: bool = False
+    """Whether hypotheses have `token_log_probs`."""
     top_candidates: TopCandidates = top_candidates
     """The function that ranks candidates; a kernel may replace it."""
     stop_early: bool = True
     """False: no hypothesis is given up before the longest output. This is the reference: the n best are the same."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
+
+    def score(self, log_prob: float, length: int) -> float:
+        """Return log P / lp of an output; `length` is |Y|, the end symbol counted."""
+        return log_prob / self.length_penalty(length, self.alpha)
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,13 @@ class Hypothesis:
     tokens: list[int]
     log_prob: float
     score: float
+    token_log_probs: tuple[float, ...] = ()
+    """If asked for: log P of each token, end symbol included."""
+
+    def with_path(self, path: Sequence[float]) -> Hypothesis:
+        """Return the hypothesis with `token_log_probs`, from the log P of the output up to each token."""
+        ends = [*path[: len(self.tokens)], self.log_prob]
+        return replace(self, token_log_probs=tuple(after - before for before, after in zip([0.0, *ends], ends, strict=False)))
 
 
 FinishedSentences = list[tuple[int, list[Hypothesis]]]
@@ -90,15 +110,10 @@ class Search(Protocol):
         """N, the hypotheses that the next step extends."""
         ...
 
-    def add(
-        self, sentence_ids: Sequence[int], max_lengths: Tensor,
-        prefixes: Sequence[Sequence[int]] | None = None, sources: Sequence[Sequence[int]] | None = None,
-    ) -> None:  # fmt: skip
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
         """Start sentences that were just added to the decoder, behind those that it had.
 
-        `sentence_ids` name them in the results. `max_lengths` (B,) int64 are the tokens that each output may have, the
-        end symbol besides. Each output begins with its prefix, which is no longer than that; its tokens count in log P.
-        `sources` are the sentences' own tokens.
+        `sentence_ids` name them in the results. `device` is the decoder's.
         """
         ...
 
@@ -110,20 +125,22 @@ class Search(Protocol):
         ...
 
 
-def run_to_end(
-    search: Search, max_lengths: Tensor, prefixes: Sequence[Sequence[int]] | None = None, sources: Sequence[Sequence[int]] | None = None
-) -> list[list[Hypothesis]]:
+def run_to_end(search: Search, sentences: Sequence[Sentence], device: torch.device) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence that the decoder of a new search holds; see `Search.add`."""
-    search.add(range(len(max_lengths)), max_lengths, prefixes, sources)
+    search.add(range(len(sentences)), sentences, device)
     results = dict[int, list[Hypothesis]]()
     while search.busy:
         results.update(search.step())
-    return [results[number] for number in range(len(max_lengths))]
+    return [results[number] for number in range(len(sentences))]
 
 
-def length_penalty(length: int | Tensor, alpha: float) -> float | Tensor:
-    """Return ((5 + |Y|) / 6) ** alpha; `length` counts the end symbol."""
-    return ((5.0 + length) / 6.0) ** alpha
+def plain_sentences(max_lengths: Tensor, prefixes: Sequence[Sequence[int]] | None = None, sources: Sequence[Sequence[int]] | None = None) -> list[Sentence]:
+    """Return sentences with these longest outputs (B,), prefixes and source tokens."""
+    none: list[Sequence[int]] = [()] * len(max_lengths)
+    return [
+        Sentence(tokens, longest, {"prefix": prefix} if prefix else {})
+        for tokens, longest, prefix in zip(sources or none, max_lengths.tolist(), prefixes or none, strict=True)
+    ]
 
 
 def check_numbers(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:

@@ -1,6 +1,6 @@
 """The state of a search as tensors, with one row per sentence.
 
-    B sentences   P length of the longest prefix
+    B sentences   W hypotheses per sentence
 
 Rows are appended when sentences enter (`concat`) and removed when sentences leave (`select`).
 """
@@ -18,30 +18,60 @@ from torch.nn import functional as F
 COMPACT_BELOW = 0.7
 """Finished sentences leave once at most this share of the sentences is unfinished, because leaving costs a copy."""
 FREE = -1
-"""In prefixes and required tokens: any token may follow."""
+"""Among required tokens: any token may follow."""
 
 
 class Rows:
-    """Base class of dataclasses whose fields are tensors (B, …), or `Rows` themselves."""
+    """Base class of dataclasses whose fields are tensors (B, …), `Rows` themselves, or None."""
 
     def select(self, rows: Tensor) -> Self:
         """Return the rows at these indices."""
-        return type(self)(**{name: value.select(rows) if isinstance(value, Rows) else value.index_select(0, rows) for name, value in vars(self).items()})
+        return type(self)(**{name: _select(value, rows) for name, value in vars(self).items()})
 
     def concat(self, other: Self) -> Self:
-        """Return these rows, then those of `other`. The shorter last dimension is filled up with -1."""
-        values: dict[str, Any] = {}
-        for name, mine in vars(self).items():
-            theirs = getattr(other, name)
-            values[name] = mine.concat(theirs) if isinstance(mine, Rows) else _concat(mine, theirs)
-        return type(self)(**values)
+        """Return these rows, then those of `other`. Shorter dimensions are filled up with -1, or False."""
+        return type(self)(**{name: _concat(value, getattr(other, name)) for name, value in vars(self).items()})
+
+    def reorder(self, parents: Tensor) -> Self:
+        """Return the rows after hypothesis w of sentence b continued its hypothesis parents[b, w]; only `OfHypotheses` move."""
+        return type(self)(**{name: value.reorder(parents) if isinstance(value, Rows) else value for name, value in vars(self).items()})
 
 
-def _concat(first: Tensor, second: Tensor) -> Tensor:
-    if first.dim() == 1:
-        return torch.cat([first, second])
-    size = max(first.size(-1), second.size(-1))
-    return torch.cat([F.pad(part, (0, size - part.size(-1)), value=-1) for part in (first, second)])
+class OfHypotheses(Rows):
+    """Base class of dataclasses whose fields are tensors (B, W, …), one entry per hypothesis."""
+
+    def reorder(self, parents: Tensor) -> Self:
+        """See `Rows`."""
+        return type(self)(**{name: _gather(value, parents) for name, value in vars(self).items()})
+
+
+def _select(value: Any, rows: Tensor) -> Any:
+    if value is None:
+        return None
+    return value.select(rows) if isinstance(value, Rows) else value.index_select(0, rows)
+
+
+def _gather(value: Tensor, parents: Tensor) -> Tensor:
+    """(B, W, …) -> (B, C, …) of the hypotheses `parents` (B, C)."""
+    index = parents.view(*parents.shape, *[1] * (value.dim() - 2))
+    return value.gather(1, index.expand(*parents.shape, *value.shape[2:]))
+
+
+def _concat(first: Any, second: Any) -> Any:
+    if first is None:
+        return None
+    if isinstance(first, Rows):
+        return first.concat(second)
+    shape = [max(sizes) for sizes in zip(first.shape[1:], second.shape[1:], strict=True)]
+    return torch.cat([_filled(part, shape) for part in (first, second)])
+
+
+def _filled(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return `tensor` (B, …) with its dimensions after the first filled up to `shape`."""
+    if list(tensor.shape[1:]) == list(shape):
+        return tensor
+    missing = [bound for size, wanted in zip(reversed(tensor.shape[1:]), reversed(shape), strict=True) for bound in (0, wanted - size)]
+    return F.pad(tensor, missing, value=False if tensor.dtype == torch.bool else -1)
 
 
 @dataclass
@@ -51,20 +81,11 @@ class Sentences(Rows):
     ids: Tensor  # (B,)
     lengths: Tensor  # (B,) |Y| of an output that ends in the coming step, end symbol counted
     max_lengths: Tensor  # (B,) tokens of an output at most, end symbol not counted
-    prefixes: Tensor  # (B, P) tokens that an output must begin with; beyond its prefix FREE
 
     @staticmethod
-    def start(ids: Sequence[int], max_lengths: Tensor, prefixes: Sequence[Sequence[int]] | None) -> Sentences:
+    def start(ids: Sequence[int], max_lengths: Tensor) -> Sentences:
         """Return the state of sentences whose outputs are empty."""
-        device, prefixes = max_lengths.device, prefixes or [[]] * len(max_lengths)
-        longest = max(len(prefix) for prefix in prefixes)
-        padded = [[*prefix, *[FREE] * (longest - len(prefix))] for prefix in prefixes]
-        return Sentences(
-            ids=torch.tensor(ids, device=device),
-            lengths=torch.ones_like(max_lengths),
-            max_lengths=max_lengths,
-            prefixes=torch.tensor(padded, dtype=torch.long, device=device).view(len(max_lengths), longest),
-        )
+        return Sentences(torch.tensor(ids, device=max_lengths.device), torch.ones_like(max_lengths), max_lengths)
 
     @property
     def remaining(self) -> Tensor:
@@ -76,15 +97,16 @@ class Sentences(Rows):
         """(B,) whether an open output has all the tokens that it may have, so that only the end symbol may follow."""
         return self.max_lengths < self.lengths
 
-    def required_tokens(self, eos: int) -> Tensor | None:
-        """Return the one token that may follow in each sentence, (B,), or FREE; None where all sentences are free."""
-        complete, size = self.complete, self.prefixes.size(1)
-        if size:
-            tokens = self.prefixes.gather(1, (self.lengths - 1).clamp_max(size - 1)[:, None])[:, 0]
-            return tokens.masked_fill(self.lengths > size, FREE).masked_fill(complete, eos)
+    def required_tokens(self, required: Tensor | None, rows: Tensor, eos: int) -> Tensor | None:
+        """Return the one token that may follow each row, (N,), or FREE; None where all are free.
+
+        `required` (N,) is what constraints require; `rows` (N,) are the sentences of the rows. A complete output ends.
+        """
+        complete = self.complete
         if bool(complete.any()):
-            return torch.full_like(self.lengths, FREE).masked_fill(complete, eos)
-        return None
+            free = torch.full_like(rows, FREE) if required is None else required
+            return free.masked_fill(complete[rows], eos)
+        return required
 
 
 def split_off_finished(unfinished: Tensor) -> tuple[Tensor, Tensor] | None:

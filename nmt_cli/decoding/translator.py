@@ -11,17 +11,19 @@ windows, batches and workers does not change their translations (see `cached_dec
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ..model.transformer import Transformer
 from ..recipe import DecodeSection
-from ..registry import SEARCHES, load
+from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
 from .batches import Batch, SearchResult
+from .constraint import Constraint, Sentence
 from .engine import Engine, Session, Submission
-from .search import SamplingOptions, SearchOptions, length_penalty
+from .search import SamplingOptions, SearchOptions
 from .split import parts_of
 from .windows import WindowSize, windows
 from .workers import workers
@@ -29,8 +31,27 @@ from .workers import workers
 WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
 """Lines of a stream that are translated together; a list is cut into windows of the largest size."""
 
-Line = str | tuple[str, str]
-"""A source, or a source and what its translation begins with."""
+@dataclass(frozen=True)
+class Request:
+    """A line to translate, and what constraints need to know of it: by name of the constraint, see `Constraint.encode`."""
+
+    text: str
+    inputs: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        """Characters."""
+        return len(self.text) + sum(len(str(value)) for value in self.inputs.values())
+
+    @staticmethod
+    def of(line: Line) -> Request:
+        """Return a line as a request."""
+        if isinstance(line, Request):
+            return line
+        return Request(line, {}) if isinstance(line, str) else Request(line[0], {"prefix": line[1]})
+
+
+Line = str | tuple[str, str] | Request
+"""A source; a source and what its translation begins with; or a request."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +63,8 @@ class Candidate:
     log_prob: float
     pieces: tuple[str, ...] = ()
     """Its subwords as SentencePiece writes them (▁ marks the beginning of a word)."""
+    token_log_probs: tuple[float, ...] = ()
+    """If asked for: log P of each subword and, after those of each part of the line, of its end symbol."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +95,8 @@ class _Part:
     line: int
     """Index of the line in its window."""
     ids: list[int]
-    prefix: list[int]
+    inputs: dict[str, Any]
+    """See `Sentence`."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +112,7 @@ class _Translated:
 class _Window:
     """Lines that are being translated: their parts, and for each batch the indices of its sources among the parts."""
 
-    lines: list[Line]
+    lines: list[str]
     parts: list[_Part]
     batches: list[list[int]]
     submission: Submission
@@ -101,11 +125,13 @@ class Translator:
     is the recipe's section. A line of more than `longest` tokens is translated in parts (0: what the model can take; the
     recipe's `data.max_length` is the longest it was trained on). `nbest` is at most `decode.beam`. `precision` is a name
     of the registry's PRECISIONS. `devices` are torch devices, one worker each; "cpu" several times for several cores;
-    none: one worker where the model is. `search` is a name of the registry's SEARCHES; "sample" draws `decode.beam`
-    outputs per line as `sampling` says. With `align` results have alignments.
+    none: one worker where the model is. `search` is a name of the registry's SEARCHES, "": the recipe's; "sample" draws
+    `decode.beam` outputs per line as `sampling` says. `constraints` are names of the registry's CONSTRAINTS with their
+    values, besides those that the recipe has. With `align` results have alignments, with `token_log_probs` candidates have
+    the log-probabilities of their tokens.
 
     The model is read, never changed. If it is changed afterwards, make a new Translator. Raises UsageError for a
-    precision that a device does not have, or an unknown search.
+    precision that a device does not have, an unknown search or constraint, or a wrong value.
     """
 
     def __init__(
@@ -119,9 +145,11 @@ class Translator:
         nbest: int = 1,
         precision: str = "fp32",
         devices: Sequence[str] = (),
-        search: str = "beam",
+        search: str = "",
         sampling: SamplingOptions | None = None,
+        constraints: Mapping[str, Any] | None = None,
         align: bool = False,
+        token_log_probs: bool = False,
     ) -> None:
         models = [model] if isinstance(model, Transformer) else list(model)
         self.source, self.target, self.decode, self.align = source, target, decode, align
@@ -130,10 +158,12 @@ class Translator:
         self.options = SearchOptions(
             beam=decode.beam, alpha=decode.alpha, nbest=nbest, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS),
             min_length=decode.min_length, textless=target.textless, sampling=sampling or SamplingOptions(),
+            length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
+            constraints=named_constraints(decode, constraints or {}, target), token_log_probs=token_log_probs,
         )  # fmt: skip
         self.source_pieces, self.target_pieces = source.table, target.table
         where = list(devices) or [str(models[0].output_weight.device)]
-        self.engine = Engine(workers(models, precision, where, self.options, decode.batch_tokens, load(SEARCHES, search, "search"), align))
+        self.engine = Engine(workers(models, precision, where, self.options, decode.batch_tokens, load(SEARCHES, search or decode.search, "search"), align))
 
     def translate(self, lines: Iterable[Line]) -> Iterator[Result]:
         """Yield a result for each line, in order. A thread reads ahead, unless `lines` is a sequence."""
@@ -169,9 +199,10 @@ class Translator:
 
     def _submit(self, lines: list[Line], session: Session) -> _Window:
         """Hand the batches of these lines to the engine."""
-        parts = self._parts(lines)
+        requests = [Request.of(line) for line in lines]
+        parts = self._parts(requests)
         batches = self.engine.divide([len(part.ids) + 1 for part in parts], self.decode.batch_tokens)
-        return _Window(lines, parts, batches, session.submit([self._batch([parts[i] for i in indices]) for indices in batches]))
+        return _Window([request.text for request in requests], parts, batches, session.submit([self._batch([parts[i] for i in indices]) for indices in batches]))
 
     def _finish(self, window: _Window) -> list[Result]:
         """Wait for the results of these lines."""
@@ -181,33 +212,41 @@ class Translator:
         return self._results(window.lines, window.parts, [by_part[i] for i in range(len(window.parts))])
 
     def _batch(self, parts: list[_Part]) -> Batch:
-        max_lengths = [min(len(part.ids) + len(part.prefix) + self.decode.max_extra, self.longest_output) for part in parts]
-        return Batch([part.ids for part in parts], [part.prefix for part in parts], max_lengths)
+        return Batch([Sentence(part.ids, self._max_length(part), part.inputs) for part in parts])
 
-    def _parts(self, lines: Sequence[Line]) -> list[_Part]:
-        """Return what the model has to translate. A prefix belongs to the first part of its line."""
+    def _max_length(self, part: _Part) -> int:
+        """Return how many tokens the output may have."""
+        added = sum(constraint.added_length(part.inputs[constraint.name]) for constraint in self.options.constraints if constraint.name in part.inputs)
+        return min(int(len(part.ids) * self.decode.max_len_ratio) + added + self.decode.max_extra, self.longest_output)
+
+    def _parts(self, requests: Sequence[Request]) -> list[_Part]:
+        """Return what the model has to translate. Inputs of constraints belong to the first part of their line."""
         encode = self.source.encode
-        texts = [line if isinstance(line, str) else line[0] for line in lines]
-        prefixes = self._prefixes(lines)
-        numbers = [number for number, text in enumerate(texts) if text.strip()]
+        inputs = self._inputs(requests)
+        numbers = [number for number, request in enumerate(requests) if request.text.strip()]
         parts: list[_Part] = []
-        for number, ids in zip(numbers, encode([texts[number] for number in numbers]), strict=True):
-            split = [ids] if len(ids) <= self.longest else parts_of(texts[number], encode, self.longest)
+        for number, ids in zip(numbers, encode([requests[number].text for number in numbers]), strict=True):
+            split = [ids] if len(ids) <= self.longest else parts_of(requests[number].text, encode, self.longest)
             split = [part for part in split if part]
-            parts += [_Part(number, part, prefixes.get(number, []) if index == 0 else []) for index, part in enumerate(split)]
+            parts += [_Part(number, part, inputs[number] if index == 0 else {}) for index, part in enumerate(split)]
         return parts
 
-    def _prefixes(self, lines: Sequence[Line]) -> dict[int, list[int]]:
-        """Return the ids of each prefix, by the index of its line, cut to what the model can take."""
-        texts = {number: line[1] for number, line in enumerate(lines) if not isinstance(line, str) and line[1].strip()}
-        return {number: ids[: self.longest_output] for number, ids in zip(texts, self.target.encode(list(texts.values())), strict=True)}
+    def _inputs(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
+        """Return for each line the inputs of its constraints, encoded; none where `encode` returned nothing."""
+        inputs: list[dict[str, Any]] = [{} for _ in requests]
+        for constraint in self.options.constraints:
+            given = [(values, request.inputs[constraint.name]) for values, request in zip(inputs, requests, strict=True) if constraint.name in request.inputs]
+            for (values, _), encoded in zip(given, constraint.encode([value for _, value in given], self.target, self.longest_output), strict=True):
+                if encoded:
+                    values[constraint.name] = encoded
+        return inputs
 
-    def _results(self, lines: Sequence[Line], parts: list[_Part], results: list[SearchResult]) -> list[Result]:
+    def _results(self, lines: Sequence[str], parts: list[_Part], results: list[SearchResult]) -> list[Result]:
         texts = iter(self.target.decode([h.tokens for result in results for h in result.hypotheses]))
         by_line: list[list[_Translated]] = [[] for _ in lines]
         for part, result in zip(parts, results, strict=True):
             by_line[part.line].append(_Translated(part, result, [next(texts).replace("\n", " ") for _ in result.hypotheses]))
-        return [self._result(line if isinstance(line, str) else line[0], translated) for line, translated in zip(lines, by_line, strict=True)]
+        return [self._result(line, translated) for line, translated in zip(lines, by_line, strict=True)]
 
     def _result(self, line: str, parts: list[_Translated]) -> Result:
         if not parts:
@@ -222,12 +261,26 @@ class Translator:
         ranks = [min(rank, len(part.texts) - 1) for part in parts]
         hypotheses = [part.result.hypotheses[i] for part, i in zip(parts, ranks, strict=True)]
         pieces = tuple(self.target_pieces[token] for h in hypotheses for token in h.tokens)
+        token_log_probs = tuple(number for h in hypotheses for number in h.token_log_probs)
         if len(parts) == 1:
-            return Candidate(parts[0].texts[rank], hypotheses[0].score, hypotheses[0].log_prob, pieces)
+            return Candidate(parts[0].texts[rank], hypotheses[0].score, hypotheses[0].log_prob, pieces, token_log_probs)
         log_prob = sum(h.log_prob for h in hypotheses)
         length = sum(len(h.tokens) + 1 for h in hypotheses)
         text = " ".join(part.texts[i] for part, i in zip(parts, ranks, strict=True) if part.texts[i])
-        return Candidate(text, log_prob / float(length_penalty(length, self.decode.alpha)), log_prob, pieces)
+        return Candidate(text, self.options.score(log_prob, length), log_prob, pieces, token_log_probs)
+
+
+def named_constraints(decode: DecodeSection, given: Mapping[str, Any], target: Tokenizer) -> tuple[Constraint, ...]:
+    """Return the prefix constraint, those of the recipe's section, and those that are `given`: name → value.
+
+    A key of [decode] that has a constraint's name is its value; `decode.constraints` names those without a value. Raises
+    UsageError for an unknown name or a wrong value.
+    """
+    values: dict[str, Any] = {"prefix": None, **dict.fromkeys(decode.constraints)}
+    for name, field in type(decode).model_fields.items():
+        if name in CONSTRAINTS and getattr(decode, name) != field.default:
+            values[name] = getattr(decode, name)
+    return tuple(load(CONSTRAINTS, name, "constraint")(value, target) for name, value in {**values, **given}.items())
 
 
 def _alignment(parts: list[_Translated]) -> tuple[tuple[int, int], ...]:

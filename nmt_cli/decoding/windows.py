@@ -38,7 +38,7 @@ class _End:
 
 
 def windows(lines: Iterable[Any], size: WindowSize, busy: Callable[[], bool] | None = None) -> Generator[list[Any] | None, None, None]:
-    """Yield `lines`, strings or tuples of strings, in windows.
+    """Yield `lines`, strings or others that have a length in characters, in windows.
 
     With `busy` a thread reads ahead, and None is yielded instead of waiting where `busy()` and no line was read. An error
     that `lines` raises is raised here, after the lines that came before it.
@@ -70,7 +70,7 @@ def _one_window(source: _Direct | _ReadAhead, count: int, characters: int) -> tu
         if isinstance(item, _End):
             return window, item
         window.append(item)
-        characters -= sum(map(len, item)) if isinstance(item, tuple) else len(item)
+        characters -= sum(map(len, item)) if isinstance(item, tuple) else len(item)  # a tuple holds strings
     return window, None
 
 

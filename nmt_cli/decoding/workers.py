@@ -95,7 +95,7 @@ class Worker:
         ]
         return members[0] if len(members) == 1 else EnsembleDecoder(members)
 
-    def _result(self, source: list[int], hypotheses: list[Hypothesis]) -> SearchResult:
+    def _result(self, source: Sequence[int], hypotheses: list[Hypothesis]) -> SearchResult:
         return SearchResult(hypotheses, aligned(self.models[0], [*source, EOS], hypotheses[0].tokens, BOS) if self.align else [])
 
 
@@ -128,9 +128,8 @@ class _RunningSearch:
             self.search = self.worker.search(self.decoder, self.worker.options)
         else:
             self.decoder.add(_closed(batch))
-        ids = range(self.next_id, self.next_id + len(batch.sources))
-        max_lengths = torch.tensor(batch.max_lengths, device=self.worker.device)
-        self.search.add(ids, max_lengths, batch.prefixes if any(batch.prefixes) else None, batch.sources)
+        ids = range(self.next_id, self.next_id + len(batch.sentences))
+        self.search.add(ids, batch.sentences, self.worker.device)
         self.sentences.update({number: (batch, index) for index, number in enumerate(ids)})
         self.next_id, self.tokens = self.next_id + len(ids), self.tokens + batch.tokens
 
@@ -139,8 +138,9 @@ class _RunningSearch:
         assert self.search is not None
         for number, hypotheses in self.search.step():
             batch, index = self.sentences.pop(number)
-            self.tokens -= len(batch.sources[index]) + 1
-            batch.add(index, self.worker._result(batch.sources[index], hypotheses))
+            source = batch.sentences[index].tokens
+            self.tokens -= len(source) + 1
+            batch.add(index, self.worker._result(source, hypotheses))
         self.batches = [batch for batch in self.batches if not batch.done.done()]
 
     def fail(self, error: Exception) -> None:
@@ -151,7 +151,7 @@ class _RunningSearch:
 
 
 def _closed(batch: Batch) -> list[list[int]]:
-    return [[*source, EOS] for source in batch.sources]
+    return [[*sentence.tokens, EOS] for sentence in batch.sentences]
 
 
 def workers(

@@ -45,8 +45,9 @@ class TopCandidates(Protocol):
     """A function that returns the best candidates to extend the hypotheses of each sentence."""
 
     def __call__(
-        self, logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int], only: Tensor | None, banned_counts: Tensor | None, /
-    ) -> tuple[Tensor, Tensor]:
+        self, logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int],
+        only: Tensor | None, banned_counts: Tensor | None, normalized: bool, /,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return the `count` largest of log_probs (B, W) + log-softmax(logits) over (W, V), largest first.
 
         They are values and flat indices w * V + v, both (B, C); equal values are ordered by index. Where a sentence has
@@ -55,6 +56,6 @@ class TopCandidates(Protocol):
         `logits` (N, V) are those of the open hypotheses `rows` (N,); they may be written to. `banned_tokens` are no
         candidates: for hypothesis n the first banned_counts[n] of them, or all where `banned_counts` (N,) is None. Where
         only[n] is not -1, it is the one candidate of hypothesis n, even if it is banned. Banned tokens keep their share
-        of the softmax.
+        of the softmax. With `normalized` the logits are log-probabilities already: no softmax is taken.
         """
         ...

@@ -46,6 +46,7 @@ def joined() -> Iterator[ProcessGroup]:
         return
     _end_with_parent()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    _import_before_the_group()
     try:
         store = _connect_store(rank, world_size)
         dist.init_process_group(communication_backend(), store=store, rank=rank, world_size=world_size, timeout=process_group.TIMEOUT)
@@ -91,6 +92,15 @@ def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFai
 
 def _raise_stopped(number: int, frame: FrameType | None) -> None:
     raise Stopped(number, "")
+
+
+def _import_before_the_group() -> None:
+    """Import what keeps the process group for ever if it is imported later: its functions have the group as a default argument.
+
+    Then `destroy_process_group` would not end gloo's threads. They would run on while Python shuts down, and a thread that
+    frees a tensor at that moment aborts the process.
+    """
+    import torch.distributed.nn.functional  # noqa: F401
 
 
 def _end_with_parent() -> None:

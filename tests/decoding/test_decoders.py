@@ -12,7 +12,7 @@ import torch
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder, CacheMemory
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
-from nmt_cli.decoding.search import Hypothesis, SearchOptions
+from nmt_cli.decoding.search import Hypothesis, SearchOptions, plain_sentences
 from nmt_cli.kernels import apply_kernels
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
 from nmt_cli.kernels.cpu_decoding.linear import KernelLinear
@@ -187,7 +187,7 @@ def test_sentences_that_join_others_are_computed_as_if_alone(kind: Any, precisio
         entering = {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}.get(step)
         if entering:
             decoder.add([batch[i] for i in entering])
-            search.add(entering, limits[list(entering)])
+            search.add(entering, plain_sentences(limits[list(entering)]), torch.device("cpu"))
         found.update(search.step())
     assert not search.busy
     assert [found[i] for i in range(18)] == translate(kind, model, batch, beam)

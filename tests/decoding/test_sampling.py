@@ -16,8 +16,9 @@ from torch import Tensor
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import ReferenceDecoder
+from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.sampling import SamplingSearch, sample
-from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions, length_penalty
+from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions
 from nmt_cli.errors import ModelError
 from nmt_cli.kernels.protocols import Decoder
 from nmt_cli.model.transformer import Transformer
@@ -191,7 +192,7 @@ def test_log_prob_is_the_models_own(settings: dict[str, float]) -> None:
     for source, row in zip(sources(), samples(sources(), **settings), strict=True):
         for h in row:
             assert h.log_prob == pytest.approx(log_prob(source, h.tokens), abs=1e-3)
-            assert h.score == h.log_prob / length_penalty(len(h.tokens) + 1, 0.6)
+            assert h.score == h.log_prob / gnmt(len(h.tokens) + 1, 0.6)
             assert not {PAD, UNK, BOS, EOS} & set(h.tokens)
             assert len(h.tokens) <= len(source) + 4
 

@@ -11,7 +11,8 @@ import torch
 
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
 from nmt_cli.decoding.candidates import largest_log_probs, top_candidates
-from nmt_cli.decoding.search import Hypothesis, SearchOptions, length_penalty
+from nmt_cli.decoding.length_penalties import gnmt
+from nmt_cli.decoding.search import Hypothesis, SearchOptions, plain_sentences
 from nmt_cli.errors import ModelError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -67,7 +68,7 @@ def brute_force(sentence: int, limit: int, size: int, alpha: float, min_length: 
     words = range(EOS + 1, size)
     every = (tokens for n in range(limit + 1) for tokens in itertools.product(words, repeat=n))
     long_enough = (tokens for tokens in every if sum(token not in textless for token in tokens) >= min(min_length, limit))
-    scored = [(log_prob(sentence, tokens, size) / length_penalty(len(tokens) + 1, alpha), list(tokens)) for tokens in long_enough]
+    scored = [(log_prob(sentence, tokens, size) / gnmt(len(tokens) + 1, alpha), list(tokens)) for tokens in long_enough]
     return sorted(scored, key=lambda pair: -pair[0])
 
 
@@ -352,7 +353,7 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more:
     for step in range(60):
         if sentences := batches.get(step):
             toy.add(sentences)
-            search_.add(sentences, torch.tensor([4 + s % 5 for s in sentences]), [[5] * (s % 3) for s in sentences])
+            search_.add(sentences, plain_sentences(torch.tensor([4 + s % 5 for s in sentences]), [[5] * (s % 3) for s in sentences]), torch.device("cpu"))
         for key, hypotheses in search_.step():
             assert key not in found
             found[key] = hypotheses

@@ -26,8 +26,9 @@ from nmt_cli.decoding.batches import BatchQueue
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
+from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.processes import WorkerProcess
-from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions, length_penalty
+from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions
 from nmt_cli.decoding.split import parts_of
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.windows import WindowSize
@@ -553,8 +554,8 @@ class GreedySearch:
     def open_hypotheses(self) -> int:
         return len(self.outputs)
 
-    def add(self, sentence_ids: Any, max_lengths: Tensor, prefixes: Any = None, sources: Any = None) -> None:
-        self.outputs += [(number, longest, []) for number, longest in zip(sentence_ids, max_lengths.tolist(), strict=True)]
+    def add(self, sentence_ids: Any, sentences: Any, device: Any) -> None:
+        self.outputs += [(number, sentence.max_length, []) for number, sentence in zip(sentence_ids, sentences, strict=True)]
         self.log_probs += [0.0] * len(sentence_ids)
 
     def step(self) -> list[tuple[int, list[Hypothesis]]]:
@@ -566,7 +567,7 @@ class GreedySearch:
             best = self._best(log_probs[index], longest, tokens)
             self.log_probs[index] += float(log_probs[index, best])
             if best == self.options.eos:
-                score = self.log_probs[index] / float(length_penalty(len(tokens) + 1, self.options.alpha))
+                score = self.log_probs[index] / float(gnmt(len(tokens) + 1, self.options.alpha))
                 finished.append((number, [Hypothesis(tokens, self.log_probs[index], score)]))
             else:
                 tokens.append(best)

@@ -21,6 +21,7 @@ from nmt_cli.decoding.batches import Batch
 from nmt_cli.decoding.beam_search import BeamSearch
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.candidates import top_candidates
+from nmt_cli.decoding.constraint import Sentence
 from nmt_cli.decoding.search import SearchOptions
 from nmt_cli.decoding.workers import Worker
 from nmt_cli.files import sha256
@@ -221,7 +222,7 @@ def worker() -> Worker:
 
 def searched() -> tuple[type, list[list[int]]]:
     """The decoder that a worker takes, and what it finds."""
-    some, batch = worker(), Batch([[5, 6, 7], [8]], [[], []], [4, 4])
+    some, batch = worker(), Batch([Sentence([5, 6, 7], 4), Sentence([8], 4)])
     kind = type(some._decoder(batch))
     some.search_one(batch)
     return kind, [found.hypotheses[0].tokens for found in batch.done.result()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -165,3 +166,24 @@ def test_a_store_that_is_gone_hides_no_error() -> None:
 def test_one_process_runs_its_work_itself() -> None:
     value = object()
     assert ProcessGroup().run_on_main(lambda: value) is value
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for threads in /proc")
+def test_no_thread_of_the_group_outlives_it() -> None:
+    """A thread that frees a tensor while Python shuts down would abort the process."""
+    code = """
+import os, torch
+from nmt_cli.training.rendezvous import joined
+with joined() as group:
+    group.all_gather([1.0])
+    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])  # imports much of torch
+print(*sorted(open(f"/proc/self/task/{thread}/comm").read().strip() for thread in os.listdir("/proc/self/task")))
+"""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    run = subprocess.run([sys.executable, "-c", code], env={**os.environ, **rank}, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert "python" in run.stdout
+    assert "gloo" not in run.stdout

@@ -43,7 +43,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_has_int8_matmul": (_kind, ()),
     "nmt_int8_pack": (None, (_int, _int, _at, _at, _at)),
     "nmt_int8_matmul": (None, (_int, _int, _int, _at, _kind, _at, _at, _at, _at, _kind, _at, _kind, _float)),
-    "nmt_top_candidates": (None, (_int, _int, _int, _at, _int, _at, _at, _int, _at, _at, _at, _int, _at, _at)),
+    "nmt_top_candidates": (None, (_int, _int, _int, _at, _int, _at, _kind, _at, _int, _at, _at, _at, _int, _at, _at)),
 }
 """The result and the parameters of each function, as in the sources."""
 OPTIONAL = {"nmt_int8_matmul"}
@@ -69,8 +69,9 @@ def library() -> ctypes.CDLL | None:
 
 
 def top_candidates(
-    logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int], only: Tensor | None, banned_counts: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+    logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int],
+    only: Tensor | None, banned_counts: Tensor | None = None, normalized: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """See `protocols.TopCandidates`. The tensors are on the CPU, and `library()` is not None."""
     functions = library()
     assert functions is not None
@@ -79,7 +80,7 @@ def top_candidates(
     values, flat = torch.empty(batch, count), torch.empty(batch, count, dtype=torch.int64)
     ids = torch.tensor(banned_tokens, dtype=torch.int64)
     functions.nmt_top_candidates(
-        batch, beam, len(rows), rows.data_ptr(), logits.size(1), logits.data_ptr(), log_probs.data_ptr(), len(ids), ids.data_ptr(),
+        batch, beam, len(rows), rows.data_ptr(), logits.size(1), logits.data_ptr(), normalized, log_probs.data_ptr(), len(ids), ids.data_ptr(),
         *(each.data_ptr() if each is not None else None for each in (banned_counts, only)), count, values.data_ptr(), flat.data_ptr(),
     )  # fmt: skip
     return values, flat

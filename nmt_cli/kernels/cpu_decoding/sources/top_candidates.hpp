@@ -14,9 +14,10 @@ extern "C" {
 // ones in the order of w * V + v. Write the values and the numbers w * V + v, (B, count); if there are fewer: -inf and 0.
 // logits (N, V) belong to the open hypotheses `open` (N,), ascending b * W + w. NaN comes first. The softmax is over all of V.
 // `banned_ids` (banned_count,) are never candidates; with `banned`, the first banned[n] of them. If only[n] >= 0, that token
-// is the one candidate of hypothesis n, also if it is banned. `banned` and `only` may be null.
-void nmt_top_candidates(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, int64_t size, float* logits, const float* so_far, int64_t banned_count, const int64_t* banned_ids, const int64_t* banned,
-              const int64_t* only, int64_t count, float* values, int64_t* numbers) {
+// is the one candidate of hypothesis n, also if it is banned. `banned` and `only` may be null. If `normalized`, the logits are
+// log-probabilities, some of which may be -inf: no softmax is taken, and the first is NaN if any is.
+void nmt_top_candidates(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, int64_t size, float* logits, int normalized, const float* so_far, int64_t banned_count, const int64_t* banned_ids,
+              const int64_t* banned, const int64_t* only, int64_t count, float* values, int64_t* numbers) {
     constexpr int64_t CHUNK = 64;
     const float nothing = -std::numeric_limits<float>::infinity();
     const int64_t chunks = (size + CHUNK - 1) / CHUNK;
@@ -47,9 +48,11 @@ void nmt_top_candidates(int64_t batch, int64_t beam, int64_t rows, const int64_t
         };
         float largest = nothing, sum = 0.0f;
         for (int64_t c = 0; c < chunks; ++c) largest = std::max(largest, highest[c] = largest_of(c));
+        if (!normalized) {
 #pragma omp simd reduction(+ : sum)
-        for (int64_t v = 0; v < size; ++v) sum += exponential(x[v] - largest);
-        const float total = largest + std::log(sum), before = so_far[open[n]];
+            for (int64_t v = 0; v < size; ++v) sum += exponential(x[v] - largest);
+        }
+        const float total = normalized ? (x[0] != x[0] ? x[0] : 0.0f) : largest + std::log(sum), before = so_far[open[n]];
         if (total != total) {  // first and for good: nothing is larger
             value[0] = total;
             number[0] = base;

@@ -1,0 +1,195 @@
+"""Constraints: rules about the outputs that a search may build, for every search and any number of rules at once.
+
+    B sentences   W hypotheses per sentence   N open hypotheses   V vocabulary   C candidates   E proposals
+
+    Search.add  ──▶ Constraint.start: the state of new sentences, tensors (B, …) and (B, W, …)
+    each step   ──▶ required: the one token that may follow       edit: log-probabilities (N, V), -inf forbids a token
+                ──▶ (beam search) proposals, progress, missing: which candidates come nearer to what the rule demands
+                ──▶ the state follows the hypotheses that were chosen, then `advance` by their new tokens
+
+A constraint overrides what it needs; `nmt_cli.registry.CONSTRAINTS` lists the constraints by name. A search without
+constraints does none of this. What a rule does to a sentence does not depend on the other sentences.
+
+A constraint never makes a sentence fail: where it leaves no token at all, the end symbol may follow. Outputs that do not
+have all that the rules demand rank behind those that have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ..data.tokenizer import Tokenizer
+from .search_state import FREE, Rows
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence to search outputs for."""
+
+    tokens: Sequence[int]
+    """The source, without end symbol."""
+    max_length: int
+    """Tokens that the output may have, the end symbol besides."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """What constraints need to know of this sentence, by their `name`; see `Constraint.encode`."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The open hypotheses that a step of the search extends."""
+
+    rows: Tensor
+    """(N,) their numbers b * W + w, ascending."""
+    tokens: Tensor
+    """(B, W, L) the outputs; only the first `lengths` tokens mean anything."""
+    lengths: Tensor
+    """(B,) tokens that an output has."""
+    remaining: Tensor
+    """(B,) tokens that an output may still get, end symbol not counted."""
+
+    @property
+    def width(self) -> int:
+        """W."""
+        return self.tokens.size(1)
+
+    @property
+    def sentences(self) -> Tensor:
+        """(N,) the sentence of each open hypothesis."""
+        return self.rows // self.width
+
+    def of_rows(self, values: Tensor) -> Tensor:
+        """(B, W, …) -> (N, …) of the open hypotheses."""
+        return values.flatten(0, 1).index_select(0, self.rows)
+
+
+@dataclass
+class Stateless(Rows):
+    """The state of a constraint that needs none."""
+
+
+class Constraint:
+    """A rule. Its methods get the state that `start` returned; methods that are not overridden change nothing."""
+
+    name = ""
+    """Its name in the registry, and the key of its input in `Sentence.inputs`."""
+    edits = False
+    """Whether it has `edit`."""
+    adjusts = False
+    """Whether `edit` changes the log-probabilities of tokens that it allows. Hypotheses are then ranked by the changed
+    ones, and keep their own besides."""
+    progresses = False
+    """Whether it has `proposals`, `progress` and `missing`; only beam search can follow them."""
+
+    def encode(self, values: Sequence[Any], tokenizer: Tokenizer, longest: int) -> list[Any]:
+        """Return the `Sentence.inputs` of lines, from what users gave for these lines; nothing: no constraint.
+
+        `tokenizer` is the target's; an output has at most `longest` tokens.
+        """
+        return list(values)
+
+    def added_length(self, value: Any) -> int:
+        """Return how many tokens longer an output may be because of its input, which `encode` returned."""
+        return 0
+
+    def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Rows:
+        """Return the state of new sentences, whose W = `width` hypotheses are empty."""
+        return Stateless()
+
+    def required(self, state: Any, step: Step) -> Tensor | None:
+        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: all are free."""
+        return None
+
+    def edit(self, state: Any, step: Step, log_probs: Tensor) -> None:
+        """Change the log-probabilities (N, V) of what may follow each open hypothesis, in place; -inf forbids a token."""
+
+    def advance(self, state: Any, tokens: Tensor) -> Any:
+        """Return the state after the hypotheses got the tokens (B, W). Those of closed hypotheses mean nothing."""
+        return state
+
+    def proposals(self, state: Any) -> Tensor:
+        """Return tokens by which each hypothesis makes progress, (B, W, E), or FREE."""
+        raise NotImplementedError
+
+    def progress(self, state: Any, parents: Tensor, tokens: Tensor) -> Tensor:
+        """Return how much of what the rule demands the hypotheses `parents` (B, C) have after `tokens` (B, C): int64, (B, C)."""
+        raise NotImplementedError
+
+    def missing(self, state: Any) -> Tensor:
+        """Return how much a hypothesis lacks if it ends now: int64, (B, W); 0: it may end."""
+        raise NotImplementedError
+
+
+class States(Rows):
+    """The states of several constraints."""
+
+    def __init__(self, states: Sequence[Rows]) -> None:
+        self.states = list(states)
+
+    def select(self, rows: Tensor) -> Self:
+        """See `Rows`."""
+        return type(self)([state.select(rows) for state in self.states])
+
+    def concat(self, other: Self) -> Self:
+        """See `Rows`."""
+        return type(self)([mine.concat(theirs) for mine, theirs in zip(self.states, other.states, strict=True)])
+
+    def reorder(self, parents: Tensor) -> Self:
+        """See `Rows`."""
+        return type(self)([state.reorder(parents) for state in self.states])
+
+
+class Constraints:
+    """All constraints of a search as one."""
+
+    def __init__(self, members: Sequence[Constraint]) -> None:
+        self.members = members
+        self.edits = any(member.edits for member in members)
+        self.adjusts = any(member.adjusts for member in members)
+        self.progresses = any(member.progresses for member in members)
+
+    def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> States:
+        """See `Constraint.start`."""
+        return States([member.start(sentences, width, device) for member in self.members])
+
+    def required(self, states: States, step: Step) -> Tensor | None:
+        """See `Constraint.required`. Of several required tokens the first constraint's counts."""
+        required: Tensor | None = None
+        for member, state in zip(self.members, states.states, strict=True):
+            own = member.required(state, step)
+            required = own if required is None else required if own is None else torch.where(required == FREE, own, required)
+        return required
+
+    def edit(self, states: States, step: Step, log_probs: Tensor, eos: int) -> None:
+        """See `Constraint.edit`. A hypothesis that no token may follow any more may end."""
+        own = log_probs[:, eos].clone()
+        for member, state in zip(self.members, states.states, strict=True):
+            if member.edits:
+                member.edit(state, step, log_probs)
+        nothing = log_probs.amax(1).isneginf()
+        log_probs[:, eos] = torch.where(nothing, own, log_probs[:, eos])
+        log_probs[:, 0].masked_fill_(own.isnan(), float("nan"))  # a model whose output is not a number must be noticed
+
+    def advance(self, states: States, tokens: Tensor) -> States:
+        """See `Constraint.advance`."""
+        return States([member.advance(state, tokens) for member, state in zip(self.members, states.states, strict=True)])
+
+    def proposals(self, states: States) -> Tensor:
+        """See `Constraint.proposals`."""
+        return torch.cat([member.proposals(state) for member, state in self._progressing(states)], dim=2)
+
+    def progress(self, states: States, parents: Tensor, tokens: Tensor) -> Tensor:
+        """See `Constraint.progress`: the sum of all."""
+        return sum((member.progress(state, parents, tokens) for member, state in self._progressing(states)), torch.zeros_like(tokens))
+
+    def missing(self, states: States) -> Tensor:
+        """See `Constraint.missing`: the sum of all."""
+        first, *others = (member.missing(state) for member, state in self._progressing(states))
+        return sum(others, first)
+
+    def _progressing(self, states: States) -> list[tuple[Constraint, Rows]]:
+        return [(member, state) for member, state in zip(self.members, states.states, strict=True) if member.progresses]
