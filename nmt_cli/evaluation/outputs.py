@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from ..errors import DataError
@@ -215,6 +215,6 @@ def count_faults(faults: Sequence[Sequence[str]]) -> dict[str, int]:
     return {name: sum(name in names for names in faults) for name in CHECKS}
 
 
-def worst_lines(faults: Sequence[Sequence[str]], scores: Sequence[float], most: int) -> list[int]:
-    """Return up to `most` lines, counted from 0: those with faults first, then by their score, lowest first."""
-    return sorted(range(len(faults)), key=lambda line: (not faults[line], scores[line], line))[:most]
+def worst_lines(faults: Sequence[Sequence[str]], scores: Mapping[int, float], most: int) -> list[int]:
+    """Return up to `most` of the lines in `scores`, counted from 0: those with faults first, and by score, lowest first."""
+    return sorted(scores, key=lambda line: (not faults[line], scores[line], line))[:most]
