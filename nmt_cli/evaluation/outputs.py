@@ -40,6 +40,7 @@ LOOP = 4
 LONGEST_NGRAM = 40
 """The longest n-gram of a loop, in units."""
 LONG_WORD = re.compile(r"[^\W\d_]{12,}")
+"""Letters in a row that are searched for loops: four strings of three letters, or more."""
 SHORTEST_SYLLABLE = 3
 """Letters of the shortest string whose repetition inside a word is a loop: "haha" and "brrr" are words."""
 
@@ -169,7 +170,7 @@ CHARACTERS = 20
 
 
 def length(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
-    """Return for each line whether the output is far shorter or longer than the source lets expect, in characters.
+    """Return for each line whether the output is far shorter or longer than expected from the source, in characters.
 
     log(reference / source) of the first reference has a median m and a robust standard deviation d = 1.4826 MAD, over all
     lines. An output is unusual if its own log-ratio is more than 5 d from m, and its length more than 20 characters from

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import struct
+import subprocess
+import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +187,21 @@ def test_long_text_loses_its_middle() -> None:
     assert shortened("abcdefghij", 10) == "abcdefghij"
     assert shortened("abcdefghijk", 10) == "abcde…hijk"
     assert shortened("日本語日本語", 10) == "日本…本語"  # a character is two columns wide
+
+
+def test_a_text_fits_into_a_row_of_the_terminal() -> None:
+    write("hyp", [("Ein [Hund] bellt. " * 30).strip(), *OUTPUT[1:]])
+    master, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 66, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "dumb"}
+    command = [sys.executable, "-m", "nmt_cli", "score", "hyp", "--ref", "ref", "--src", "src", "--metric", "chrf"]
+    with os.fdopen(master, "rb", buffering=0) as stream:
+        subprocess.run(command, stdout=terminal, env=environment, check=True)
+        os.close(terminal)
+        rows = stream.read(1 << 16).decode().splitlines()
+    (row,) = (row for row in rows if row.startswith("  HYP  Ein"))
+    assert (len(row), row.count("…"), row[:23]) == (66, 1, "  HYP  Ein [Hund] bellt")
+    assert any(row.startswith("│     6 │") for row in rows)  # the table of counts, with lines
 
 
 @pytest.mark.parametrize(
