@@ -11,7 +11,7 @@ from ..evaluation.lengths import BOUNDS, Part, by_length, parse_bounds
 from ..evaluation.metric import DEFAULT_TOKENIZER, MetricOptions, Protocol, check_known
 from ..evaluation.metrics import DEFAULT_METRICS, Score, Scorer, build, spec
 from ..evaluation.significance import BOOTSTRAP, SAMPLES, SEED, TESTS, Row, compare, confidence
-from . import output
+from . import output, output_checks
 from .inputs import System, read_parallel, remark, remark_on_scores
 from .score_request import ScoreRequest
 from .table import Column, Table, show
@@ -34,10 +34,11 @@ def score_by_metrics(request: ScoreRequest) -> None:
     remark_on_scores(systems, scorers)
     tables = _resampled(request, systems, scorers)
     lengths = [by_length(lines, references[0], scorers, bounds) if bounds else [] for _, lines in systems]
+    outputs = output_checks.checked(systems, references, source, scorers, options, output_checks.WORST if request.worst is None else request.worst)
     if request.as_json:
-        output.write(_json(request, options, systems, scorers, tables, lengths))
+        output.write(_json(request, options, systems, scorers, tables, lengths, outputs))
     else:
-        show(list(_texts(request.width, systems, scorers, tables, lengths)))
+        show([*_texts(request.width, systems, scorers, tables, lengths), *output_checks.texts(outputs)])
 
 
 def _options(request: ScoreRequest) -> MetricOptions:
@@ -107,7 +108,7 @@ def _by_length(system: str, parts: Sequence[Part], scorers: Mapping[str, Scorer]
     return Table(f"{system}  by words of the reference", columns, rows)
 
 
-def _json(request: ScoreRequest, options: MetricOptions, systems: Sequence[System], scorers: Mapping[str, Scorer], tables: Mapping[str, Sequence[Row]], lengths: Sequence[Sequence[Part]]) -> str:
+def _json(request: ScoreRequest, options: MetricOptions, systems: Sequence[System], scorers: Mapping[str, Scorer], tables: Mapping[str, Sequence[Row]], lengths: Sequence[Sequence[Part]], outputs: Sequence[output_checks.SystemOutputs]) -> str:
     """One object for one system, a list of objects for several."""
     values = []
     for number, (name, lines) in enumerate(systems):
@@ -122,6 +123,8 @@ def _json(request: ScoreRequest, options: MetricOptions, systems: Sequence[Syste
             value["protocol"] = _protocol(options.protocol)
         if lengths[number]:
             value["by_length"] = [part.as_dict() for part in lengths[number]]
+        if outputs:
+            value["outputs"] = outputs[number].as_dict()
         values.append(value)
     return json.dumps(values if len(values) > 1 else values[0], ensure_ascii=False, indent=2)
 

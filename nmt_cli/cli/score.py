@@ -1,7 +1,7 @@
 """`nmt score`: translations against references, in BLEU, chrF, TER and others; with --model, by a model's own probability.
 
 Scores go to stdout, remarks to stderr. `score_options` has the options, `score_request` checks how they fit together,
-`metric_scoring` scores by metrics, `forced_scoring` by a model's probability.
+`metric_scoring` scores by metrics, `output_checks` reports faulty outputs, `forced_scoring` scores by a model's probability.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ def score(
     seed: options.Seed = None,
     by_length: options.ByLength = False,
     lengths: options.Lengths = None,
-    model: options.Model = None,
     source: options.Source = None,
+    worst: options.Worst = None,
+    model: options.Model = None,
     batch_tokens: options.BatchTokens = None,
     device: options.Device = None,
     precision: options.Precision = None,
@@ -46,6 +47,8 @@ def score(
 
     --metric evalb scores parses by labelled bracket F1. REF are trees in brackets with words and parts of speech. HYP in brackets are counted as EVALB does with COLLINS.prm: each sentence is valid, skipped or an error, and only valid ones count. HYP that are linearised trees, as `nmt translate` writes them, are repaired to cover REF's words; --evalb-repair does the same for HYP in brackets. --json adds counts: matched, gold, test, complete, valid, skipped, errors, repaired.
 
+    --src SRC with HYP also checks the outputs. Per system it counts the lines that are empty though SRC is not, invented (text where SRC is blank), loops (an n-gram four times in a row), copies of SRC, and of unusual length. Then it shows the worst lines (--worst): number, faults, chrF, and the texts; lines with a fault come first, then those of lowest chrF. --json adds outputs: lines, empty, invented, loops, copies, length, worst (line, faults, chrf, source, hypothesis, reference).
+
     --model DIR --src SRC --ref REF prints a line for each line of REF, in order: LOG_PROB, a tab, PERPLEXITY, a tab, TOKENS; with --json one object per line: source, target, tokens, log_prob, perplexity. LOG_PROB is the natural log of P(REF's line | SRC's line), the sum over its TOKENS, end symbol counted; PERPLEXITY is exp(-LOG_PROB / TOKENS). Two blank lines have 0 tokens, LOG_PROB 0 and PERPLEXITY 1; a blank line against text is scored as its end symbol alone. A pair with a side longer than the model's maximum has nan (null), and stderr reports it. The totals over all pairs with a score go to stderr: NLL per token, perplexity, sentences, tokens.
     """
     request = ScoreRequest(
@@ -53,7 +56,7 @@ def score(
         lowercase=lowercase, tokenize=tokenize, comet_model=comet_model, evalb_repair=evalb_repair, as_json=as_json, width=width,
         protocol=protocol, language=language, no_compounds=no_compounds, tokenized_ref=tokenized_ref,
         significance=significance, confidence=confidence, samples=samples, seed=seed, by_length=by_length, lengths=lengths,
-        model=model, source=source, batch_tokens=batch_tokens, device=device, precision=precision,
+        source=source, worst=worst, model=model, batch_tokens=batch_tokens, device=device, precision=precision,
     )  # fmt: skip
     check(request)
     if request.model:

@@ -10,6 +10,7 @@ import typer
 from ..registry import METRICS
 
 BLEU, COMPARISON, LENGTHS, MODEL = "BLEU as in papers (--protocol)", "Comparison and confidence", "Scores by length", "Score by a model's probability"
+OUTPUTS = "Faulty outputs (--src)"
 """Headings in --help."""
 
 References = Annotated[list[Path], typer.Option("--ref", metavar="REF", help="Reference, line by line parallel to HYP. Repeat it for several references.", show_default=False)]
@@ -35,8 +36,10 @@ Seed = Annotated[int | None, typer.Option("--seed", metavar="N", min=1, max=2**3
 ByLength = Annotated[bool, typer.Option("--by-length", rich_help_panel=LENGTHS, help="Also print a table by the number of words in REF: lines, length ratio and scores for 1-10 words, 11-20, …, 51 and more.")]
 Lengths = Annotated[str | None, typer.Option("--lengths", metavar="N,N,…", rich_help_panel=LENGTHS, help="Print the table by length with these upper bounds.  [default: 10,20,30,40,50]", show_default=False)]
 
+Source = Annotated[Path | None, typer.Option("--src", metavar="SRC", rich_help_panel=OUTPUTS, help="Source text, line by line: also count empty, invented, looping and copied HYP lines, and lines of unusual length. --model and --metric comet need it.", show_default=False)]
+Worst = Annotated[int | None, typer.Option("--worst", metavar="N", min=0, max=1_000_000, rich_help_panel=OUTPUTS, help="With HYP and --src: show the N worst lines of each HYP, those with faults first; 0: none.  [default: 5]", show_default=False)]
+
 Model = Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", rich_help_panel=MODEL, help="Model or run folder: score REF, given SRC, by the model's probability.", show_default=False)]
-Source = Annotated[Path | None, typer.Option("--src", metavar="SRC", rich_help_panel=MODEL, help="With --model or --metric comet: source text, line by line.", show_default=False)]
 BatchTokens = Annotated[int | None, typer.Option("--batch-tokens", metavar="N", min=1, max=100_000_000, rich_help_panel=MODEL, help="With --model: tokens per side scored together; changes only the speed.  [default: the recipe's, 4096]", show_default=False)]
 Device = Annotated[str | None, typer.Option("--device", rich_help_panel=MODEL, help="With --model: auto, cpu, cuda or cuda:N.  [default: auto]", show_default=False)]
 Precision = Annotated[str | None, typer.Option("--precision", metavar="P", rich_help_panel=MODEL, help="With --model: fp32, bf16, int8 or auto (fp32 on a CPU, elsewhere what the hardware computes fast).  [default: fp32]", show_default=False)]

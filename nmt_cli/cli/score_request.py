@@ -14,9 +14,9 @@ OPTION_NAMES = {"metrics": "--metric", "source": "--src"}
 PROTOCOL_OPTIONS = ("language", "no_compounds", "tokenized_ref")
 METRIC_OPTIONS = (
     "metrics", "lowercase", "tokenize", "protocol", *PROTOCOL_OPTIONS, "significance", "confidence", "samples", "seed", "by_length", "lengths",
-    "comet_model", "evalb_repair",
+    "comet_model", "evalb_repair", "worst",
 )  # fmt: skip
-MODEL_OPTIONS = ("source", "batch_tokens", "device", "precision")
+MODEL_OPTIONS = ("batch_tokens", "device", "precision")
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class ScoreRequest:
     lengths: str | None
     model: Path | None
     source: Path | None
+    worst: int | None
     batch_tokens: int | None
     device: str | None
     precision: str | None
@@ -79,9 +80,8 @@ def _check_model(request: ScoreRequest) -> None:
 
 
 def _check_no_model(request: ScoreRequest) -> None:
-    comet = "comet" in (request.metrics or ())
-    if given := [name for name in request.given(MODEL_OPTIONS) if not (comet and name == "--src")]:
-        raise UsageError(f"{', '.join(given)}: only with --model DIR, which scores REF by a model's probability{'; --src also with --metric comet' * ('--src' in given)}.")
+    if given := request.given(MODEL_OPTIONS):
+        raise UsageError(f"{', '.join(given)}: only with --model DIR, which scores REF by a model's probability.")
     if not request.hypotheses:
         raise UsageError("nothing to score: give HYP, the translations; or --model DIR --src SRC, to score REF by a model's probability.")
 
@@ -112,3 +112,7 @@ def _check_metrics(request: ScoreRequest) -> None:
         raise UsageError("--evalb-repair: only with --metric evalb.")
     if "comet" in metrics and request.source is None:
         raise UsageError("--metric comet needs --src SRC, the text that HYP translates.")
+    if "evalb" in metrics and "comet" not in metrics and request.source is not None:
+        raise UsageError("--src: not with --metric evalb, which scores parses. With --src the outputs are checked as translations.")
+    if request.worst is not None and request.source is None:
+        raise UsageError(f"--worst {request.worst} needs --src SRC, the text that HYP translates: its lines are chosen by checks against SRC.")

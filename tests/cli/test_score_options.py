@@ -153,8 +153,10 @@ def test_by_length_in_json(folder: Path) -> None:
         ("--evalb-repair", "--evalb-repair: only with --metric evalb."),
         ("--metric comet", "--metric comet needs --src SRC, the text that HYP translates."),
         ("--metric comet --src src", "--metric comet needs --comet-model PATH, a COMET model on this disk; none is downloaded."),
-        ("--src src", "--src: only with --model DIR, which scores REF by a model's probability; --src also with --metric comet."),
-        ("--metric comte --src src", "--src: only with --model DIR"),
+        ("--metric comte --src src", "unknown metric 'comte': expected one of bleu, chrf, ter, evalb, comet. Did you mean 'comet'?"),
+        ("--device cpu --src src", "--device: only with --model DIR, which scores REF by a model's probability."),
+        ("--metric evalb --src src", "--src: not with --metric evalb, which scores parses. With --src the outputs are checked as translations."),
+        ("--worst 0", "--worst 0 needs --src SRC, the text that HYP translates: its lines are chosen by checks against SRC."),
     ],
 )
 def test_wrong_use_is_told_before_any_file_is_read(folder: Path, arguments: str, message: str) -> None:
@@ -162,9 +164,9 @@ def test_wrong_use_is_told_before_any_file_is_read(folder: Path, arguments: str,
 
 
 def test_options_of_metrics_are_refused_with_a_model(folder: Path) -> None:
-    options = ["--protocol", "paper", "--confidence", "--seed", "3", "--by-length", "--comet-model", "x"]
+    options = ["--protocol", "paper", "--confidence", "--seed", "3", "--by-length", "--comet-model", "x", "--worst", "3"]
     assert fault(folder, 2, "--model", "missing", "--src", "src", "--ref", "ref", *options) == (
-        "--protocol, --confidence, --seed, --by-length, --comet-model: not with --model DIR, which scores REF by a model's probability."
+        "--protocol, --confidence, --seed, --by-length, --comet-model, --worst: not with --model DIR, which scores REF by a model's probability."
     )
 
 

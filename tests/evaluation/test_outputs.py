@@ -1,0 +1,288 @@
+"""The checks of outputs: against brute force, on cases written by hand, and on real references and system outputs."""
+
+from __future__ import annotations
+
+import os
+import random
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.evaluation.outputs import (
+    CHECKS,
+    check_outputs,
+    common_subsequence,
+    count_faults,
+    is_copy,
+    repeated,
+    repetitions,
+    worst_lines,
+)
+from nmt_cli.lines import decode_line, iter_lines, open_binary
+
+SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
+REAL = pytest.mark.skipif(not (SHARED / "wmt-newstest").is_dir(), reason=f"needs WMT's test sets and Multi30k below {SHARED} (set NMT_SHARED_DATA)")
+OUTPUTS = SHARED / "wmt-system-outputs"
+SYSTEMS = {"wmt14.de-en": ("newstest2014-deen-full.de", "newstest2014-deen-full.en"), "wmt14.en-fr": ("newstest2014-enfr.en", "newstest2014-enfr.fr")}
+SENTENCE = "The quick brown fox jumps over the lazy dog near the river bank today."
+
+
+def faults(source: str, output: str, *references: str) -> tuple[str, ...]:
+    """The faults of one line. Beside it are twenty good lines, from which lengths are estimated."""
+    good = [f"{SENTENCE} {'na' * k}" for k in range(20)]
+    good_outputs = [line.replace("quick", "schnell").replace("dog", "Hund").replace("river", "Fluss") for line in good]
+    streams = [[*good_outputs, reference] for reference in references or ("Ein Text.",)]
+    return check_outputs([*good, source], [*good_outputs, output], streams)[-1]
+
+
+# --- loops ---
+
+
+def brute_force(units: str | list[str], shortest: int = 1) -> int:
+    """Count the copies of every n-gram from every index."""
+    most = 1
+    for size in range(shortest, len(units) + 1):
+        for start in range(len(units)):
+            ngram, count = units[start : start + size], 0
+            while ngram and units[start + count * size : start + (count + 1) * size] == ngram:
+                count += 1
+            most = max(most, count)
+    return most if most >= 4 else 1
+
+
+def test_loops_are_those_of_brute_force() -> None:
+    draw, counts = random.Random(3), set()
+    for _ in range(500):
+        letters = "ab" if draw.random() < 0.5 else "abc"
+        text = "".join(draw.choice(letters) for _ in range(draw.randint(0, 18)))
+        part = "".join(draw.choice(letters) for _ in range(draw.randint(1, 5)))
+        text += part * draw.randint(0, 7) + text[::-1]
+        for shortest in (1, 3):
+            assert repeated(text, shortest) == brute_force(text, shortest), text
+        words = [f"{letter}." for letter in text]
+        assert repetitions(" ".join(words)) == brute_force(words), text
+        counts.add(repeated(text, 1))
+    assert counts >= {1, 4, 5, 6, 7}
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 1),
+        ("ha ha ha", 1),
+        ("Ha ha HA ha", 4),
+        ("er sagte , er sagte , er sagte , er sagte , er", 4),
+        (" ".join([SENTENCE] * 5), 5),
+        ("the cat and the dog and the cat and the dog", 1),
+        ("very very good, very very good, very very good", 1),
+        ("我我我我", 4),
+        ("他说他说他说他说 and more", 4),
+        ("我我我", 1),
+        ("ไปไปไปไป", 4),
+        ("好。好。好。好。好。", 5),
+        ("えーーーーっ、もう……", 1),  # a long vowel and dots
+        ("Sienienienien-Schwimmer", 4),
+        ("Verwaltungsverwaltungsverwaltungsverwaltungs", 4),
+        ("hahahahahahahaha", 4),  # the string haha
+        ("hahahaha", 1),
+        ("Aaaaaah!", 1),
+        ("------------------------", 1),
+        ("1000000000000000000000", 1),
+        ("1 000 000 000", 1),
+        ("1 000 000 000 000", 4),
+    ],
+)
+def test_repetitions(text: str, count: int) -> None:
+    assert repetitions(text) == count
+
+
+def test_a_source_that_loops_excuses_up_to_twice_as_many_repetitions() -> None:
+    assert faults("no no no", "nein nein nein nein") == ("loops",)
+    assert faults("no no no no", "nö nö nö nö nö nö nö nö") == ()
+    assert faults("no no no no", "nö nö nö nö nö nö nö nö nö") == ("loops",)
+    assert faults("and so, and so, and so, and so,", "usw. usw. usw. usw. usw.") == ()
+
+
+def test_long_loops_take_linear_time() -> None:
+    assert repetitions("a b c d e f g " * 10_000) == 10_000
+    assert repetitions("abcdefg" * 10_000) == 10_000
+    assert repetitions(" ".join(map(str, range(50_000)))) == 1
+
+
+# --- copies ---
+
+
+def test_common_subsequences_are_those_of_dynamic_programming() -> None:
+    draw = random.Random(5)
+    for _ in range(500):
+        a, b = (["abcd"[draw.randrange(4)] for _ in range(draw.randint(0, 90))] for _ in range(2))
+        row = [0] * (len(b) + 1)
+        for x in a:
+            before, row = row, [0]
+            for index, y in enumerate(b):
+                row.append(before[index] + 1 if x == y else max(before[index + 1], row[-1]))
+        assert common_subsequence(a, b) == row[-1]
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "copied"),
+    [
+        (SENTENCE, SENTENCE, True),
+        (SENTENCE, f"  {SENTENCE.upper()}\u00a0", True),
+        (SENTENCE, SENTENCE.replace("lazy", "faule"), True),  # 14 of 15 tokens
+        (SENTENCE, SENTENCE.replace("lazy dog", "faule Hund"), False),  # 13 of 15
+        (SENTENCE, f"{SENTENCE} Das heißt auf Deutsch:", False),  # 15 of 20
+        ("Schlaflos in New York", "Schlaflos in New York", True),
+        ("Good morning!", "good morning !", False),  # two words: only an exact copy
+        ("Good morning!", "good morning!", True),
+        ("Barack Obama", "Barack Obama", False),
+        ("“Barack Obama", "“Barack Obama", False),
+        ("Hotel", "Hotel", False),
+        ("1,234.56 - 2 000 = 17 / 4 (88 %)", "1,234.56 - 2 000 = 17 / 4 (88 %)", False),
+        ("see https://example.org/a/b?c=d", "see https://example.org/a/b?c=d", False),
+        ("www.example.org me@example.org a://b c@d", "www.example.org me@example.org a://b c@d", False),
+        ("今天天气很好。", "今天天气很好。", False),  # six characters count as three words
+        ("我们今天去看电影吧。", "我们今天去看电影吧。", True),
+        ("", "", False),
+        ("   ", "", False),
+    ],
+)
+def test_copies(source: str, output: str, copied: bool) -> None:
+    assert is_copy(source, output) == copied
+
+
+def test_what_a_reference_copies_too_is_no_fault() -> None:
+    names = "Winston Churchill, Ava Gardner und Frank Sinatra"
+    assert "copies" in faults(names, names, names.replace("Winston", "Sir").replace("und", "and"))
+    assert faults(names, names, names) == ()
+    assert faults(names, names, "Drei Menschen, deren Namen man kennt: kein Vergleich", names.upper()) == ()
+
+
+# --- blank lines and lengths ---
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "expected"),
+    [
+        ("A dog.", "", ("empty",)),
+        ("A dog.", " \t\u3000", ("empty",)),
+        ("", "Ein Hund.", ("invented",)),
+        ("", "", ()),
+        (" ", "\u00a0", ()),
+        ("A dog.", "Ein Hund.", ()),
+    ],
+)
+def test_blank_lines(source: str, output: str, expected: tuple[str, ...]) -> None:
+    assert faults(source, output) == expected
+
+
+def test_lengths_far_from_the_references_ratio() -> None:
+    assert faults(SENTENCE, "Der schnelle braune Fuchs springt über den faulen Hund.") == ()
+    assert faults(SENTENCE, "Der schnelle braune Fuchs.") == ("length",)
+    assert faults(SENTENCE, "Der Satz " + "lautet so, wie man ihn lange schon kennt, und " * 3 + "endet.") == ("length",)
+    assert faults("Yes.", "Ja, so ist es wohl.") == ()  # far in ratio, near in characters
+    assert faults("Yes.", "Ja, so ist es wohl, und so wird es auch bleiben.") == ("length",)
+
+
+def test_the_usual_ratio_is_that_of_the_first_reference() -> None:
+    source = [f"{'word ' * (10 + k % 7)}{k}" for k in range(40)]
+    twice = [f"{line} {line[::-1]}" for line in source]
+    assert count_faults(check_outputs(source, twice, [twice, source]))["length"] == 0
+    assert count_faults(check_outputs(source, twice, [source, twice]))["length"] == 40
+
+
+def test_blank_references_give_no_ratio() -> None:
+    assert check_outputs(["A dog."], ["Ein Hund " * 20], [[" "]]) == [("loops",)]
+    assert check_outputs(["A dog barks."], ["Ein Hund bellt laut."], [["Ein Hund bellt."]]) == [()]
+
+
+# --- all of them ---
+
+
+def test_faults_are_counted_by_name_and_a_line_can_have_several() -> None:
+    found = check_outputs(["A dog.", "A cat.", ""], ["", "Katze " * 30, "x"], [["Ein Hund.", "Eine Katze.", ""]])
+    assert found == [("empty",), ("loops", "length"), ("invented",)]
+    assert count_faults(found) == {"empty": 1, "invented": 1, "loops": 1, "copies": 0, "length": 1}
+    assert list(count_faults(found)) == list(CHECKS)
+
+
+def test_a_new_check_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHECKS, "shouts", lambda source, hypotheses, references: [line.isupper() for line in hypotheses])
+    assert check_outputs(["A dog.", "A cat."], ["EIN HUND.", "Eine Katze."], [["Ein Hund.", "Eine Katze."]]) == [("shouts",), ()]
+
+
+def test_worst_lines_have_faults_first_then_the_lowest_scores() -> None:
+    assert worst_lines([(), ("empty",), (), ("loops", "length"), ()], {0: 5.0, 1: 40.0, 2: 1.0, 3: 3.0, 4: 1.0}, 4) == [3, 1, 2, 4]
+    assert worst_lines([(), ("empty",), ()], {0: 5.0, 2: 1.0}, 9) == [2, 0]
+
+
+def test_lines_that_are_not_parallel_are_named() -> None:
+    with pytest.raises(DataError, match="2 hypothesis lines cannot be checked against 1 lines of the source: they must be parallel, line by line"):
+        check_outputs(["a"], ["b", "c"], [["d", "e"]])
+    with pytest.raises(DataError, match="1 lines of reference 1"):
+        check_outputs(["a", "b"], ["b", "c"], [["d"]])
+    with pytest.raises(UsageError, match="at least one reference"):
+        check_outputs(["a"], ["b"], [])
+
+
+# --- real text ---
+
+
+@cache
+def lines_of(*parts: str) -> list[str]:
+    with open_binary(SHARED.joinpath(*parts)) as stream:
+        return [decode_line(raw)[0] for raw in iter_lines(stream)]
+
+
+NEWS = [(f"newstest{year}.{source}.gz", f"newstest{year}.{target}.gz") for year in (2009, 2012) for source, target in (("de", "en"), ("en", "de"), ("en", "fr"))]
+CAPTIONS = [(f"{name}.en.gz", f"{name}.{target}.gz") for name in ("test_2016_flickr", "test_2017_flickr") for target in ("de", "fr")]
+REFERENCES = [
+    (folder, source, target)
+    for folder, pairs in (("wmt-newstest", [*NEWS, *SYSTEMS.values()]), ("multi30k", CAPTIONS))
+    for source, target in pairs
+]  # fmt: skip
+"""Folder, source and target of good translations."""
+
+
+@REAL
+@pytest.mark.parametrize(("folder", "source", "target"), REFERENCES)
+def test_good_references_have_nearly_no_faults(folder: str, source: str, target: str) -> None:
+    reference = lines_of(folder, target)
+    counts = count_faults(check_outputs(lines_of(folder, source), reference, [reference]))
+    assert counts.pop("length") <= 0.003 * len(reference)
+    assert not any(counts.values())
+
+
+@REAL
+def test_references_have_nearly_no_copies_even_where_no_reference_excuses_them() -> None:
+    """Those left are lists of names, and names of newspapers."""
+    copied = [
+        is_copy(text, other) for folder, source, target in REFERENCES for text, other in zip(lines_of(folder, source), lines_of(folder, target), strict=True)
+    ]
+    assert 0 < sum(copied) < 0.001 * len(copied)
+
+
+@REAL
+@pytest.mark.parametrize("folder", SYSTEMS)
+def test_published_outputs_have_few_faults(folder: str) -> None:
+    source, reference = (lines_of("wmt-newstest", name) for name in SYSTEMS[folder])
+    paths = sorted((OUTPUTS / folder).glob("*.gz"))
+    assert len(paths) == 13
+    for path in paths:
+        found = check_outputs(source, lines_of("wmt-system-outputs", folder, path.name), [reference])
+        counts = count_faults(found)
+        assert (counts["empty"], counts["invented"], counts["loops"]) == (0, 0, 0), path
+        assert sum(bool(names) for names in found) <= 4, path
+
+
+@REAL
+def test_faults_of_published_outputs_that_a_reader_confirms() -> None:
+    source, reference = (lines_of("wmt-newstest", name) for name in SYSTEMS["wmt14.de-en"])
+    flagged = {}
+    for system in ("onlineB.0", "eubridge.3569"):
+        found = check_outputs(source, lines_of("wmt-system-outputs", "wmt14.de-en", f"{system}.en.gz"), [reference])
+        flagged[system] = {line: names for line, names in enumerate(found, 1) if names}
+    assert flagged["onlineB.0"] == dict.fromkeys((1292, 1651, 2176, 2441), ("copies",))  # not translated at all
+    assert flagged["eubridge.3569"] == dict.fromkeys((675, 1019, 1090, 1650), ("length",))  # "Constance:" for a whole headline
