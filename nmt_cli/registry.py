@@ -40,6 +40,7 @@ SEARCHES = {"beam": "nmt_cli.decoding.beam_search:BeamSearch", "sample": "nmt_cl
 """decode.search: (decoder, options) → `decoding.search.Search`."""
 CONSTRAINTS = {
     "prefix": "nmt_cli.decoding.constraints.prefix:Prefix",
+    "terms": "nmt_cli.decoding.constraints.terms:Terms",
 }
 """Rules that outputs obey: (value of the option, tokenizer of the target) → `decoding.constraint.Constraint`."""
 LENGTH_PENALTIES = {

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..kernels.protocols import Decoder
-from .candidates import ban, log_softmax_
+from .candidates import ban
 from .constraint import Constraints, Sentence, States, Step
 from .min_length import Bans, MinLength
 from .search import (
@@ -116,7 +116,7 @@ class SamplingSearch:
             return []
         logits = self.decoder.step(samples.newest, self.rows).float()
         step = Step(self.rows, samples.tokens, samples.sentences.lengths - 1, samples.sentences.remaining)
-        own = self._edited(samples, step, logits)
+        logits, own = self._edited(samples, step, logits)
         bans = self.min_length.bans(step.of_rows(samples.missing), step.remaining[step.sentences], logits.size(1))
         tokens = self._draw(samples, step, logits, bans)
         self._append(samples, tokens, own.gather(1, tokens[:, None])[:, 0] - (0.0 if self.constraints.edits else logits.logsumexp(-1)))
@@ -125,14 +125,14 @@ class SamplingSearch:
             missing[self.rows] = self.min_length.missing_after(missing[self.rows], tokens)
         return self._leave(samples)
 
-    def _edited(self, samples: Samples, step: Step, logits: Tensor) -> Tensor:
-        """Let the constraints edit the logits (N, V), which become log-probabilities. Return the model's own ones."""
+    def _edited(self, samples: Samples, step: Step, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Let the constraints edit the logits (N, V), as log-probabilities. Return them, and the model's own ones."""
         if not self.constraints.edits:
-            return logits
-        log_softmax_(logits)
-        own = logits.clone()
-        self.constraints.edit(samples.constraints, step, logits, self.options.eos)
-        return own
+            return logits, logits
+        own = self.options.log_softmax(logits)
+        edited = own.clone()
+        self.constraints.edit(samples.constraints, step, edited, self.options.eos)
+        return edited, own
 
     def _draw(self, samples: Samples, step: Step, logits: Tensor, bans: Bans) -> Tensor:
         """Return the next token of each open sample, (N,)."""

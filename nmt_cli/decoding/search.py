@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError
-from ..kernels.protocols import Decoder, TopCandidates
-from .candidates import top_candidates
+from ..kernels.protocols import Decoder, LogSoftmax, TopCandidates
+from .candidates import log_softmax_, top_candidates
 from .constraint import Constraint, Sentence
 from .constraints.prefix import Prefix
 from .length_penalties import gnmt
@@ -66,6 +66,8 @@ class SearchOptions:
     """Whether hypotheses have `token_log_probs`."""
     top_candidates: TopCandidates = top_candidates
     """The function that ranks candidates; a kernel may replace it."""
+    log_softmax: LogSoftmax = log_softmax_
+    """The function that makes logits log-probabilities for constraints; a kernel may replace it."""
     stop_early: bool = True
     """False: no hypothesis is given up before the longest output. This is the reference: the n best are the same."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
