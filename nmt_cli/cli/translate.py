@@ -52,7 +52,7 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.")] = False,
     alignment: Annotated[bool, typer.Option("--alignment", help="With --json: also source_tokens, and alignment: for each token of the translation the source token with the most attention.")] = False,
     confidence: Annotated[bool, typer.Option("--confidence", help="With --json: also words, the probability of each word, and quality, an estimate of chrF / 100 for each line, 0 to 1.")] = False,
-    calibration: Annotated[Path | None, typer.Option("--calibration", metavar="FILE", help="With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted on small models]", show_default=False)] = None,
+    calibration: Annotated[Path | None, typer.Option("--calibration", metavar="FILE", help="With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted on a small model]", show_default=False)] = None,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
