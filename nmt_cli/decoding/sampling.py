@@ -3,7 +3,8 @@
     B sentences   W samples per sentence   N open samples   V vocabulary   L longest output
 
 The temperature divides the logits. Then `top_k` keeps the k most probable tokens, and `top_p` the fewest tokens whose
-probabilities reach p (nucleus sampling, Holtzman et al. 2020). The random numbers of a sentence come from the seed and
+probabilities reach p (nucleus sampling, Holtzman et al. 2020), and `min_p` those that have at least this share of the
+largest probability (Nguyen et al. 2024). The random numbers of a sentence come from the seed and
 the sentence's own tokens: the same line gives the same samples, whatever its line number and its neighbours. The W
 samples are independent. log P is the model's own, as in beam search: temperature, cuts and bans do not change it.
 """
@@ -16,9 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from ..device import is_host
 from ..kernels.protocols import Decoder
-from .candidates import ban
+from .candidates import CHUNK, LOGITS_IN_CACHE, ban, log_sum_exp
 from .min_length import Bans, MinLength
 from .search import (
     FinishedSentences,
@@ -30,6 +33,9 @@ from .search import (
     run_to_end,
 )
 from .search_state import Rows, Sentences, split_off_finished
+
+NUCLEUS = 64
+"""The candidates that `top_p` looks at first. Where they do not reach p, the whole vocabulary is sorted."""
 
 
 def sample(
@@ -115,7 +121,7 @@ class SamplingSearch:
         logits = self.decoder.step(samples.newest, self.rows).float()
         bans = self._bans(samples, logits.size(1))
         tokens = self._draw(samples, logits, bans)
-        self._append(samples, tokens, logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1))
+        self._append(samples, tokens, logits.gather(1, tokens[:, None])[:, 0] - log_sum_exp(logits))
         if bans.counts is not None:
             missing = samples.missing.view(-1)
             missing[self.rows] = self.min_length.missing_after(missing[self.rows], tokens)
@@ -161,22 +167,108 @@ class SamplingSearch:
 
 
 def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.ndarray:
-    """Return (W, L) numbers in [0, 1) of one sentence. Sample w of a line has the same numbers whatever W and L are."""
-    streams = np.random.SeedSequence([seed, *source]).spawn(width)
-    return np.stack([np.random.Generator(np.random.PCG64(stream)).random(length) for stream in streams])
+    """Return (W, L) numbers in [0, 1) of one sentence. Sample w of a line has the same numbers whatever W and L are.
+
+    Philox computes them from a key, the sentence's, and a counter (Salmon et al. 2011). It begins at w * 2^128.
+    """
+    bits = np.random.Philox(np.random.SeedSequence([seed, *source]))
+    generator, state = np.random.Generator(bits), bits.state
+    numbers = np.empty((width, length))
+    for sample, row in enumerate(numbers):
+        state["state"]["counter"][2] = sample
+        bits.state = state
+        generator.random(out=row)
+    return numbers
 
 
 def draw(logits: Tensor, uniform: Tensor, bans: Bans, options: SamplingOptions) -> Tensor:
     """Return a token for each row of logits (N, V), given uniform (N,) in [0, 1). The logits are left unchanged."""
-    logits = logits.clone()
-    ban(logits, bans.tokens, bans.counts)
-    if 0 < options.top_k < logits.size(1):
-        values, ids = logits.topk(options.top_k, dim=1)
-    else:
-        values, ids = logits.sort(dim=1, descending=True, stable=True)
-    scaled = (values - values[:, :1]).double() / options.temperature  # at most 0, so any temperature is possible
-    cumulative = scaled.softmax(1).cumsum(1)  # (N, candidates)
-    last = (cumulative < options.top_p).sum(1).clamp_max(cumulative.size(1) - 1)  # (N,) the last candidate that top_p keeps
-    mass = cumulative.gather(1, last[:, None])
-    positions = torch.searchsorted(cumulative, uniform[:, None] * mass, right=True)[:, 0]
-    return ids.gather(1, torch.minimum(positions, last)[:, None])[:, 0]
+    count, size = logits.shape
+    at_once = LOGITS_IN_CACHE // size + 1 if is_host(logits.device) else count
+    ranked = 0 < options.top_k < size or options.top_p < 1
+    tokens = []
+    for start in range(0, count, at_once):
+        rows = slice(start, start + at_once)
+        block = F.pad(logits[rows], (0, -size % CHUNK), value=float("-inf"))
+        ban(block, bans.tokens, None if bans.counts is None else bans.counts[rows])
+        tokens.append((_draw_ranked if ranked else _draw_any)(block, uniform[rows], options))
+    return torch.cat(tokens).clamp_max(size - 1)  # more only where the logits are no numbers
+
+
+def _draw_any(logits: Tensor, uniform: Tensor, options: SamplingOptions) -> Tensor:
+    """Return a token for each row of logits (N, V), without a sort: its chunk first, then the token in the chunk."""
+    weights = _weights(logits, logits.amax(1, keepdim=True), options)
+    if options.min_p:
+        weights.masked_fill_(weights < options.min_p, 0.0)
+    chunks = weights.view(len(logits), -1, CHUNK)
+    chunk, inside = _choose(chunks.sum(-1), uniform)
+    token, _ = _choose(chunks[torch.arange(len(logits), device=logits.device), chunk], inside)
+    return chunk * CHUNK + token
+
+
+def _draw_ranked(logits: Tensor, uniform: Tensor, options: SamplingOptions) -> Tensor:
+    """Return a token for each row of logits (N, V), where `top_k` or `top_p` need the tokens by probability."""
+    size = logits.size(1)
+    values, ids = logits.topk(min(options.top_k or NUCLEUS, size), dim=1)
+    if options.top_k:
+        return _draw_from(values, ids, None, uniform, options)[0]
+    total = _weights(logits, values[:, :1], options).view(len(logits), -1, CHUNK).sum(-1).double().sum(1)
+    tokens, complete = _draw_from(values, ids, total, uniform, options)
+    rows = complete.logical_not().nonzero().flatten()
+    if len(rows):
+        values, ids = _sorted_tokens(logits[rows])
+        tokens[rows] = _draw_from(values, ids, None, uniform[rows], options)[0]
+    return tokens
+
+
+def _draw_from(values: Tensor, ids: Tensor, total: Tensor | None, uniform: Tensor, options: SamplingOptions) -> tuple[Tensor, Tensor]:
+    """Return a token for each row of the logits `values` (N, C), largest first, and whether C candidates were enough.
+
+    `total` (N,) is the weight of the candidates before `top_p`; None: of these C.
+    """
+    weights = _weights(values, values[:, :1], options).double()
+    cumulative = weights.cumsum(1)
+    needed = options.top_p * (cumulative[:, -1] if total is None else total)
+    kept = (cumulative < needed[:, None]).sum(1) + 1  # up to the candidate that reaches p
+    complete = cumulative[:, -1] >= needed
+    if options.min_p:
+        likely = (weights >= options.min_p).sum(1)
+        kept, complete = torch.minimum(kept, likely), complete | (likely < weights.size(1))
+    weights.masked_fill_(torch.arange(weights.size(1), device=weights.device) >= kept[:, None], 0.0)
+    chosen, _ = _choose(weights, uniform)
+    return ids.gather(1, chosen[:, None])[:, 0], complete
+
+
+def _weights(logits: Tensor, largest: Tensor, options: SamplingOptions) -> Tensor:
+    """Return probabilities (N, C) relative to the largest one, given its logit (N, 1): exp((logit - largest) / temperature)."""
+    temperature = min(max(options.temperature, 1e-30), 1e30)  # a divisor of fp32 numbers
+    return ((logits - largest) / temperature).exp_()
+
+
+def _choose(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where `uniform` (N,) falls if the weights (N, C) divide [0, 1): the index, and the share of its part before it.
+
+    A weight of 0 is never chosen. The sums are in fp64. They do not depend on N.
+    """
+    cumulative = weights.double().cumsum(1)
+    total = cumulative[:, -1:].contiguous()
+    target = uniform[:, None] * total
+    last = torch.searchsorted(cumulative, total).clamp_max(weights.size(1) - 1)  # the last that has a weight
+    index = torch.minimum(torch.searchsorted(cumulative, target, right=True), last)
+    weight = weights.gather(1, index)
+    share = (target - (cumulative.gather(1, index) - weight)) / weight
+    return index[:, 0], share[:, 0].clamp(0.0, 1.0)
+
+
+def _sorted_tokens(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return logits (N, V) sorted, largest first, and their tokens; equal ones by token.
+
+    The sort gets whole numbers: the logit in the upper bits, the token below. On a CPU, numpy sorts these several times as
+    fast as torch sorts values and indices.
+    """
+    bits = (logits + 0.0).view(torch.int32)  # -0 becomes 0
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # whole numbers in the order of the values
+    sort_keys = (~ordered.long() << 32) | torch.arange(logits.size(1), device=logits.device)
+    in_order = torch.from_numpy(np.sort(sort_keys.numpy(), axis=1)) if is_host(logits.device) else sort_keys.sort(dim=1).values
+    ordered = ~(in_order >> 32).int()
+    return (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).view(torch.float32), in_order & 0xFFFFFFFF
