@@ -241,8 +241,10 @@ def _draw_from(values: Tensor, ids: Tensor, total: Tensor | None, uniform: Tenso
 
 def _weights(logits: Tensor, largest: Tensor, options: SamplingOptions) -> Tensor:
     """Return probabilities (N, C) relative to the largest one, given its logit (N, 1): exp((logit - largest) / temperature)."""
-    temperature = min(max(options.temperature, 1e-30), 1e30)  # a divisor of fp32 numbers
-    return ((logits - largest) / temperature).exp_()
+    differences = logits - largest
+    if options.temperature != 1:
+        differences /= min(max(options.temperature, 1e-30), 1e30)  # a divisor of fp32 numbers
+    return differences.exp_()
 
 
 def _choose(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
