@@ -199,7 +199,7 @@ def _draw_any(logits: Tensor, uniform: Tensor, options: SamplingOptions) -> Tens
     """Return a token for each row of logits (N, V), without a sort: its chunk first, then the token in the chunk."""
     weights = _weights(logits, logits.amax(1, keepdim=True), options)
     if options.min_p:
-        weights.masked_fill_(weights < options.min_p, 0.0)
+        F.threshold_(weights, float(np.nextafter(np.float32(options.min_p), np.float32(0))), 0.0)  # keeps what is larger
     chunks = weights.view(len(logits), -1, CHUNK)
     chunk, inside = _choose(chunks.sum(-1), uniform)
     token, _ = _choose(chunks[torch.arange(len(logits), device=logits.device), chunk], inside)
