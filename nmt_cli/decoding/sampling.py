@@ -1,12 +1,17 @@
 """Sampling: random outputs instead of the best ones; each token is drawn from the model's distribution.
 
-    B sentences   W samples per sentence   N open samples   V vocabulary   L longest output
+    B sentences   W samples per sentence   M open samples   N different open samples   V vocabulary   L longest output
+
+    one step:  decoder.step ──▶ logits (N, V) ──▶ draw ──▶ tokens (M,) ──▶ samples that differ now: decoder.reorder
 
 The temperature divides the logits. Then `top_k` keeps the k most probable tokens, and `top_p` the fewest tokens whose
 probabilities reach p (nucleus sampling, Holtzman et al. 2020), and `min_p` those that have at least this share of the
 largest probability (Nguyen et al. 2024). The random numbers of a sentence come from the seed and
 the sentence's own tokens: the same line gives the same samples, whatever its line number and its neighbours. The W
 samples are independent. log P is the model's own, as in beam search: temperature, cuts and bans do not change it.
+
+The samples of a sentence begin alike. The decoder computes equal ones once: the first of them, their leader. As soon as
+a sample differs from its leader, it continues the leader's past on its own.
 """
 
 from __future__ import annotations
@@ -56,6 +61,7 @@ class Samples(Rows):
     lengths: Tensor  # (B, W) end symbol counted
     log_probs: Tensor  # (B, W)
     missing: Tensor  # (B, W) see `MinLength`
+    leaders: Tensor  # (B, W) the first sample of the sentence that has the same tokens; of open samples
     uniform: Tensor  # (B, W, L + 1) random numbers in [0, 1), one per token
 
     def hypotheses(self, options: SearchOptions) -> list[list[Hypothesis]]:
@@ -78,7 +84,9 @@ class SamplingSearch:
         self.decoder, self.options = decoder, options
         self.min_length = MinLength(options)
         self.samples: Samples | None = None
-        self.rows = torch.empty(0, dtype=torch.long)  # (N,) the open samples, b * W + w
+        self.open = torch.empty(0, dtype=torch.long)  # (M,) the open samples, b * W + w
+        self.rows = torch.empty(0, dtype=torch.long)  # (N,) their leaders
+        self.row_of = torch.empty(0, dtype=torch.long)  # (M,) the index in `rows` of each one's leader
 
     @property
     def busy(self) -> bool:
@@ -87,8 +95,8 @@ class SamplingSearch:
 
     @property
     def open_hypotheses(self) -> int:
-        """See `Search`."""
-        return len(self.rows)
+        """See `Search`. Samples that are still equal count: they will differ soon."""
+        return len(self.open)
 
     def add(
         self, sentence_ids: Sequence[int], max_lengths: Tensor,
@@ -107,10 +115,10 @@ class SamplingSearch:
             lengths=torch.zeros(shape, dtype=torch.long, device=device),
             log_probs=torch.zeros(shape, device=device),
             missing=self.min_length.missing(max_lengths)[:, None].repeat(1, shape[1]),
+            leaders=torch.zeros(shape, dtype=torch.long, device=device),
             uniform=torch.from_numpy(numbers).to(device),
         )
-        self.samples = self.samples.concat(new) if self.samples else new
-        self.rows = self.samples.open.flatten().nonzero().flatten()
+        self._set(self.samples.concat(new) if self.samples else new)
 
     @torch.inference_mode()
     def step(self) -> FinishedSentences:
@@ -121,36 +129,56 @@ class SamplingSearch:
         logits = self.decoder.step(samples.newest, self.rows).float()
         bans = self._bans(samples, logits.size(1))
         tokens = self._draw(samples, logits, bans)
-        self._append(samples, tokens, logits.gather(1, tokens[:, None])[:, 0] - log_sum_exp(logits))
+        self._append(samples, tokens, logits[self.row_of, tokens] - log_sum_exp(logits)[self.row_of])
         if bans.counts is not None:
             missing = samples.missing.view(-1)
-            missing[self.rows] = self.min_length.missing_after(missing[self.rows], tokens)
+            missing[self.open] = self.min_length.missing_after(missing[self.open], tokens)
+        self._part(samples, tokens, logits.size(1))
         return self._leave(samples)
 
+    def _set(self, samples: Samples) -> None:
+        """Make these the samples of the search."""
+        width = self.options.beam
+        self.samples = samples if len(samples.sentences.ids) else None
+        self.open = samples.open.flatten().nonzero().flatten()
+        leaders = self.open // width * width + samples.leaders.flatten()[self.open]
+        self.rows, self.row_of = torch.unique(leaders, return_inverse=True)
+
     def _bans(self, samples: Samples, vocabulary: int) -> Bans:
-        """Return what may not follow the open samples."""
+        """Return what may not follow the leaders."""
         remaining = samples.sentences.remaining[self.rows // self.options.beam]
         return self.min_length.bans(samples.missing.flatten()[self.rows], remaining, vocabulary)
 
     def _draw(self, samples: Samples, logits: Tensor, bans: Bans) -> Tensor:
-        """Return the next token of each open sample, (N,)."""
-        of_row = self.rows // self.options.beam  # (N,) the sentence of each row
-        uniform = samples.uniform.flatten(0, 1)[self.rows, samples.sentences.lengths[of_row] - 1]
-        tokens = draw(logits, uniform, bans, self.options.sampling)
+        """Return the next token of each open sample, (M,)."""
+        sentence = self.open // self.options.beam
+        uniform = samples.uniform.flatten(0, 1)[self.open, samples.sentences.lengths[sentence] - 1]
+        tokens = draw(logits, uniform, bans, self.options.sampling, self.row_of)
         required = samples.sentences.required_tokens(self.options.eos)
         if required is None:
             return tokens
-        return torch.where(required[of_row] >= 0, required[of_row], tokens)
+        return torch.where(required[sentence] >= 0, required[sentence], tokens)
 
     def _append(self, samples: Samples, tokens: Tensor, log_probs: Tensor) -> None:
-        """Append to each open sample its token (N,) with its log-probability (N,)."""
-        lengths = samples.sentences.lengths[self.rows // self.options.beam]
-        samples.tokens.view(-1, samples.tokens.size(2))[self.rows, lengths - 1] = tokens
-        samples.log_probs.view(-1)[self.rows] += log_probs
-        samples.newest.view(-1)[self.rows] = tokens
-        samples.lengths.view(-1)[self.rows] = lengths
-        samples.open.view(-1)[self.rows] = tokens != self.options.eos
+        """Append to each open sample its token (M,) with its log-probability (M,)."""
+        lengths = samples.sentences.lengths[self.open // self.options.beam]
+        samples.tokens.view(-1, samples.tokens.size(2))[self.open, lengths - 1] = tokens
+        samples.log_probs.view(-1)[self.open] += log_probs
+        samples.newest.view(-1)[self.open] = tokens
+        samples.lengths.view(-1)[self.open] = lengths
+        samples.open.view(-1)[self.open] = tokens != self.options.eos
         samples.sentences.lengths = samples.sentences.lengths + 1
+
+    def _part(self, samples: Samples, tokens: Tensor, vocabulary: int) -> None:
+        """Give the samples that were equal and got different tokens (M,) leaders of their own."""
+        width = self.options.beam
+        _, equal = torch.unique(self.row_of * vocabulary + tokens, return_inverse=True)  # (M,) samples with one number are equal now
+        first = torch.full_like(self.open, samples.open.numel()).scatter_reduce_(0, equal, self.open, "amin")
+        parents = torch.arange(width, device=tokens.device).repeat(len(samples.open))
+        parents[self.open] = self.rows[self.row_of] % width
+        samples.leaders.view(-1)[self.open] = first[equal] % width
+        if not parents[first[equal]].equal(first[equal] % width):
+            self.decoder.reorder(parents.view(-1, width))
 
     def _leave(self, samples: Samples) -> FinishedSentences:
         """Return the finished sentences and drop them, if enough have finished."""
@@ -161,8 +189,7 @@ class SamplingSearch:
             finished = list(zip(leaving.sentences.ids.tolist(), leaving.hypotheses(self.options), strict=True))
             samples = samples.select(stay)
             self.decoder.keep(stay)
-        self.samples = samples if len(samples.sentences.ids) else None
-        self.rows = samples.open.flatten().nonzero().flatten()
+        self._set(samples)
         return finished
 
 
@@ -181,85 +208,88 @@ def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.nd
     return numbers
 
 
-def draw(logits: Tensor, uniform: Tensor, bans: Bans, options: SamplingOptions) -> Tensor:
-    """Return a token for each row of logits (N, V), given uniform (N,) in [0, 1). The logits are left unchanged."""
+def draw(logits: Tensor, uniform: Tensor, bans: Bans, options: SamplingOptions, row_of: Tensor | None = None) -> Tensor:
+    """Return a token for each of M samples, given uniform (M,) in [0, 1): one of row row_of[m] of the logits (N, V).
+
+    Without `row_of`, M is N, one sample per row. The logits are left unchanged.
+    """
+    weights = _weights(logits, bans, options).view(len(logits), -1, CHUNK)
+    if row_of is None:
+        row_of = torch.arange(len(logits), device=logits.device)
+    chunk, inside = _choose(weights.sum(-1).double().cumsum(1)[row_of], uniform)
+    token, _ = _choose(weights[row_of, chunk].double().cumsum(1), inside)
+    return (chunk * CHUNK + token).clamp_max(logits.size(1) - 1)  # more only where the logits are no numbers
+
+
+def _choose(cumulative: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where `uniform` (M,) falls if weights divide [0, 1): the index, and the share of its part before `uniform`.
+
+    `cumulative` (M, C) fp64 are the sums of the weights. A weight of 0 is never chosen.
+    """
+    total = cumulative[:, -1:].contiguous()
+    target = uniform[:, None] * total
+    last = torch.searchsorted(cumulative, total).clamp_max(cumulative.size(1) - 1)  # the last that has a weight
+    index = torch.minimum(torch.searchsorted(cumulative, target, right=True), last)
+    before = F.pad(cumulative, (1, 0)).gather(1, index)
+    share = (target - before) / (cumulative.gather(1, index) - before)
+    return index[:, 0], share[:, 0].clamp(0.0, 1.0)
+
+
+def _weights(logits: Tensor, bans: Bans, options: SamplingOptions) -> Tensor:
+    """Return the probabilities of the tokens up to a factor per row, (N, V rounded up to chunks); 0: banned or cut off."""
     count, size = logits.shape
-    at_once = LOGITS_IN_CACHE // size + 1 if is_host(logits.device) else count
-    ranked = 0 < options.top_k < size or options.top_p < 1
-    tokens = []
+    weights = logits.new_empty(count, -(-size // CHUNK) * CHUNK)
+    at_once = LOGITS_IN_CACHE // size + 1 if is_host(logits.device) else max(1, count)
     for start in range(0, count, at_once):
         rows = slice(start, start + at_once)
-        block = F.pad(logits[rows], (0, -size % CHUNK), value=float("-inf"))
+        block = weights[rows]
+        block[:, :size], block[:, size:] = logits[rows], float("-inf")
         ban(block, bans.tokens, None if bans.counts is None else bans.counts[rows])
-        tokens.append((_draw_ranked if ranked else _draw_any)(block, uniform[rows], options))
-    return torch.cat(tokens).clamp_max(size - 1)  # more only where the logits are no numbers
+        if 0 < options.top_k < size or options.top_p < 1:
+            _keep_best(block, options)
+            continue
+        _to_weights(block, block.amax(1, keepdim=True), options)
+        if options.min_p:
+            torch.threshold_(block, float(np.nextafter(np.float32(options.min_p), np.float32(0))), 0.0)  # keeps what is larger
+    return weights
 
 
-def _draw_any(logits: Tensor, uniform: Tensor, options: SamplingOptions) -> Tensor:
-    """Return a token for each row of logits (N, V), without a sort: its chunk first, then the token in the chunk."""
-    weights = _weights(logits, logits.amax(1, keepdim=True), options)
-    if options.min_p:
-        F.threshold_(weights, float(np.nextafter(np.float32(options.min_p), np.float32(0))), 0.0)  # keeps what is larger
-    chunks = weights.view(len(logits), -1, CHUNK)
-    chunk, inside = _choose(chunks.sum(-1), uniform)
-    token, _ = _choose(chunks[torch.arange(len(logits), device=logits.device), chunk], inside)
-    return chunk * CHUNK + token
+def _to_weights(logits: Tensor, largest: Tensor, options: SamplingOptions) -> Tensor:
+    """Turn logits (N, C) into exp((logit - largest) / temperature), in the same memory, given `largest` (N, 1)."""
+    logits -= largest
+    if options.temperature != 1:
+        logits /= min(max(options.temperature, 1e-30), 1e30)  # a divisor of fp32 numbers
+    return logits.exp_()
 
 
-def _draw_ranked(logits: Tensor, uniform: Tensor, options: SamplingOptions) -> Tensor:
-    """Return a token for each row of logits (N, V), where `top_k` or `top_p` need the tokens by probability."""
-    size = logits.size(1)
-    values, ids = logits.topk(min(options.top_k or NUCLEUS, size), dim=1)
-    if options.top_k:
-        return _draw_from(values, ids, None, uniform, options)[0]
-    total = _weights(logits, values[:, :1], options).view(len(logits), -1, CHUNK).sum(-1).double().sum(1)
-    tokens, complete = _draw_from(values, ids, total, uniform, options)
+def _keep_best(logits: Tensor, options: SamplingOptions) -> None:
+    """Turn logits (N, V) into the weights of the tokens that `top_k`, then `top_p`, then `min_p` keep, and 0."""
+    values, tokens = logits.topk(min(options.top_k or NUCLEUS, logits.size(1)), dim=1)
+    total = None
+    if not options.top_k:
+        total = _to_weights(logits.clone(), values[:, :1], options).view(len(logits), -1, CHUNK).sum(-1).double().sum(1)
+    kept, complete = _cut(values, total, options)
     rows = complete.logical_not().nonzero().flatten()
+    sorted_values, sorted_tokens = _sorted_tokens(logits[rows])
+    logits.zero_().scatter_(1, tokens, kept)
     if len(rows):
-        values, ids = _sorted_tokens(logits[rows])
-        tokens[rows] = _draw_from(values, ids, None, uniform[rows], options)[0]
-    return tokens
+        logits[rows] = torch.zeros_like(sorted_values).scatter_(1, sorted_tokens, _cut(sorted_values, None, options)[0])
 
 
-def _draw_from(values: Tensor, ids: Tensor, total: Tensor | None, uniform: Tensor, options: SamplingOptions) -> tuple[Tensor, Tensor]:
-    """Return a token for each row of the logits `values` (N, C), largest first, and whether C candidates were enough.
+def _cut(values: Tensor, total: Tensor | None, options: SamplingOptions) -> tuple[Tensor, Tensor]:
+    """Return the weights of logits `values` (N, C), largest first, or 0 where they are cut off; and whether C are enough, (N,).
 
-    `total` (N,) is the weight of the candidates before `top_p`; None: of these C.
+    `total` (N,) is the weight of all tokens before `top_p`; None: of these C.
     """
-    weights = _weights(values, values[:, :1], options).double()
-    cumulative = weights.cumsum(1)
+    weights = _to_weights(values.clone(), values[:, :1], options)
+    cumulative = weights.double().cumsum(1)
     needed = options.top_p * (cumulative[:, -1] if total is None else total)
     kept = (cumulative < needed[:, None]).sum(1) + 1  # up to the candidate that reaches p
     complete = cumulative[:, -1] >= needed
     if options.min_p:
         likely = (weights >= options.min_p).sum(1)
         kept, complete = torch.minimum(kept, likely), complete | (likely < weights.size(1))
-    weights.masked_fill_(torch.arange(weights.size(1), device=weights.device) >= kept[:, None], 0.0)
-    chosen, _ = _choose(weights, uniform)
-    return ids.gather(1, chosen[:, None])[:, 0], complete
-
-
-def _weights(logits: Tensor, largest: Tensor, options: SamplingOptions) -> Tensor:
-    """Return probabilities (N, C) relative to the largest one, given its logit (N, 1): exp((logit - largest) / temperature)."""
-    differences = logits - largest
-    if options.temperature != 1:
-        differences /= min(max(options.temperature, 1e-30), 1e30)  # a divisor of fp32 numbers
-    return differences.exp_()
-
-
-def _choose(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where `uniform` (N,) falls if the weights (N, C) divide [0, 1): the index, and the share of its part before it.
-
-    A weight of 0 is never chosen. The sums are in fp64. They do not depend on N.
-    """
-    cumulative = weights.double().cumsum(1)
-    total = cumulative[:, -1:].contiguous()
-    target = uniform[:, None] * total
-    last = torch.searchsorted(cumulative, total).clamp_max(weights.size(1) - 1)  # the last that has a weight
-    index = torch.minimum(torch.searchsorted(cumulative, target, right=True), last)
-    weight = weights.gather(1, index)
-    share = (target - (cumulative.gather(1, index) - weight)) / weight
-    return index[:, 0], share[:, 0].clamp(0.0, 1.0)
+    return weights.masked_fill_(torch.arange(weights.size(1), device=weights.device) >= kept[:, None], 0.0), complete
 
 
 def _sorted_tokens(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -40,7 +40,7 @@ class Chain:
         return self.logits[tokens.flatten()[rows]]
 
     def reorder(self, parents: Tensor) -> None:
-        pytest.fail("samples stay where they are")
+        """A chain knows nothing of its outputs."""
 
     def keep(self, sentences: Tensor) -> None:
         """A chain knows nothing of its sentences."""
@@ -310,6 +310,27 @@ def test_the_reference_decoder_gives_the_same() -> None:
     plain: Decoder = ReferenceDecoder(model(), sources(), 2)
     found = sample(plain, limits(sources()), options(2), sources())
     assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in samples(sources())]
+
+
+def test_equal_samples_are_computed_once() -> None:
+    """The decoder computes as many rows as there are different beginnings of open samples, and those of a prefix are one."""
+
+    class Counting(CachedDecoder):
+        rows: list[int] = []  # noqa: RUF012
+
+        def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+            self.rows.append(len(rows))
+            return super().step(tokens, rows)
+
+    batch, prefixes = sources()[:3], [[9, 8, 7], [9], []]
+    found = sample(Counting(model(), batch, 30), limits(batch), options(30, temperature=0.3), batch, prefixes)
+    expected = [
+        sum(len({tuple(h.tokens[:step]) for h in row if len(h.tokens) >= step}) for row in found)
+        for step in range(max(len(h.tokens) for row in found for h in row) + 1)
+    ]
+    assert Counting.rows == expected
+    assert expected[0] == 3
+    assert max(expected) > 30
 
 
 def test_a_model_whose_logits_are_nan_is_named() -> None:
