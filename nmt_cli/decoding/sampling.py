@@ -270,9 +270,10 @@ def _keep_best(logits: Tensor, options: SamplingOptions) -> None:
         total = _to_weights(logits.clone(), values[:, :1], options).view(len(logits), -1, CHUNK).sum(-1).double().sum(1)
     kept, complete = _cut(values, total, options)
     rows = complete.logical_not().nonzero().flatten()
-    sorted_values, sorted_tokens = _sorted_tokens(logits[rows])
+    others = logits[rows]
     logits.zero_().scatter_(1, tokens, kept)
     if len(rows):
+        sorted_values, sorted_tokens = _sorted_tokens(others)
         logits[rows] = torch.zeros_like(sorted_values).scatter_(1, sorted_tokens, _cut(sorted_values, None, options)[0])
 
 
