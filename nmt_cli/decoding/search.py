@@ -49,8 +49,6 @@ class SamplingOptions:
 class MbrOptions:
     """Options of the search "mbr"."""
 
-    samples: int = 100
-    """Hypotheses per sentence; the search needs `SearchOptions.beam` to be the same."""
     candidates: str = "sample"
     """The hypotheses: "sample" (random samples) or "beam" (the n-best list of beam search)."""
     utility: str = "chrf"
