@@ -40,6 +40,10 @@ SEARCHES = {"beam": "nmt_cli.decoding.beam_search:BeamSearch", "sample": "nmt_cl
 """decode.search: (decoder, options) → `decoding.search.Search`."""
 CONSTRAINTS = {
     "prefix": "nmt_cli.decoding.constraints.prefix:Prefix",
+    "no_repeat_ngram": "nmt_cli.decoding.constraints.no_repeat_ngram:NoRepeatNgram",
+    "repetition_penalty": "nmt_cli.decoding.constraints.repetition_penalty:RepetitionPenalty",
+    "banned_words": "nmt_cli.decoding.constraints.banned_words:BannedWords",
+    "outputs": "nmt_cli.decoding.constraints.outputs:Outputs",
 }
 """Rules that outputs obey: (value of the option, tokenizer of the target) → `decoding.constraint.Constraint`."""
 LENGTH_PENALTIES = {

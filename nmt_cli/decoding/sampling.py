@@ -116,29 +116,31 @@ class SamplingSearch:
             return []
         logits = self.decoder.step(samples.newest, self.rows).float()
         step = Step(self.rows, samples.tokens, samples.sentences.lengths - 1, samples.sentences.remaining)
-        own = self._edited(samples, step, logits)
+        required = samples.sentences.required_tokens(self.constraints.required(samples.constraints, step), step.sentences, self.options.eos)
+        own = self._edited(samples, step, logits, required)
         bans = self.min_length.bans(step.of_rows(samples.missing), step.remaining[step.sentences], logits.size(1))
-        tokens = self._draw(samples, step, logits, bans)
+        tokens = self._draw(samples, step, logits, bans, required)
         self._append(samples, tokens, own.gather(1, tokens[:, None])[:, 0] - (0.0 if self.constraints.edits else logits.logsumexp(-1)))
         if bans.counts is not None:
             missing = samples.missing.view(-1)
             missing[self.rows] = self.min_length.missing_after(missing[self.rows], tokens)
         return self._leave(samples)
 
-    def _edited(self, samples: Samples, step: Step, logits: Tensor) -> Tensor:
+    def _edited(self, samples: Samples, step: Step, logits: Tensor, required: Tensor | None) -> Tensor:
         """Let the constraints edit the logits (N, V), which become log-probabilities. Return the model's own ones."""
         if not self.constraints.edits:
             return logits
         log_softmax_(logits)
         own = logits.clone()
-        self.constraints.edit(samples.constraints, step, logits, self.options.eos)
+        self.constraints.edit(samples.constraints, step, logits, required, self.options.eos)
         return own
 
-    def _draw(self, samples: Samples, step: Step, logits: Tensor, bans: Bans) -> Tensor:
-        """Return the next token of each open sample, (N,)."""
+    def _draw(self, samples: Samples, step: Step, logits: Tensor, bans: Bans, required: Tensor | None) -> Tensor:
+        """Return the next token of each open sample, (N,); where one is required, (N,), that one."""
         uniform = samples.uniform.flatten(0, 1)[self.rows, step.lengths[step.sentences]]
+        if self.constraints.edits:
+            bans = self.min_length.give_way(bans, logits)
         tokens = draw(logits, uniform, bans, self.options.sampling)
-        required = samples.sentences.required_tokens(self.constraints.required(samples.constraints, step), step.sentences, self.options.eos)
         return tokens if required is None else torch.where(required >= 0, required, tokens)
 
     def _append(self, samples: Samples, tokens: Tensor, log_probs: Tensor) -> None:
