@@ -10,7 +10,7 @@ after a prefix that begins no entry. A child is allowed if an entry below it fit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Self
 
@@ -66,7 +66,7 @@ class Trie:
 
     def to(self, device: torch.device) -> Trie:
         """Return the trie on a device."""
-        return Trie(**{name: value.to(device) if isinstance(value, Tensor) else value for name, value in vars(self).items()})
+        return replace(self, **{name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)})
 
     def edges(self, nodes: Tensor, remaining: Tensor) -> tuple[Tensor, Tensor]:
         """Return the edges that hypotheses at `nodes` (N,) may take with `remaining` (N,) tokens: the hypothesis and the number of each."""
