@@ -31,6 +31,8 @@ INVALID = "\ufffd"
 """What bytes that are no UTF-8 become."""
 AFTER_LAST = "\U0010ffff"
 """The last character of all; it ends a range of sorted texts."""
+KANA_MARKS = "\u30fc\u30fd\u30fe"
+"""Marks that lengthen or repeat a kana: of a script without spaces, too."""
 MEMORY = 1 << 17
 """Transitions that are remembered."""
 
@@ -39,7 +41,7 @@ MEMORY = 1 << 17
 def in_word(character: str) -> bool:
     """Return whether a character is a word character of a script with spaces."""
     joined = character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
-    return joined and not IN_SCRIPT.match(character)
+    return joined and character not in KANA_MARKS and not IN_SCRIPT.match(character)
 
 
 def one_spaced(text: str) -> str:
