@@ -41,7 +41,7 @@ class BannedWords(Constraint):
         self.edits = bool(value)
         phrases = _normalized(list(value), tokenizer)
         self.matcher = PhraseMatcher(phrases, tokenizer, _last_tokens(phrases, tokenizer))
-        self.forbidden: dict[tuple[int, torch.device], Tensor] = {}
+        self.forbidden: dict[tuple[int, bool, torch.device], Tensor] = {}
 
     def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Matches:
         """See `Constraint`."""
@@ -49,14 +49,15 @@ class BannedWords(Constraint):
 
     def edit(self, state: Matches, step: Step, log_probs: Tensor) -> None:
         """See `Constraint`: forbids the tokens that complete a banned phrase."""
-        by_state: dict[int, list[int]] = {}
-        for row, number in enumerate(step.of_rows(state.states).tolist()):
-            by_state.setdefault(number, []).append(row)
-        for number, rows in by_state.items():
-            tokens = self._forbidden(number, log_probs.device)
+        by_state: dict[tuple[int, bool], list[int]] = {}
+        final = (step.remaining == 1)[step.sentences]
+        for row, key in enumerate(zip(step.of_rows(state.states).tolist(), final.tolist(), strict=True)):
+            by_state.setdefault(key, []).append(row)
+        for key, rows in by_state.items():
+            tokens = self._forbidden(*key, log_probs.device)
             if len(tokens):
                 log_probs[torch.tensor(rows, device=log_probs.device)[:, None], tokens] = float("-inf")
-            if self.matcher.open(number):
+            if self.matcher.open(key[0]):
                 log_probs[rows, EOS] += LAST_RESORT
 
     def advance(self, state: Matches, tokens: Tensor) -> Matches:
@@ -64,11 +65,11 @@ class BannedWords(Constraint):
         after = map(self.matcher.after, state.states.flatten().tolist(), tokens.flatten().tolist())
         return Matches(torch.tensor(list(after), dtype=torch.long, device=tokens.device).view(tokens.shape))
 
-    def _forbidden(self, number: int, device: torch.device) -> Tensor:
-        """Return the tokens that may not follow a text of this state."""
-        key = number, device
+    def _forbidden(self, number: int, final: bool, device: torch.device) -> Tensor:
+        """Return the tokens that may not follow a text of this state, or not as the last one."""
+        key = number, final, device
         if key not in self.forbidden:
-            self.forbidden[key] = torch.tensor(self.matcher.completing(number), dtype=torch.long, device=device)
+            self.forbidden[key] = torch.tensor(self.matcher.completing(number, final), dtype=torch.long, device=device)
         return self.forbidden[key]
 
 

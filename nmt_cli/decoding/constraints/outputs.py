@@ -20,7 +20,7 @@ from torch import Tensor
 from ...data.tokenizer import EOS, UNK, Tokenizer
 from ...errors import UsageError, shown
 from ..constraint import Constraint, Sentence, Step
-from ..search_state import FREE, OfHypotheses
+from ..search_state import OfHypotheses
 
 NOWHERE = -1
 """The node of a hypothesis that begins no entry."""
@@ -58,7 +58,7 @@ class Trie:
             below = (shortest[child] + 1 for child in nodes[node].values())
             shortest[node] = 0 if ends.get(node) else min(below, default=FAR)
         edges = [(node, token, child) for node, children in enumerate(nodes) for token, child in sorted(children.items())]
-        parents, tokens, children = torch.tensor(edges, dtype=torch.long).view(-1, 3).unbind(1)
+        parents, tokens, children = torch.tensor(edges, dtype=torch.long).view(-1, 3).T.contiguous()
         return cls(
             first=torch.searchsorted(parents, torch.arange(len(nodes) + 1)), tokens=tokens, children=children, keys=parents * size + tokens,
             ends=torch.tensor([ends.get(node, False) for node in range(len(nodes))]), shortest=torch.tensor(shortest), size=size,
@@ -125,15 +125,6 @@ class Outputs(Constraint):
     def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Nodes:
         """See `Constraint`."""
         return Nodes(torch.zeros(len(sentences), width, dtype=torch.long, device=device))
-
-    def required(self, state: Nodes, step: Step) -> Tensor:
-        """See `Constraint`: where one token alone may follow, that token, even if the output is short then."""
-        nodes, trie = step.of_rows(state.nodes), self.trie(state.nodes.device)
-        rows, edges = trie.edges(nodes, step.remaining[step.sentences])
-        ends = trie.ends[nodes.clamp_min(0)] & (nodes >= 0)
-        choices = ends.long().index_add(0, rows, torch.ones_like(rows))
-        only = torch.where(ends, EOS, FREE).index_copy(0, rows, trie.tokens[edges])
-        return only.masked_fill(choices != 1, FREE)
 
     def edit(self, state: Nodes, step: Step, log_probs: Tensor) -> None:
         """See `Constraint`: forbids all but the children, and the end symbol where an entry ends."""

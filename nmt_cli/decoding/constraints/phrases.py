@@ -74,7 +74,7 @@ class PhraseMatcher:
         self.plain = sorted((text, token) for token, text in self.texts.items())
         self.stripped = sorted((text.lstrip(" "), token) for token, text in self.texts.items())
         self.ending_words = [token for token, text in self.texts.items() if text and not in_word(text[0])]
-        self.within = {kind: self._within(kind) for kind in ("a", " ", ".")}
+        self.within = {(kind, final): self._within(kind, final) for kind in ("a", " ", ".") for final in (False, True)}
         self.states = [State(" ", "", b"")]
         self.numbers = {self.states[0]: 0}
         self.lock = threading.Lock()
@@ -84,18 +84,20 @@ class PhraseMatcher:
         """Return whether the text ends with a phrase that is complete unless a word character follows."""
         return any(begun in self.last_tokens and in_word(begun[-1]) for begun in self._begun(self.states[number].matched))
 
-    def completing(self, number: int) -> list[int]:
-        """Return the tokens that complete a phrase in a text of this state."""
+    def completing(self, number: int, final: bool) -> list[int]:
+        """Return the tokens that complete a phrase in a text of this state; `final`: the text ends with this token."""
         state, is_open = self.states[number], self.open(number)
-        completing = {token for token, byte in self.bytes.items() if self._completes(state, _decoded(state.pending, byte)[0], token)}
+        completing = {token for token, byte in self.bytes.items() if self._completes(state, _decoded(state.pending, byte)[0], token, final)}
+        if final and is_open:
+            completing.update(self.bytes)  # the character stays unfinished
         if state.pending:  # a token that is no byte ends the invalid character
-            return sorted(completing.union(self.texts if is_open else self.within["."]))
+            return sorted(completing.union(self.texts if is_open else self.within[".", final]))
         kind = _kind(state.matched[-1:] or state.before)
-        completing.update(self.within[kind], self.ending_words if is_open else ())
+        completing.update(self.within[kind, final], self.ending_words if is_open else ())
         for begun in self._begun(state.matched):
             for phrase in _range(self.phrases, begun):
                 if rest := phrase[len(begun) :]:
-                    completing.update(self._ending(phrase, rest, after_space=kind == " "))
+                    completing.update(self._ending(phrase, rest, after_space=kind == " ", final=final))
         return sorted(completing)
 
     def _after(self, number: int, token: int) -> int:
@@ -128,36 +130,37 @@ class PhraseMatcher:
         """Return whether a phrase may begin at text[start]."""
         return not (in_word(text[start]) and in_word(text[start - 1]))
 
-    def _ending(self, phrase: str, rest: str, after_space: bool) -> Iterator[int]:
+    def _ending(self, phrase: str, rest: str, after_space: bool, final: bool) -> Iterator[int]:
         """Yield the tokens that complete a phrase of which `rest` is missing."""
         index = self.stripped if after_space else self.plain
         for position in range(bisect_left(index, (rest, 0)), bisect_left(index, (rest + AFTER_LAST, 0))):
             text, token = index[position]
-            if self._is_complete(phrase, text[len(rest) : len(rest) + 1], token):
+            if self._is_complete(phrase, text[len(rest) : len(rest) + 1], token, final):
                 yield token
 
-    def _is_complete(self, phrase: str, following: str, token: int) -> bool:
+    def _is_complete(self, phrase: str, following: str, token: int, final: bool) -> bool:
         """Return whether a phrase is complete with this character after it, "": none yet, which `token` gave."""
         if not in_word(phrase[-1]):
             return True
-        return not in_word(following) if following else self.last_tokens[phrase] == token
+        return not in_word(following) if following else final or self.last_tokens[phrase] == token
 
-    def _within(self, kind: str) -> list[int]:
+    def _within(self, kind: str, final: bool) -> list[int]:
         """Return the tokens that have a complete phrase in themselves, after a character of this kind."""
-        return [token for token, text in self.texts.items() if self._completes(State(kind, "", b""), text, token)]
+        state = State(kind, "", b"")
+        return [token for token, text in self.texts.items() if self._completes(state, text, token, final)]
 
-    def _completes(self, state: State, added: str, token: int) -> bool:
+    def _completes(self, state: State, added: str, token: int, final: bool) -> bool:
         """Return whether a text of this state completes a phrase by the characters `added`."""
         text, old = _appended(state, added), len(state.before) + len(state.matched)
         for start in range(1, len(text)):
             if not self._at_boundary(text, start):
                 continue
             for end in range(start + 1, len(text) + 1):
-                if text[start:end] not in self.beginnings:
-                    break
                 phrase = text[start:end]
-                reached = end >= old if text[end:] and in_word(phrase[-1]) else end > old
-                if reached and phrase in self.last_tokens and self._is_complete(phrase, text[end : end + 1], token):
+                if phrase not in self.beginnings:
+                    break
+                newly = end >= old if text[end:] and in_word(phrase[-1]) else end > old
+                if newly and phrase in self.last_tokens and self._is_complete(phrase, text[end : end + 1], token, final):
                     return True
         return False
 

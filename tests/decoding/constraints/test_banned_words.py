@@ -96,7 +96,9 @@ def test_the_tokens_that_complete_a_phrase_are_forbidden(phrases: list[str]) -> 
     for _ in range(25):
         state, tokens = 0, list[int]()
         for _ in range(8):
-            forbidden = set(matcher.completing(state)) - {UNK}
+            last = set(matcher.completing(state, final=True)) - {UNK}
+            assert last == {token for token in every if any_of(tuple(phrases), True).search(text_of([*tokens, token]))}
+            forbidden = set(matcher.completing(state, final=False)) - {UNK}
             assert forbidden == {token for token in every if contains([*tokens, token], phrases, False) or at_once([*tokens, token], phrases)}
             checked += len(forbidden)
             token = rng.choice(rng.choice([every, near, near]))
@@ -135,17 +137,14 @@ def test_samples_contain_no_banned_word() -> None:
     assert any("big" in text for text in texts)
 
 
-def test_an_output_that_can_only_end_in_a_banned_word_ranks_last() -> None:
-    """Nothing but "o" and "g" may follow, and there is room for two of them: "dog" in two tokens ends as the last resort."""
-    toy = ToySearch(tokenizer().vocab_size, ids(META_SPACE + "d", "og"), [BannedWords(["dog", "d", "dogog"], tokenizer())])
-    for sentence in range(5):
-        found = toy.beam_search([sentence], 2, 4, min_length=1)[0]
-        bad = [tokenizer().decode([h.tokens])[0] in ("dog", "d", "dogog") for h in found]
-        assert bad == sorted(bad)
-        assert not bad[0]
-        for h, last_resort in zip(found, bad, strict=True):
-            assert (h.score < LAST_RESORT / 2) == last_resort
-            assert h.log_prob == pytest.approx(sum(toy.log_probs(sentence, h.tokens)), abs=1e-2)
+def test_an_output_that_must_end_in_a_banned_word_ends_as_the_last_resort() -> None:
+    toy = ToySearch(tokenizer().vocab_size, ids(*KNOWN), [Prefix(), BannedWords(["dog", "d", "bigger"], tokenizer())])
+    prefix = ids(META_SPACE + "big", META_SPACE + "d", "o", "g")
+    [[only]] = toy.beam_search([0], 4, 4, [prefix])
+    assert only.tokens == prefix
+    assert only.score < LAST_RESORT / 2
+    assert only.log_prob == pytest.approx(sum(toy.log_probs(0, prefix)), abs=1e-2)
+    assert not any(h.tokens == prefix for h in toy.beam_search([0], 5, 4, [prefix])[0] if h.score > LAST_RESORT / 2)
 
 
 def test_a_prefix_may_contain_a_banned_word() -> None:
