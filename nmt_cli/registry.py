@@ -45,6 +45,10 @@ SEARCHES = {
 CONSTRAINTS = {
     "prefix": "nmt_cli.decoding.constraints.prefix:Prefix",
     "terms": "nmt_cli.decoding.constraints.terms:Terms",
+    "no_repeat_ngram": "nmt_cli.decoding.constraints.no_repeat_ngram:NoRepeatNgram",
+    "repetition_penalty": "nmt_cli.decoding.constraints.repetition_penalty:RepetitionPenalty",
+    "banned_words": "nmt_cli.decoding.constraints.banned_words:BannedWords",
+    "outputs": "nmt_cli.decoding.constraints.outputs:Outputs",
 }
 """Rules that outputs obey: (value of the option, tokenizer of the target) → `decoding.constraint.Constraint`."""
 LENGTH_PENALTIES = {

@@ -255,7 +255,8 @@ class BeamSearch:
         if self.constraints.edits:
             logits = self.options.log_softmax(logits)
             own = logits.clone() if self.constraints.adjusts else None
-            self.constraints.edit(beam.constraints, step, logits, self.options.eos)
+            self.constraints.edit(beam.constraints, step, logits, only, self.options.eos)
+            bans = self.min_length.give_way(bans, logits)
         return self._best(beam, Scores(logits, own, bans, only))
 
     def _best(self, beam: Beam, scores: Scores) -> Candidates:

@@ -10,8 +10,9 @@
 A constraint overrides what it needs; `nmt_cli.registry.CONSTRAINTS` lists the constraints by name. A search without
 constraints does none of this. What a rule does to a sentence does not depend on the other sentences.
 
-A constraint never makes a sentence fail: where it leaves no token at all, the end symbol may follow. Outputs that do not
-have all that the rules demand rank behind those that have.
+A constraint never makes a sentence fail: where it leaves no token at all, the end symbol may follow, with a very low
+log-probability. A required token may follow even if another rule forbids it. Outputs that do not have all that the rules
+demand rank behind those that have.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from torch import Tensor
 
 from ..data.tokenizer import Tokenizer
 from .search_state import FREE, Rows
+
+LAST_RESORT = -1e4
+"""Added to the log-probability of an end symbol that breaks a rule: outputs that obey the rules rank before such an output."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,8 @@ class Constraint:
     edits = False
     """Whether it has `edit`."""
     adjusts = False
-    """Whether `edit` changes the log-probabilities of tokens that it allows. Hypotheses are then ranked by the changed
-    ones, and keep their own besides."""
+    """Whether `edit` changes the log-probabilities of tokens that it allows, or may leave a hypothesis no token.
+    Hypotheses are then ranked by the changed ones, and keep their own besides."""
     progresses = False
     """Whether it has `proposals`, `progress`, `demands` and `missing`; only beam search can follow them."""
 
@@ -169,14 +173,23 @@ class Constraints:
             required = own if required is None else required if own is None else torch.where(required == FREE, own, required)
         return required
 
-    def edit(self, states: States, step: Step, log_probs: Tensor, eos: int) -> None:
-        """See `Constraint.edit`. A hypothesis that no token may follow may end."""
+    def edit(self, states: States, step: Step, log_probs: Tensor, required: Tensor | None, eos: int) -> None:
+        """See `Constraint.edit`. The tokens `required` (N,), or FREE, may follow in any case.
+
+        A hypothesis that no token may follow any more may end.
+        """
         own = log_probs[:, eos].clone()
+        wanted = None if required is None else required.clamp_min(0)[:, None]
+        kept = None if wanted is None else log_probs.gather(1, wanted)
         for member, state in zip(self.members, states.states, strict=True):
             if member.edits:
                 member.edit(state, step, log_probs)
-        nothing = log_probs.amax(1).isneginf() | (step.remaining[step.sentences] == 0)
-        log_probs[:, eos] = torch.where(nothing, own, log_probs[:, eos])
+        nothing, last_resort = log_probs.amax(1).isneginf(), LAST_RESORT if self.adjusts else 0.0
+        log_probs[:, eos] = torch.where(nothing, own + last_resort, log_probs[:, eos])
+        if required is not None and wanted is not None and kept is not None:
+            edited = log_probs.gather(1, wanted)
+            forbidden = edited.isneginf() & (required >= 0)[:, None]
+            log_probs.scatter_(1, wanted, torch.where(forbidden, kept + last_resort * (wanted == eos), edited))
         log_probs[:, 0].masked_fill_(own.isnan(), float("nan"))  # a model whose output is not a number must be noticed
 
     def advance(self, states: States, tokens: Tensor) -> States:

@@ -5,8 +5,8 @@
 The end symbol may not follow a hypothesis that has fewer than `min_length` tokens with text. The other tokens do not
 get its probability. `textless` tokens (white space) do not count. They are banned too where every token that may
 still be added must carry text. So an output has at least min(`min_length`, its longest length) tokens with text: the
-longest length wins. Two exceptions: a prefix may fill an output up to its longest length, and a vocabulary without any
-token that carries text bans nothing.
+longest length wins. Three exceptions: a prefix may fill an output up to its longest length, a vocabulary without any
+token that carries text bans nothing, and constraints that leave a hypothesis nothing else win.
 
     B sentences   W beam   N open hypotheses   V vocabulary
 """
@@ -18,6 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .candidates import ban
 from .search import SearchOptions
 
 
@@ -51,6 +52,14 @@ class MinLength:
             return self.always
         counts = torch.where(missing > 0, self.always_banned + 1, self.always_banned)
         return Bans(self.tokens, counts.masked_fill((missing > 0) & (missing >= remaining), len(self.tokens)))
+
+    def give_way(self, bans: Bans, log_probs: Tensor) -> Bans:
+        """Return the bans without those of hypotheses that they leave nothing, given edited log-probabilities (N, V)."""
+        if bans.counts is None:
+            return bans
+        left = log_probs.clone()
+        ban(left, bans.tokens, bans.counts)
+        return bans._replace(counts=bans.counts.masked_fill(left.amax(1).isneginf(), self.always_banned))
 
     def missing_after(self, missing: Tensor, tokens: Tensor) -> Tensor:
         """Return the missing tokens after one of `tokens` was added to each hypothesis; all of one shape."""

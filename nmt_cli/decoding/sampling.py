@@ -133,9 +133,10 @@ class SamplingSearch:
             return []
         logits = self.decoder.step(samples.newest, self.rows).float()
         step = Step(self.rows, samples.tokens, samples.sentences.lengths - 1, samples.sentences.remaining)
-        logits, own = self._edited(samples, step, logits)
+        required = samples.sentences.required_tokens(self.constraints.required(samples.constraints, step), step.sentences, self.options.eos)
+        logits, own = self._edited(samples, step, logits, required)
         bans = self.min_length.bans(step.of_rows(samples.missing), step.remaining[step.sentences], logits.size(1))
-        tokens = self._draw(samples, step, logits, bans)
+        tokens = self._draw(samples, step, logits, bans, required)
         log_probs = own[self.row_of, tokens]
         self._append(samples, tokens, log_probs if self.constraints.edits else log_probs - log_sum_exp(own)[self.row_of])
         if bans.counts is not None:
@@ -152,20 +153,21 @@ class SamplingSearch:
         leaders = self.open // width * width + samples.leaders.flatten()[self.open]
         self.rows, self.row_of = torch.unique(leaders, return_inverse=True)
 
-    def _edited(self, samples: Samples, step: Step, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def _edited(self, samples: Samples, step: Step, logits: Tensor, required: Tensor | None) -> tuple[Tensor, Tensor]:
         """Let the constraints edit the logits (N, V), as log-probabilities. Return them, and the model's own ones."""
         if not self.constraints.edits:
             return logits, logits
         own = self.options.log_softmax(logits)
         edited = own.clone()
-        self.constraints.edit(samples.constraints, step, edited, self.options.eos)
+        self.constraints.edit(samples.constraints, step, edited, required, self.options.eos)
         return edited, own
 
-    def _draw(self, samples: Samples, step: Step, logits: Tensor, bans: Bans) -> Tensor:
-        """Return the next token of each open sample, (M,)."""
+    def _draw(self, samples: Samples, step: Step, logits: Tensor, bans: Bans, required: Tensor | None) -> Tensor:
+        """Return the next token of each open sample, (M,); where its leader's is `required`, (N,), that one."""
         uniform = samples.uniform.flatten(0, 1)[self.open, step.lengths[self.open // self.options.beam]]
+        if self.constraints.edits:
+            bans = self.min_length.give_way(bans, logits)
         tokens = draw(logits, uniform, bans, self.options.sampling, self.row_of)
-        required = samples.sentences.required_tokens(self.constraints.required(samples.constraints, step), step.sentences, self.options.eos)
         return tokens if required is None else torch.where(required[self.row_of] >= 0, required[self.row_of], tokens)
 
     def _append(self, samples: Samples, tokens: Tensor, log_probs: Tensor) -> None:

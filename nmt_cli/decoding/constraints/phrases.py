@@ -1,0 +1,212 @@
+"""Where phrases occur in a text that grows by subwords: the tokens that would complete a phrase, whatever the segmentation.
+
+    PhraseMatcher.after(state, token) ──▶ state        PhraseMatcher.completing(state) ──▶ the tokens to forbid
+
+A phrase occurs as whole words: where it begins or ends with a word character, none may stand before or after it. Word
+characters are letters, digits, combining marks and "_". Scripts without spaces between words have no word characters in
+this sense: there every occurrence counts. Runs of white space count as one space. Bytes that are no UTF-8 count as one
+character, which is not a word character.
+
+A state is what has to be remembered of a text: the longest end that begins a phrase at a word boundary, or else the kind of
+the last character, and the bytes of an unfinished character. If a whole phrase is at the end, the phrase is complete
+unless a word character follows: the state is `open`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from ...data.tokenizer import BOS, EOS, META_SPACE, PAD, Tokenizer
+from ...evaluation.outputs import IN_SCRIPT
+
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+"""SentencePiece's string of a byte."""
+INVALID = "\ufffd"
+"""What bytes that are no UTF-8 become."""
+AFTER_LAST = "\U0010ffff"
+"""The last character of all; it ends a range of sorted texts."""
+KANA_MARKS = "\u30fc\u30fd\u30fe"
+"""Marks that lengthen or repeat a kana: of a script without spaces, too."""
+MEMORY = 1 << 17
+"""Transitions that are remembered."""
+
+
+@lru_cache(1 << 16)
+def in_word(character: str) -> bool:
+    """Return whether a character is a word character of a script with spaces."""
+    joined = character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
+    return joined and character not in KANA_MARKS and not IN_SCRIPT.match(character)
+
+
+def one_spaced(text: str) -> str:
+    """Return a text whose runs of white space are one space each."""
+    return re.sub(r"\s+", " ", text)
+
+
+class State(NamedTuple):
+    """What has to be remembered of a text."""
+
+    before: str
+    """The character before `matched`, or one of its kind: "a", " " or "."."""
+    matched: str
+    """The longest end of the text that begins a phrase at a word boundary."""
+    pending: bytes
+    """The first bytes of a character."""
+
+
+class PhraseMatcher:
+    """Finds `phrases` in texts of `tokenizer`; phrases have single spaces.
+
+    `last_tokens` maps phrases to a token that counts as completing them at once, even where a word character might follow.
+    States are numbers; 0 is that of the empty text.
+    """
+
+    def __init__(self, phrases: Sequence[str], tokenizer: Tokenizer, last_tokens: Mapping[str, int]) -> None:
+        self.phrases, self.last_tokens = sorted(set(phrases)), last_tokens
+        self.beginnings = {phrase[:end] for phrase in self.phrases for end in range(len(phrase) + 1)}
+        self.texts, self.bytes = _texts(tokenizer)
+        self.plain = sorted((text, token) for token, text in self.texts.items())
+        self.stripped = sorted((text.lstrip(" "), token) for token, text in self.texts.items())
+        self.ending_words = [token for token, text in self.texts.items() if text and not in_word(text[0])]
+        self.within = {(kind, final): self._within(kind, final) for kind in ("a", " ", ".") for final in (False, True)}
+        self.states = [State(" ", "", b"")]
+        self.numbers = {self.states[0]: 0}
+        self.lock = threading.Lock()
+        self.after = lru_cache(MEMORY)(self._after)
+
+    def open(self, number: int) -> bool:
+        """Return whether the text ends with a phrase that is complete unless a word character follows."""
+        return any(begun in self.last_tokens and in_word(begun[-1]) for begun in self._begun(self.states[number].matched))
+
+    def completing(self, number: int, final: bool) -> list[int]:
+        """Return the tokens that complete a phrase in a text of this state; `final`: the text ends with this token."""
+        state, is_open = self.states[number], self.open(number)
+        completing = {token for token, byte in self.bytes.items() if self._completes(state, _decoded(state.pending, byte)[0], token, final)}
+        if final and is_open:
+            completing.update(self.bytes)  # the character stays unfinished
+        if state.pending:  # a token that is no byte ends the invalid character
+            return sorted(completing.union(self.texts if is_open else self.within[".", final]))
+        kind = _kind(state.matched[-1:] or state.before)
+        completing.update(self.within[kind, final], self.ending_words if is_open else ())
+        for begun in self._begun(state.matched):
+            for phrase in _range(self.phrases, begun):
+                if rest := phrase[len(begun) :]:
+                    completing.update(self._ending(phrase, rest, after_space=kind == " ", final=final))
+        return sorted(completing)
+
+    def _after(self, number: int, token: int) -> int:
+        """Return the state of the text after a token. It does not matter what the text has completed already."""
+        state = self.states[number]
+        if token in self.bytes:
+            text, pending = _decoded(state.pending, self.bytes[token])
+        elif token in self.texts:
+            text, pending = INVALID * bool(state.pending) + self.texts[token], b""
+        else:
+            return number
+        text = _appended(state, text)
+        starts = (start for start in range(1, len(text)) if text[start:] in self.beginnings and self._at_boundary(text, start))
+        start = next(starts, len(text))
+        return self._number(State(" " if start < len(text) else _kind(text[-1]), text[start:], pending))
+
+    def _number(self, state: State) -> int:
+        with self.lock:
+            if state not in self.numbers:
+                self.states.append(state)
+                self.numbers[state] = len(self.states) - 1
+            return self.numbers[state]
+
+    def _begun(self, matched: str) -> Iterator[str]:
+        """Yield the ends of the matched text that begin a phrase at a word boundary."""
+        text = f" {matched}"
+        return (text[start:] for start in range(1, len(text)) if text[start:] in self.beginnings and self._at_boundary(text, start))
+
+    def _at_boundary(self, text: str, start: int) -> bool:
+        """Return whether a phrase may begin at text[start]."""
+        return not (in_word(text[start]) and in_word(text[start - 1]))
+
+    def _ending(self, phrase: str, rest: str, after_space: bool, final: bool) -> Iterator[int]:
+        """Yield the tokens that complete a phrase of which `rest` is missing."""
+        index = self.stripped if after_space else self.plain
+        for position in range(bisect_left(index, (rest, 0)), bisect_left(index, (rest + AFTER_LAST, 0))):
+            text, token = index[position]
+            if self._is_complete(phrase, text[len(rest) : len(rest) + 1], token, final):
+                yield token
+
+    def _is_complete(self, phrase: str, following: str, token: int, final: bool) -> bool:
+        """Return whether a phrase is complete with this character after it, "": none yet, which `token` gave."""
+        if not in_word(phrase[-1]):
+            return True
+        return not in_word(following) if following else final or self.last_tokens[phrase] == token
+
+    def _within(self, kind: str, final: bool) -> list[int]:
+        """Return the tokens that have a complete phrase in themselves, after a character of this kind."""
+        state = State(kind, "", b"")
+        return [token for token, text in self.texts.items() if self._completes(state, text, token, final)]
+
+    def _completes(self, state: State, added: str, token: int, final: bool) -> bool:
+        """Return whether a text of this state completes a phrase by the characters `added`."""
+        text, old = _appended(state, added), len(state.before) + len(state.matched)
+        for start in range(1, len(text)):
+            if not self._at_boundary(text, start):
+                continue
+            for end in range(start + 1, len(text) + 1):
+                phrase = text[start:end]
+                if phrase not in self.beginnings:
+                    break
+                newly = end >= old if text[end:] and in_word(phrase[-1]) else end > old
+                if newly and phrase in self.last_tokens and self._is_complete(phrase, text[end : end + 1], token, final):
+                    return True
+        return False
+
+
+def _texts(tokenizer: Tokenizer) -> tuple[dict[int, str], dict[int, int]]:
+    """Return the texts of tokens, and the values of those that are bytes of longer characters."""
+    texts: dict[int, str] = {}
+    of_bytes: dict[int, int] = {}
+    decoded = tokenizer.decode([token] for token in range(tokenizer.vocab_size))
+    for token, piece in enumerate(tokenizer.table):
+        byte = BYTE.fullmatch(piece)
+        if token in (PAD, BOS, EOS):
+            continue
+        if byte is None or decoded[token] == piece:
+            texts[token] = one_spaced(piece.replace(META_SPACE, " "))
+        elif (value := int(byte.group(1), 16)) < 0x80:
+            texts[token] = one_spaced(chr(value))
+        else:
+            of_bytes[token] = value
+    return texts, of_bytes
+
+
+def _decoded(pending: bytes, byte: int) -> tuple[str, bytes]:
+    """Return the characters that `byte` ends after `pending`, and the bytes that are then pending."""
+    together = pending + bytes([byte])
+    try:
+        return together.decode(), b""
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data":
+            return "", together
+    if not pending:
+        return INVALID, b""
+    text, rest = _decoded(b"", byte)
+    return INVALID + text, rest
+
+
+def _appended(state: State, added: str) -> str:
+    """Return what is remembered of a text, with the characters `added`, white space as one space."""
+    text = state.before + state.matched
+    return text + (added.lstrip(" ") if text.endswith(" ") else added)
+
+
+def _kind(character: str) -> str:
+    return "a" if in_word(character) else " " if character == " " else "."
+
+
+def _range(ordered: Sequence[str], beginning: str) -> Sequence[str]:
+    """Return the texts of a sorted sequence that begin so."""
+    return ordered[bisect_left(ordered, beginning) : bisect_left(ordered, beginning + AFTER_LAST)]

@@ -1,0 +1,41 @@
+"""Repetition penalty: tokens that an output already has become less probable (CTRL, Keskar et al. 2019, section 4.1).
+
+    N open hypotheses   L tokens of the longest   V vocabulary
+
+CTRL divides the logits. Here, as where Hugging Face's generation applies it, the log-probabilities are multiplied by the
+penalty: they are negative, so that a penalty above 1 makes a token less probable, and one below 1 more probable.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...data.tokenizer import Tokenizer
+from ...errors import UsageError, shown
+from ..constraint import Constraint, Step
+
+
+class RepetitionPenalty(Constraint):
+    """The value is the penalty, above 0; 1: no rule."""
+
+    name = "repetition_penalty"
+    adjusts = True
+
+    def __init__(self, value: Any, tokenizer: Tokenizer | None = None) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise UsageError(f"repetition_penalty {shown(value)}: expected a number above 0; 1 changes nothing. Try 1.2.")
+        self.penalty = float(value)
+        self.edits = self.penalty != 1.0
+
+    def edit(self, state: Any, step: Step, log_probs: Tensor) -> None:
+        """See `Constraint`: multiplies the log-probabilities of the tokens of the hypothesis, each token once."""
+        longest = int(step.lengths.max()) if len(step.rows) else 0
+        tokens, lengths = step.of_rows(step.tokens[:, :, :longest]), step.lengths[step.sentences]  # (N, L), (N,)
+        present = torch.arange(longest, device=tokens.device) < lengths[:, None]
+        rows, positions = present.nonzero(as_tuple=True)
+        repeated = tokens[rows, positions]
+        log_probs[rows, repeated] = log_probs[rows, repeated] * self.penalty

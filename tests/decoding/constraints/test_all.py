@@ -1,0 +1,120 @@
+"""All constraints: neighbours, batches, kernels, n-best lists, prefixes and sampling change nothing but what they should."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
+from nmt_cli.decoding.translator import Line, Result, Translator
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+
+WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
+LIST = [" ".join(random.Random(n).choices(WORDS, k=1 + n % 6)) for n in range(60)]
+RULES: dict[str, dict[str, Any]] = {
+    "no_repeat_ngram": {"no_repeat_ngram": 1},
+    "repetition_penalty": {"repetition_penalty": 1.7},
+    "banned_words": {"banned_words": [*WORDS[::2], "a", "o", "big cat", "e", "]", "6"]},
+    "outputs": {"outputs": LIST},
+    "all": {"no_repeat_ngram": 2, "repetition_penalty": 0.8, "banned_words": ["dog", "the", "red cat"], "outputs": LIST},
+}
+SEARCHES = ("beam", "sample")
+
+
+def sentence(rng: random.Random, length: int) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(length)) + rng.choice([".", "!", ""])
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    rng = random.Random(0)
+    return learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], DataSection(generator="teaching", vocab_size=330))
+
+
+@cache
+def model() -> Transformer:
+    torch.manual_seed(0)
+    config = ModelSection(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, num_heads=2, max_positions=64)
+    return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
+
+
+@cache
+def lines() -> list[Line]:
+    """Some with prefixes; two with banned words in their prefix."""
+    rng = random.Random(7)
+    texts = [sentence(rng, rng.choice([1, 2, 3, 5, 8])) for _ in range(64)]
+    return [(text, ["", LIST[n % 60], "the big"][n % 3]) if n % 4 == 0 else text for n, text in enumerate(texts)]
+
+
+def translated(some: list[Line], rule: str, search: str, **more: Any) -> list[Result]:
+    decode = DecodeSection(max_extra=6, min_length=2, batch_tokens=100_000)
+    translator = Translator(model(), tokenizer(), tokenizer(), decode, nbest=3, search=search, constraints=RULES.get(rule), **more)
+    return list(translator.translate(some))
+
+
+@cache
+def together(rule: str, search: str) -> list[Result]:
+    return translated(lines(), rule, search)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("size", [1, 8])
+def test_neighbours_change_nothing(rule: str, search: str, size: int) -> None:
+    """Equal to the last bit alone, in eights, and all 64 together."""
+    batches = [lines()[i : i + size] for i in range(0, 64, size)]
+    assert [result for batch in batches[: 64 if size > 1 else 16] for result in translated(batch, rule, search)] == together(rule, search)[: 64 if size > 1 else 16]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("rule", RULES)
+def test_the_rule_changes_outputs_and_no_prefix(rule: str, search: str) -> None:
+    free = translated(lines(), "", search)
+    assert sum(a.translation != b.translation for a, b in zip(free, together(rule, search), strict=True)) > 10
+    for line, result in zip(lines(), together(rule, search), strict=True):
+        prefix = "" if isinstance(line, str) else line[1]
+        assert all(candidate.text.startswith(prefix) for candidate in result.candidates)
+        assert all(candidate.log_prob > -1000 for candidate in result.candidates)  # the model's own
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_no_banned_word_occurs_behind_a_prefix(search: str) -> None:
+    banned = re.compile(rf"\b(?:{'|'.join(RULES['banned_words']['banned_words'])})\b")
+    for line, result in zip(lines(), together("banned_words", search), strict=True):
+        prefix = "" if isinstance(line, str) else line[1]
+        assert not any(found.end() > len(prefix) for candidate in result.candidates for found in banned.finditer(candidate.text) if candidate.score > -1000)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_sentences_that_come_and_go_do_not_matter(rule: str) -> None:
+    """A worker adds batches to a search that runs."""
+    decode = DecodeSection(max_extra=6, min_length=2, batch_tokens=60)
+    translator = Translator(model(), tokenizer(), tokenizer(), decode, nbest=3, constraints=RULES[rule], devices=["cpu", "cpu"])
+    assert list(translator.translate(lines())) == together(rule, "beam")
+
+
+CODE = f"""
+import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import torch; torch.set_num_threads(1)
+import test_all as here
+print([[[c.text for c in r.candidates] for r in here.together(rule, search)] for rule in here.RULES for search in here.SEARCHES])
+"""
+
+
+def test_kernels_change_nothing() -> None:
+    """The same texts with compiled kernels and with torch's operators."""
+    texts = []
+    for kernels in ("on", "off"):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **({"NMT_KERNELS": "off"} if kernels == "off" else {})}
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", CODE], capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        texts.append(done.stdout)
+    assert texts[0] == texts[1]

@@ -1,0 +1,79 @@
+"""A toy decoder whose logits depend on the whole history, and every output that it can have: for tests of searches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
+from nmt_cli.decoding.beam_search import beam_search
+from nmt_cli.decoding.constraint import Constraint
+from nmt_cli.decoding.length_penalties import gnmt
+from nmt_cli.decoding.sampling import sample
+from nmt_cli.decoding.search import Hypothesis, SearchOptions
+
+ALPHA = 0.6
+
+
+def toy_log_probs(sentence: int, history: Sequence[int], size: int, known: Sequence[int]) -> Tensor:
+    """Return log-probabilities (V,) that the numbers choose; tokens that are not `known`, nor the end symbol, have none."""
+    generator = torch.Generator().manual_seed(hash((sentence, *history)) % 2**31)
+    logits = torch.full((size,), -torch.inf)
+    several = [*known, EOS]
+    logits[several] = 2 * torch.randn(len(several), generator=generator)
+    return logits.log_softmax(-1)
+
+
+class ToyDecoder:
+    """Sentences are numbers; histories are tuples of tokens."""
+
+    def __init__(self, sentences: Sequence[int], beam: int, size: int, known: Sequence[int]) -> None:
+        self.sentences, self.size, self.known = list(sentences), size, known
+        self.histories: list[list[tuple[int, ...]]] = [[()] * beam for _ in sentences]
+
+    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        self.histories = [[(*h, t) for h, t in zip(row, new, strict=True)] for row, new in zip(self.histories, tokens.tolist(), strict=True)]
+        every = [(s, h) for s, row in zip(self.sentences, self.histories, strict=True) for h in row]
+        return torch.stack([toy_log_probs(every[row][0], every[row][1][1:], self.size, self.known) for row in rows.tolist()])
+
+    def reorder(self, parents: Tensor) -> None:
+        self.histories = [[row[p] for p in ps] for row, ps in zip(self.histories, parents.tolist(), strict=True)]
+
+    def keep(self, sentences: Tensor) -> None:
+        self.sentences = [self.sentences[i] for i in sentences.tolist()]
+        self.histories = [self.histories[i] for i in sentences.tolist()]
+
+
+class ToySearch:
+    """Searches over a vocabulary of `size`, of which `known` tokens have a probability."""
+
+    def __init__(self, size: int, known: Sequence[int], constraints: Sequence[Constraint]) -> None:
+        self.size, self.known, self.constraints = size, known, tuple(constraints)
+
+    def options(self, beam: int, **more: Any) -> SearchOptions:
+        return SearchOptions(**{"beam": beam, "alpha": ALPHA, "bos": BOS, "eos": EOS, "banned_tokens": (PAD, UNK, BOS), "constraints": self.constraints, "nbest": beam, **more})
+
+    def beam_search(self, sentences: Sequence[int], longest: int, beam: int, prefixes: Sequence[Sequence[int]] | None = None, **more: Any) -> list[list[Hypothesis]]:
+        decoder = ToyDecoder(sentences, beam, self.size, self.known)
+        return beam_search(decoder, torch.full((len(sentences),), longest), self.options(beam, **more), prefixes)
+
+    def sample(self, sentences: Sequence[int], longest: int, beam: int, **more: Any) -> list[list[Hypothesis]]:
+        decoder = ToyDecoder(sentences, beam, self.size, self.known)
+        return sample(decoder, torch.full((len(sentences),), longest), self.options(beam, **more), [[s] for s in sentences])
+
+    def log_probs(self, sentence: int, tokens: Sequence[int]) -> list[float]:
+        """Return the log-probability of each token, end symbol included."""
+        return [toy_log_probs(sentence, tokens[:i], self.size, self.known)[token].item() for i, token in enumerate([*tokens, EOS])]
+
+    def every(self, longest: int) -> Iterator[tuple[int, ...]]:
+        """Yield every output of known tokens."""
+        return (tokens for n in range(longest + 1) for tokens in itertools.product(self.known, repeat=n))
+
+    def best(self, sentence: int, outputs: Iterator[tuple[int, ...]], score: Callable[[Sequence[int], list[float]], float] = lambda _, log_probs: sum(log_probs)) -> list[tuple[float, list[int]]]:
+        """Return these outputs with their scores, best first; `score` is that before the length penalty."""
+        scored = [(score(tokens, self.log_probs(sentence, tokens)) / gnmt(len(tokens) + 1, ALPHA), list(tokens)) for tokens in outputs]
+        return sorted(scored, key=lambda pair: -pair[0])
