@@ -36,7 +36,11 @@ LOGGERS = {"tensorboard": "nmt_cli.training.loggers:TensorBoardLogger"}
 
 # --- decoding ---
 
-SEARCHES = {"beam": "nmt_cli.decoding.beam_search:BeamSearch", "sample": "nmt_cli.decoding.sampling:SamplingSearch"}
+SEARCHES = {
+    "beam": "nmt_cli.decoding.beam_search:BeamSearch",
+    "sample": "nmt_cli.decoding.sampling:SamplingSearch",
+    "diverse": "nmt_cli.decoding.diverse_beam_search:DiverseBeamSearch",
+}
 """decode.search: (decoder, options) → `decoding.search.Search`."""
 CONSTRAINTS = {
     "prefix": "nmt_cli.decoding.constraints.prefix:Prefix",

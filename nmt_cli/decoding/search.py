@@ -44,6 +44,16 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DiverseOptions:
+    """Options of the search "diverse"."""
+
+    groups: int = 4
+    """G, groups of the beam."""
+    penalty: float = 0.5
+    """λ, what a token costs for each hypothesis of an earlier group that has just got it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """Options of a search: `beam`, `alpha` and `min_length` as in [decode], and the token ids that it must know."""
 
@@ -69,6 +79,7 @@ class SearchOptions:
     stop_early: bool = True
     """False: no hypothesis is given up before the longest output. This is the reference: the n best are the same."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    diverse: DiverseOptions = field(default_factory=DiverseOptions)
 
     def score(self, log_prob: float, length: int) -> float:
         """Return log P / lp of an output; `length` is |Y|, the end symbol counted."""
