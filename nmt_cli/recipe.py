@@ -267,6 +267,8 @@ class DecodeSection(Section):
     """What log P(Y) is divided by: `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `none`: 1."""
     alpha: float = Field(default=0.6, ge=0.0, le=50.0)
     """Of the length penalty `gnmt`."""
+    coverage_penalty: float = Field(default=0.0, ge=0.0, le=1000.0)
+    """Beta of the coverage penalty, which lowers the scores of outputs that leave parts of the source untranslated; 0: none."""
     max_extra: int = Field(default=50, ge=1, le=1_000_000)
     """The longest output: each sentence's own input length (times max_len_ratio) plus this, in tokens."""
     max_len_ratio: float = Field(default=1.0, ge=0.0, le=1000.0)

@@ -12,6 +12,9 @@ An open hypothesis is given up as soon as it cannot reach its sentence's n best 
 grows, so a hypothesis ends with log P / lp(longest) at most. Those behind it in the beam are worse, so the n best are
 never lost. The decoder computes open hypotheses alone. A sentence is finished when it has no open hypothesis.
 
+With a coverage penalty, cp is added to the score of a finished hypothesis (`coverage`). cp is at most 0, so a hypothesis
+cannot reach more than the bound above.
+
 An output that has its longest length gets the end symbol, at the model's own log-probability. Equal scores are ordered
 by (hypothesis, token id).
 
@@ -30,10 +33,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..kernels.protocols import Decoder
+from ..errors import UsageError
+from ..kernels.protocols import AttentionDecoder, Decoder
 from . import allocation
 from .candidates import log_softmax_
 from .constraint import Constraints, Sentence, States, Step
+from .coverage import Coverage
 from .min_length import Bans, MinLength
 from .search import (
     FinishedSentences,
@@ -130,6 +135,7 @@ class FinishedHypotheses(Rows):
     log_probs: Tensor  # (B, K) the model's own
     scores: Tensor  # (B, K); NONE: there is none
     lacking: Tensor | None  # (B, K) where constraints demand something: how much of it is missing
+    coverage: Tensor | None  # (B, K) with a coverage penalty: cp, which `scores` include
     path: Tensor | None  # (B, K, L) see `OpenHypotheses`
 
     @staticmethod
@@ -142,6 +148,7 @@ class FinishedHypotheses(Rows):
             log_probs=torch.full(shape, NONE, device=device),
             scores=torch.full(shape, NONE, device=device),
             lacking=torch.zeros(shape, dtype=torch.long, device=device) if demanding else None,
+            coverage=torch.zeros(shape, device=device) if options.coverage_penalty else None,
             path=torch.zeros(*shape, longest, device=device) if options.token_log_probs else None,
         )
 
@@ -189,6 +196,7 @@ class Beam(Rows):
     open: OpenHypotheses
     finished: FinishedHypotheses
     constraints: States
+    coverage: Coverage | None  # with a coverage penalty
 
 
 def _appended(values: Tensor, position: Tensor, newest: Tensor) -> Tensor:
@@ -198,13 +206,22 @@ def _appended(values: Tensor, position: Tensor, newest: Tensor) -> Tensor:
     return values
 
 
+def _reporting(decoder: Decoder) -> AttentionDecoder:
+    """Return the decoder, which reports its attention from now on. Raises UsageError if it cannot."""
+    if not isinstance(decoder, AttentionDecoder):
+        raise UsageError(f"the decoder {type(decoder).__name__} does not report its attention, which a coverage penalty needs (decode.coverage_penalty).")
+    decoder.record_attention()
+    return decoder
+
+
 class BeamSearch:
-    """See `Search`."""
+    """See `Search`. Raises UsageError for a coverage penalty if the decoder is no `AttentionDecoder`."""
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
         self.decoder, self.options = decoder, options
         self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
         self.normalized, self.adjusts = self.constraints.edits, self.constraints.adjusts
+        self.attention = _reporting(decoder) if options.coverage_penalty else None
         self.beam: Beam | None = None
         self.rows = torch.empty(0, dtype=torch.long)  # (N,) the open hypotheses
         self.penalties = torch.empty(0)  # lp by length
@@ -227,6 +244,7 @@ class BeamSearch:
             OpenHypotheses.start(max_lengths, self.options, self.min_length.missing(max_lengths), self.adjusts),
             FinishedHypotheses.start(max_lengths, self.options, self.constraints.progresses),
             self.constraints.start(sentences, self.options.beam, device),
+            Coverage.start(sentences, self.options.beam, device) if self.attention else None,
         )
         self.beam = self.beam.concat(new) if self.beam else new
         self.rows = self.beam.open.rows
@@ -242,6 +260,8 @@ class BeamSearch:
             return []
         too_short = self.min_length.concerns(beam.open.missing)
         candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.rows).float(), too_short)
+        if self.attention and beam.coverage:
+            beam.coverage.add(self.rows, self.attention.attention())
         ends = candidates.tokens == self.options.eos
         self._finish(beam, candidates, ends)
         parents = self._extend(beam, candidates, ends, too_short)
@@ -316,12 +336,15 @@ class BeamSearch:
         if bool(torch.isneginf(log_probs).all()):
             return
         parents, lengths, path = candidates.parents, beam.sentences.lengths[:, None], beam.open.path
+        coverage = beam.coverage.log_coverage(parents, log_probs != NONE) * self.options.coverage_penalty if beam.coverage else None
+        scores = log_probs / self.penalties[lengths]
         beam.finished = beam.finished.add(FinishedHypotheses(
             tokens=beam.open.of_parents(beam.open.tokens, parents),
             lengths=(lengths - 1).expand_as(log_probs),
             log_probs=candidates.own_log_probs.masked_fill(~ends, NONE),
-            scores=log_probs / self.penalties[lengths],
+            scores=scores if coverage is None else scores + coverage,
             lacking=self.constraints.missing(beam.constraints).gather(1, parents) if self.constraints.progresses else None,
+            coverage=coverage,
             path=None if path is None else beam.open.of_parents(path, parents),
         ))  # fmt: skip
 
@@ -337,6 +360,8 @@ class BeamSearch:
             hypotheses.missing = self.min_length.missing_after(hypotheses.missing.gather(1, parents), hypotheses.newest)
         if self.constraints.members:
             beam.constraints = self.constraints.advance(beam.constraints.reorder(parents), hypotheses.newest)
+        if beam.coverage:
+            beam.coverage.attended = beam.coverage.attended.reorder(parents)
         position = (beam.sentences.lengths - 1)[:, None, None].expand(-1, width, 1)
         hypotheses.tokens = _appended(hypotheses.of_parents(hypotheses.tokens, parents), position, hypotheses.newest)
         if hypotheses.path is not None:

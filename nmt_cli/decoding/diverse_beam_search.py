@@ -11,7 +11,7 @@ over the steps of a hypothesis, and a group ranks by these sums, as in fairseq a
 hypotheses that count are those that stay open: a hypothesis that ends, or that cannot reach the best of its group any
 more, penalises nobody. The one token that may follow, as in a prefix, is not penalised: nothing else could be chosen.
 
-The result: the W' best of each group together, ranked by the model's own log P / lp, equal outputs once.
+The result: the W' best of each group together, ranked by the model's own log P / lp (+ cp with a coverage penalty), equal outputs once.
 
 The groups are "sentences" of width W' to `BeamSearch`: hypothesis w of group g of sentence b has the number
 (b * G + g) * W' + w there, which is its number in the decoder too.
@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import UsageError
-from ..kernels.protocols import Decoder
+from ..kernels.protocols import AttentionDecoder, Decoder
 from .beam_search import NONE, Beam, BeamSearch, Candidates, Scores
 from .constraint import Sentence
 from .min_length import Bans
@@ -44,6 +45,14 @@ class Groups:
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
         """See `Decoder`."""
         return self.decoder.step(tokens.view(-1, self.groups * self.width), rows)
+
+    def record_attention(self) -> None:
+        """See `AttentionDecoder`; the other decoder must be one."""
+        cast(AttentionDecoder, self.decoder).record_attention()
+
+    def attention(self) -> Tensor:
+        """See `AttentionDecoder`."""
+        return cast(AttentionDecoder, self.decoder).attention()
 
     def reorder(self, parents: Tensor) -> None:
         """See `Decoder`."""
@@ -131,6 +140,8 @@ class DiverseBeamSearch(BeamSearch):
         finished = leaving.finished
         if self.penalises:
             scores = finished.log_probs / self.penalties[finished.lengths + 1]
+            if finished.coverage is not None:
+                scores = scores + finished.coverage
             finished.scores = scores.masked_fill(finished.scores == NONE, NONE)
         count = self.groups * finished.scores.size(1)
         merged = finished.each(lambda values: values.reshape(-1, count, *values.shape[2:]))

@@ -71,6 +71,8 @@ class SearchOptions:
     """Ids that do not count in `min_length`: white space."""
     length_penalty: Callable[[int, float], float] = gnmt
     """lp: (|Y|, alpha) → the divisor of log P. It must not fall when |Y| grows."""
+    coverage_penalty: float = 0.0
+    """β of the coverage penalty of beam search (`coverage`); 0: none."""
     constraints: tuple[Constraint, ...] = (Prefix(),)
     token_log_probs: bool = False
     """Whether hypotheses have `token_log_probs`."""
@@ -88,7 +90,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished output: its tokens without the end symbol, log P with the end symbol, and log P / lp."""
+    """A finished output: its tokens without the end symbol, log P with the end symbol, and log P / lp, plus cp if asked for."""
 
     tokens: list[int]
     log_prob: float

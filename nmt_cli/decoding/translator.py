@@ -160,7 +160,7 @@ class Translator:
             min_length=decode.min_length, textless=target.textless, sampling=sampling or SamplingOptions(),
             length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
             constraints=named_constraints(decode, constraints or {}, target), token_log_probs=token_log_probs,
-            diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty),
+            diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty), coverage_penalty=decode.coverage_penalty,
         )  # fmt: skip
         self.source_pieces, self.target_pieces = source.table, target.table
         where = list(devices) or [str(models[0].output_weight.device)]
