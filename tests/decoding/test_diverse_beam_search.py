@@ -251,6 +251,9 @@ class Sevens(Constraint):
     def progress(self, state: Has, parents: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         return (state.has.gather(1, parents) | (tokens == 7)).long()
 
+    def demands(self, state: Has) -> torch.Tensor:
+        return torch.ones(len(state.has), dtype=torch.bool)
+
     def missing(self, state: Has) -> torch.Tensor:
         return (~state.has).long()
 
