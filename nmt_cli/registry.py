@@ -40,6 +40,7 @@ SEARCHES = {
     "beam": "nmt_cli.decoding.beam_search:BeamSearch",
     "sample": "nmt_cli.decoding.sampling:SamplingSearch",
     "mbr": "nmt_cli.decoding.mbr:MbrSearch",
+    "diverse": "nmt_cli.decoding.diverse_beam_search:DiverseBeamSearch",
 }
 """decode.search: (decoder, options) → `decoding.search.Search`."""
 CONSTRAINTS = {

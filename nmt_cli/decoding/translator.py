@@ -23,7 +23,7 @@ from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
 from .batches import Batch, SearchResult
 from .constraint import Constraint, Sentence
 from .engine import Engine, Session, Submission
-from .search import MbrOptions, SamplingOptions, SearchOptions
+from .search import DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
 from .split import parts_of
 from .windows import WindowSize, windows
 from .workers import workers
@@ -166,6 +166,7 @@ class Translator:
             mbr=mbr or MbrOptions(), detokenize=target.decode,
             length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
             constraints=named_constraints(decode, constraints or {}, target), token_log_probs=token_log_probs,
+            diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty), coverage_penalty=decode.coverage_penalty,
         )  # fmt: skip
         self.source_pieces, self.target_pieces = source.table, target.table
         where = list(devices) or [str(models[0].output_weight.device)]

@@ -66,7 +66,8 @@ class Trie:
 
     def to(self, device: torch.device) -> Trie:
         """Return the trie on a device."""
-        return replace(self, **{name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)})
+        moved: dict[str, Any] = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
 
     def edges(self, nodes: Tensor, remaining: Tensor) -> tuple[Tensor, Tensor]:
         """Return the edges that hypotheses at `nodes` (N,) may take with `remaining` (N,) tokens: the hypothesis and the number of each."""
