@@ -4,13 +4,46 @@ Post and Vilar (2018), vectorised as by Hu et al. (2019). Candidates with the sa
 candidates were kept by probability alone, those that pay for a demanded token would be dropped for ever. So each bank
 keeps its best candidate before any bank keeps its second best, and banks with more progress choose first.
 
-    B sentences   C candidates   W beam
+    best candidates of all, proposals of the constraints, … ──▶ allocate: `Candidates`, of which W do not end
+
+    B sentences   C candidates   W beam   N open hypotheses   E proposals per hypothesis
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from .beam_state import NONE, Beam, Candidates, Scores
+from .constraint import Constraints, Step
+
+
+def allocate(beam: Beam, candidates: Candidates, scores: Scores, constraints: Constraints, step: Step, rows: Tensor, eos: int) -> Candidates:
+    """Return more candidates, of which as many as the beam holds do not end: those that the constraints choose.
+
+    Besides the best of all these are, of each hypothesis: its best token, the tokens that constraints propose, and the
+    end symbol where it is the most probable token: among the best of all it would not be, because what the constraints
+    demanded has its price. `rows` (B, W) are the rows of the hypotheses among the N open ones.
+    """
+    logits, states = scores.logits, beam.constraints
+    proposals = constraints.proposals(states, step, logits)  # (B, W, E)
+    batch, width, count = proposals.shape
+    wants_end = logits.argmax(1) == eos
+    ends = logits[:, eos].masked_fill(~wants_end, NONE)[rows].masked_fill(~constraints.demands(states)[:, None], NONE)  # (B, W)
+    logits[:, eos] = NONE
+    best = logits.argmax(1)[rows]  # (B, W) the best token to follow each hypothesis
+    tokens = torch.cat([best[:, :, None], torch.full_like(best, eos)[:, :, None], proposals], dim=2)  # (B, W, 2 + E)
+    values = logits[rows[:, :, None], tokens.clamp_min(0)].masked_fill(tokens < 0, NONE)
+    values[:, :, 1] = ends
+    if scores.only is not None:
+        values = values.masked_fill((scores.only[rows] >= 0)[:, :, None], NONE)
+    log_probs = torch.cat([candidates.log_probs, (beam.open.log_probs[:, :, None] + values).flatten(1)], dim=1)
+    hypotheses = torch.arange(width, device=logits.device).repeat_interleave(2 + count).expand(batch, -1)
+    parents = torch.cat([candidates.parents, hypotheses], dim=1)
+    tokens = torch.cat([candidates.tokens, tokens.flatten(1)], dim=1)
+    log_probs = without_repeats(log_probs, parents * logits.size(1) + tokens)
+    kept = choose(log_probs.masked_fill(tokens == eos, NONE), constraints.progress(states, parents, tokens), width)
+    return Candidates(log_probs.masked_fill(~kept & (tokens != eos), NONE), parents, tokens, None)
 
 
 def without_repeats(log_probs: Tensor, numbers: Tensor) -> Tensor:
@@ -19,10 +52,10 @@ def without_repeats(log_probs: Tensor, numbers: Tensor) -> Tensor:
     ordered, order = numbers.sort(dim=1, stable=True)
     repeated = torch.zeros_like(ordered, dtype=torch.bool)
     repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-    return log_probs.masked_fill(torch.zeros_like(repeated).scatter_(1, order, repeated), float("-inf"))
+    return log_probs.masked_fill(torch.zeros_like(repeated).scatter_(1, order, repeated), NONE)
 
 
-def allocate(log_probs: Tensor, progress: Tensor, width: int) -> Tensor:
+def choose(log_probs: Tensor, progress: Tensor, width: int) -> Tensor:
     """Return which candidates the beam keeps: bool, (B, C), true for at most W = `width` per sentence.
 
     log_probs (B, C), -inf: no candidate; progress (B, C) at least 0. Equal candidates are ordered by index.

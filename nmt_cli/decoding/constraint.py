@@ -116,8 +116,8 @@ class Constraint:
         """Return the state after the hypotheses got the tokens (B, W). Those of closed hypotheses mean nothing."""
         return state
 
-    def proposals(self, state: Any) -> Tensor:
-        """Return tokens by which each hypothesis makes progress, (B, W, E), or FREE."""
+    def proposals(self, state: Any, step: Step, log_probs: Tensor) -> Tensor:
+        """Return tokens by which each hypothesis makes or keeps progress, (B, W, E), or FREE; log_probs (N, V)."""
         raise NotImplementedError
 
     def progress(self, state: Any, parents: Tensor, tokens: Tensor) -> Tensor:
@@ -196,9 +196,9 @@ class Constraints:
         """See `Constraint.advance`."""
         return States([member.advance(state, tokens) for member, state in zip(self.members, states.states, strict=True)])
 
-    def proposals(self, states: States) -> Tensor:
+    def proposals(self, states: States, step: Step, log_probs: Tensor) -> Tensor:
         """See `Constraint.proposals`."""
-        return torch.cat([member.proposals(state) for member, state in self._progressing(states)], dim=2)
+        return torch.cat([member.proposals(state, step, log_probs) for member, state in self._progressing(states)], dim=2)
 
     def progress(self, states: States, parents: Tensor, tokens: Tensor) -> Tensor:
         """See `Constraint.progress`: the sum of all."""

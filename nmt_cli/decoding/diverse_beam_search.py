@@ -29,7 +29,8 @@ from torch.nn import functional as F
 
 from ..errors import UsageError
 from ..kernels.protocols import AttentionDecoder, Decoder
-from .beam_search import NONE, Beam, BeamSearch, Candidates, Scores
+from .beam_search import BeamSearch
+from .beam_state import NONE, Beam, Candidates, Scores
 from .constraint import Sentence
 from .min_length import Bans
 from .search import FinishedSentences, Hypothesis, SearchOptions

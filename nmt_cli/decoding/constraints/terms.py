@@ -20,6 +20,7 @@ import unicodedata
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -35,6 +36,10 @@ ALTERNATIVES = re.compile(r"(?<!\\)\|")
 """What separates the alternatives of a term."""
 OPEN_END = "*"
 """At the end of an alternative: the word may go on."""
+BYTE = re.compile("<0x([0-9A-F]{2})>")
+"""The subword of a single byte."""
+MOST_ENDINGS = 64
+"""Subwords with which a word that goes on may be written, at most."""
 
 
 class Alternative(NamedTuple):
@@ -66,7 +71,7 @@ class Automata(Rows):
     open_ends: Tensor  # (B, M, G) whether a term ends at the node, however the word goes on
     depth: Tensor  # (B, M, G) tokens at the end of the output that are the beginning of a term
     need: Tensor  # (B, G) how often a term must occur
-    weight: Tensor  # (B, G) tokens of its shortest alternative
+    weight: Tensor  # (B, G) tokens of its longest alternative
     reached: Reached
 
 
@@ -78,11 +83,13 @@ class Terms(Constraint):
     progresses = True
 
     def __init__(self, value: Any, tokenizer: Tokenizer) -> None:
-        self.ends_word = torch.tensor([_ends_word(number, piece) for number, piece in enumerate(tokenizer.table)])
+        self.ends_word = torch.tensor([_ends_word(number, piece) for number, piece in enumerate(tokenizer.table)])  # (V,)
+        self.end_symbol = torch.arange(len(self.ends_word)) == EOS  # (V,)
 
     def encode(self, values: Sequence[Sequence[str]], tokenizer: Tokenizer, longest: int) -> list[list[Term]]:
         """Return the terms of lines as token ids. Terms that the vocabulary cannot write are left out, with a warning."""
-        return [[term for text in texts if (term := _encoded(text, tokenizer))] for texts in values]
+        cached = cache(partial(_encoded, tokenizer=tokenizer))
+        return [[term for text in texts if (term := cached(text))] for texts in values]
 
     def added_length(self, value: Sequence[Term]) -> int:
         """See `Constraint`: terms may make an output longer."""
@@ -90,7 +97,7 @@ class Terms(Constraint):
 
     def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Automata:
         """See `Constraint`."""
-        self.ends_word = self.ends_word.to(device)
+        self.ends_word, self.end_symbol = self.ends_word.to(device), self.end_symbol.to(device)
         automata = _padded([_automaton(sentence.inputs.get(self.name, ())) for sentence in sentences])
         batch, terms = len(sentences), automata["need"].size(1)
         reached = Reached(torch.zeros(batch, width, dtype=torch.long, device=device), torch.zeros(batch, width, terms, dtype=torch.long, device=device))
@@ -105,7 +112,7 @@ class Terms(Constraint):
         lacking = step.of_rows(self.missing(state)) > 0
         late = (lacking & (log_probs.argmax(1) == EOS)).nonzero().flatten()
         if len(late):
-            proposals = step.of_rows(self.proposals(state)).index_select(0, late)
+            proposals = step.of_rows(self._needed(state)).index_select(0, late)
             values = log_probs[late].gather(1, proposals.clamp_min(0)).masked_fill(proposals < 0, float("-inf"))
             log_probs.index_fill_(0, late, float("-inf"))
             log_probs[late[:, None], proposals.clamp_min(0)] = values  # the clamped ones are PAD
@@ -117,8 +124,18 @@ class Terms(Constraint):
         state.reached = self._after(state, parents, tokens, _local(state, tokens))
         return state
 
-    def proposals(self, state: Automata) -> Tensor:
-        """See `Constraint`: the tokens by which a missing term begins or goes on, (B, W, K)."""
+    def proposals(self, state: Automata, step: Step, log_probs: Tensor) -> Tensor:
+        """See `Constraint`: what a missing term needs, and the best token that ends the word of a pending one: (B, W, K + 1)."""
+        pending = (_at(state.ends, state.reached.node) & (state.reached.have < state.need[:, None])).any(2)  # (B, W)
+        rows = step.of_rows(pending).nonzero().flatten()
+        ends = torch.full_like(state.reached.node, FREE)
+        if len(rows):
+            going_on = torch.zeros_like(log_probs[0]).masked_fill_(~self.ends_word | self.end_symbol, float("-inf"))
+            ends.view(-1)[step.rows[rows]] = (log_probs[rows] + going_on).argmax(1)
+        return torch.cat([self._needed(state), ends[:, :, None]], dim=2)
+
+    def _needed(self, state: Automata) -> Tensor:
+        """Return the tokens by which a missing term begins or goes on, (B, W, K), or FREE."""
         batch, width = state.reached.node.shape
         count = state.tokens.size(1)
         tokens = state.tokens[:, None].expand(batch, width, count)
@@ -186,15 +203,34 @@ def alternatives(text: str) -> list[tuple[str, bool]]:
 def _encoded(text: str, tokenizer: Tokenizer) -> Term:
     """Return a term as token ids; () for a blank one, or one that cannot be written."""
     found = alternatives(text)
-    term = tuple(Alternative(tuple(ids), whole) for ids, (_, whole) in zip(tokenizer.encode([part for part, _ in found]), found, strict=True) if ids and UNK not in ids)
+    term = tuple(
+        alternative
+        for ids, (_, whole) in zip(tokenizer.encode([part for part, _ in found]), found, strict=True)
+        if ids and UNK not in ids
+        for alternative in ([Alternative(tuple(ids), True)] if whole else _going_on(tuple(ids), tokenizer))
+    )
     if found and not term:
         warn_once(f"the term {shown(text)} has characters that the model's vocabulary cannot write: it is left out.")
     return term
 
 
+def _going_on(ids: tuple[int, ...], tokenizer: Tokenizer) -> list[Alternative]:
+    """Return the ways to write words that begin as `ids` do: the last subwords may be one that is longer."""
+    table, ways = tokenizer.table, {ids: None}
+    for kept in range(len(ids)):
+        rest = "".join(table[token] for token in ids[kept:])
+        longer = sorted((number for number, piece in enumerate(table) if piece.startswith(rest)), key=lambda number: len(table[number]))
+        ways.update(dict.fromkeys((*ids[:kept], number) for number in longer[:MOST_ENDINGS]))
+    return [Alternative(way, False) for way in ways]
+
+
 def _ends_word(number: int, piece: str) -> bool:
     """Return whether a word has ended before this token: it begins a word, or with no letter or digit, or ends the output."""
-    return number == EOS or piece.startswith(META_SPACE) or not piece[0].isalnum() or _unspaced(piece[0])
+    byte = BYTE.fullmatch(piece)
+    first = chr(int(byte[1], 16)) if byte else piece[0]
+    if byte and not first.isascii():  # a part of a letter, perhaps
+        return False
+    return number == EOS or first == META_SPACE or not first.isalnum() or _unspaced(first)
 
 
 def _unspaced(character: str) -> bool:
@@ -203,7 +239,7 @@ def _unspaced(character: str) -> bool:
 
 
 def _weight(term: Term) -> int:
-    return min(len(alternative.tokens) for alternative in term)
+    return max(len(alternative.tokens) for alternative in term)
 
 
 class _Automaton(NamedTuple):

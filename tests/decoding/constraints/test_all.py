@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import subprocess
 import sys
@@ -11,15 +10,11 @@ from functools import cache
 from typing import Any
 
 import pytest
-import torch
+from few_words import LIST, WORDS, lines, model, tokenizer
 
-from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.decoding.translator import Line, Result, Translator
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.recipe import DecodeSection
 
-WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
-LIST = [" ".join(random.Random(n).choices(WORDS, k=1 + n % 6)) for n in range(60)]
 RULES: dict[str, dict[str, Any]] = {
     "no_repeat_ngram": {"no_repeat_ngram": 1},
     "repetition_penalty": {"repetition_penalty": 1.7},
@@ -28,31 +23,6 @@ RULES: dict[str, dict[str, Any]] = {
     "all": {"no_repeat_ngram": 2, "repetition_penalty": 0.8, "banned_words": ["dog", "the", "red cat"], "outputs": LIST},
 }
 SEARCHES = ("beam", "sample")
-
-
-def sentence(rng: random.Random, length: int) -> str:
-    return " ".join(rng.choice(WORDS) for _ in range(length)) + rng.choice([".", "!", ""])
-
-
-@cache
-def tokenizer() -> Tokenizer:
-    rng = random.Random(0)
-    return learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], DataSection(generator="teaching", vocab_size=330))
-
-
-@cache
-def model() -> Transformer:
-    torch.manual_seed(0)
-    config = ModelSection(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, num_heads=2, max_positions=64)
-    return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
-
-
-@cache
-def lines() -> list[Line]:
-    """Some with prefixes; two with banned words in their prefix."""
-    rng = random.Random(7)
-    texts = [sentence(rng, rng.choice([1, 2, 3, 5, 8])) for _ in range(64)]
-    return [(text, ["", LIST[n % 60], "the big"][n % 3]) if n % 4 == 0 else text for n, text in enumerate(texts)]
 
 
 def translated(some: list[Line], rule: str, search: str, **more: Any) -> list[Result]:
