@@ -36,7 +36,11 @@ LOGGERS = {"tensorboard": "nmt_cli.training.loggers:TensorBoardLogger"}
 
 # --- decoding ---
 
-SEARCHES = {"beam": "nmt_cli.decoding.beam_search:BeamSearch", "sample": "nmt_cli.decoding.sampling:SamplingSearch"}
+SEARCHES = {
+    "beam": "nmt_cli.decoding.beam_search:BeamSearch",
+    "sample": "nmt_cli.decoding.sampling:SamplingSearch",
+    "mbr": "nmt_cli.decoding.mbr:MbrSearch",
+}
 """decode.search: (decoder, options) → `decoding.search.Search`."""
 CONSTRAINTS = {
     "prefix": "nmt_cli.decoding.constraints.prefix:Prefix",
@@ -44,6 +48,7 @@ CONSTRAINTS = {
     "repetition_penalty": "nmt_cli.decoding.constraints.repetition_penalty:RepetitionPenalty",
     "banned_words": "nmt_cli.decoding.constraints.banned_words:BannedWords",
     "outputs": "nmt_cli.decoding.constraints.outputs:Outputs",
+    "terms": "nmt_cli.decoding.constraints.terms:Terms",
 }
 """Rules that outputs obey: (value of the option, tokenizer of the target) → `decoding.constraint.Constraint`."""
 LENGTH_PENALTIES = {
@@ -52,6 +57,8 @@ LENGTH_PENALTIES = {
     "none": "nmt_cli.decoding.length_penalties:none",
 }
 """decode.length_penalty: (|Y|, alpha) → what log P is divided by."""
+UTILITIES = {"chrf": "nmt_cli.decoding.utilities:chrf", "bleu": "nmt_cli.decoding.utilities:bleu"}
+"""The utility of minimum Bayes risk decoding: n texts → how much each as a hypothesis is like each as a reference, (n, n)."""
 PRECISIONS = {"fp32": "nmt_cli.model.precision:fp32", "bf16": "nmt_cli.model.precision:bf16", "int8": "nmt_cli.model.precision:int8"}
 """--precision of nmt translate: model → the model whose linear maps compute in that precision."""
 

@@ -17,6 +17,7 @@ from ..errors import NmtError, shown
 from . import output, process
 from .attend import attend
 from .average import average
+from .calibrate import calibrate
 from .data import group as data
 from .export import export
 from .info import info
@@ -35,7 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (preprocess, train, average, translate, score, attend, export, info):
+for command in (preprocess, train, average, translate, calibrate, score, attend, export, info):
     app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
 app.add_typer(data)
 

@@ -55,7 +55,7 @@ class Loaded:
     recipe: Recipe
     devices: list[str]
 
-    def translator(self, *, nbest: int = 1, precision: str = "auto", sampling: SamplingOptions | None = None, align: bool = False) -> Translator:
+    def translator(self, *, nbest: int = 1, precision: str = "auto", sampling: SamplingOptions | None = None, align: bool = False, token_log_probs: bool = False) -> Translator:
         """What translates with them."""
         from ..decoding.translator import Translator
         from ..kernels import fastest_precision
@@ -63,7 +63,7 @@ class Loaded:
         translator = Translator(
             self.models, self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
             longest=self.recipe.data.max_length, nbest=nbest, precision=fastest_precision(self.devices[0]) if precision == "auto" else precision,
-            devices=self.devices, search="sample" if sampling else "beam", sampling=sampling, align=align,
+            devices=self.devices, search="sample" if sampling else "beam", sampling=sampling, align=align, token_log_probs=token_log_probs,
         )  # fmt: skip
         for kernels in translator.engine.workers[0].kernels:
             if kernels.unknown_forms:
@@ -73,10 +73,11 @@ class Loaded:
 
 def load_translator(
     paths: Sequence[Path], changes: Sequence[str], *,
-    nbest: int, device: str, devices: int | None, precision: str, sampling: SamplingOptions | None, align: bool,
+    nbest: int, device: str, devices: int | None, precision: str, sampling: SamplingOptions | None = None, align: bool = False, token_log_probs: bool = False,
 ) -> Translator:  # fmt: skip
     """Return a translator with the models at `paths`, by the first one's recipe with `changes`."""
-    return load(paths, changes, nbest=nbest, device=device, devices=devices).translator(nbest=nbest, precision=precision, sampling=sampling, align=align)
+    loaded = load(paths, changes, nbest=nbest, device=device, devices=devices)
+    return loaded.translator(nbest=nbest, precision=precision, sampling=sampling, align=align, token_log_probs=token_log_probs)
 
 
 def load(paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None) -> Loaded:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
+    from ..decoding.confidence import Calibration
     from ..decoding.translator import Line, Result, Translator
 
 WHAT = "the translation"
@@ -49,6 +51,8 @@ def translate(
     scores: Annotated[bool, typer.Option("--scores", help="Print SCORE, a tab, the translation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.")] = False,
     alignment: Annotated[bool, typer.Option("--alignment", help="With --json: also source_tokens, and alignment: for each token of the translation the source token with the most attention.")] = False,
+    confidence: Annotated[bool, typer.Option("--confidence", help="With --json: also words, the probability of each word, and quality, an estimate of chrF / 100 for each line, 0 to 1.")] = False,
+    calibration: Annotated[Path | None, typer.Option("--calibration", metavar="FILE", help="With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted on a small model]", show_default=False)] = None,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
@@ -71,6 +75,9 @@ def translate(
     source_tokens and alignment, a list of pairs [I, J]: token J of the translation attends most to source token I,
     both counted from 0. A token that attends most to the source's end symbol has no pair. For an ensemble the alignment is
     the first model's.
+
+    With --confidence each object, also in nbest, has words, a list of objects: word, probability (the product over its
+    subwords), and quality, an estimate of sentence chrF / 100 from the model's own probabilities; for a blank line null.
     """
     from ..hardware import keep_freed_memory
     from ..model.contents import find_model
@@ -78,10 +85,11 @@ def translate(
 
     changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length, "batch_tokens": batch_tokens})
     _check_usage(precision, alignment and not as_json, prefix_column and prefix_file is not None)
+    calibrated = _calibration(confidence, calibration, as_json, sample)
     settings = _sampling_settings(sample, {"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed}, changes)
 
     if output_file:
-        inputs = [path for path in (input_file, prefix_file) if path] + [find_model(path) for path in models_named(model)]
+        inputs = [path for path in (input_file, prefix_file, calibration) if path] + [find_model(path) for path in models_named(model)]
         check_output_file(output_file, WHAT, inputs)
 
     from ..decoding.search import SamplingOptions
@@ -93,11 +101,11 @@ def translate(
     if sampling:
         changes.append(f"decode.beam={nbest}")
     translator = load_translator(
-        models_named(model), changes, nbest=nbest, device=device, devices=devices, precision=precision, sampling=sampling, align=alignment
+        models_named(model), changes, nbest=nbest, device=device, devices=devices, precision=precision, sampling=sampling, align=alignment, token_log_probs=confidence
     )
     replaced: Counter[str] = Counter()
     lines = _lines(input_file, prefix_column, prefix_file, replaced)
-    form = forms.json_object if as_json else forms.moses if nbest > 1 else forms.scored if scores else forms.plain
+    form = partial(forms.json_object, calibration=calibrated) if as_json else forms.moses if nbest > 1 else forms.scored if scores else forms.plain
     with _writing(output_file) as sink:
         _run(translator, lines, sink, form, replaced)
 
@@ -108,6 +116,21 @@ def _check_usage(precision: str, alignment_alone: bool, both_prefixes: bool) -> 
         raise UsageError("--alignment needs --json, the only format with an alignment.")
     if both_prefixes:
         raise UsageError("--prefix-column and --prefix-file were both given: give prefixes either in the input or in a file.")
+
+
+def _calibration(confidence: bool, file: Path | None, as_json: bool, sample: bool) -> Calibration | None:
+    """Return the calibration of --confidence, None without it. Raises UsageError, DataError."""
+    if file and not confidence:
+        raise UsageError("--calibration needs --confidence, which it changes.")
+    if not confidence:
+        return None
+    if not as_json:
+        raise UsageError("--confidence needs --json, the only format with words and their probabilities.")
+    if sample:
+        raise UsageError("--confidence needs beam search, which keeps the probabilities of single tokens: leave --sample out.")
+    from ..decoding.confidence import DEFAULT, read_calibration
+
+    return read_calibration(file) if file else DEFAULT
 
 
 def _sampling_settings(sample: bool, given: dict[str, Any], changes: list[str]) -> dict[str, Any]:

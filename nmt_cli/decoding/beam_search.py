@@ -17,7 +17,8 @@ by (hypothesis, token id).
 
 Constraints may require, forbid or adjust what follows (`constraint`). Where they adjust log-probabilities, hypotheses are
 ranked by the adjusted ones; log P stays the model's own. Where they demand something of an output, the open hypotheses
-are chosen by what they have of it already (`allocation`), and outputs that lack some of it rank behind the others.
+are chosen by what they have of it already (`allocation`), and outputs that lack some of it rank behind the others. Then
+the search is not exact: once the n best are finished, a hypothesis is given up if ending now would not make it one of them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from torch.nn import functional as F
 
 from ..kernels.protocols import Decoder
 from . import allocation
-from .candidates import log_softmax_
 from .constraint import Constraints, Sentence, States, Step
 from .min_length import Bans, MinLength
 from .search import (
@@ -253,7 +253,7 @@ class BeamSearch:
         only = beam.sentences.required_tokens(self.constraints.required(beam.constraints, step), step.sentences, self.options.eos)
         own = None
         if self.constraints.edits:
-            log_softmax_(logits)
+            logits = self.options.log_softmax(logits)
             own = logits.clone() if self.constraints.adjusts else None
             self.constraints.edit(beam.constraints, step, logits, only, self.options.eos)
             bans = self.min_length.give_way(bans, logits)
@@ -280,22 +280,29 @@ class BeamSearch:
         return row_of[parents + torch.arange(batch, device=parents.device)[:, None] * width]
 
     def _allocate(self, beam: Beam, candidates: Candidates, scores: Scores) -> Candidates:
-        """Return the candidates, and those that constraints propose, of which as many as the beam holds do not end."""
+        """Return more candidates, of which as many as the beam holds do not end: those that the constraints choose.
+
+        Besides the best of all these are, of each hypothesis: its best token, the tokens that constraints propose, and the
+        end symbol where it is the most probable token: among the best of all it would not be, because what the constraints
+        demanded has its price.
+        """
         logits, eos, states = scores.logits, self.options.eos, beam.constraints
         proposals = self.constraints.proposals(states)  # (B, W, E)
         batch, width, count = proposals.shape
         hypotheses = torch.arange(width, device=logits.device).expand(batch, width)
         rows = self._row_of(hypotheses)  # (B, W)
+        wants_end = logits.argmax(1) == eos
+        ends = logits[:, eos].masked_fill(~wants_end, NONE)[rows].masked_fill(~self.constraints.demands(states)[:, None], NONE)  # (B, W)
         logits[:, eos] = NONE
         best = logits.argmax(1)[rows]  # (B, W) the best token to follow each hypothesis
-        tokens = torch.cat([best[:, :, None], proposals], dim=2)  # (B, W, 1 + E)
-        values = beam.open.log_probs[:, :, None] + logits[rows[:, :, None], tokens.clamp_min(0)]
-        barred = (tokens < 0) | ((tokens == best[:, :, None]) & (torch.arange(1 + count, device=logits.device) > 0))
+        tokens = torch.cat([best[:, :, None], torch.full_like(best, eos)[:, :, None], proposals], dim=2)  # (B, W, 2 + E)
+        values = logits[rows[:, :, None], tokens.clamp_min(0)].masked_fill(tokens < 0, NONE)
+        values[:, :, 1] = ends
         if scores.only is not None:
-            barred = barred | (scores.only[rows] >= 0)[:, :, None]
-        parents = torch.cat([candidates.parents, hypotheses.repeat_interleave(1 + count, dim=1)], dim=1)
+            values = values.masked_fill((scores.only[rows] >= 0)[:, :, None], NONE)
+        log_probs = torch.cat([candidates.log_probs, (beam.open.log_probs[:, :, None] + values).flatten(1)], dim=1)
+        parents = torch.cat([candidates.parents, hypotheses.repeat_interleave(2 + count, dim=1)], dim=1)
         tokens = torch.cat([candidates.tokens, tokens.flatten(1)], dim=1)
-        log_probs = torch.cat([candidates.log_probs, values.masked_fill(barred, NONE).flatten(1)], dim=1)
         log_probs = allocation.without_repeats(log_probs, parents * logits.size(1) + tokens)
         going_on = log_probs.masked_fill(tokens == eos, NONE)
         kept = allocation.allocate(going_on, self.constraints.progress(states, parents, tokens), width)
@@ -343,7 +350,10 @@ class BeamSearch:
         """Close hypotheses that are complete, and those that cannot reach the n best any more."""
         hopeless = beam.sentences.complete[:, None]
         if self.options.stop_early:
-            attainable = beam.open.log_probs / self.penalties[beam.sentences.max_lengths + 1][:, None]
+            longest = beam.sentences.max_lengths + 1
+            if self.constraints.progresses:
+                longest = torch.where(self.constraints.demands(beam.constraints), beam.sentences.lengths + 1, longest)
+            attainable = beam.open.log_probs / self.penalties[longest][:, None]
             worse = attainable <= beam.finished.scores[:, -1:]
             hopeless = hopeless | (worse if beam.finished.lacking is None else worse & (beam.finished.lacking[:, -1:] == 0))
         beam.open.log_probs = beam.open.log_probs.masked_fill(hopeless, NONE)

@@ -46,9 +46,9 @@ def ban(logits: Tensor, banned_tokens: Sequence[int], banned_counts: Tensor | No
             logits[:, token].masked_fill_(banned_counts > index, float("-inf"))
 
 
-def log_softmax_(logits: Tensor) -> None:
-    """Replace logits (N, V) by their log-softmax."""
-    logits.sub_(log_sum_exp(logits)[:, None])
+def log_softmax_(logits: Tensor) -> Tensor:
+    """Return the log-softmax of logits (N, V), which are overwritten."""
+    return logits.sub_(log_sum_exp(logits)[:, None])
 
 
 def log_sum_exp(logits: Tensor) -> Tensor:

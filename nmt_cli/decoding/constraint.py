@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Self
 
 import torch
@@ -87,7 +88,7 @@ class Constraint:
     """Whether `edit` changes the log-probabilities of tokens that it allows, or may leave a hypothesis no token.
     Hypotheses are then ranked by the changed ones, and keep their own besides."""
     progresses = False
-    """Whether it has `proposals`, `progress` and `missing`; only beam search can follow them."""
+    """Whether it has `proposals`, `progress`, `demands` and `missing`; only beam search can follow them."""
 
     def encode(self, values: Sequence[Any], tokenizer: Tokenizer, longest: int) -> list[Any]:
         """Return the `Sentence.inputs` of lines, from what users gave for these lines; nothing: no constraint.
@@ -121,6 +122,10 @@ class Constraint:
 
     def progress(self, state: Any, parents: Tensor, tokens: Tensor) -> Tensor:
         """Return how much of what the rule demands the hypotheses `parents` (B, C) have after `tokens` (B, C): int64, (B, C)."""
+        raise NotImplementedError
+
+    def demands(self, state: Any) -> Tensor:
+        """Return whether the rule demands anything of a sentence's outputs: bool, (B,)."""
         raise NotImplementedError
 
     def missing(self, state: Any) -> Tensor:
@@ -198,6 +203,11 @@ class Constraints:
     def progress(self, states: States, parents: Tensor, tokens: Tensor) -> Tensor:
         """See `Constraint.progress`: the sum of all."""
         return sum((member.progress(state, parents, tokens) for member, state in self._progressing(states)), torch.zeros_like(tokens))
+
+    def demands(self, states: States) -> Tensor:
+        """See `Constraint.demands`: any of them."""
+        first, *others = (member.demands(state) for member, state in self._progressing(states))
+        return reduce(torch.logical_or, others, first)
 
     def missing(self, states: States) -> Tensor:
         """See `Constraint.missing`: the sum of all."""

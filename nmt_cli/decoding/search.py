@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError
-from ..kernels.protocols import Decoder, TopCandidates
-from .candidates import top_candidates
+from ..kernels.protocols import Decoder, LogSoftmax, TopCandidates
+from .candidates import log_softmax_, top_candidates
 from .constraint import Constraint, Sentence
 from .constraints.prefix import Prefix
 from .length_penalties import gnmt
@@ -32,15 +32,29 @@ from .length_penalties import gnmt
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """Options of the search "sample". `top_k` 0 and `top_p` 1 cut nothing off."""
+    """Options of the search "sample". `top_k` 0, `top_p` 1 and `min_p` 0 cut nothing off."""
 
     top_k: int = 0
     """Sample from the K most probable tokens."""
     top_p: float = 1.0
     """Sample from the fewest tokens whose probabilities reach p."""
+    min_p: float = 0.0
+    """Sample from the tokens that have at least this share, 0 to 1, of the largest probability."""
     temperature: float = 1.0
     """Divides the logits."""
     seed: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MbrOptions:
+    """Options of the search "mbr"."""
+
+    samples: int = 100
+    """Hypotheses per sentence; the search needs `SearchOptions.beam` to be the same."""
+    candidates: str = "sample"
+    """The hypotheses: "sample" (random samples) or "beam" (the n-best list of beam search)."""
+    utility: str = "chrf"
+    """A name of the registry's UTILITIES."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +80,14 @@ class SearchOptions:
     """Whether hypotheses have `token_log_probs`."""
     top_candidates: TopCandidates = top_candidates
     """The function that ranks candidates; a kernel may replace it."""
+    log_softmax: LogSoftmax = log_softmax_
+    """The function that makes logits log-probabilities for constraints; a kernel may replace it."""
     stop_early: bool = True
     """False: no hypothesis is given up before the longest output. This is the reference: the n best are the same."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    mbr: MbrOptions = field(default_factory=MbrOptions)
+    detokenize: Callable[[list[list[int]]], list[str]] | None = None
+    """Returns the text of each output, for searches that compare texts."""
 
     def score(self, log_prob: float, length: int) -> float:
         """Return log P / lp of an output; `length` is |Y|, the end symbol counted."""

@@ -65,6 +65,8 @@ class Candidate:
     """Its subwords as SentencePiece writes them (▁ marks the beginning of a word)."""
     token_log_probs: tuple[float, ...] = ()
     """If asked for: log P of each subword and, after those of each part of the line, of its end symbol."""
+    part_lengths: tuple[int, ...] = ()
+    """The number of `pieces` of each part of the line."""
 
 
 @dataclass(frozen=True)
@@ -262,12 +264,13 @@ class Translator:
         hypotheses = [part.result.hypotheses[i] for part, i in zip(parts, ranks, strict=True)]
         pieces = tuple(self.target_pieces[token] for h in hypotheses for token in h.tokens)
         token_log_probs = tuple(number for h in hypotheses for number in h.token_log_probs)
+        part_lengths = tuple(len(h.tokens) for h in hypotheses)
         if len(parts) == 1:
-            return Candidate(parts[0].texts[rank], hypotheses[0].score, hypotheses[0].log_prob, pieces, token_log_probs)
+            return Candidate(parts[0].texts[rank], hypotheses[0].score, hypotheses[0].log_prob, pieces, token_log_probs, part_lengths)
         log_prob = sum(h.log_prob for h in hypotheses)
         length = sum(len(h.tokens) + 1 for h in hypotheses)
         text = " ".join(part.texts[i] for part, i in zip(parts, ranks, strict=True) if part.texts[i])
-        return Candidate(text, self.options.score(log_prob, length), log_prob, pieces, token_log_probs)
+        return Candidate(text, self.options.score(log_prob, length), log_prob, pieces, token_log_probs, part_lengths)
 
 
 def named_constraints(decode: DecodeSection, given: Mapping[str, Any], target: Tokenizer) -> tuple[Constraint, ...]:

@@ -42,8 +42,10 @@ class Worker:
     def __init__(self, kernels: Sequence[KernelsInUse], options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> None:
         self.kernels, self.batch_tokens, self.search, self.align = kernels, batch_tokens, search, align
         self.models, self.memory = [one.model for one in kernels], [CacheMemory() for _ in kernels]
-        faster = [one.top_candidates for one in kernels]
-        self.options = replace(options, top_candidates=faster[0]) if faster[0] is not None and all(faster) else options
+        first = kernels[0]
+        if first.top_candidates and first.log_softmax and all(one.top_candidates for one in kernels):
+            options = replace(options, top_candidates=first.top_candidates, log_softmax=first.log_softmax)
+        self.options = options
         self.device = self.models[0].output_weight.device
 
     @property

@@ -31,10 +31,11 @@ from ..recipe import ModelSection
 from . import onednn
 from .cpu_decoding import decoder, linear
 from .cpu_decoding.decoder import NativeDecoder, NativeModel
+from .cpu_decoding.functions import log_softmax_ as compiled_log_softmax
 from .cpu_decoding.functions import top_candidates as compiled_top_candidates
 from .cpu_training import attention, dropout
 from .cpu_training import linear as training_linear
-from .protocols import TopCandidates
+from .protocols import LogSoftmax, TopCandidates
 from .switch import switched_off
 
 Purpose = Literal["training", "decoding"]
@@ -60,6 +61,11 @@ class KernelsInUse:
     def top_candidates(self) -> TopCandidates | None:
         """Return the compiled function that ranks candidates; None where the compiled decoder declined."""
         return compiled_top_candidates if self.native is not None else None
+
+    @property
+    def log_softmax(self) -> LogSoftmax | None:
+        """The compiled log-softmax, or None: plain torch computes it."""
+        return compiled_log_softmax if self.native is not None else None
 
     @property
     def unknown_forms(self) -> list[str]:

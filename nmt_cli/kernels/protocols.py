@@ -59,3 +59,11 @@ class TopCandidates(Protocol):
         of the softmax. With `normalized` the logits are log-probabilities already: no softmax is taken.
         """
         ...
+
+
+class LogSoftmax(Protocol):
+    """A function that makes logits log-probabilities."""
+
+    def __call__(self, logits: Tensor, /) -> Tensor:
+        """Return the log-softmax of logits (N, V), which may be overwritten. `TopCandidates` takes the same logarithms."""
+        ...

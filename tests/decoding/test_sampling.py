@@ -17,8 +17,9 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.length_penalties import gnmt
-from nmt_cli.decoding.sampling import SamplingSearch, sample
-from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions
+from nmt_cli.decoding.min_length import Bans
+from nmt_cli.decoding.sampling import SamplingSearch, draw, sample
+from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions, plain_sentences
 from nmt_cli.errors import ModelError
 from nmt_cli.kernels.protocols import Decoder
 from nmt_cli.model.transformer import Transformer
@@ -40,7 +41,7 @@ class Chain:
         return self.logits[tokens.flatten()[rows]]
 
     def reorder(self, parents: Tensor) -> None:
-        pytest.fail("samples stay where they are")
+        """A chain knows nothing of its outputs."""
 
     def keep(self, sentences: Tensor) -> None:
         """A chain knows nothing of its sentences."""
@@ -50,21 +51,26 @@ def options(width: int, nbest: int | None = None, **sampling: Any) -> SearchOpti
     return SearchOptions(beam=width, alpha=0.6, nbest=nbest or width, bos=BOS, eos=EOS, banned_tokens=NEVER, sampling=SamplingOptions(**sampling))
 
 
-def left(logits: np.ndarray, sampling: SamplingOptions) -> np.ndarray:
+def left(logits: np.ndarray, sampling: SamplingOptions, banned: tuple[int, ...] = NEVER) -> np.ndarray:
     """Probabilities of the tokens after temperature and cuts, written out."""
-    chances = np.array([0.0 if token in NEVER else math.exp(value / sampling.temperature) for token, value in enumerate(logits.tolist())])
+    chances = np.array([0.0 if token in banned else math.exp(value / sampling.temperature) for token, value in enumerate(logits.tolist())])
     order = np.argsort(-chances)
     if sampling.top_k:
         chances[order[sampling.top_k :]] = 0
     chances /= chances.sum()
     before = np.concatenate([[0.0], chances[order].cumsum()[:-1]])
     chances[order[before >= sampling.top_p]] = 0  # what comes before it reaches p already
+    chances[chances < sampling.min_p * chances.max()] = 0
     return chances / chances.sum()
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"temperature": 0.4}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.7}, {"top_k": 4, "top_p": 0.8, "temperature": 1.7}]
-)
+    "settings",
+    [
+        {}, {"temperature": 0.4}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.7}, {"min_p": 0.2}, {"min_p": 0.3, "temperature": 2.0},
+        {"top_k": 4, "top_p": 0.8, "temperature": 1.7}, {"top_p": 0.9, "min_p": 0.1},
+    ],
+)  # fmt: skip
 def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, float]) -> None:
     """All outputs of at most two tokens, by chi-square; what is cut off never comes."""
     sampling = SamplingOptions(**settings)  # type: ignore[arg-type]
@@ -116,6 +122,100 @@ def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_thems
     assert statistic < len(often) + 4 * math.sqrt(2 * len(often))
 
 
+def tokens_of(logits: Tensor, uniform: Tensor, **settings: float) -> Tensor:
+    return draw(logits, uniform, Bans((), None), SamplingOptions(**settings))  # type: ignore[arg-type]
+
+
+def random_logits(rows: int, size: int, spread: float) -> Tensor:
+    return spread * torch.randn(rows, size, generator=torch.Generator().manual_seed(size))
+
+
+WAYS: list[dict[str, float]] = [
+    {},
+    {"temperature": 0.7},
+    {"top_k": 20},
+    {"top_p": 0.8},
+    {"min_p": 0.05},
+    {"temperature": 1.5, "top_k": 30, "top_p": 0.9, "min_p": 0.1},
+    {"top_p": 0.95, "min_p": 0.02},
+    {"top_p": 0.6, "min_p": 0.9},
+    {"temperature": 0.8, "min_p": 0.3},
+]
+"""Each way to draw, and all cuts together."""
+
+
+@pytest.mark.parametrize(("size", "spread"), [(100, 1.0), (128, 2.0), (700, 0.5), (700, 4.0)])
+@pytest.mark.parametrize("settings", WAYS)
+def test_cuts_and_probabilities_are_those_of_transformers(settings: dict[str, float], size: int, spread: float) -> None:
+    """Uniform numbers at equal distances give each token in proportion to its probability: to one part of the distance."""
+    process = pytest.importorskip("transformers.generation.logits_process")
+    [logits] = random_logits(1, size, spread)
+    expected = process.TemperatureLogitsWarper(settings.get("temperature", 1.0))(None, logits[None])
+    if "top_k" in settings:
+        expected = process.TopKLogitsWarper(int(settings["top_k"]))(None, expected)
+    if "top_p" in settings:
+        expected = process.TopPLogitsWarper(settings["top_p"])(None, expected)
+    if "min_p" in settings:
+        expected = process.MinPLogitsWarper(settings["min_p"])(None, expected)
+    chances = expected[0].double().softmax(0)
+
+    count = 20_000
+    uniform = (torch.arange(count, dtype=torch.double) + 0.5) / count
+    frequency = tokens_of(logits.expand(count, -1), uniform, **settings).bincount(minlength=size) / count
+    assert (frequency - chances).abs().max() < 1.1 / count
+    kept = chances > 0
+    assert not frequency[~kept].any()
+    assert frequency[kept & (chances > 1.1 / count)].all()
+
+
+@pytest.mark.parametrize("settings", WAYS)
+@pytest.mark.parametrize("spread", [0.5, 3.0])
+def test_tokens_are_drawn_as_often_as_their_probability_says(settings: dict[str, float], spread: float) -> None:
+    """Chi-square over a vocabulary of several chunks."""
+    [logits] = random_logits(1, 500, spread)
+    expected = 20_000 * left(logits.double().numpy(), SamplingOptions(**settings), banned=())  # type: ignore[arg-type]
+    uniform = torch.rand(20_000, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+    counts = tokens_of(logits.expand(20_000, -1), uniform, **settings).bincount(minlength=500).numpy()
+    assert not counts[expected == 0].any()
+    often = expected >= 5
+    statistic = ((counts - expected)[often] ** 2 / expected[often]).sum()
+    assert statistic < often.sum() + 4 * math.sqrt(2 * often.sum())
+
+
+@pytest.mark.parametrize("settings", WAYS)
+def test_a_row_is_drawn_alike_whatever_its_neighbours(settings: dict[str, float]) -> None:
+    """Of a large vocabulary, where a row has few or many likely tokens."""
+    logits = torch.cat([random_logits(20, 10_001, 1.0), random_logits(20, 10_001, 5.0)])[torch.randperm(40, generator=torch.Generator().manual_seed(1))]
+    uniform = torch.rand(40, dtype=torch.double, generator=torch.Generator().manual_seed(2))
+    together = tokens_of(logits, uniform, **settings)
+    for size in (1, 3):
+        assert torch.cat([tokens_of(logits[i : i + size], uniform[i : i + size], **settings) for i in range(0, 40, size)]).equal(together)
+
+
+@pytest.mark.parametrize("settings", WAYS)
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
+def test_the_ends_of_the_unit_interval_give_tokens_that_may_follow(settings: dict[str, float], uniform: float) -> None:
+    """Not a banned token, nor one whose probability is rounded to 0, nor one beyond the vocabulary; logits are not changed."""
+    logits = random_logits(50, 640, 1.0)
+    logits[:, 30:] = -1000.0
+    before, banned = logits.clone(), (0, 1, 2, 29)
+    tokens = draw(logits, torch.full((50,), uniform, dtype=torch.double), Bans(banned, None), SamplingOptions(**settings))  # type: ignore[arg-type]
+    assert logits.equal(before)
+    assert set(tokens.tolist()) <= set(range(30)) - set(banned)
+
+
+def test_bans_differ_by_row() -> None:
+    counts = torch.arange(100) % 4
+    tokens = draw(torch.zeros(100, 3 + 1), torch.zeros(100, dtype=torch.double), Bans((0, 1, 2), counts), SamplingOptions())
+    assert tokens.equal(counts)
+
+
+def test_of_equal_logits_top_k_keeps_k() -> None:
+    uniform = torch.linspace(0, 0.999, 500, dtype=torch.double)
+    assert len(tokens_of(torch.zeros(500, 200), uniform, top_k=7).unique()) == 7
+    assert len(tokens_of(torch.zeros(500, 200), uniform, top_p=0.5).unique()) == 100
+
+
 VOCABULARY = 150
 
 
@@ -140,7 +240,7 @@ def samples(batch: list[list[int]], width: int = 2, prefixes: list[list[int]] | 
     return sample(CachedDecoder(model(), batch, width), limits(batch), options(width, nbest, **settings), batch, prefixes)
 
 
-@pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}, {"temperature": 1e-300}])
+@pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}, {"temperature": 1e-300}, {"min_p": 1.0}])
 def test_what_leaves_one_token_is_greedy_search(settings: dict[str, float]) -> None:
     greedy = beam_search(CachedDecoder(model(), sources(), 1), limits(sources()), options(1))
     found = samples(sources(), 3, **settings)
@@ -149,7 +249,7 @@ def test_what_leaves_one_token_is_greedy_search(settings: dict[str, float]) -> N
         assert row[0].log_prob == pytest.approx(best.log_prob, abs=1e-4)
 
 
-@pytest.mark.parametrize("settings", [{}, {"top_p": 0.9, "temperature": 0.8}])
+@pytest.mark.parametrize("settings", [{}, {"top_p": 0.9, "temperature": 0.8}, {"top_k": 9, "min_p": 0.1}])
 def test_neighbours_change_nothing(settings: dict[str, float]) -> None:
     """Alone, in threes, in another order: equal tokens, and equal scores to the last bit."""
     together = samples(sources(), **settings)
@@ -213,6 +313,27 @@ def test_the_reference_decoder_gives_the_same() -> None:
     assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in samples(sources())]
 
 
+def test_equal_samples_are_computed_once() -> None:
+    """The decoder computes as many rows as there are different beginnings of open samples, and those of a prefix are one."""
+
+    class Counting(CachedDecoder):
+        rows: list[int] = []  # noqa: RUF012
+
+        def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+            self.rows.append(len(rows))
+            return super().step(tokens, rows)
+
+    batch, prefixes = sources()[:3], [[9, 8, 7], [9], []]
+    found = sample(Counting(model(), batch, 30), limits(batch), options(30, temperature=0.3), batch, prefixes)
+    expected = [
+        sum(len({tuple(h.tokens[:step]) for h in row if len(h.tokens) >= step}) for row in found)
+        for step in range(max(len(h.tokens) for row in found for h in row) + 1)
+    ]
+    assert Counting.rows == expected
+    assert expected[0] == 3
+    assert max(expected) > 30
+
+
 def test_a_model_whose_logits_are_nan_is_named() -> None:
     class Broken(Chain):
         def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
@@ -232,7 +353,7 @@ def test_sentences_that_come_and_go_are_sampled_as_if_alone() -> None:
         if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 20)}.get(step):
             batch = [sources()[i] for i in entering]
             decoder.add(batch)
-            search.add(entering, limits(batch), [prefixes[i] for i in entering], batch)
+            search.add(entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch), torch.device("cpu"))
         found.update(search.step())
     assert not search.busy
     assert [found[i] for i in range(20)] == alone

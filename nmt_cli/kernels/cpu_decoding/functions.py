@@ -43,6 +43,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_has_int8_matmul": (_kind, ()),
     "nmt_int8_pack": (None, (_int, _int, _at, _at, _at)),
     "nmt_int8_matmul": (None, (_int, _int, _int, _at, _kind, _at, _at, _at, _at, _kind, _at, _kind, _float)),
+    "nmt_log_softmax": (None, (_int, _int, _at)),
     "nmt_top_candidates": (None, (_int, _int, _int, _at, _int, _at, _kind, _at, _int, _at, _at, _at, _int, _at, _at)),
 }
 """The result and the parameters of each function, as in the sources."""
@@ -84,3 +85,12 @@ def top_candidates(
         *(each.data_ptr() if each is not None else None for each in (banned_counts, only)), count, values.data_ptr(), flat.data_ptr(),
     )  # fmt: skip
     return values, flat
+
+
+def log_softmax_(logits: Tensor) -> Tensor:
+    """Return `decoding.candidates.log_softmax_(logits)`. The tensor is on the CPU, and `library()` is not None."""
+    functions = library()
+    assert functions is not None
+    logits = logits.contiguous()
+    functions.nmt_log_softmax(*logits.shape, logits.data_ptr())
+    return logits

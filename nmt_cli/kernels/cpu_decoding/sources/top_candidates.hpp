@@ -8,7 +8,28 @@
 
 #include "dtypes.hpp"
 
+// The logarithm of the sum of exp(x[v]), given the largest of them. Not inlined: everyone gets the same last bit.
+[[gnu::noinline]] static float log_sum_exp(const float* x, int64_t size, float largest) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t v = 0; v < size; ++v) sum += exponential(x[v] - largest);
+    return largest + std::log(sum);
+}
+
 extern "C" {
+
+// Replace logits (N, V) by their log-softmax.
+void nmt_log_softmax(int64_t rows, int64_t size, float* logits) {
+    for (int64_t n = 0; n < rows; ++n) {
+        float* const x = logits + n * size;
+        float largest = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : largest)
+        for (int64_t v = 0; v < size; ++v) largest = x[v] > largest ? x[v] : largest;
+        const float total = log_sum_exp(x, size, largest);
+#pragma omp simd
+        for (int64_t v = 0; v < size; ++v) x[v] -= total;
+    }
+}
 
 // Find for each of B sentences the `count` largest of so_far[b, w] + log-softmax(logits)[v] over (W, V), largest first, equal
 // ones in the order of w * V + v. Write the values and the numbers w * V + v, (B, count); if there are fewer: -inf and 0.
@@ -46,13 +67,9 @@ void nmt_top_candidates(int64_t batch, int64_t beam, int64_t rows, const int64_t
             for (int64_t v = chunk * CHUNK; v < end; ++v) one = x[v] > one ? x[v] : one;
             return one;
         };
-        float largest = nothing, sum = 0.0f;
+        float largest = nothing;
         for (int64_t c = 0; c < chunks; ++c) largest = std::max(largest, highest[c] = largest_of(c));
-        if (!normalized) {
-#pragma omp simd reduction(+ : sum)
-            for (int64_t v = 0; v < size; ++v) sum += exponential(x[v] - largest);
-        }
-        const float total = normalized ? (x[0] != x[0] ? x[0] : 0.0f) : largest + std::log(sum), before = so_far[open[n]];
+        const float total = normalized ? (x[0] != x[0] ? x[0] : 0.0f) : log_sum_exp(x, size, largest), before = so_far[open[n]];
         if (total != total) {  // first and for good: nothing is larger
             value[0] = total;
             number[0] = base;

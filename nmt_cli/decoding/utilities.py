@@ -1,0 +1,137 @@
+"""Utilities for minimum Bayes risk decoding: the sentence-level scores of all pairs of texts at once.
+
+    n texts ──▶ symbols: characters (chrF) or words (BLEU) ──▶ per order: n-gram counts and matches ──▶ scores (n, n)
+
+U[i, j] is the score of text i as the hypothesis with text j as the reference, from 0 to 100. The scores are sacrebleu's
+own, up to rounding. `nmt_cli.registry.UTILITIES` lists the utilities by name.
+
+    n distinct texts   P symbols of all texts   F features
+
+Two texts share min(count, count) occurrences of an n-gram. So feature (g, k) of a text is "n-gram g occurs more than k
+times". The features that two texts have in common are their matches: one product of 0/1 matrices (n, F) per order counts
+them for all pairs. A sum of ones in fp32 is exact up to 2^24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Scores = NDArray[np.float64]
+"""(n, n)"""
+Integers = NDArray[np.int64]
+
+CHARACTER_ORDER, BETA = 6, 2
+WORD_ORDER = 4
+FEATURES = 8192
+"""Features that are multiplied at once."""
+
+
+def chrf(texts: Sequence[str]) -> Scores:
+    """Return sacrebleu's sentence chrF2 (Popović 2015) of all pairs, (n, n): characters 1- to 6-grams, without white space."""
+    return _over_distinct(["".join(text.split()) for text in texts], _chrf)
+
+
+def bleu(texts: Sequence[str]) -> Scores:
+    """Return sacrebleu's sentence BLEU (Papineni et al. 2002) of all pairs, (n, n): 13a tokens, exp smoothing, effective order."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    tokenize = BLEU().tokenizer
+    return _over_distinct([" ".join(tokenize(text.rstrip()).split()) for text in texts], _bleu)
+
+
+def _over_distinct(texts: list[str], score: Callable[[list[str]], Scores]) -> Scores:
+    """Return the scores of texts that may be equal, (n, n), from those of the distinct ones."""
+    index = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    of_text = np.array([index[text] for text in texts], dtype=np.int64)
+    return score(list(index))[np.ix_(of_text, of_text)]
+
+
+def _chrf(texts: list[str]) -> Scores:
+    """Return the scores of distinct texts without white space."""
+    characters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    precision, recall = np.zeros((len(texts), len(texts))), np.zeros((len(texts), len(texts)))
+    orders = np.zeros((len(texts), len(texts)), dtype=np.int64)
+    for totals, matches in _ngram_matches(characters.astype(np.int64), lengths, CHARACTER_ORDER):
+        counted = (totals[:, None] > 0) & (totals > 0)  # both texts have n-grams of this order
+        precision += matches / np.maximum(totals, 1)[:, None]
+        recall += matches / np.maximum(totals, 1)
+        orders += counted
+    precision /= np.maximum(orders, 1)
+    recall /= np.maximum(orders, 1)
+    divisor = BETA**2 * precision + recall
+    return np.asarray(100 * (1 + BETA**2) * precision * recall / np.where(divisor > 0, divisor, 1.0))
+
+
+def _bleu(texts: list[str]) -> Scores:
+    """Return the scores of distinct texts whose words are separated by single spaces."""
+    words = [text.split() for text in texts]
+    index: dict[str, int] = {}
+    symbols = np.array([index.setdefault(word, len(index)) for text in words for word in text], dtype=np.int64)
+    lengths = np.array([len(text) for text in words], dtype=np.int64)
+    shape = (len(texts), len(texts))
+    smoothing, logs, orders, matched = np.ones(shape), np.zeros(shape), np.zeros((len(texts), 1)), np.zeros(shape, dtype=bool)
+    for totals, matches in _ngram_matches(symbols, lengths, WORD_ORDER):
+        total = totals[:, None].astype(np.float64)
+        none = (matches == 0) & (total > 0)
+        smoothing[none] *= 2
+        precision = np.where(none, 1 / smoothing, matches) / np.maximum(total, 1)
+        logs += np.log(precision, out=np.zeros(shape), where=np.broadcast_to(total > 0, shape))
+        orders += total > 0
+        matched |= matches > 0
+    brevity = np.exp(np.minimum(0.0, 1 - lengths / np.maximum(lengths, 1)[:, None]))
+    return np.asarray(np.where(matched, 100 * brevity * np.exp(logs / np.maximum(orders, 1)), 0.0))
+
+
+def _ngram_matches(symbols: Integers, lengths: Integers, max_order: int) -> Iterator[tuple[Integers, Scores]]:
+    """Yield for each order the n-grams of each text (n,), and the matches of all pairs of texts (n, n).
+
+    `symbols` (P,) are the texts' symbols, one text behind the other; `lengths` (n,).
+    """
+    count = len(lengths)
+    texts = np.repeat(np.arange(count), lengths)
+    remaining = np.repeat(lengths.cumsum(), lengths) - np.arange(len(symbols))  # from each symbol to the end of its text
+    alphabet = int(symbols.max(initial=0)) + 1
+    begins, ngrams = np.arange(len(symbols)), np.zeros(len(symbols), dtype=np.int64)  # where n-grams begin, and their ids
+    for order in range(1, max_order + 1):
+        longer = remaining[begins] >= order
+        begins, ngrams = begins[longer], ngrams[longer]
+        ngrams = np.unique(ngrams * alphabet + symbols[begins + order - 1], return_inverse=True)[1]
+        matches, shared = _matches(ngrams, texts[begins], count)
+        totals = np.maximum(lengths - order + 1, 0)
+        np.fill_diagonal(matches, totals)
+        yield totals, matches
+        begins, ngrams = begins[shared[ngrams]], ngrams[shared[ngrams]]  # a longer n-gram is shared only if its beginning is
+
+
+def _matches(ngrams: Integers, texts: Integers, count: int) -> tuple[Scores, NDArray[np.bool_]]:
+    """Return the matches of all pairs of different texts (n, n), and whether each n-gram is in several texts.
+
+    `ngrams` (P,) are the n-grams of the texts `texts` (P,).
+    """
+    pairs, occurrences = np.unique(ngrams * count + texts, return_counts=True)
+    ngram, text = pairs // count, pairs % count
+    in_texts = np.bincount(ngram)
+    several = in_texts[ngram] > 1
+    ngram, text, occurrences = ngram[several], text[several], occurrences[several]
+    most = np.zeros(len(in_texts), dtype=np.int64)
+    np.maximum.at(most, ngram, occurrences)
+    first_feature = most.cumsum() - most  # of each n-gram
+    rows = np.repeat(text, occurrences)
+    times = np.arange(len(rows)) - np.repeat(occurrences.cumsum() - occurrences, occurrences)
+    return _products(rows, np.repeat(first_feature[ngram], occurrences) + times, count, int(most.sum())), in_texts > 1
+
+
+def _products(rows: Integers, features: Integers, count: int, size: int) -> Scores:
+    """Return how many features each two of `count` rows share, (n, n). Row rows[i] has feature features[i]."""
+    sums = torch.zeros(count, count)
+    for start in range(0, size, FEATURES):
+        within = (features >= start) & (features < start + FEATURES)
+        matrix = torch.zeros(count, min(FEATURES, size - start))
+        matrix[torch.from_numpy(rows[within]), torch.from_numpy(features[within] - start)] = 1.0
+        sums += matrix @ matrix.T
+    return sums.double().numpy()
