@@ -33,6 +33,8 @@ AFTER_LAST = "\U0010ffff"
 """The last character of all; it ends a range of sorted texts."""
 KANA_MARKS = "\u30fc\u30fd\u30fe"
 """Marks that lengthen or repeat a kana: of a script without spaces, too."""
+MOST_MISSING = 3
+"""Bytes that an unfinished character lacks at most."""
 NO_LETTERS = 0x40000
 """From this code point on there are no letters."""
 MEMORY = 1 << 17
@@ -86,13 +88,13 @@ class PhraseMatcher:
         """Return whether the text ends with a phrase that is complete unless a word character follows."""
         return any(begun in self.last_tokens and in_word(begun[-1]) for begun in self._begun(self.states[number].matched))
 
-    def completing(self, number: int, final: bool) -> list[int]:
-        """Return the tokens that complete a phrase in a text of this state; `final`: the text ends with this token."""
-        state, is_open = self.states[number], self.open(number)
+    def completing(self, number: int, left: int) -> list[int]:
+        """Return the tokens that complete a phrase in a text of this state, if at most `left` tokens may follow them."""
+        state, is_open, final = self.states[number], self.open(number), left == 0
         completing = set[int]()
         for token, byte in self.bytes.items():
             text, pending = _decoded(state.pending, byte)
-            dead_end = is_open and bool(pending) and (final or not _begins_letter(pending))
+            dead_end = is_open and bool(pending) and not _begins_letter(pending, left)
             if dead_end or self._completes(state, text, token, final):
                 completing.add(token)
         if state.pending:  # a token that is no byte ends the invalid character
@@ -203,9 +205,11 @@ def _decoded(pending: bytes, byte: int) -> tuple[str, bytes]:
 
 
 @lru_cache(None)
-def _begins_letter(start: bytes) -> bool:
-    """Return whether these bytes begin the UTF-8 of a word character."""
+def _begins_letter(start: bytes, left: int) -> bool:
+    """Return whether these bytes begin the UTF-8 of a word character that has at most `left` more."""
     length = 2 if start[0] < 0xE0 else 3 if start[0] < 0xF0 else 4
+    if length - len(start) > left:
+        return False
     code = start[0] & (0xFF >> (length + 1))
     for byte in start[1:]:
         code = code << 6 | byte & 0x3F

@@ -24,7 +24,7 @@ LIST = [" ".join(random.Random(n).choices(WORDS, k=1 + n % 6)) for n in range(60
 RULES: dict[str, dict[str, Any]] = {
     "no_repeat_ngram": {"no_repeat_ngram": 1},
     "repetition_penalty": {"repetition_penalty": 1.7},
-    "banned_words": {"banned_words": [*WORDS[::2], "a", "o", "big cat", "e", "6"]},
+    "banned_words": {"banned_words": [*WORDS[::2], "a", "o", "big cat", "e", "6", "]"]},
     "outputs": {"outputs": LIST},
     "all": {"no_repeat_ngram": 2, "repetition_penalty": 0.8, "banned_words": ["dog", "the", "red cat"], "outputs": LIST},
 }
@@ -90,8 +90,8 @@ def test_the_rule_changes_outputs_and_no_prefix(rule: str, search: str) -> None:
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_no_banned_word_occurs_behind_a_prefix(search: str) -> None:
-    words = "|".join(map(re.escape, RULES["banned_words"]["banned_words"]))
-    banned = re.compile(rf"(?<![\w{MARKS}])(?:{words})(?![\w{MARKS}])")
+    words = "|".join(map(re.escape, RULES["banned_words"]["banned_words"][:-1]))
+    banned = re.compile(rf"(?<![\w{MARKS}])(?:{words})(?![\w{MARKS}])|\]")
     for line, result in zip(lines(), together("banned_words", search), strict=True):
         prefix = "" if isinstance(line, str) else line[1]
         assert not any(found.end() > len(prefix) for candidate in result.candidates for found in banned.finditer(candidate.text) if candidate.score > -1000)

@@ -111,9 +111,9 @@ def test_the_tokens_that_complete_a_phrase_are_forbidden(phrases: list[str]) -> 
     for _ in range(25):
         state, tokens = 0, list[int]()
         for _ in range(8):
-            last = set(matcher.completing(state, final=True)) - {UNK}
+            last = set(matcher.completing(state, 0)) - {UNK}
             assert last == {token for token in every if any_of(tuple(phrases), True).search(text_of([*tokens, token]))}  # also bytes after a word
-            forbidden = set(matcher.completing(state, final=False)) - {UNK}
+            forbidden = set(matcher.completing(state, 3)) - {UNK}
             assert forbidden == {token for token in every if contains([*tokens, token], phrases, False) or at_once([*tokens, token], phrases) or hopeless([*tokens, token], phrases)}
             checked += len(forbidden)
             token = rng.choice(rng.choice([every, near, near]))
