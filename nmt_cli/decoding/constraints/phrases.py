@@ -91,11 +91,12 @@ class PhraseMatcher:
     def completing(self, number: int, left: int) -> list[int]:
         """Return the tokens that complete a phrase in a text of this state, if at most `left` tokens may follow them."""
         state, is_open, final = self.states[number], self.open(number), left == 0
-        completing = set[int]()
+        completing, complete_by = set[int](), {"": False}
         for token, byte in self.bytes.items():
             text, pending = _decoded(state.pending, byte)
-            dead_end = is_open and bool(pending) and not _begins_letter(pending, left)
-            if dead_end or self._completes(state, text, token, final):
+            if text not in complete_by:
+                complete_by[text] = self._completes(state, text, token, final)
+            if complete_by[text] or (is_open and pending and not _begins_letter(pending, left)):
                 completing.add(token)
         if state.pending:  # a token that is no byte ends the invalid character
             return sorted(completing.union(self.texts if is_open else self.within[".", final]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import io
 import random
 import re
 from collections.abc import Sequence
 from functools import cache
 
 import pytest
+import sentencepiece
 import torch
 from toy_decoder import ToySearch
 
@@ -123,6 +125,29 @@ def test_the_tokens_that_complete_a_phrase_are_forbidden(phrases: list[str]) -> 
             state = matcher.after(state, token)
             assert matcher.open(state) == bool(any_of(tuple(phrases), True, "$").search(text_of(tokens)))
     assert checked > 20
+
+
+def test_subwords_of_several_words_complete_phrases_within() -> None:
+    model, lines = io.BytesIO(), [f"{' '.join(random.Random(n).choices(['hot dog', 'the cat.', 'big', 'dogs'], k=4))}" for n in range(200)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=80, model_type="bpe", split_by_whitespace=False,
+        split_by_unicode_script=False, pad_id=0, unk_id=1, bos_id=2, eos_id=3, minloglevel=2,
+    )  # fmt: skip
+    several, rng = Tokenizer(model.getvalue()), random.Random(0)
+    phrases = ["dog", "the cat", "hot", "g big"]
+    whole = {several.encode([phrase.split()[-1]])[0][0] for phrase in phrases if len(several.encode([phrase.split()[-1]])[0]) == 1}
+    assert any(re.search(r"\w\W", piece.replace(META_SPACE, " ")) for piece in several.table[4:])
+    matcher = BannedWords(phrases, several).matcher
+    for _ in range(100):
+        state, text = 0, ""
+        for _ in range(6):
+            forbidden = set(matcher.completing(state, 3)) - {UNK}
+            for token in range(4, several.vocab_size):
+                after = text + several.table[token].replace(META_SPACE, " ")
+                found = re.search(r"(?<!\w)(?:dog|the +cat|hot|g +big)(?=\W)", after) or (token in whole and re.search(r"(?<!\w)(?:dog|the +cat|hot|g +big)$", after))
+                assert bool(found) == (token in forbidden)
+            token = rng.choice([token for token in range(4, several.vocab_size) if token not in forbidden])
+            state, text = matcher.after(state, token), text + several.table[token].replace(META_SPACE, " ")
 
 
 KNOWN = [META_SPACE + "dog", META_SPACE + "d", "o", "g", "s", ".", META_SPACE + "big", META_SPACE]
