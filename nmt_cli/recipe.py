@@ -267,12 +267,18 @@ class DecodeSection(Section):
     """What log P(Y) is divided by: `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `none`: 1."""
     alpha: float = Field(default=0.6, ge=0.0, le=50.0)
     """Of the length penalty `gnmt`."""
+    coverage_penalty: float = Field(default=0.0, ge=0.0, le=1000.0)
+    """Beta of the coverage penalty, which lowers the scores of outputs that leave parts of the source untranslated; 0: none."""
     max_extra: int = Field(default=50, ge=1, le=1_000_000)
     """The longest output: each sentence's own input length (times max_len_ratio) plus this, in tokens."""
     max_len_ratio: float = Field(default=1.0, ge=0.0, le=1000.0)
     """The longest output: this times the sentence's own input length, plus max_extra, in tokens."""
     min_length: int = Field(default=1, ge=0, le=1_000_000)
     """The shortest output, in tokens that carry text: end symbol and white space do not count; 0: it may be empty."""
+    diverse_groups: int = Field(default=4, ge=1, le=MOST_BEAM)
+    """Of the search `diverse`: groups of equal size into which the beam is divided."""
+    diversity_penalty: float = Field(default=0.5, ge=0.0, le=1000.0)
+    """Of the search `diverse`: what a token costs for each hypothesis of an earlier group that has just got it."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=1_000_000)
     """No n-gram of this many tokens occurs twice in an output; 0: any may."""
     repetition_penalty: float = Field(default=1.0, gt=0.0, le=1000.0)
@@ -284,8 +290,10 @@ class DecodeSection(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> DecodeSection:
-        unknown = [name for name in self.constraints if name not in CONSTRAINTS]
-        return _checked(self, [f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}" for name in unknown])
+        faults = [f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}" for name in self.constraints if name not in CONSTRAINTS]
+        if self.search == "diverse" and self.beam % self.diverse_groups:
+            faults.append(f'beam = {self.beam} is not a multiple of diverse_groups = {self.diverse_groups}: search = "diverse" divides the beam into groups of equal size')
+        return _checked(self, faults)
 
 
 class Recipe(Section):
@@ -310,6 +318,9 @@ class Recipe(Section):
             )
         if self.data.max_length >= self.train.batch_tokens:
             faults.append(f"data.max_length = {self.data.max_length} must be below train.batch_tokens = {self.train.batch_tokens}")
+        beam, groups = self.train.valid_beam, min(self.decode.diverse_groups, self.train.valid_beam)
+        if self.decode.search == "diverse" and beam % groups:
+            faults.append(f'train.valid_beam = {beam} is not a multiple of decode.diverse_groups = {groups}: decode.search = "diverse" divides the beam into groups of equal size')
         parameters = self.model.parameters(self.data.vocab_size, self.data.target_size)
         if parameters > MOST_PARAMETERS:
             faults.append(

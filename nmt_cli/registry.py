@@ -40,15 +40,16 @@ SEARCHES = {
     "beam": "nmt_cli.decoding.beam_search:BeamSearch",
     "sample": "nmt_cli.decoding.sampling:SamplingSearch",
     "mbr": "nmt_cli.decoding.mbr:MbrSearch",
+    "diverse": "nmt_cli.decoding.diverse_beam_search:DiverseBeamSearch",
 }
 """decode.search: (decoder, options) → `decoding.search.Search`."""
 CONSTRAINTS = {
     "prefix": "nmt_cli.decoding.constraints.prefix:Prefix",
+    "terms": "nmt_cli.decoding.constraints.terms:Terms",
     "no_repeat_ngram": "nmt_cli.decoding.constraints.no_repeat_ngram:NoRepeatNgram",
     "repetition_penalty": "nmt_cli.decoding.constraints.repetition_penalty:RepetitionPenalty",
     "banned_words": "nmt_cli.decoding.constraints.banned_words:BannedWords",
     "outputs": "nmt_cli.decoding.constraints.outputs:Outputs",
-    "terms": "nmt_cli.decoding.constraints.terms:Terms",
 }
 """Rules that outputs obey: (value of the option, tokenizer of the target) → `decoding.constraint.Constraint`."""
 LENGTH_PENALTIES = {

@@ -98,7 +98,7 @@ def test_imports_run_down_only(path: Path) -> None:
 
 def test_search_sees_a_step_function_and_no_model() -> None:
     search, candidates = PACKAGE / "decoding" / "search.py", PACKAGE / "decoding" / "candidates.py"
-    for path in (search, candidates, PACKAGE / "decoding" / "beam_search.py", PACKAGE / "decoding" / "sampling.py"):
+    for path in (search, candidates, *(PACKAGE / "decoding" / f"{name}.py" for name in ("beam_search", "coverage", "diverse_beam_search", "sampling"))):
         assert {name for name, _ in imported_parts(path)} <= {"errors", "device", "decoding", "kernels"}
         modules = {node.module for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.level}
         assert not any("decoder" in (module or "") or ((module or "").startswith("kernels") and module != "kernels.protocols") for module in modules)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..data.tokenizer import Vocabulary
-    from ..decoding.search import SamplingOptions
     from ..decoding.translator import Translator
     from ..model.folder import LoadedModel
     from ..model.transformer import Transformer
@@ -55,15 +54,15 @@ class Loaded:
     recipe: Recipe
     devices: list[str]
 
-    def translator(self, *, nbest: int = 1, precision: str = "auto", sampling: SamplingOptions | None = None, align: bool = False, token_log_probs: bool = False) -> Translator:
-        """What translates with them."""
+    def translator(self, *, nbest: int = 1, precision: str = "auto", **options: Any) -> Translator:
+        """Return what translates with them. `options` are more parameters of Translator."""
         from ..decoding.translator import Translator
         from ..kernels import fastest_precision
 
         translator = Translator(
             self.models, self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
             longest=self.recipe.data.max_length, nbest=nbest, precision=fastest_precision(self.devices[0]) if precision == "auto" else precision,
-            devices=self.devices, search="sample" if sampling else "beam", sampling=sampling, align=align, token_log_probs=token_log_probs,
+            devices=self.devices, **options,
         )  # fmt: skip
         for kernels in translator.engine.workers[0].kernels:
             if kernels.unknown_forms:
@@ -71,13 +70,9 @@ class Loaded:
         return translator
 
 
-def load_translator(
-    paths: Sequence[Path], changes: Sequence[str], *,
-    nbest: int, device: str, devices: int | None, precision: str, sampling: SamplingOptions | None = None, align: bool = False, token_log_probs: bool = False,
-) -> Translator:  # fmt: skip
-    """Return a translator with the models at `paths`, by the first one's recipe with `changes`."""
-    loaded = load(paths, changes, nbest=nbest, device=device, devices=devices)
-    return loaded.translator(nbest=nbest, precision=precision, sampling=sampling, align=align, token_log_probs=token_log_probs)
+def load_translator(paths: Sequence[Path], changes: Sequence[str], *, nbest: int, device: str, devices: int | None, precision: str, **options: Any) -> Translator:
+    """Return a translator with the models at `paths`, by the first one's recipe with `changes`; `options` are more parameters of Translator."""
+    return load(paths, changes, nbest=nbest, device=device, devices=devices).translator(nbest=nbest, precision=precision, **options)
 
 
 def load(paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None) -> Loaded:

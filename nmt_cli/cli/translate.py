@@ -11,15 +11,18 @@ from collections import Counter
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .. import console
 from ..errors import UsageError
 from . import output
+from . import translate_options as options
 from .arguments import Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
 from .loading import check_precision, decode_changes, models_named
+from .translate_input import InputFormat, read_requests
+from .translate_options import entries, search_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,13 +43,29 @@ def translate(
     max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: tokens of the line and of its prefix, plus N.  [default: the recipe's, 50]", show_default=False)] = None,
     min_length: MinLength = None,
     batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens that one worker translates together; changes only speed and memory.  [default: the recipe's, 4096]", show_default=False)] = None,
-    prefix_column: Annotated[bool, typer.Option("--prefix-column", help="Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. A line without a tab or PREFIX has no constraint.")] = False,
-    prefix_file: Annotated[Path | None, typer.Option("--prefix-file", metavar="FILE", help="Prefixes that the translations begin with, line by line parallel to the input; an empty line is no constraint.", show_default=False)] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Sample outputs at random, each token by its probability, instead of beam search.")] = False,
-    top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", min=0, max=10_000_000, help="With --sample: sample from the K most probable tokens; 0: from all.  [default: 0]", show_default=False)] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="With --sample: sample from the fewest tokens with a total probability of P.  [default: 1]", show_default=False)] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", metavar="T", help="With --sample: divides the logits. Below 1 probable tokens become more probable, above 1 less.  [default: 1]", show_default=False)] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, help="With --sample: random seed.  [default: 1]", show_default=False)] = None,
+    search: options.SearchName = None,
+    length_penalty: options.LengthPenalty = None,
+    max_len_ratio: options.MaxLenRatio = None,
+    coverage_penalty: options.CoveragePenalty = None,
+    diverse_groups: options.DiverseGroups = None,
+    diversity_penalty: options.DiversityPenalty = None,
+    sample: options.Sample = False,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    temperature: options.Temperature = None,
+    seed: options.Seed = None,
+    mbr_samples: options.MbrSamples = None,
+    mbr_utility: options.MbrUtility = None,
+    mbr_candidates: options.MbrCandidates = None,
+    prefix_column: options.PrefixColumn = False,
+    prefix_file: options.PrefixFile = None,
+    terms: options.Terms = None,
+    terms_columns: options.TermsColumns = False,
+    banned_words: options.BannedWords = None,
+    outputs: options.Outputs = None,
+    no_repeat_ngram: options.NoRepeatNgram = None,
+    repetition_penalty: options.RepetitionPenalty = None,
     nbest: Annotated[int, typer.Option(metavar="N", min=1, max=4096, help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Print SCORE, a tab, the translation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.")] = False,
@@ -83,42 +102,47 @@ def translate(
     from ..model.contents import find_model
     from ..output_paths import check_output_file
 
-    changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length, "batch_tokens": batch_tokens})
-    _check_usage(precision, alignment and not as_json, prefix_column and prefix_file is not None)
-    calibrated = _calibration(confidence, calibration, as_json, sample)
-    settings = _sampling_settings(sample, {"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed}, changes)
+    keys = {
+        "beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length, "batch_tokens": batch_tokens, "length_penalty": length_penalty,
+        "max_len_ratio": max_len_ratio, "coverage_penalty": coverage_penalty, "diverse_groups": diverse_groups, "diversity_penalty": diversity_penalty,
+        "no_repeat_ngram": no_repeat_ngram, "repetition_penalty": repetition_penalty,
+    }  # fmt: skip
+    changes = decode_changes(overrides or [], keys)
+    given = InputFormat(input_file, prefix_column, prefix_file, terms_columns, terms)
+    _check_usage(precision, alignment and not as_json)
+    calibrated = _calibration(confidence, calibration, as_json)
+    choice = search_choice(
+        search, sample, {"top_k": top_k, "top_p": top_p, "min_p": min_p, "temperature": temperature, "seed": seed},
+        {"samples": mbr_samples, "utility": mbr_utility, "candidates": mbr_candidates},
+        {"terms": given.terms or None, "banned_words": entries(banned_words, "words or phrases"), "outputs": entries(outputs, "translations")}, changes, nbest,
+    )  # fmt: skip
 
     if output_file:
-        inputs = [path for path in (input_file, prefix_file, calibration) if path] + [find_model(path) for path in models_named(model)]
+        inputs = [path for path in (*given.paths, banned_words, outputs, calibration) if path] + [find_model(path) for path in models_named(model)]
         check_output_file(output_file, WHAT, inputs)
 
-    from ..decoding.search import SamplingOptions
     from . import formats as forms
     from .loading import load_translator
 
     keep_freed_memory()
-    sampling = SamplingOptions(**settings) if sample else None
-    if sampling:
-        changes.append(f"decode.beam={nbest}")
     translator = load_translator(
-        models_named(model), changes, nbest=nbest, device=device, devices=devices, precision=precision, sampling=sampling, align=alignment, token_log_probs=confidence
-    )
+        models_named(model), choice.changes, nbest=nbest, device=device, devices=devices, precision=precision, sampling=choice.sampling, mbr=choice.mbr,
+        constraints=choice.constraints, align=alignment, token_log_probs=confidence,
+    )  # fmt: skip
     replaced: Counter[str] = Counter()
-    lines = _lines(input_file, prefix_column, prefix_file, replaced)
+    lines = read_requests(given, replaced)
     form = partial(forms.json_object, calibration=calibrated) if as_json else forms.moses if nbest > 1 else forms.scored if scores else forms.plain
     with _writing(output_file) as sink:
         _run(translator, lines, sink, form, replaced)
 
 
-def _check_usage(precision: str, alignment_alone: bool, both_prefixes: bool) -> None:
+def _check_usage(precision: str, alignment_alone: bool) -> None:
     check_precision(precision)
     if alignment_alone:
         raise UsageError("--alignment needs --json, the only format with an alignment.")
-    if both_prefixes:
-        raise UsageError("--prefix-column and --prefix-file were both given: give prefixes either in the input or in a file.")
 
 
-def _calibration(confidence: bool, file: Path | None, as_json: bool, sample: bool) -> Calibration | None:
+def _calibration(confidence: bool, file: Path | None, as_json: bool) -> Calibration | None:
     """Return the calibration of --confidence, None without it. Raises UsageError, DataError."""
     if file and not confidence:
         raise UsageError("--calibration needs --confidence, which it changes.")
@@ -126,45 +150,9 @@ def _calibration(confidence: bool, file: Path | None, as_json: bool, sample: boo
         return None
     if not as_json:
         raise UsageError("--confidence needs --json, the only format with words and their probabilities.")
-    if sample:
-        raise UsageError("--confidence needs beam search, which keeps the probabilities of single tokens: leave --sample out.")
     from ..decoding.confidence import DEFAULT, read_calibration
 
     return read_calibration(file) if file else DEFAULT
-
-
-def _sampling_settings(sample: bool, given: dict[str, Any], changes: list[str]) -> dict[str, Any]:
-    """Return those of `SamplingOptions` that were given. Raises UsageError for values that are out of range."""
-    import math
-
-    settings = {name: value for name, value in given.items() if value is not None}
-    if settings and not sample:
-        raise UsageError(f"{', '.join('--' + name.replace('_', '-') for name in settings)}: only with --sample.")
-    if sample and any(change.partition("=")[0].strip() == "decode.beam" for change in changes):
-        raise UsageError("--beam (decode.beam) was given with --sample, which keeps no beam: give --nbest N for N samples per line.")
-    if not 0 < settings.get("top_p", 1.0) <= 1:
-        raise UsageError(f"--top-p {settings['top_p']}: expected a probability above 0, at most 1.")
-    if not 0 < settings.get("temperature", 1.0) < math.inf:
-        raise UsageError(f"--temperature {settings['temperature']}: expected a number above 0. For the most probable tokens alone: --top-k 1.")
-    return settings
-
-
-def _lines(input_file: Path | None, prefix_column: bool, prefix_file: Path | None, replaced: Counter[str]) -> Iterator[Line]:
-    """Yield the lines to translate. Raises DataError, after the lines that have prefixes, if the numbers of lines and prefixes differ."""
-    from ..lines import decode_line, iter_lines, open_binary, read_pairs
-    from .inputs import open_input
-
-    name = str(input_file) if input_file else "standard input"
-    with open_input(input_file) as stream:  # only the thread that reads closes it
-        if prefix_file:
-            with open_binary(prefix_file) as prefixes:
-                yield from read_pairs(name, stream, str(prefix_file), prefixes, replaced, any_bytes=True)
-            return
-        for raw in iter_lines(stream, any_bytes=True):
-            text, damaged = decode_line(raw)
-            replaced[name] += damaged
-            source, _, prefix = text.partition("\t")
-            yield (source, prefix) if prefix_column else text
 
 
 def _run(translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Callable[[int, Result], str], replaced: Counter[str]) -> None:

@@ -17,13 +17,18 @@ from ..model.transformer import Transformer
 from .attention_record import record_pass
 
 
+def alignment_layer(model: Transformer) -> int:
+    """Return the number of the decoder layer whose attention is read, counted from 0."""
+    return max(len(model.decoder) - 2, 0)
+
+
 def cross_attention(model: Transformer, source: Sequence[int], target: Sequence[int], layer: int | None = None) -> Tensor:
     """Return the mean weights over the heads of a decoder layer, (T, S).
 
     `source` are ids with the end symbol (S,), `target` ids behind the begin symbol (T,). `layer` counts from 0; None: the
     last but one. Row t belongs to what is predicted after target token t, and sums to 1.
     """
-    layer = max(len(model.decoder) - 2, 0) if layer is None else layer
+    layer = alignment_layer(model) if layer is None else layer
     _, [weights] = record_pass(model, [cast(DecoderLayer, model.decoder[layer]).cross_attention], source, target)
     return weights.mean(0)
 

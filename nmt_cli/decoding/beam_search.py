@@ -12,6 +12,9 @@ An open hypothesis is given up as soon as it cannot reach its sentence's n best 
 grows, so a hypothesis ends with log P / lp(longest) at most. Those behind it in the beam are worse, so the n best are
 never lost. The decoder computes open hypotheses alone. A sentence is finished when it has no open hypothesis.
 
+With a coverage penalty, cp is added to the score of a finished hypothesis (`coverage`). cp is at most 0, so a hypothesis
+cannot reach more than the bound above.
+
 An output that has its longest length gets the end symbol, at the model's own log-probability. Equal scores are ordered
 by (hypothesis, token id).
 
@@ -23,17 +26,19 @@ the search is not exact: once the n best are finished, a hypothesis is given up 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..kernels.protocols import Decoder
+from ..errors import UsageError
+from ..kernels.protocols import AttentionDecoder, Decoder
 from . import allocation
 from .constraint import Constraints, Sentence, States, Step
+from .coverage import Coverage
 from .min_length import Bans, MinLength
 from .search import (
     FinishedSentences,
@@ -73,7 +78,8 @@ class Candidates(NamedTuple):
 class Scores(NamedTuple):
     """What may follow the open hypotheses."""
 
-    logits: Tensor  # (N, V); where constraints edit: log-probabilities
+    rows: Tensor  # (N,) the numbers b * W + w of the hypotheses, ascending
+    logits: Tensor  # (N, V); log-probabilities where constraints edit, and in diverse beam search
     own: Tensor | None  # (N, V) where constraints adjust: the model's own log-probabilities
     bans: Bans
     only: Tensor | None  # (N,) the one token that may follow, or FREE
@@ -129,6 +135,7 @@ class FinishedHypotheses(Rows):
     log_probs: Tensor  # (B, K) the model's own
     scores: Tensor  # (B, K); NONE: there is none
     lacking: Tensor | None  # (B, K) where constraints demand something: how much of it is missing
+    coverage: Tensor | None  # (B, K) with a coverage penalty: cp, which `scores` include
     path: Tensor | None  # (B, K, L) see `OpenHypotheses`
 
     @staticmethod
@@ -141,23 +148,28 @@ class FinishedHypotheses(Rows):
             log_probs=torch.full(shape, NONE, device=device),
             scores=torch.full(shape, NONE, device=device),
             lacking=torch.zeros(shape, dtype=torch.long, device=device) if demanding else None,
+            coverage=torch.zeros(shape, device=device) if options.coverage_penalty else None,
             path=torch.zeros(*shape, longest, device=device) if options.token_log_probs else None,
         )
 
-    def add(self, more: FinishedHypotheses) -> None:
-        """Rank more hypotheses (B, C) among these. An older one precedes an equal newer one."""
-        count = self.scores.size(1)
-        scores = torch.cat([self.scores, more.scores], dim=1)
-        ranked, order = scores.sort(dim=1, descending=True, stable=True)
-        if self.lacking is not None and more.lacking is not None:
-            lacking = torch.cat([self.lacking, more.lacking], dim=1).masked_fill(scores == NONE, LAST)
+    def add(self, more: FinishedHypotheses) -> FinishedHypotheses:
+        """Return the K best of these and of more hypotheses (B, C). An older one precedes an equal newer one."""
+        columns: dict[str, Any] = {name: None if mine is None else torch.cat([mine, getattr(more, name)], dim=1) for name, mine in vars(self).items()}
+        return FinishedHypotheses(**columns).best(self.scores.size(1))
+
+    def best(self, count: int) -> FinishedHypotheses:
+        """Return the `count` best of each sentence, best first. Equals keep their order."""
+        order = self.scores.sort(dim=1, descending=True, stable=True).indices
+        if self.lacking is not None:
+            lacking = self.lacking.masked_fill(self.scores == NONE, LAST)
             order = order.gather(1, lacking.gather(1, order).sort(dim=1, stable=True).indices)
-            ranked = scores.gather(1, order)
         order = order[:, :count]
-        for name, mine in vars(self).items():
-            if mine is not None:
-                setattr(self, name, _gathered(torch.cat([mine, getattr(more, name)], dim=1), order))
-        self.scores = ranked[:, :count]
+        return self.each(lambda values: _gathered(values, order))
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> FinishedHypotheses:
+        """Return the hypotheses with `change` applied to each field."""
+        columns: dict[str, Any] = {name: None if values is None else change(values) for name, values in vars(self).items()}
+        return FinishedHypotheses(**columns)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """Return those of each sentence. Raises ModelError, see `check_numbers`."""
@@ -184,6 +196,7 @@ class Beam(Rows):
     open: OpenHypotheses
     finished: FinishedHypotheses
     constraints: States
+    coverage: Coverage | None  # with a coverage penalty
 
 
 def _appended(values: Tensor, position: Tensor, newest: Tensor) -> Tensor:
@@ -193,12 +206,22 @@ def _appended(values: Tensor, position: Tensor, newest: Tensor) -> Tensor:
     return values
 
 
+def _reporting(decoder: Decoder) -> AttentionDecoder:
+    """Return the decoder, which reports its attention from now on. Raises UsageError if it cannot."""
+    if not isinstance(decoder, AttentionDecoder):
+        raise UsageError(f"the decoder {type(decoder).__name__} does not report its attention, which a coverage penalty needs (decode.coverage_penalty).")
+    decoder.record_attention()
+    return decoder
+
+
 class BeamSearch:
-    """See `Search`."""
+    """See `Search`. Raises UsageError for a coverage penalty if the decoder is no `AttentionDecoder`."""
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
         self.decoder, self.options = decoder, options
         self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
+        self.normalized, self.adjusts = self.constraints.edits, self.constraints.adjusts
+        self.attention = _reporting(decoder) if options.coverage_penalty else None
         self.beam: Beam | None = None
         self.rows = torch.empty(0, dtype=torch.long)  # (N,) the open hypotheses
         self.penalties = torch.empty(0)  # lp by length
@@ -218,9 +241,10 @@ class BeamSearch:
         max_lengths = torch.tensor([sentence.max_length for sentence in sentences], device=device)
         new = Beam(
             Sentences.start(sentence_ids, max_lengths),
-            OpenHypotheses.start(max_lengths, self.options, self.min_length.missing(max_lengths), self.constraints.adjusts),
+            OpenHypotheses.start(max_lengths, self.options, self.min_length.missing(max_lengths), self.adjusts),
             FinishedHypotheses.start(max_lengths, self.options, self.constraints.progresses),
             self.constraints.start(sentences, self.options.beam, device),
+            Coverage.start(sentences, self.options.beam, device) if self.attention else None,
         )
         self.beam = self.beam.concat(new) if self.beam else new
         self.rows = self.beam.open.rows
@@ -236,6 +260,8 @@ class BeamSearch:
             return []
         too_short = self.min_length.concerns(beam.open.missing)
         candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.rows).float(), too_short)
+        if self.attention and beam.coverage:
+            beam.coverage.add(self.rows, self.attention.attention())
         ends = candidates.tokens == self.options.eos
         self._finish(beam, candidates, ends)
         parents = self._extend(beam, candidates, ends, too_short)
@@ -252,31 +278,35 @@ class BeamSearch:
             bans = self.min_length.bans(step.of_rows(beam.open.missing), step.remaining[step.sentences], logits.size(1))
         only = beam.sentences.required_tokens(self.constraints.required(beam.constraints, step), step.sentences, self.options.eos)
         own = None
-        if self.constraints.edits:
+        if self.normalized:
             logits = self.options.log_softmax(logits)
+        if self.constraints.edits:
             own = logits.clone() if self.constraints.adjusts else None
             self.constraints.edit(beam.constraints, step, logits, only, self.options.eos)
             bans = self.min_length.give_way(bans, logits)
-        return self._best(beam, Scores(logits, own, bans, only))
+        return self._best(beam, Scores(self.rows, logits, own, bans, only))
 
     def _best(self, beam: Beam, scores: Scores) -> Candidates:
-        """Return the best candidates by `scores`."""
-        logits, width = scores.logits, self.options.beam
-        count, normalized = 2 * width if width > 1 else 1, self.constraints.edits
-        log_probs, flat = self.options.top_candidates(logits, beam.open.log_probs, self.rows, count, scores.bans.tokens, scores.only, scores.bans.counts, normalized)
-        candidates = Candidates(log_probs, flat // logits.size(1), flat % logits.size(1), None)
-        if self.constraints.progresses:
-            candidates = self._allocate(beam, candidates, scores)
+        """Return the best candidates by `scores`, with their own log-probabilities where they differ."""
+        candidates = self._ranked(beam, scores)
         if scores.own is not None and beam.open.own is not None:
-            own = beam.open.own.gather(1, candidates.parents) + scores.own[self._row_of(candidates.parents), candidates.tokens]
+            own = beam.open.own.gather(1, candidates.parents) + scores.own[self._row_of(candidates.parents, scores.rows), candidates.tokens]
             candidates = candidates._replace(own=own)
         return candidates
 
-    def _row_of(self, parents: Tensor) -> Tensor:
+    def _ranked(self, beam: Beam, scores: Scores) -> Candidates:
+        """Return the best candidates by `scores`. The logits may be written to."""
+        logits, width = scores.logits, self.options.beam
+        count = 2 * width if width > 1 else 1
+        log_probs, flat = self.options.top_candidates(logits, beam.open.log_probs, scores.rows, count, scores.bans.tokens, scores.only, scores.bans.counts, self.normalized)
+        candidates = Candidates(log_probs, flat // logits.size(1), flat % logits.size(1), None)
+        return self._allocate(beam, candidates, scores) if self.constraints.progresses else candidates
+
+    def _row_of(self, parents: Tensor, open_rows: Tensor) -> Tensor:
         """(B, C) hypotheses -> their rows among the N open ones; of a closed one, any."""
         batch, width = len(parents), self.options.beam
         row_of = torch.zeros(batch * width, dtype=torch.long, device=parents.device)
-        row_of[self.rows] = torch.arange(len(self.rows), device=parents.device)
+        row_of[open_rows] = torch.arange(len(open_rows), device=parents.device)
         return row_of[parents + torch.arange(batch, device=parents.device)[:, None] * width]
 
     def _allocate(self, beam: Beam, candidates: Candidates, scores: Scores) -> Candidates:
@@ -290,7 +320,7 @@ class BeamSearch:
         proposals = self.constraints.proposals(states)  # (B, W, E)
         batch, width, count = proposals.shape
         hypotheses = torch.arange(width, device=logits.device).expand(batch, width)
-        rows = self._row_of(hypotheses)  # (B, W)
+        rows = self._row_of(hypotheses, scores.rows)  # (B, W)
         wants_end = logits.argmax(1) == eos
         ends = logits[:, eos].masked_fill(~wants_end, NONE)[rows].masked_fill(~self.constraints.demands(states)[:, None], NONE)  # (B, W)
         logits[:, eos] = NONE
@@ -314,25 +344,23 @@ class BeamSearch:
         if bool(torch.isneginf(log_probs).all()):
             return
         parents, lengths, path = candidates.parents, beam.sentences.lengths[:, None], beam.open.path
-        beam.finished.add(FinishedHypotheses(
+        coverage = beam.coverage.log_coverage(parents, log_probs != NONE) * self.options.coverage_penalty if beam.coverage else None
+        scores = log_probs / self.penalties[lengths]
+        beam.finished = beam.finished.add(FinishedHypotheses(
             tokens=beam.open.of_parents(beam.open.tokens, parents),
             lengths=(lengths - 1).expand_as(log_probs),
             log_probs=candidates.own_log_probs.masked_fill(~ends, NONE),
-            scores=log_probs / self.penalties[lengths],
+            scores=scores if coverage is None else scores + coverage,
             lacking=self.constraints.missing(beam.constraints).gather(1, parents) if self.constraints.progresses else None,
+            coverage=coverage,
             path=None if path is None else beam.open.of_parents(path, parents),
         ))  # fmt: skip
 
     def _extend(self, beam: Beam, candidates: Candidates, ends: Tensor, too_short: bool) -> Tensor:
         """Make the W best candidates that do not end the open hypotheses. Return their parents, (B, W)."""
         hypotheses, width = beam.open, self.options.beam
-        log_probs = candidates.log_probs.masked_fill(ends, NONE)
-        log_probs, order = log_probs.sort(dim=1, descending=True, stable=True)
-        if lacking := max(0, width - order.size(1)):  # greedy search, or a vocabulary smaller than the beam
-            log_probs, order = F.pad(log_probs, (0, lacking), value=NONE), F.pad(order, (0, lacking))
-        order = order[:, :width]
+        hypotheses.log_probs, order = self._best_open(candidates, ends)
         parents = candidates.parents.gather(1, order)
-        hypotheses.log_probs = log_probs[:, :width]
         hypotheses.newest = candidates.tokens.gather(1, order)
         if candidates.own is not None:
             hypotheses.own = candidates.own.gather(1, order)
@@ -340,33 +368,54 @@ class BeamSearch:
             hypotheses.missing = self.min_length.missing_after(hypotheses.missing.gather(1, parents), hypotheses.newest)
         if self.constraints.members:
             beam.constraints = self.constraints.advance(beam.constraints.reorder(parents), hypotheses.newest)
+        if beam.coverage:
+            beam.coverage.attended = beam.coverage.attended.reorder(parents)
         position = (beam.sentences.lengths - 1)[:, None, None].expand(-1, width, 1)
         hypotheses.tokens = _appended(hypotheses.of_parents(hypotheses.tokens, parents), position, hypotheses.newest)
         if hypotheses.path is not None:
             hypotheses.path = _appended(hypotheses.of_parents(hypotheses.path, parents), position, candidates.own_log_probs.gather(1, order))
         return parents
 
+    def _best_open(self, candidates: Candidates, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the W best candidates that do not end, best first: log-probabilities and indices, (B, W)."""
+        width = self.options.beam
+        log_probs, order = candidates.log_probs.masked_fill(ends, NONE).sort(dim=1, descending=True, stable=True)
+        if lacking := max(0, width - order.size(1)):  # greedy search, or a vocabulary smaller than the beam
+            log_probs, order = F.pad(log_probs, (0, lacking), value=NONE), F.pad(order, (0, lacking))
+        return log_probs[:, :width], order[:, :width]
+
     def _give_up(self, beam: Beam) -> None:
         """Close hypotheses that are complete, and those that cannot reach the n best any more."""
         hopeless = beam.sentences.complete[:, None]
         if self.options.stop_early:
-            longest = beam.sentences.max_lengths + 1
-            if self.constraints.progresses:
-                longest = torch.where(self.constraints.demands(beam.constraints), beam.sentences.lengths + 1, longest)
-            attainable = beam.open.log_probs / self.penalties[longest][:, None]
-            worse = attainable <= beam.finished.scores[:, -1:]
-            hopeless = hopeless | (worse if beam.finished.lacking is None else worse & (beam.finished.lacking[:, -1:] == 0))
+            hopeless = hopeless | self._hopeless(beam, beam.open.log_probs)
         beam.open.log_probs = beam.open.log_probs.masked_fill(hopeless, NONE)
+
+    def _hopeless(self, beam: Beam, log_probs: Tensor) -> Tensor:
+        """Return which hypotheses with these log-probabilities (B, W) cannot reach the n best: bool, (B, W)."""
+        longest = beam.sentences.max_lengths + 1
+        if self.constraints.progresses:
+            longest = torch.where(self.constraints.demands(beam.constraints), beam.sentences.lengths + 1, longest)
+        attainable = log_probs / self.penalties[longest][:, None]
+        worse = attainable <= beam.finished.scores[:, -1:]
+        return worse if beam.finished.lacking is None else worse & (beam.finished.lacking[:, -1:] == 0)
 
     def _leave(self, beam: Beam) -> FinishedSentences:
         """Return the finished sentences and drop them, if enough have finished."""
         finished: FinishedSentences = []
-        if split := split_off_finished(beam.open.unfinished):
+        if split := self._split(beam.open.unfinished):
             stay, leave = split
-            leaving = beam.select(leave)
-            finished = list(zip(leaving.sentences.ids.tolist(), leaving.finished.hypotheses(), strict=True))
+            finished = self._results(beam.select(leave))
             beam = beam.select(stay)
             self.decoder.keep(stay)
         self.beam = beam if len(beam.sentences.ids) else None
         self.rows = beam.open.rows
         return finished
+
+    def _split(self, unfinished: Tensor) -> tuple[Tensor, Tensor] | None:
+        """See `split_off_finished`."""
+        return split_off_finished(unfinished)
+
+    def _results(self, leaving: Beam) -> FinishedSentences:
+        """Return the hypotheses of sentences that leave."""
+        return list(zip(leaving.sentences.ids.tolist(), leaving.finished.hypotheses(), strict=True))

@@ -41,6 +41,7 @@ from ..kernels.rows import padded_rows
 from ..model.layers import DecoderLayer
 from ..model.packing import Packing
 from ..model.transformer import Transformer
+from .alignment import alignment_layer
 
 LANES = {torch.float32: 16, torch.bfloat16: 32}
 """S and C are a multiple of it, by the dtype of keys and values."""
@@ -189,12 +190,14 @@ class _SubBatch:
         keys, values = cache
         return self._attend(rows.index_select(0, step.queries), keys.transpose(1, 2), values, step.visible, step, scale)[:, :, :value_size].flatten(1)
 
-    def cross_attention(self, layer: int, rows: Tensor, step: _StepIndex, scale: float) -> Tensor:
-        """rows (N * H, K) of queries -> (n, H * value_size)."""
+    def cross_attention(self, layer: int, rows: Tensor, step: _StepIndex, scale: float, weights: list[Tensor] | None = None) -> Tensor:
+        """rows (N * H, K) of queries -> (n, H * value_size). Appends the weights (n, S) to `weights`, see `AttentionDecoder`."""
         own = rows[step.first * self.heads : (step.first + step.count) * self.heads].to(self.dtype)
-        return self._attend(own, *self.memory[layer], self.visible_source, step, scale).flatten(1)
+        return self._attend(own, *self.memory[layer], self.visible_source, step, scale, weights).flatten(1)
 
-    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor, step: _StepIndex, scale: float) -> Tensor:
+    def _attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor, step: _StepIndex, scale: float, mean_weights: list[Tensor] | None = None
+    ) -> Tensor:
         """Equation (1): queries (n * H, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H, K) in fp32."""
         buffer = self.query_buffers[queries.size(1)].index_copy_(0, step.slots, queries)
         matrices = buffer.view(len(visible), self.queries, -1)  # (B * H, W, K)
@@ -204,7 +207,11 @@ class _SubBatch:
             scores = torch.baddbmm(visible, matrices, keys, alpha=scale)  # (B * H, W, C)
         else:
             scores = torch.add(visible, torch.bmm(matrices, keys), alpha=scale)
-        attended = torch.bmm(scores.softmax(-1).to(self.dtype), values).view(-1, values.size(2))
+        weights = scores.softmax(-1)
+        if mean_weights is not None:
+            of_heads = weights.flatten(0, 1).index_select(0, step.slots).view(step.count, self.heads, -1)
+            mean_weights.append(mean_of_heads(of_heads))
+        attended = torch.bmm(weights.to(self.dtype), values).view(-1, values.size(2))
         result = attended.index_select(0, step.slots).float().view(step.count, self.heads, -1)
         return torch.cat([result, result[-1:].expand(step.padding, -1, -1)]) if step.padding else result
 
@@ -260,6 +267,8 @@ class CachedDecoder:
         self.heads, self.scale = own.num_heads, math.sqrt(own.num_heads / own.sizes[0])
         self.min_rows = getattr(model.output_projection, "min_rows", MIN_ROWS)
         self.sub_batches: list[_SubBatch] = []
+        self.recorded_layer: int | None = None
+        self.weights: list[Tensor] = []  # of the last step, (n, S) of each sub-batch
         self.add(sources)
 
     @torch.inference_mode()
@@ -280,12 +289,22 @@ class CachedDecoder:
         steps = [(sub_batch, sub_batch.begin_step(own, first, padding if number == len(parts) - 1 else 0)) for number, (sub_batch, own, first) in enumerate(parts)]
         positions = torch.cat([torch.full((len(own),), sub_batch.steps, device=rows.device) for sub_batch, own, _ in parts] + [rows.new_zeros(padding)])
         ids = F.pad(tokens.flatten().index_select(0, rows), (0, padding))
+        self.weights = []
         x = self.model.embed(ids, self.model.matrix("target"), self.model.target_positions.at(positions))  # type: ignore[operator]
         for number, layer in enumerate(self.layers):
             x = self._layer(number, layer, x, steps)
         for sub_batch in self.sub_batches:
             sub_batch.steps += 1
         return self.model.logits(self.model.decoder_norm(x))[:count]
+
+    def record_attention(self) -> None:
+        """See `AttentionDecoder`."""
+        self.recorded_layer = alignment_layer(self.model)
+
+    def attention(self) -> Tensor:
+        """See `AttentionDecoder`."""
+        longest = max(weights.size(1) for weights in self.weights)
+        return _concat([F.pad(weights, (0, longest - weights.size(1))) for weights in self.weights])
 
     def _offsets(self) -> list[tuple[_SubBatch, int]]:
         """Return each sub-batch and the number of its first sentence."""
@@ -311,7 +330,8 @@ class CachedDecoder:
 
         def cross_attention(h: Tensor) -> Tensor:
             rows = other.query(h).view(len(h) * self.heads, -1)  # (N * H, K)
-            return cast(Tensor, other.output(_concat([sub_batch.cross_attention(number, rows, step, self.scale) for sub_batch, step in steps])))
+            weights = self.weights if number == self.recorded_layer else None
+            return cast(Tensor, other.output(_concat([sub_batch.cross_attention(number, rows, step, self.scale, weights) for sub_batch, step in steps])))
 
         return layer.sublayers(x, self_attention, cross_attention)
 
@@ -339,6 +359,12 @@ class CachedDecoder:
             if len(inside) < len(sub_batch.present):
                 sub_batch.keep(inside)
         self.sub_batches = [sub_batch for sub_batch in self.sub_batches if len(sub_batch.present)]
+
+
+def mean_of_heads(weights: Tensor) -> Tensor:
+    """Return the mean of weights (n, H, S) over the heads, (n, S) fp64. Heads are added in order: the bits do not depend on S."""
+    first, *others = weights.double().unbind(1)
+    return sum(others, first) / (1 + len(others))
 
 
 def _concat(parts: list[Tensor]) -> Tensor:

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from ..kernels.cpu_decoding.decoder import NativeDecoder
-from ..kernels.protocols import Decoder
+from ..kernels.protocols import AttentionDecoder, Decoder
+from ..model.attention import CrossAttention, record_attention
+from ..model.layers import DecoderLayer
 from ..model.transformer import Transformer
-from .cached_decoder import CachedDecoder
+from .alignment import alignment_layer
+from .cached_decoder import CachedDecoder, mean_of_heads
 
 PAD = 0
 """Fills up rows of ids; masked, so its meaning does not matter."""
@@ -37,12 +41,26 @@ class ReferenceDecoder:
         self.model, self.beam = model, beam
         self.memory, self.mask = model.project_memory(memory), mask.repeat_interleave(beam, 0)
         self.tokens = src.new_empty(src.size(0), beam, 0)  # (B, W, T)
+        self.recorded: CrossAttention | None = None
+        self.weights = memory.new_empty(0, 0)
 
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
         """See `Decoder`."""
         self.tokens = torch.cat([self.tokens, tokens[:, :, None]], dim=2)
-        hidden = self.model.decode(self.tokens.flatten(0, 1), self.memory, self.mask)  # (B * W, T, D)
+        recording: AbstractContextManager[list[Tensor]] = record_attention(self.recorded) if self.recorded else nullcontext([])
+        with recording as records:
+            hidden = self.model.decode(self.tokens.flatten(0, 1), self.memory, self.mask)  # (B * W, T, D)
+        for weights in records:  # (B * W, H, T, S)
+            self.weights = mean_of_heads(weights[rows, :, -1])
         return self.model.logits(hidden[rows, -1])
+
+    def record_attention(self) -> None:
+        """See `AttentionDecoder`. No other thread may use the model meanwhile."""
+        self.recorded = cast(DecoderLayer, self.model.decoder[alignment_layer(self.model)]).cross_attention
+
+    def attention(self) -> Tensor:
+        """See `AttentionDecoder`."""
+        return self.weights
 
     def reorder(self, parents: Tensor) -> None:
         """See `Decoder`."""
@@ -70,6 +88,14 @@ class EnsembleDecoder:
         """See `Decoder`; the logits are log-probabilities."""
         log_probs = [member.step(tokens, rows).float().log_softmax(-1) for member in self.members]
         return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
+
+    def record_attention(self) -> None:
+        """See `AttentionDecoder`: the attention is the first member's, which must be one."""
+        cast(AttentionDecoder, self.members[0]).record_attention()
+
+    def attention(self) -> Tensor:
+        """See `AttentionDecoder`."""
+        return cast(AttentionDecoder, self.members[0]).attention()
 
     def reorder(self, parents: Tensor) -> None:
         """See `Decoder`."""

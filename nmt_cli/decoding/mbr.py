@@ -10,7 +10,7 @@ With `candidates = "beam"`, the hypotheses are the n-best list of beam search. E
 softmax of log P over the list.
 
 The search is sampling or beam search itself. A sentence is ranked when it is finished, so its result does not depend on
-the other sentences. The decoder holds `mbr.samples` hypotheses per sentence.
+the other sentences. The hypotheses of a sentence are as many as `beam` says.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..registry import UTILITIES, load
 from .beam_search import BeamSearch
 from .constraint import Sentence
 from .sampling import SamplingSearch
-from .search import FinishedSentences, Hypothesis, Search, SearchOptions
+from .search import FinishedSentences, Hypothesis, SamplingOptions, Search, SearchOptions
 
 Weights = NDArray[np.float64]
 Utility = Callable[[Sequence[str]], NDArray[np.float64]]
@@ -40,18 +40,19 @@ CANDIDATES: dict[str, Callable[[Decoder, SearchOptions], Search]] = {"sample": S
 class MbrSearch:
     """See `Search`. The score of a hypothesis is its expected utility; its log P is the model's own."""
 
+    SAMPLING = SamplingOptions(min_p=0.02)
+    """How samples are drawn if nothing else is asked for. Improbable tokens make poor pseudo-references (Freitag et al. 2023)."""
+
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
         """Raises ValueError for options that do not fit together, and UsageError for an unknown utility."""
         mbr = options.mbr
         if options.detokenize is None:
             raise ValueError("minimum Bayes risk decoding needs SearchOptions.detokenize: it compares texts")
-        if options.beam != mbr.samples:
-            raise ValueError(f"minimum Bayes risk decoding with {mbr.samples} hypotheses per sentence needs as many of the decoder, not beam = {options.beam}")
         if mbr.candidates not in CANDIDATES:
             raise ValueError(f"candidates {mbr.candidates!r}: expected {', '.join(CANDIDATES)}")
         self.options, self.detokenize = options, options.detokenize
         self.utility: Utility = load(UTILITIES, mbr.utility, "utility")
-        self.search = CANDIDATES[mbr.candidates](decoder, replace(options, nbest=mbr.samples))
+        self.search = CANDIDATES[mbr.candidates](decoder, replace(options, nbest=options.beam))
 
     @property
     def busy(self) -> bool:

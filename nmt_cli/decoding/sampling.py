@@ -163,7 +163,7 @@ class SamplingSearch:
         return edited, own
 
     def _draw(self, samples: Samples, step: Step, logits: Tensor, bans: Bans, required: Tensor | None) -> Tensor:
-        """Return the next token of each open sample, (M,); where one is required, (N,), that one."""
+        """Return the next token of each open sample, (M,); where its leader's is `required`, (N,), that one."""
         uniform = samples.uniform.flatten(0, 1)[self.open, step.lengths[self.open // self.options.beam]]
         if self.constraints.edits:
             bans = self.min_length.give_way(bans, logits)

@@ -46,11 +46,19 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DiverseOptions:
+    """Options of the search "diverse"."""
+
+    groups: int = 4
+    """G, groups of the beam."""
+    penalty: float = 0.5
+    """λ, what a token costs for each hypothesis of an earlier group that has just got it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MbrOptions:
     """Options of the search "mbr"."""
 
-    samples: int = 100
-    """Hypotheses per sentence; the search needs `SearchOptions.beam` to be the same."""
     candidates: str = "sample"
     """The hypotheses: "sample" (random samples) or "beam" (the n-best list of beam search)."""
     utility: str = "chrf"
@@ -75,6 +83,8 @@ class SearchOptions:
     """Ids that do not count in `min_length`: white space."""
     length_penalty: Callable[[int, float], float] = gnmt
     """lp: (|Y|, alpha) → the divisor of log P. It must not fall when |Y| grows."""
+    coverage_penalty: float = 0.0
+    """β of the coverage penalty of beam search (`coverage`); 0: none."""
     constraints: tuple[Constraint, ...] = (Prefix(),)
     token_log_probs: bool = False
     """Whether hypotheses have `token_log_probs`."""
@@ -85,6 +95,7 @@ class SearchOptions:
     stop_early: bool = True
     """False: no hypothesis is given up before the longest output. This is the reference: the n best are the same."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    diverse: DiverseOptions = field(default_factory=DiverseOptions)
     mbr: MbrOptions = field(default_factory=MbrOptions)
     detokenize: Callable[[list[list[int]]], list[str]] | None = None
     """Returns the text of each output, for searches that compare texts."""
@@ -96,7 +107,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished output: its tokens without the end symbol, log P with the end symbol, and log P / lp."""
+    """A finished output: its tokens without the end symbol, log P with the end symbol, and log P / lp, plus cp if asked for."""
 
     tokens: list[int]
     log_prob: float

@@ -23,7 +23,7 @@ from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
 from .batches import Batch, SearchResult
 from .constraint import Constraint, Sentence
 from .engine import Engine, Session, Submission
-from .search import SamplingOptions, SearchOptions
+from .search import DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
 from .split import parts_of
 from .windows import WindowSize, windows
 from .workers import workers
@@ -128,7 +128,7 @@ class Translator:
     recipe's `data.max_length` is the longest it was trained on). `nbest` is at most `decode.beam`. `precision` is a name
     of the registry's PRECISIONS. `devices` are torch devices, one worker each; "cpu" several times for several cores;
     none: one worker where the model is. `search` is a name of the registry's SEARCHES, "": the recipe's; "sample" draws
-    `decode.beam` outputs per line as `sampling` says. `constraints` are names of the registry's CONSTRAINTS with their
+    `decode.beam` outputs per line as `sampling` says, "mbr" chooses among `decode.beam` hypotheses as `mbr` says. `constraints` are names of the registry's CONSTRAINTS with their
     values, besides those that the recipe has. With `align` results have alignments, with `token_log_probs` candidates have
     the log-probabilities of their tokens.
 
@@ -149,6 +149,7 @@ class Translator:
         devices: Sequence[str] = (),
         search: str = "",
         sampling: SamplingOptions | None = None,
+        mbr: MbrOptions | None = None,
         constraints: Mapping[str, Any] | None = None,
         align: bool = False,
         token_log_probs: bool = False,
@@ -157,15 +158,19 @@ class Translator:
         self.source, self.target, self.decode, self.align = source, target, decode, align
         capacity = min(one.config.max_positions for one in models) - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity
+        search_class = load(SEARCHES, search or decode.search, "search")
+        sampling = sampling or getattr(search_class, "SAMPLING", None) or SamplingOptions()
         self.options = SearchOptions(
             beam=decode.beam, alpha=decode.alpha, nbest=nbest, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS),
-            min_length=decode.min_length, textless=target.textless, sampling=sampling or SamplingOptions(),
+            min_length=decode.min_length, textless=target.textless, sampling=sampling,
+            mbr=mbr or MbrOptions(), detokenize=target.decode,
             length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
             constraints=named_constraints(decode, constraints or {}, target), token_log_probs=token_log_probs,
+            diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty), coverage_penalty=decode.coverage_penalty,
         )  # fmt: skip
         self.source_pieces, self.target_pieces = source.table, target.table
         where = list(devices) or [str(models[0].output_weight.device)]
-        self.engine = Engine(workers(models, precision, where, self.options, decode.batch_tokens, load(SEARCHES, search or decode.search, "search"), align))
+        self.engine = Engine(workers(models, precision, where, self.options, decode.batch_tokens, search_class, align))
 
     def translate(self, lines: Iterable[Line]) -> Iterator[Result]:
         """Yield a result for each line, in order. A thread reads ahead, unless `lines` is a sequence."""

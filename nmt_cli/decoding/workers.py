@@ -165,4 +165,6 @@ def workers(
         if device not in ready:
             moved = [model if str(model.output_weight.device) == device else copy.deepcopy(model).to(device) for model in models]
             ready[device] = [apply_kernels(convert(model, precision), "decoding") for model in moved]
+            if options.coverage_penalty:  # the first model reports its attention
+                ready[device][0] = ready[device][0].without_compiled_decoder("attention weights, which decode.coverage_penalty needs, have no kernel")
     return [Worker(ready[device], options, batch_tokens, search, align) for device in devices]

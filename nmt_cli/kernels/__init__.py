@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 import torch
@@ -39,6 +39,7 @@ from .protocols import LogSoftmax, TopCandidates
 from .switch import switched_off
 
 Purpose = Literal["training", "decoding"]
+COMPILED_DECODER = "compiled decoder"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,12 @@ class KernelsInUse:
     def native_decoder(self, sources: Sequence[Sequence[int]], beam: int) -> NativeDecoder | None:
         """Return a compiled decoder over sentences of these ids, end symbols included; None where it declined."""
         return NativeDecoder(self.native, sources, beam) if self.native is not None else None
+
+    def without_compiled_decoder(self, reason: str) -> KernelsInUse:
+        """Return the same kernels without the compiled decoder, which declines for this reason."""
+        if self.native is None:
+            return self
+        return replace(self, native=None, used=tuple(name for name in self.used if name != COMPILED_DECODER), declined={**self.declined, "decoder": reason})
 
     @property
     def top_candidates(self) -> TopCandidates | None:
@@ -98,7 +105,7 @@ def _for_decoding(model: Transformer) -> KernelsInUse:
             declined[type(module).__name__] = reason
     if reason := decoder.supports(replaced):
         return KernelsInUse(replaced, "decoding", None, tuple(sorted(used)), {**declined, "decoder": reason})
-    return KernelsInUse(replaced, "decoding", NativeModel(replaced), ("compiled decoder", *sorted(used)), declined)
+    return KernelsInUse(replaced, "decoding", NativeModel(replaced), (COMPILED_DECODER, *sorted(used)), declined)
 
 
 def _for_training(model: Transformer) -> KernelsInUse:

@@ -1,6 +1,6 @@
 """The interfaces between a search and what computes for it. A kernel implements them; `decoding` has the plain ones.
 
-    B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence
+    B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence   S source length
 
 A search sees a `Decoder`, never a model. A decoder holds B sentences with W hypotheses each. Hypothesis w of sentence b
 is number b * W + w. A hypothesis is open while tokens are still added to it.
@@ -9,7 +9,7 @@ is number b * W + w. A hypothesis is open while tokens are still added to it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -30,6 +30,23 @@ class Decoder(Protocol):
 
     def keep(self, sentences: Tensor) -> None:
         """Keep the sentences at these indices, (B',) ascending, and drop the others."""
+        ...
+
+
+@runtime_checkable
+class AttentionDecoder(Decoder, Protocol):
+    """A decoder that can report its attention to the source."""
+
+    def record_attention(self) -> None:
+        """Record the attention of each step from now on."""
+        ...
+
+    def attention(self) -> Tensor:
+        """Return the weights of the last step's open hypotheses, (N, S) fp64, for S source tokens, end symbol included.
+
+        They are the mean over the heads of the decoder layer that alignments use. A row sums to 1; beyond the sentence's
+        own source its weights are 0. S may change from step to step.
+        """
         ...
 
 

@@ -58,7 +58,7 @@ def limits(batch: list[list[int]]) -> Tensor:
 def options(nbest: int = SAMPLES, sampling: SamplingOptions | None = None, **mbr: Any) -> SearchOptions:
     return SearchOptions(
         beam=SAMPLES, alpha=0.6, nbest=nbest, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), min_length=1,
-        sampling=sampling or SamplingOptions(), mbr=MbrOptions(samples=SAMPLES, **mbr), detokenize=texts_of,
+        sampling=sampling or SamplingOptions(), mbr=MbrOptions(**mbr), detokenize=texts_of,
     )  # fmt: skip
 
 

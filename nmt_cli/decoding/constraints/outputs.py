@@ -10,7 +10,7 @@ after a prefix that begins no entry. A child is allowed if an entry below it fit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Self
 
@@ -66,9 +66,8 @@ class Trie:
 
     def to(self, device: torch.device) -> Trie:
         """Return the trie on a device."""
-        tensors = (self.first, self.tokens, self.children, self.keys, self.ends, self.shortest)
-        first, tokens, children, keys, ends, shortest = (tensor.to(device) for tensor in tensors)
-        return Trie(first, tokens, children, keys, ends, shortest, self.size)
+        moved: dict[str, Any] = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
 
     def edges(self, nodes: Tensor, remaining: Tensor) -> tuple[Tensor, Tensor]:
         """Return the edges that hypotheses at `nodes` (N,) may take with `remaining` (N,) tokens: the hypothesis and the number of each."""

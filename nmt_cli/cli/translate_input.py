@@ -1,0 +1,104 @@
+"""The lines of `nmt translate`, and what constraints need to know of each: from columns of the input, or from parallel files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from ..decoding.translator import Line
+
+
+@dataclass(frozen=True)
+class InputFormat:
+    """Where the lines, their prefixes and their terms come from; None: standard input, or none."""
+
+    file: Path | None
+    prefix_column: bool
+    prefix_file: Path | None
+    terms_columns: bool
+    terms_file: Path | None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError where two options give the same."""
+        if self.prefix_column and self.prefix_file:
+            raise UsageError("--prefix-column and --prefix-file were both given: give prefixes either in the input or in a file.")
+        if self.terms_columns and self.terms_file:
+            raise UsageError("--terms-columns and --terms were both given: give terms either in the input or in a file.")
+
+    @property
+    def terms(self) -> bool:
+        """Whether lines have terms."""
+        return self.terms_columns or self.terms_file is not None
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that are read."""
+        return [path for path in (self.file, self.prefix_file, self.terms_file) if path]
+
+
+def read_requests(given: InputFormat, replaced: Counter[str]) -> Iterator[Line]:
+    """Yield the lines to translate. `replaced`: file → lines with invalid UTF-8.
+
+    Raises DataError, after the lines that all files have, if the numbers of lines differ.
+    """
+    from ..decoding.translator import Request
+    from ..lines import decode_line, iter_lines, open_binary
+    from .inputs import open_input
+
+    names = [str(given.file) if given.file else "standard input", *(str(path) for path in given.paths if path != given.file)]
+    with ExitStack() as stack:  # only the thread that reads closes the streams
+        streams = [stack.enter_context(open_input(given.file)), *(stack.enter_context(open_binary(Path(name))) for name in names[1:])]
+        readers = [iter_lines(stream, any_bytes=True) for stream in streams]
+        count = 0
+        while None not in (raws := [next(reader, None) for reader in readers]):
+            texts = []
+            for name, raw in zip(names, raws, strict=True):
+                text, damaged = decode_line(raw or b"")
+                replaced[name] += damaged
+                texts.append(text)
+            yield _request(given, texts, Request)
+            count += 1
+        _check_ends(names, readers, raws, count)
+
+
+def _request(given: InputFormat, texts: list[str], request: Any) -> Line:
+    """Return a line, given its text in each file."""
+    source, *columns = texts[0].split("\t") if given.prefix_column or given.terms_columns else [texts[0]]
+    others = iter(texts[1:])
+    inputs: dict[str, Any] = {}
+    if given.prefix_file:
+        inputs["prefix"] = next(others)
+    elif given.prefix_column and columns:
+        inputs["prefix"] = columns.pop(0) if given.terms_columns else "\t".join(columns)
+    if given.terms_file:
+        inputs["terms"] = next(others).split("\t")
+    elif given.terms_columns and columns:
+        inputs["terms"] = columns
+    line: Line = request(source, inputs) if inputs else source
+    return line
+
+
+def _check_ends(names: list[str], readers: list[Iterator[bytes]], raws: list[bytes | None], count: int) -> None:
+    """Raise DataError unless all files ended together: after `count` lines the next ones are `raws`."""
+    if all(raw is None for raw in raws):
+        return
+    from ..lines import decode_line
+
+    counts = [count if raw is None else count + 1 + sum(1 for _ in reader) for raw, reader in zip(raws, readers, strict=True)]
+    longer = next(index for index, raw in enumerate(raws) if raw is not None)
+    text = decode_line(raws[longer] or b"")[0]
+    raise DataError(
+        f"{', '.join(f'{name!r} has {_counted(number)}' for name, number in zip(names, counts, strict=True))}: they are not line by line parallel. "
+        f"They part at line {count + 1:,}, where {names[longer]!r} reads {text[:60] + '…' * (len(text) > 60)!r}. (A line ends at \\n only.)"
+    )
+
+
+def _counted(lines: int) -> str:
+    return f"{lines:,} line{'s' * (lines != 1)}"

@@ -1,0 +1,131 @@
+"""The options of `nmt translate` that choose a search, sampling and constraints: names, types, and lines of --help.
+
+`search_choice` turns what was given into changes of the recipe's [decode], and into what a Translator needs besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import DataError, UsageError, did_you_mean
+from ..registry import LENGTH_PENALTIES, SEARCHES, UTILITIES
+
+if TYPE_CHECKING:
+    from ..decoding.search import MbrOptions, SamplingOptions
+
+SEARCH, SAMPLING, CONSTRAINTS = "Search", "Sampling and minimum Bayes risk", "Constraints"
+"""Headings in --help."""
+
+SearchName = Annotated[str | None, typer.Option("--search", metavar="NAME", rich_help_panel=SEARCH, help=f"{', '.join(SEARCHES)}.  [default: the recipe's, beam]", show_default=False)]
+LengthPenalty = Annotated[str | None, typer.Option("--length-penalty", metavar="NAME", rich_help_panel=SEARCH, help=f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.  [default: the recipe's, gnmt]", show_default=False)]
+MaxLenRatio = Annotated[float | None, typer.Option("--max-len-ratio", metavar="R", rich_help_panel=SEARCH, help="Longest output: R times the tokens of the line, plus --max-extra.  [default: the recipe's, 1]", show_default=False)]
+CoveragePenalty = Annotated[float | None, typer.Option("--coverage-penalty", metavar="B", rich_help_panel=SEARCH, help="Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.  [default: the recipe's, 0]", show_default=False)]
+DiverseGroups = Annotated[int | None, typer.Option("--diverse-groups", metavar="G", rich_help_panel=SEARCH, help="With --search diverse: groups that the beam is divided into.  [default: the recipe's, 4]", show_default=False)]
+DiversityPenalty = Annotated[float | None, typer.Option("--diversity-penalty", metavar="L", rich_help_panel=SEARCH, help="With --search diverse: penalty for a token that an earlier group chose in the same step.  [default: the recipe's, 0.5]", show_default=False)]
+
+Sample = Annotated[bool, typer.Option("--sample", rich_help_panel=SAMPLING, help="Sample outputs at random, each token by its probability, instead of beam search: --search sample.")]
+TopK = Annotated[int | None, typer.Option("--top-k", metavar="K", min=0, max=10_000_000, rich_help_panel=SAMPLING, help="Sample from the K most probable tokens; 0: from all.  [default: 0]", show_default=False)]
+TopP = Annotated[float | None, typer.Option("--top-p", metavar="P", rich_help_panel=SAMPLING, help="Sample from the fewest tokens with a total probability of P.  [default: 1]", show_default=False)]
+MinP = Annotated[float | None, typer.Option("--min-p", metavar="P", rich_help_panel=SAMPLING, help="Sample from the tokens with at least P times the largest probability.  [default: 0; with --search mbr 0.02]", show_default=False)]
+Temperature = Annotated[float | None, typer.Option("--temperature", metavar="T", rich_help_panel=SAMPLING, help="Divides the logits. Below 1 probable tokens become more probable, above 1 less.  [default: 1]", show_default=False)]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, rich_help_panel=SAMPLING, help="Random seed of sampling.  [default: 1]", show_default=False)]
+MbrSamples = Annotated[int | None, typer.Option("--mbr-samples", metavar="N", min=1, max=4096, rich_help_panel=SAMPLING, help="With --search mbr: hypotheses per line.  [default: 100]", show_default=False)]
+MbrUtility = Annotated[str | None, typer.Option("--mbr-utility", metavar="NAME", rich_help_panel=SAMPLING, help=f"With --search mbr: {', '.join(UTILITIES)}.  [default: chrf]", show_default=False)]
+MbrCandidates = Annotated[str | None, typer.Option("--mbr-candidates", metavar="NAME", rich_help_panel=SAMPLING, help="With --search mbr: sample, or beam for the n-best list of beam search.  [default: sample]", show_default=False)]
+
+PrefixColumn = Annotated[bool, typer.Option("--prefix-column", rich_help_panel=CONSTRAINTS, help="Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. A line without a tab or PREFIX has no constraint.")]
+PrefixFile = Annotated[Path | None, typer.Option("--prefix-file", metavar="FILE", rich_help_panel=CONSTRAINTS, help="Prefixes that the translations begin with, line by line parallel to the input; an empty line is no constraint.", show_default=False)]
+Terms = Annotated[Path | None, typer.Option("--terms", metavar="FILE", rich_help_panel=CONSTRAINTS, help="Words and phrases that the translations must contain, line by line parallel to the input, separated by tabs. A|B: one of several; A*: the word may go on.", show_default=False)]
+TermsColumns = Annotated[bool, typer.Option("--terms-columns", rich_help_panel=CONSTRAINTS, help="The columns of the input after SOURCE (and PREFIX, with --prefix-column) are such terms.")]
+BannedWords = Annotated[Path | None, typer.Option("--banned-words", metavar="FILE", rich_help_panel=CONSTRAINTS, help="Words and phrases, one per line, that no translation may contain.", show_default=False)]
+Outputs = Annotated[Path | None, typer.Option("--outputs", metavar="FILE", rich_help_panel=CONSTRAINTS, help="All translations that are allowed, one per line: the best of them is printed.", show_default=False)]
+NoRepeatNgram = Annotated[int | None, typer.Option("--no-repeat-ngram", metavar="N", rich_help_panel=CONSTRAINTS, help="No sequence of N tokens occurs twice in a translation; 0: any may.  [default: the recipe's, 0]", show_default=False)]
+RepetitionPenalty = Annotated[float | None, typer.Option("--repetition-penalty", metavar="P", rich_help_panel=CONSTRAINTS, help="Above 1, tokens that the translation already has become less probable.  [default: the recipe's, 1]", show_default=False)]
+
+CANDIDATES = ("sample", "beam")
+
+
+@dataclass(frozen=True)
+class SearchChoice:
+    """What a Translator needs besides the recipe's [decode]."""
+
+    changes: list[str]
+    """Changes of [decode], in the form of --set."""
+    sampling: SamplingOptions | None
+    mbr: MbrOptions
+    constraints: dict[str, Any]
+    """By name of the registry's CONSTRAINTS, their values."""
+
+
+def search_choice(search: str | None, sample: bool, sampling: dict[str, Any], mbr: dict[str, Any], constraints: dict[str, Any], changes: Sequence[str], nbest: int) -> SearchChoice:
+    """Return the choice of these options; None: not given. Raises UsageError where they do not fit together or are out of range.
+
+    `changes` are those of [decode] that were given so far.
+    """
+    if sample and search not in (None, "sample"):
+        raise UsageError(f"--sample and --search {search} were both given: --sample is --search sample.")
+    if search is not None and search not in SEARCHES:
+        raise UsageError(f"--search {search!r}: expected {', '.join(SEARCHES)}.{did_you_mean(search, list(SEARCHES))}")
+    name = "sample" if sample else search or _chosen(changes, "search")
+    sampling, mbr = ({key: value for key, value in given.items() if value is not None} for given in (sampling, mbr))
+    if sampling and name not in ("sample", "mbr"):
+        raise UsageError(f"{_options(sampling)}: only with --sample or --search mbr.")
+    if mbr and name != "mbr":
+        raise UsageError(f"{_options(f'mbr_{key}' for key in mbr)}: only with --search mbr.")
+    if name in ("sample", "mbr") and _chosen(changes, "beam"):
+        instead = "--nbest N for N samples" if name == "sample" else "--mbr-samples N for N hypotheses"
+        raise UsageError(f"--beam (decode.beam) was given with --{'sample' if name == 'sample' else 'search mbr'}, which keeps no beam: give {instead} per line.")
+    if constraints.get("terms") is not None and name in ("sample", "mbr") and mbr.get("candidates") != "beam":
+        raise UsageError(f"terms and {'--sample' if sample else f'--search {name}'} were both given: random samples cannot be made to contain words. Leave one of them out.")
+    _check_ranges(sampling, mbr, nbest)
+    more = [f"decode.search={name}"] if name else []
+    more += [f"decode.beam={nbest}"] if name == "sample" else [f"decode.beam={mbr.get('samples', 100)}"] if name == "mbr" else []
+    from ..decoding.search import MbrOptions, SamplingOptions
+
+    return SearchChoice(
+        [*changes, *more], SamplingOptions(**sampling) if sampling else None, MbrOptions(**{key: value for key, value in mbr.items() if key != "samples"}),
+        {key: value for key, value in constraints.items() if value is not None},
+    )  # fmt: skip
+
+
+def _chosen(changes: Sequence[str], key: str) -> str | None:
+    """Return the value of decode.KEY among the changes, unquoted; None: it is not changed."""
+    values = [value for name, _, value in (change.partition("=") for change in changes) if name.strip() == f"decode.{key}"]
+    return values[-1].strip().strip("\"'") if values else None
+
+
+def _options(names: Any) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name in names)
+
+
+def _check_ranges(sampling: dict[str, Any], mbr: dict[str, Any], nbest: int) -> None:
+    """Raise UsageError for a value that is out of range."""
+    import math
+
+    if not 0 < sampling.get("top_p", 1.0) <= 1:
+        raise UsageError(f"--top-p {sampling['top_p']}: expected a probability above 0, at most 1.")
+    if not 0 <= sampling.get("min_p", 0.0) <= 1:
+        raise UsageError(f"--min-p {sampling['min_p']}: expected a share of the largest probability, 0 to 1.")
+    if not 0 < sampling.get("temperature", 1.0) < math.inf:
+        raise UsageError(f"--temperature {sampling['temperature']}: expected a number above 0. For the most probable tokens alone: --top-k 1.")
+    for key, names in (("utility", list(UTILITIES)), ("candidates", list(CANDIDATES))):
+        if mbr.get(key, names[0]) not in names:
+            raise UsageError(f"--mbr-{key} {mbr[key]!r}: expected {', '.join(names)}.{did_you_mean(mbr[key], names)}")
+
+
+def entries(path: Path | None, what: str) -> list[str] | None:
+    """Return the lines of a file that are not blank; None without a file. Raises DataError if there are none."""
+    if path is None:
+        return None
+    from ..lines import decode_line, iter_lines, open_binary
+
+    with open_binary(path) as stream:
+        found = [line for line, _ in map(decode_line, iter_lines(stream)) if line.strip()]
+    if not found:
+        raise DataError(f"{str(path)!r} is empty: expected {what}, one per line.")
+    return found
