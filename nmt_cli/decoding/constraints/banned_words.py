@@ -19,7 +19,7 @@ from ...data.tokenizer import EOS, UNK, Tokenizer
 from ...errors import UsageError, shown
 from ..constraint import LAST_RESORT, Constraint, Sentence, Step
 from ..search_state import OfHypotheses
-from .phrases import PhraseMatcher, one_spaced
+from .phrases import MOST_MISSING, PhraseMatcher, one_spaced
 
 
 @dataclass
@@ -41,7 +41,7 @@ class BannedWords(Constraint):
         self.edits = bool(value)
         phrases = _normalized(list(value), tokenizer)
         self.matcher = PhraseMatcher(phrases, tokenizer, _last_tokens(phrases, tokenizer))
-        self.forbidden: dict[tuple[int, bool, torch.device], Tensor] = {}
+        self.forbidden: dict[tuple[int, int, torch.device], Tensor] = {}
 
     def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Matches:
         """See `Constraint`."""
@@ -49,9 +49,9 @@ class BannedWords(Constraint):
 
     def edit(self, state: Matches, step: Step, log_probs: Tensor) -> None:
         """See `Constraint`: forbids the tokens that complete a banned phrase."""
-        by_state: dict[tuple[int, bool], list[int]] = {}
-        final = (step.remaining == 1)[step.sentences]
-        for row, key in enumerate(zip(step.of_rows(state.states).tolist(), final.tolist(), strict=True)):
+        by_state: dict[tuple[int, int], list[int]] = {}
+        left = (step.remaining - 1).clamp(0, MOST_MISSING)[step.sentences]  # (N,) tokens that may follow the next one
+        for row, key in enumerate(zip(step.of_rows(state.states).tolist(), left.tolist(), strict=True)):
             by_state.setdefault(key, []).append(row)
         for key, rows in by_state.items():
             tokens = self._forbidden(*key, log_probs.device)
@@ -65,11 +65,11 @@ class BannedWords(Constraint):
         after = map(self.matcher.after, state.states.flatten().tolist(), tokens.flatten().tolist())
         return Matches(torch.tensor(list(after), dtype=torch.long, device=tokens.device).view(tokens.shape))
 
-    def _forbidden(self, number: int, final: bool, device: torch.device) -> Tensor:
-        """Return the tokens that may not follow a text of this state, or not as the last one."""
-        key = number, final, device
+    def _forbidden(self, number: int, left: int, device: torch.device) -> Tensor:
+        """Return the tokens that may not follow a text of this state, where `left` may follow them."""
+        key = number, left, device
         if key not in self.forbidden:
-            self.forbidden[key] = torch.tensor(self.matcher.completing(number, final), dtype=torch.long, device=device)
+            self.forbidden[key] = torch.tensor(self.matcher.completing(number, left), dtype=torch.long, device=device)
         return self.forbidden[key]
 
 

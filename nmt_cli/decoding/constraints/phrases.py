@@ -33,6 +33,10 @@ AFTER_LAST = "\U0010ffff"
 """The last character of all; it ends a range of sorted texts."""
 KANA_MARKS = "\u30fc\u30fd\u30fe"
 """Marks that lengthen or repeat a kana: of a script without spaces, too."""
+MOST_MISSING = 3
+"""Bytes that an unfinished character lacks at most."""
+NO_LETTERS = 0x40000
+"""From this code point on there are no letters."""
 MEMORY = 1 << 17
 """Transitions that are remembered."""
 
@@ -84,12 +88,16 @@ class PhraseMatcher:
         """Return whether the text ends with a phrase that is complete unless a word character follows."""
         return any(begun in self.last_tokens and in_word(begun[-1]) for begun in self._begun(self.states[number].matched))
 
-    def completing(self, number: int, final: bool) -> list[int]:
-        """Return the tokens that complete a phrase in a text of this state; `final`: the text ends with this token."""
-        state, is_open = self.states[number], self.open(number)
-        completing = {token for token, byte in self.bytes.items() if self._completes(state, _decoded(state.pending, byte)[0], token, final)}
-        if final and is_open:
-            completing.update(self.bytes)  # the character stays unfinished
+    def completing(self, number: int, left: int) -> list[int]:
+        """Return the tokens that complete a phrase in a text of this state, if at most `left` tokens may follow them."""
+        state, is_open, final = self.states[number], self.open(number), left == 0
+        completing, complete_by = set[int](), {"": False}
+        for token, byte in self.bytes.items():
+            text, pending = _decoded(state.pending, byte)
+            if text not in complete_by:
+                complete_by[text] = self._completes(state, text, token, final)
+            if complete_by[text] or (is_open and pending and not _begins_letter(pending, left)):
+                completing.add(token)
         if state.pending:  # a token that is no byte ends the invalid character
             return sorted(completing.union(self.texts if is_open else self.within[".", final]))
         kind = _kind(state.matched[-1:] or state.before)
@@ -195,6 +203,19 @@ def _decoded(pending: bytes, byte: int) -> tuple[str, bytes]:
         return INVALID, b""
     text, rest = _decoded(b"", byte)
     return INVALID + text, rest
+
+
+@lru_cache(None)
+def _begins_letter(start: bytes, left: int) -> bool:
+    """Return whether these bytes begin the UTF-8 of a word character that has at most `left` more."""
+    length = 2 if start[0] < 0xE0 else 3 if start[0] < 0xF0 else 4
+    if length - len(start) > left:
+        return False
+    code = start[0] & (0xFF >> (length + 1))
+    for byte in start[1:]:
+        code = code << 6 | byte & 0x3F
+    free = 6 * (length - len(start))  # bits
+    return any(in_word(chr(one)) for one in range(code << free, min((code + 1) << free, NO_LETTERS)))
 
 
 def _appended(state: State, added: str) -> str:

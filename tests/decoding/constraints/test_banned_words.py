@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import codecs
+import io
 import random
 import re
 from collections.abc import Sequence
 from functools import cache
 
 import pytest
+import sentencepiece
 import torch
 from toy_decoder import ToySearch
 
 from nmt_cli.data.tokenizer import META_SPACE, UNK, Tokenizer, learn_bpe
-from nmt_cli.decoding.constraint import LAST_RESORT
+from nmt_cli.decoding.constraint import LAST_RESORT, Sentence, Step
 from nmt_cli.decoding.constraints.banned_words import BannedWords
+from nmt_cli.decoding.constraints.phrases import in_word
 from nmt_cli.decoding.constraints.prefix import Prefix
 from nmt_cli.errors import UsageError
 from nmt_cli.recipe import DataSection
@@ -39,8 +42,8 @@ def ids(*pieces: str) -> list[int]:
 
 
 WORD = r"[^\W\u3040-\u30ff\u4e00-\u9fff]"
-"""A word character, as far as these tests need it; marks of Devanagari besides."""
-MARK = r"[\u0900-\u0903\u093a-\u094f]"
+"""A word character, as far as these tests need it; marks besides."""
+MARK = r"[\u0300-\u036f\u0900-\u0903\u093a-\u094f]"
 
 
 @cache
@@ -75,6 +78,20 @@ def contains(tokens: Sequence[int], phrases: Sequence[str], final: bool) -> bool
 
 
 @cache
+def beginnings_of_letters() -> set[bytes]:
+    letters = (chr(code).encode() for code in range(0x80, 0x40000) if not 0xD800 <= code < 0xE000 and in_word(chr(code)))
+    return {letter[:end] for letter in letters for end in range(1, 4)}
+
+
+def hopeless(tokens: Sequence[int], phrases: Sequence[str]) -> bool:
+    """Whether a banned word is followed by bytes that begin no letter."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    is_open = bool(any_of(tuple(phrases), True, "$").search(decoder.decode(b"".join(map(raw, tokens)))))
+    pending = decoder.getstate()[0]
+    return is_open and bool(pending) and pending not in beginnings_of_letters()
+
+
+@cache
 def last_token(phrase: str) -> list[int]:
     return tokenizer().encode([phrase.split()[-1]])[0]
 
@@ -96,10 +113,10 @@ def test_the_tokens_that_complete_a_phrase_are_forbidden(phrases: list[str]) -> 
     for _ in range(25):
         state, tokens = 0, list[int]()
         for _ in range(8):
-            last = set(matcher.completing(state, final=True)) - {UNK}
-            assert last == {token for token in every if any_of(tuple(phrases), True).search(text_of([*tokens, token]))}
-            forbidden = set(matcher.completing(state, final=False)) - {UNK}
-            assert forbidden == {token for token in every if contains([*tokens, token], phrases, False) or at_once([*tokens, token], phrases)}
+            last = set(matcher.completing(state, 0)) - {UNK}
+            assert last == {token for token in every if any_of(tuple(phrases), True).search(text_of([*tokens, token]))}  # also bytes after a word
+            forbidden = set(matcher.completing(state, 3)) - {UNK}
+            assert forbidden == {token for token in every if contains([*tokens, token], phrases, False) or at_once([*tokens, token], phrases) or hopeless([*tokens, token], phrases)}
             checked += len(forbidden)
             token = rng.choice(rng.choice([every, near, near]))
             if token in forbidden:
@@ -108,6 +125,29 @@ def test_the_tokens_that_complete_a_phrase_are_forbidden(phrases: list[str]) -> 
             state = matcher.after(state, token)
             assert matcher.open(state) == bool(any_of(tuple(phrases), True, "$").search(text_of(tokens)))
     assert checked > 20
+
+
+def test_subwords_of_several_words_complete_phrases_within() -> None:
+    model, lines = io.BytesIO(), [f"{' '.join(random.Random(n).choices(['hot dog', 'the cat.', 'big', 'dogs'], k=4))}" for n in range(200)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=80, model_type="bpe", split_by_whitespace=False,
+        split_by_unicode_script=False, pad_id=0, unk_id=1, bos_id=2, eos_id=3, minloglevel=2,
+    )  # fmt: skip
+    several, rng = Tokenizer(model.getvalue()), random.Random(0)
+    phrases = ["dog", "the cat", "hot", "g big"]
+    whole = {several.encode([phrase.split()[-1]])[0][0] for phrase in phrases if len(several.encode([phrase.split()[-1]])[0]) == 1}
+    assert any(re.search(r"\w\W", piece.replace(META_SPACE, " ")) for piece in several.table[4:])
+    matcher = BannedWords(phrases, several).matcher
+    for _ in range(100):
+        state, text = 0, ""
+        for _ in range(6):
+            forbidden = set(matcher.completing(state, 3)) - {UNK}
+            for token in range(4, several.vocab_size):
+                after = text + several.table[token].replace(META_SPACE, " ")
+                found = re.search(r"(?<!\w)(?:dog|the +cat|hot|g +big)(?=\W)", after) or (token in whole and re.search(r"(?<!\w)(?:dog|the +cat|hot|g +big)$", after))
+                assert bool(found) == (token in forbidden)
+            token = rng.choice([token for token in range(4, several.vocab_size) if token not in forbidden])
+            state, text = matcher.after(state, token), text + several.table[token].replace(META_SPACE, " ")
 
 
 KNOWN = [META_SPACE + "dog", META_SPACE + "d", "o", "g", "s", ".", META_SPACE + "big", META_SPACE]
@@ -195,8 +235,6 @@ def test_ten_thousand_words_are_quick() -> None:
 
 
 def test_no_open_hypothesis_is_no_error() -> None:
-    from nmt_cli.decoding.constraint import Sentence, Step
-
     rule = BannedWords(["dog"], tokenizer())
     none = torch.empty(0, dtype=torch.long)
     rule.edit(rule.start([Sentence([4], 3)], 2, none.device), Step(none, torch.zeros(1, 2, 3, dtype=torch.long), torch.tensor([1]), torch.tensor([2])), torch.empty(0, 370))
