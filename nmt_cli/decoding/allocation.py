@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .beam_state import NONE, Beam, Candidates, Scores
+from .candidates import best_tokens
 from .constraint import Constraints, Step
 
 
@@ -28,10 +29,10 @@ def allocate(beam: Beam, candidates: Candidates, scores: Scores, constraints: Co
     logits, states = scores.logits, beam.constraints
     proposals = constraints.proposals(states, step, logits)  # (B, W, E)
     batch, width, count = proposals.shape
-    wants_end = logits.argmax(1) == eos
+    wants_end = logits[:, eos] == logits.amax(1)
     ends = logits[:, eos].masked_fill(~wants_end, NONE)[rows].masked_fill(~constraints.demands(states)[:, None], NONE)  # (B, W)
     logits[:, eos] = NONE
-    best = logits.argmax(1)[rows]  # (B, W) the best token to follow each hypothesis
+    best = best_tokens(logits)[rows]  # (B, W) the best token to follow each hypothesis
     tokens = torch.cat([best[:, :, None], torch.full_like(best, eos)[:, :, None], proposals], dim=2)  # (B, W, 2 + E)
     values = logits[rows[:, :, None], tokens.clamp_min(0)].masked_fill(tokens < 0, NONE)
     values[:, :, 1] = ends

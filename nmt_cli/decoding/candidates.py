@@ -62,6 +62,17 @@ def log_sum_exp(logits: Tensor) -> Tensor:
     return torch.cat(sums)
 
 
+def best_tokens(log_probs: Tensor) -> Tensor:
+    """Return `log_probs.argmax(1)`, (N, V) -> (N,), which torch computes slowly on a CPU; its `amax` is fast."""
+    size = log_probs.size(1)
+    whole = size // CHUNK * CHUNK
+    maxima = [log_probs[:, :whole].view(len(log_probs), -1, CHUNK).amax(-1)] if whole else []
+    maxima += [log_probs[:, whole:].amax(-1, keepdim=True)] if whole < size else []
+    first = torch.cat(maxima, dim=1).argmax(1, keepdim=True) * CHUNK
+    tokens = (first + torch.arange(CHUNK, device=log_probs.device)).clamp_max(size - 1)
+    return tokens.gather(1, log_probs.gather(1, tokens).argmax(1, keepdim=True))[:, 0]
+
+
 def largest_log_probs(logits: Tensor, total: Tensor, log_probs: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the `count` largest of log_probs + (logits - total) over (W, V), largest first: values and flat indices, (B, C).
 

@@ -29,6 +29,7 @@ from torch import Tensor
 from ...console import warn_once
 from ...data.tokenizer import EOS, META_SPACE, UNK, Tokenizer
 from ...errors import shown
+from ..candidates import best_tokens
 from ..constraint import Constraint, Sentence, Step
 from ..search_state import FREE, OfHypotheses, Rows
 
@@ -110,7 +111,7 @@ class Terms(Constraint):
         own would be made up.
         """
         lacking = step.of_rows(self.missing(state)) > 0
-        late = (lacking & (log_probs.argmax(1) == EOS)).nonzero().flatten()
+        late = (lacking & (log_probs[:, EOS] == log_probs.amax(1))).nonzero().flatten()
         if len(late):
             proposals = step.of_rows(self._needed(state)).index_select(0, late)
             values = log_probs[late].gather(1, proposals.clamp_min(0)).masked_fill(proposals < 0, float("-inf"))
@@ -131,7 +132,7 @@ class Terms(Constraint):
         ends = torch.full_like(state.reached.node, FREE)
         if len(rows):
             going_on = torch.zeros_like(log_probs[0]).masked_fill_(~self.ends_word | self.end_symbol, float("-inf"))
-            ends.view(-1)[step.rows[rows]] = (log_probs[rows] + going_on).argmax(1)
+            ends.view(-1)[step.rows[rows]] = best_tokens(log_probs[rows] + going_on)
         return torch.cat([self._needed(state), ends[:, :, None]], dim=2)
 
     def _needed(self, state: Automata) -> Tensor:

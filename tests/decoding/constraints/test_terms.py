@@ -13,6 +13,7 @@ from few_words import LIST, WORDS, lines, model, tokenizer
 
 from nmt_cli.data.tokenizer import EOS
 from nmt_cli.decoding.allocation import choose, without_repeats
+from nmt_cli.decoding.candidates import best_tokens
 from nmt_cli.decoding.constraint import Sentence, Step
 from nmt_cli.decoding.constraints.terms import Terms, alternatives
 from nmt_cli.decoding.translator import Request, Result, Translator
@@ -80,7 +81,8 @@ def test_an_output_without_its_terms_does_not_end() -> None:
     rule = Terms(None, tokenizer())
     [encoded] = rule.encode([["cat"]], tokenizer(), 100)
     state = rule.start([Sentence([], 9, {"terms": encoded}), Sentence([], 9)], 2, torch.device("cpu"))
-    log_probs = torch.zeros(4, tokenizer().vocab_size).log_softmax(-1)
+    log_probs = torch.zeros(4, tokenizer().vocab_size)
+    log_probs[:, -1] = 1
     step = Step(torch.arange(4), torch.zeros(2, 2, 9, dtype=torch.long), torch.zeros(2, dtype=torch.long), torch.full((2,), 9))
     rule.edit(state, step, log_probs)
     assert log_probs[:, EOS].isneginf().tolist() == [True, True, False, False]
@@ -117,6 +119,12 @@ def test_dynamic_beam_allocation_is_its_definition() -> None:
         progress = [[rng.randint(0, 4) for _ in range(count)] for _ in range(3)]
         kept = choose(torch.tensor(log_probs), torch.tensor(progress), width)
         assert [set(row.nonzero().flatten().tolist()) for row in kept] == [chosen(a, b, width) for a, b in zip(log_probs, progress, strict=True)]
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
+def test_the_best_token_is_the_first_of_the_largest(size: int) -> None:
+    log_probs = torch.randint(-3, 3, (50, size), generator=torch.Generator().manual_seed(size)).float()
+    assert best_tokens(log_probs).tolist() == [row.index(max(row)) for row in log_probs.tolist()]
 
 
 def test_the_first_of_equal_candidates_stays() -> None:
