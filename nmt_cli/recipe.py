@@ -228,7 +228,7 @@ class TrainSection(Section):
     valid_bleu_sentences: int = Field(default=500, ge=0, le=MANY)
     """Number of validation sentences, from the first on, that are translated for BLEU; 0: none."""
     valid_beam: int = Field(default=1, ge=1, le=MOST_BEAM)
-    """Beam of these translations; 1 is greedy and quick."""
+    """Beam of these translations, whatever `decode.search` is; 1 is greedy and quick."""
     valid_samples: int = Field(default=3, ge=0, le=100_000)
     patience: int = Field(default=0, ge=0, le=MANY)
     """Stop after so many validations without a better one; 0: never."""
@@ -318,9 +318,6 @@ class Recipe(Section):
             )
         if self.data.max_length >= self.train.batch_tokens:
             faults.append(f"data.max_length = {self.data.max_length} must be below train.batch_tokens = {self.train.batch_tokens}")
-        beam, groups = self.train.valid_beam, min(self.decode.diverse_groups, self.train.valid_beam)
-        if self.decode.search == "diverse" and beam % groups:
-            faults.append(f'train.valid_beam = {beam} is not a multiple of decode.diverse_groups = {groups}: decode.search = "diverse" divides the beam into groups of equal size')
         parameters = self.model.parameters(self.data.vocab_size, self.data.target_size)
         if parameters > MOST_PARAMETERS:
             faults.append(

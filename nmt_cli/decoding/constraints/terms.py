@@ -16,7 +16,6 @@ term is missing.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,18 +26,17 @@ import torch
 from torch import Tensor
 
 from ...console import warn_once
-from ...data.tokenizer import EOS, META_SPACE, UNK, Tokenizer
+from ...data.tokenizer import EOS, UNK, Tokenizer
 from ...errors import shown
 from ..candidates import best_tokens
 from ..constraint import Constraint, Sentence, Step
 from ..search_state import FREE, OfHypotheses, Rows
+from .phrases import BYTE, in_word
 
 ALTERNATIVES = re.compile(r"(?<!\\)\|")
 """What separates the alternatives of a term."""
 OPEN_END = "*"
 """At the end of an alternative: the word may go on."""
-BYTE = re.compile("<0x([0-9A-F]{2})>")
-"""The subword of a single byte."""
 MOST_ENDINGS = 64
 """Subwords with which a word that goes on may be written, at most."""
 
@@ -231,12 +229,7 @@ def _ends_word(number: int, piece: str) -> bool:
     first = chr(int(byte[1], 16)) if byte else piece[0]
     if byte and not first.isascii():  # a part of a letter, perhaps
         return False
-    return number == EOS or first == META_SPACE or not first.isalnum() or _unspaced(first)
-
-
-def _unspaced(character: str) -> bool:
-    """Return whether the character is of a script that puts no spaces between words."""
-    return unicodedata.name(character, "").startswith(("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR"))
+    return number == EOS or not in_word(first)
 
 
 def _weight(term: Term) -> int:
