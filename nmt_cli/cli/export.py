@@ -53,5 +53,5 @@ def _different(exported: Export) -> str:
     decode = source_model.recipe.decode
     return (
         f"different there: beams are ranked by log P / |Y|^length_penalty; length_penalty = {source_model.length_penalty} is nearest to "
-        f"((5 + |Y|) / 6)^{decode.alpha}. Outputs are limited by one number per batch, not by each line's length + {decode.max_extra}."
+        f"{source_model.divisor}. Outputs are limited by one number per batch, not by each line's length + {decode.max_extra}."
     )

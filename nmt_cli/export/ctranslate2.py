@@ -57,7 +57,7 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 ```
 
 - Lines of more than {longest} tokens are longer than what it was trained on: split them.
-- `length_penalty`: nmt ranks by log P(Y) / ((5 + |Y|) / 6)^{alpha}, CTranslate2 by log P(Y) / |Y|^length_penalty.
+- `length_penalty`: nmt ranks by log P(Y) / {divisor}, CTranslate2 by log P(Y) / |Y|^length_penalty.
   {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
   search (`beam_size=1`) gives the same, up to the longest output.
 - `max_decoding_length` is one number for the whole batch; nmt takes each line's own length plus {extra}.
@@ -81,7 +81,7 @@ def write(source_model: SourceModel, folder: Path) -> None:
     decode, files = source_model.recipe.decode, list(source_model.vocabulary.files)
     table = source_model.vocabulary.target.table
     text = README.format(
-        source=files[0], target=files[-1], beam=decode.beam, penalty=source_model.length_penalty, alpha=decode.alpha, extra=decode.max_extra, least=decode.min_length,
+        source=files[0], target=files[-1], beam=decode.beam, penalty=source_model.length_penalty, divisor=source_model.divisor, extra=decode.max_extra, least=decode.min_length,
         never=json.dumps([[table[i]] for i in BANNED], ensure_ascii=False), longest=source_model.recipe.data.max_length, first=LENGTHS[0], last=LENGTHS[-1],
     )  # fmt: skip
     (folder / "README.md").write_text(text, encoding="utf-8")

@@ -29,6 +29,7 @@ from ..model.positions import Learned, Sinusoidal
 from ..model.residuals import PostNorm, PreNorm
 from ..model.transformer import Transformer
 from ..recipe import Recipe
+from ..registry import LENGTH_PENALTIES, load
 
 BANNED = (PAD, UNK, BOS)
 """Ids that search never generates."""
@@ -46,8 +47,15 @@ class SourceModel:
 
     @property
     def length_penalty(self) -> float:
-        """The length penalty nearest to the recipe's alpha, for libraries that divide by |Y| ** length_penalty."""
-        return nearest_length_penalty(self.recipe.decode.alpha)
+        """The length penalty nearest to the recipe's, for libraries that divide by |Y| ** length_penalty."""
+        decode = self.recipe.decode
+        return nearest_length_penalty(decode.alpha, load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"))
+
+    @property
+    def divisor(self) -> str:
+        """What nmt divides log P(Y) by, for readers."""
+        decode = self.recipe.decode
+        return {"gnmt": f"((5 + |Y|) / 6)^{decode.alpha}", "average": "|Y|", "none": "1"}.get(decode.length_penalty, f"{decode.length_penalty}(|Y|)")
 
 
 @dataclass(frozen=True)
@@ -114,13 +122,13 @@ def check_modules(model: Transformer, library_name: str) -> None:
             raise ModelError(f"the model has a {type(part).__name__} module, which the export to {library_name} does not know: it knows LayerNorm, ReLU, post- and pre-norm, sinusoidal and learned positions.")
 
 
-def nearest_length_penalty(alpha: float) -> float:
-    """Return the beta for which |Y| ** beta is nearest to ((5 + |Y|) / 6) ** alpha, to two decimals.
+def nearest_length_penalty(alpha: float, penalty: Callable[[int, float], float]) -> float:
+    """Return the beta for which |Y| ** beta is nearest to `penalty`(|Y|, alpha), to two decimals.
 
-    A constant factor changes no ranking, so it is the slope of alpha * log((5 + n) / 6) against log(n), by least squares.
+    A constant factor changes no ranking, so it is the slope of log(penalty) against log(n), by least squares.
     """
     x = torch.tensor([math.log(n) for n in LENGTHS], dtype=torch.float64)
-    y = torch.tensor([alpha * math.log((5 + n) / 6) for n in LENGTHS], dtype=torch.float64)
+    y = torch.tensor([math.log(penalty(n, alpha)) for n in LENGTHS], dtype=torch.float64)
     x, y = x - x.mean(), y - y.mean()
     return round(float((x * y).sum() / (x * x).sum()), 2)
 

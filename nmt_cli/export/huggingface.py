@@ -61,7 +61,7 @@ print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 ```
 
 - Lines of more than {longest} tokens are longer than what it was trained on: split them.
-- `length_penalty`: nmt ranks by log P(Y) / ((5 + |Y|) / 6)^{alpha}, transformers by log P(Y) / |Y|^length_penalty.
+- `length_penalty`: nmt ranks by log P(Y) / {divisor}, transformers by log P(Y) / |Y|^length_penalty.
   {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
   search (`num_beams=1`) gives the same, up to the longest output.
 - `max_new_tokens` is one number for the whole batch; nmt takes each line's own length plus {extra}.
@@ -100,7 +100,7 @@ def write(source_model: SourceModel, folder: Path) -> None:
         transformers.GenerationConfig(**_generation(source_model)).save_pretrained(folder)
         _write_tokenizer(transformers, source_model, folder)
     text = README.format(
-        extra=recipe.decode.max_extra, longest=data.max_length, alpha=recipe.decode.alpha, penalty=source_model.length_penalty,
+        extra=recipe.decode.max_extra, longest=data.max_length, divisor=source_model.divisor, penalty=source_model.length_penalty,
         architecture=architecture, first=LENGTHS[0], last=LENGTHS[-1],
     )  # fmt: skip
     (folder / "README.md").write_text(text, encoding="utf-8")

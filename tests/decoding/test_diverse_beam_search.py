@@ -340,7 +340,6 @@ def test_decoders_and_kernels_find_the_same_and_neighbours_change_nothing(kind: 
         ("beam = 2\n", "beam = 2 is not a multiple of diverse_groups = 4"),
         ("diverse_groups = 0\n", "decode.diverse_groups = 0: expected at least 1"),
         ("diversity_penalty = -0.1\n", "decode.diversity_penalty = -0.1: expected at least 0"),
-        ("beam = 8\n[train]\nvalid_beam = 6\n", "train.valid_beam = 6 is not a multiple of decode.diverse_groups = 4"),
     ],
 )
 def test_recipes_that_cannot_be_searched_are_refused(keys: str, said: str, tmp_path: Path) -> None:

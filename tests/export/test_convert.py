@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from nmt_cli.data.tokenizer import EOS, Vocabulary
+from nmt_cli.decoding.length_penalties import average, gnmt, none
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import DataError, ModelError, UsageError
 from nmt_cli.export import ctranslate2
@@ -230,9 +231,11 @@ def test_generation_follows_the_recipe(exported: tuple[str, Path, Any]) -> None:
 
 
 def test_the_nearest_length_penalty() -> None:
-    assert nearest_length_penalty(0.0) == 0.0
-    assert nearest_length_penalty(0.6) == 0.5
-    assert nearest_length_penalty(1.2) == pytest.approx(2 * 0.505, abs=0.02)
+    assert nearest_length_penalty(0.0, gnmt) == 0.0
+    assert nearest_length_penalty(0.6, gnmt) == 0.5
+    assert nearest_length_penalty(1.2, gnmt) == pytest.approx(2 * 0.505, abs=0.02)
+    assert nearest_length_penalty(0.6, average) == 1.0
+    assert nearest_length_penalty(0.6, none) == 0.0
 
     def spread(beta: float) -> float:
         """How unevenly the two penalties differ over the lengths."""
