@@ -9,12 +9,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from itertools import islice
 from pathlib import Path
 
 import torch
 
 from nmt_cli import __version__
 from nmt_cli.data.prepare import prepare
+from nmt_cli.decoding.translator import Line, Result, Translator
 from nmt_cli.hardware import cores, has_fast_bf16
 from nmt_cli.lines import read_parallel
 from nmt_cli.recipe import Recipe
@@ -62,6 +64,19 @@ def test_set(data_dir: Path, recipe: Recipe, count: int) -> tuple[list[str], lis
     return [source for source, _ in pairs], [target for _, target in pairs]
 
 
+def parallel_lines(source: Path, reference: Path, count: int) -> tuple[list[str], list[str]]:
+    """Return the first `count` lines (0: all) of a source file and of its references. Raises DataError."""
+    pairs = list(islice(read_parallel([source], [reference]), count or None))
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def timed(translator: Translator, lines: Sequence[Line]) -> tuple[list[Result], float]:
+    """Return the translations of these lines, and the seconds that they took."""
+    began = time.perf_counter()
+    results = list(translator.translate(lines))
+    return results, time.perf_counter() - began
+
+
 def alternate(sides: Mapping[str, Callable[[int], int]], rounds: int, warmup: int) -> dict[str, float]:
     """Run each side's round in turn; a round returns its tokens. Median tokens a second of each side."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
@@ -96,3 +111,14 @@ def ratios(rates: dict[str, float], ours: Sequence[str], unit: str) -> None:
     print(f"  {'':<28} {unit:>14}" + "".join(f"   {name + ' ÷ it':>22}" for name in ours))
     for name, rate in rates.items():
         print(f"  {name:<28} {rate:>14,.0f}" + "".join(f"   {rates[one] / rate:>22.2f}" for one in ours))
+
+
+def print_rows(rows: Sequence[Sequence[str]], markdown: bool) -> None:
+    """Print rows of cells, the heads of the columns first: as a Markdown table, or in aligned columns."""
+    if markdown:
+        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        print("\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]))
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        print(f"{first:<{widths[0]}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)))
