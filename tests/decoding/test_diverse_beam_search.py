@@ -245,7 +245,7 @@ class Sevens(Constraint):
     def advance(self, state: Has, tokens: torch.Tensor) -> Has:
         return Has(state.has | (tokens == 7))
 
-    def proposals(self, state: Has) -> torch.Tensor:
+    def proposals(self, state: Has, step: Step, log_probs: torch.Tensor) -> torch.Tensor:
         return torch.where(state.has, FREE, 7)[:, :, None]
 
     def progress(self, state: Has, parents: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

@@ -161,8 +161,6 @@ def test_options_that_do_not_fit_are_named() -> None:
     decoder = CachedDecoder(model(), sources(), SAMPLES)
     with pytest.raises(ValueError, match="detokenize"):
         MbrSearch(decoder, replace(options(), detokenize=None))
-    with pytest.raises(ValueError, match="100 hypotheses"):
-        MbrSearch(decoder, replace(options(), mbr=MbrOptions()))
     with pytest.raises(ValueError, match="'greedy'"):
         MbrSearch(decoder, options(candidates="greedy"))
     with pytest.raises(UsageError, match="'meteor'"):
