@@ -117,6 +117,7 @@ class Weights:
             with self.group.collective():
                 for reduction in self._reductions:
                     reduction.wait()
+            self._reductions = []  # gloo has a thread as long as there is a Work
 
     def _accumulate_hook(self, name: str) -> Callable[[Tensor], None]:
         """Return the hook that adds the gradient of the parameter `name` to `main_grads`."""
