@@ -36,7 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (preprocess, train, average, translate, calibrate, score, attend, export, info):
+for command in (preprocess, train, average, translate, score, calibrate, attend, export, info):
     app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
 app.add_typer(data)
 

@@ -18,7 +18,7 @@ import typer
 from ..console import on_terminal, say
 from ..errors import DataError, UsageError
 from . import output
-from .arguments import Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
+from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
 from .loading import check_precision, decode_changes, load, models_named
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def attend(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object with all weights instead of the translation.")] = False,
     beam: BeamSize = None,
     alpha: Alpha = None,
-    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: tokens of the sentence plus N.  [default: the recipe's, 50]", show_default=False)] = None,
+    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", rich_help_panel=SEARCH, help="Longest output: tokens of the sentence plus N.  [default: the recipe's, 50]", show_default=False)] = None,
     min_length: MinLength = None,
     overrides: DecodeOverrides = None,
     device: Device = "auto",

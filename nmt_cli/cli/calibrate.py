@@ -37,7 +37,7 @@ def calibrate(
     devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
     precision: Annotated[str, typer.Option(metavar="P", help="fp32, bf16, int8 or auto (the fastest on this hardware).")] = "auto",
 ) -> None:
-    """Fit the quality estimates of `nmt translate --confidence --calibration FILE` on your own data.
+    """Fit the quality estimates of `nmt translate --confidence` on your own data.
 
     SRC is translated, and each translation is compared with its line of REF by sacrebleu's sentence chrF. A regression
     then learns the expected chrF / 100 from the model's log-probabilities. Use lines that the model was not trained on, of

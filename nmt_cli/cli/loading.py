@@ -44,6 +44,16 @@ def check_precision(precision: str) -> None:
         raise UsageError(f"--precision {precision!r}: expected {', '.join(names[:-1])} or {names[-1]}.")
 
 
+def recipe_search(paths: Sequence[Path]) -> str:
+    """Return the search that the recipe of the first model names. Raises ModelError."""
+    from ..model.contents import find_model, read_config
+    from ..recipe import DecodeSection
+
+    decode = read_config(find_model(paths[0])).recipe.get("decode")
+    found = decode.get("search") if isinstance(decode, dict) else None
+    return found if isinstance(found, str) else str(DecodeSection().search)
+
+
 @dataclass(frozen=True)
 class Loaded:
     """Models in fp32 on the first of `devices`, their vocabulary, and the first one's recipe with what was changed in it."""
@@ -139,4 +149,4 @@ def _overridden(values: dict[str, object], changes: Sequence[str]) -> Recipe:
 
     for change in changes:
         apply_override(values, change)
-    return Recipe.from_dict(values, "the model's recipe")
+    return Recipe.from_dict(values, f"the model's recipe{' with these options' if changes else ''}")

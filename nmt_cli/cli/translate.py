@@ -19,8 +19,8 @@ from .. import console
 from ..errors import UsageError
 from . import output
 from . import translate_options as options
-from .arguments import Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
-from .loading import check_precision, decode_changes, models_named
+from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
+from .loading import check_precision, decode_changes, models_named, recipe_search
 from .translate_input import InputFormat, read_requests
 from .translate_options import entries, search_choice
 
@@ -38,15 +38,20 @@ def translate(
     model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", help="Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for an ensemble of models with the same vocabulary; options come from the first one's recipe.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
     input_file: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Read from FILE (plain, .gz, .xz, .bz2) instead of stdin.", show_default=False)] = None,
     output_file: Annotated[Path | None, typer.Option("--output", "-o", parser=output_path, metavar="FILE", help="Write to FILE instead of stdout. FILE appears when everything is translated; an existing file is replaced and keeps its mode. A device or pipe is written to directly.", show_default=False)] = None,
-    beam: BeamSize = None,
-    alpha: Alpha = None,
-    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", help="Longest output: tokens of the line and of its prefix, plus N.  [default: the recipe's, 50]", show_default=False)] = None,
-    min_length: MinLength = None,
-    batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens that one worker translates together; changes only speed and memory.  [default: the recipe's, 4096]", show_default=False)] = None,
+    nbest: Annotated[int, typer.Option("--nbest", metavar="N", min=1, max=4096, rich_help_panel=options.FORMAT, help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.")] = 1,
+    scores: Annotated[bool, typer.Option("--scores", rich_help_panel=options.FORMAT, help="Print SCORE, a tab, the translation.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", rich_help_panel=options.FORMAT, help="Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.")] = False,
+    alignment: Annotated[bool, typer.Option("--alignment", rich_help_panel=options.FORMAT, help="With --json: also source_tokens, and alignment: for each token of the translation the source token with the most attention.")] = False,
+    confidence: Annotated[bool, typer.Option("--confidence", rich_help_panel=options.FORMAT, help="With --json: also words, the probability of each word, and quality, an estimate of chrF / 100 for each line, 0 to 1.")] = False,
+    calibration: Annotated[Path | None, typer.Option("--calibration", metavar="FILE", rich_help_panel=options.FORMAT, help="With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted on a small model]", show_default=False)] = None,
     search: options.SearchName = None,
+    beam: BeamSize = None,
     length_penalty: options.LengthPenalty = None,
-    max_len_ratio: options.MaxLenRatio = None,
+    alpha: Alpha = None,
     coverage_penalty: options.CoveragePenalty = None,
+    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", rich_help_panel=SEARCH, help="Longest output: tokens of the line, and of its prefix and terms, plus N.  [default: the recipe's, 50]", show_default=False)] = None,
+    max_len_ratio: options.MaxLenRatio = None,
+    min_length: MinLength = None,
     diverse_groups: options.DiverseGroups = None,
     diversity_penalty: options.DiversityPenalty = None,
     sample: options.Sample = False,
@@ -66,13 +71,8 @@ def translate(
     outputs: options.Outputs = None,
     no_repeat_ngram: options.NoRepeatNgram = None,
     repetition_penalty: options.RepetitionPenalty = None,
-    nbest: Annotated[int, typer.Option(metavar="N", min=1, max=4096, help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.")] = 1,
-    scores: Annotated[bool, typer.Option("--scores", help="Print SCORE, a tab, the translation.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.")] = False,
-    alignment: Annotated[bool, typer.Option("--alignment", help="With --json: also source_tokens, and alignment: for each token of the translation the source token with the most attention.")] = False,
-    confidence: Annotated[bool, typer.Option("--confidence", help="With --json: also words, the probability of each word, and quality, an estimate of chrF / 100 for each line, 0 to 1.")] = False,
-    calibration: Annotated[Path | None, typer.Option("--calibration", metavar="FILE", help="With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted on a small model]", show_default=False)] = None,
     overrides: DecodeOverrides = None,
+    batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens that one worker translates together; changes only speed and memory.  [default: the recipe's, 4096]", show_default=False)] = None,
     device: Device = "auto",
     devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
     precision: Annotated[str, typer.Option(metavar="P", help="fp32, bf16, int8 or auto (the fastest on this hardware). fp32 is exact; the others differ from it by rounding.")] = "auto",
@@ -84,10 +84,12 @@ def translate(
     lines that were read are translated.
 
     Beam search ranks outputs Y by  score = log P(Y) / lp(Y),  lp(Y) = ((5 + |Y|) / 6) ^ alpha,  where |Y| counts the
-    output's tokens and its end symbol. Scores are at most 0; nearer to 0 is better. A blank line scores 0.
+    output's tokens and its end symbol. Scores are at most 0; nearer to 0 is better. A blank line scores 0. With
+    --length-penalty average lp(Y) = |Y|, with none 1. With --search mbr the score is the expected utility, 0 to 100.
 
-    --nbest N prints up to N lines for each input line, best first; INDEX counts input lines from 0. With --sample they
-    are N independent samples, so two may be equal; the same line and seed give the same samples.
+    --nbest N prints up to N lines for each input line, best first; INDEX counts input lines from 0. --nbest is at most
+    --beam, or --mbr-samples. With --sample they are N independent samples, so two may be equal; the same line and seed
+    give the same samples.
 
     --json prints one object per line, whatever N is: source, translation, score, log_prob (natural), tokens (the
     translation's subwords), and nbest, a list of objects: translation, score, log_prob, tokens. With --alignment also
@@ -111,10 +113,12 @@ def translate(
     given = InputFormat(input_file, prefix_column, prefix_file, terms_columns, terms)
     _check_usage(precision, alignment and not as_json)
     calibrated = _calibration(confidence, calibration, as_json)
+    beam_only = {"diverse_groups": diverse_groups, "diversity_penalty": diversity_penalty, "coverage_penalty": coverage_penalty}
     choice = search_choice(
         search, sample, {"top_k": top_k, "top_p": top_p, "min_p": min_p, "temperature": temperature, "seed": seed},
-        {"samples": mbr_samples, "utility": mbr_utility, "candidates": mbr_candidates},
-        {"terms": given.terms or None, "banned_words": entries(banned_words, "words or phrases"), "outputs": entries(outputs, "translations")}, changes, nbest,
+        {"samples": mbr_samples, "utility": mbr_utility, "candidates": mbr_candidates}, beam_only,
+        {"terms": given.terms or None, "banned_words": entries(banned_words, "words or phrases"), "outputs": entries(outputs, "translations")},
+        changes, nbest, recipe_search(models_named(model)),
     )  # fmt: skip
 
     if output_file:

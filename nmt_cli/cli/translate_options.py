@@ -6,24 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import DataError, UsageError, did_you_mean
-from ..registry import LENGTH_PENALTIES, SEARCHES, UTILITIES
+from ..registry import LENGTH_PENALTIES, SEARCHES, UTILITIES, load
+from .arguments import SEARCH
 
 if TYPE_CHECKING:
     from ..decoding.search import MbrOptions, SamplingOptions
 
-SEARCH, SAMPLING, CONSTRAINTS = "Search", "Sampling and minimum Bayes risk", "Constraints"
-"""Headings in --help."""
+FORMAT, SAMPLING, CONSTRAINTS = "Output format", "Sampling and minimum Bayes risk", "Constraints"
+"""Headings in --help, besides SEARCH."""
 
-SearchName = Annotated[str | None, typer.Option("--search", metavar="NAME", rich_help_panel=SEARCH, help=f"{', '.join(SEARCHES)}.  [default: the recipe's, beam]", show_default=False)]
+SearchName = Annotated[str | None, typer.Option("--search", metavar="NAME", rich_help_panel=SEARCH, help=f"{', '.join(SEARCHES)}: beam search, random samples, minimum Bayes risk, diverse beam search.  [default: the recipe's, beam]", show_default=False)]
 LengthPenalty = Annotated[str | None, typer.Option("--length-penalty", metavar="NAME", rich_help_panel=SEARCH, help=f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.  [default: the recipe's, gnmt]", show_default=False)]
-MaxLenRatio = Annotated[float | None, typer.Option("--max-len-ratio", metavar="R", rich_help_panel=SEARCH, help="Longest output: R times the tokens of the line, plus --max-extra.  [default: the recipe's, 1]", show_default=False)]
+MaxLenRatio = Annotated[float | None, typer.Option("--max-len-ratio", metavar="R", rich_help_panel=SEARCH, help="Longest output: R times the tokens of the line, instead of once, plus --max-extra.  [default: the recipe's, 1]", show_default=False)]
 CoveragePenalty = Annotated[float | None, typer.Option("--coverage-penalty", metavar="B", rich_help_panel=SEARCH, help="Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.  [default: the recipe's, 0]", show_default=False)]
 DiverseGroups = Annotated[int | None, typer.Option("--diverse-groups", metavar="G", rich_help_panel=SEARCH, help="With --search diverse: groups that the beam is divided into.  [default: the recipe's, 4]", show_default=False)]
 DiversityPenalty = Annotated[float | None, typer.Option("--diversity-penalty", metavar="L", rich_help_panel=SEARCH, help="With --search diverse: penalty for a token that an earlier group chose in the same step.  [default: the recipe's, 0.5]", show_default=False)]
@@ -31,17 +32,17 @@ DiversityPenalty = Annotated[float | None, typer.Option("--diversity-penalty", m
 Sample = Annotated[bool, typer.Option("--sample", rich_help_panel=SAMPLING, help="Sample outputs at random, each token by its probability, instead of beam search: --search sample.")]
 TopK = Annotated[int | None, typer.Option("--top-k", metavar="K", min=0, max=10_000_000, rich_help_panel=SAMPLING, help="Sample from the K most probable tokens; 0: from all.  [default: 0]", show_default=False)]
 TopP = Annotated[float | None, typer.Option("--top-p", metavar="P", rich_help_panel=SAMPLING, help="Sample from the fewest tokens with a total probability of P.  [default: 1]", show_default=False)]
-MinP = Annotated[float | None, typer.Option("--min-p", metavar="P", rich_help_panel=SAMPLING, help="Sample from the tokens with at least P times the largest probability.  [default: 0; with --search mbr 0.02]", show_default=False)]
+MinP = Annotated[float | None, typer.Option("--min-p", metavar="P", rich_help_panel=SAMPLING, help="Sample from the tokens that have at least P times the largest probability.  [default: 0; with --search mbr 0.02]", show_default=False)]
 Temperature = Annotated[float | None, typer.Option("--temperature", metavar="T", rich_help_panel=SAMPLING, help="Divides the logits. Below 1 probable tokens become more probable, above 1 less.  [default: 1]", show_default=False)]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, rich_help_panel=SAMPLING, help="Random seed of sampling.  [default: 1]", show_default=False)]
-MbrSamples = Annotated[int | None, typer.Option("--mbr-samples", metavar="N", min=1, max=4096, rich_help_panel=SAMPLING, help="With --search mbr: hypotheses per line.  [default: 100]", show_default=False)]
-MbrUtility = Annotated[str | None, typer.Option("--mbr-utility", metavar="NAME", rich_help_panel=SAMPLING, help=f"With --search mbr: {', '.join(UTILITIES)}.  [default: chrf]", show_default=False)]
-MbrCandidates = Annotated[str | None, typer.Option("--mbr-candidates", metavar="NAME", rich_help_panel=SAMPLING, help="With --search mbr: sample, or beam for the n-best list of beam search.  [default: sample]", show_default=False)]
+MbrSamples = Annotated[int | None, typer.Option("--mbr-samples", metavar="N", min=1, max=4096, rich_help_panel=SAMPLING, help="With --search mbr: hypotheses per line, samples or a beam.  [default: 100]", show_default=False)]
+MbrUtility = Annotated[str | None, typer.Option("--mbr-utility", metavar="NAME", rich_help_panel=SAMPLING, help=f"With --search mbr: the metric that compares the hypotheses: {', '.join(UTILITIES)}.  [default: chrf]", show_default=False)]
+MbrCandidates = Annotated[str | None, typer.Option("--mbr-candidates", metavar="NAME", rich_help_panel=SAMPLING, help="With --search mbr: where the hypotheses come from: sample, or beam for the n-best list of beam search.  [default: sample]", show_default=False)]
 
 PrefixColumn = Annotated[bool, typer.Option("--prefix-column", rich_help_panel=CONSTRAINTS, help="Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. A line without a tab or PREFIX has no constraint.")]
 PrefixFile = Annotated[Path | None, typer.Option("--prefix-file", metavar="FILE", rich_help_panel=CONSTRAINTS, help="Prefixes that the translations begin with, line by line parallel to the input; an empty line is no constraint.", show_default=False)]
 Terms = Annotated[Path | None, typer.Option("--terms", metavar="FILE", rich_help_panel=CONSTRAINTS, help="Words and phrases that the translations must contain, line by line parallel to the input, separated by tabs. A|B: one of several; A*: the word may go on.", show_default=False)]
-TermsColumns = Annotated[bool, typer.Option("--terms-columns", rich_help_panel=CONSTRAINTS, help="The columns of the input after SOURCE (and PREFIX, with --prefix-column) are such terms.")]
+TermsColumns = Annotated[bool, typer.Option("--terms-columns", rich_help_panel=CONSTRAINTS, help="Each input line is SOURCE, a tab, terms as in FILE of --terms; with --prefix-column, SOURCE, PREFIX, terms.")]
 BannedWords = Annotated[Path | None, typer.Option("--banned-words", metavar="FILE", rich_help_panel=CONSTRAINTS, help="Words and phrases, one per line, that no translation may contain.", show_default=False)]
 Outputs = Annotated[Path | None, typer.Option("--outputs", metavar="FILE", rich_help_panel=CONSTRAINTS, help="All translations that are allowed, one per line: the best of them is printed.", show_default=False)]
 NoRepeatNgram = Annotated[int | None, typer.Option("--no-repeat-ngram", metavar="N", rich_help_panel=CONSTRAINTS, help="No sequence of N tokens occurs twice in a translation; 0: any may.  [default: the recipe's, 0]", show_default=False)]
@@ -62,35 +63,64 @@ class SearchChoice:
     """By name of the registry's CONSTRAINTS, their values."""
 
 
-def search_choice(search: str | None, sample: bool, sampling: dict[str, Any], mbr: dict[str, Any], constraints: dict[str, Any], changes: Sequence[str], nbest: int) -> SearchChoice:
+def search_choice(
+    search: str | None, sample: bool, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any], constraints: dict[str, Any],
+    changes: Sequence[str], nbest: int, recipe_search: str,
+) -> SearchChoice:  # fmt: skip
     """Return the choice of these options; None: not given. Raises UsageError where they do not fit together or are out of range.
 
-    `changes` are those of [decode] that were given so far.
+    `beam`: options of beam search. `changes`: those of [decode] that were given so far, `beam`'s included. `recipe_search`:
+    the search of the model's recipe.
     """
     if sample and search not in (None, "sample"):
         raise UsageError(f"--sample and --search {search} were both given: --sample is --search sample.")
     if search is not None and search not in SEARCHES:
         raise UsageError(f"--search {search!r}: expected {', '.join(SEARCHES)}.{did_you_mean(search, list(SEARCHES))}")
-    name = "sample" if sample else search or _chosen(changes, "search")
-    sampling, mbr = ({key: value for key, value in given.items() if value is not None} for given in (sampling, mbr))
+    chosen = "sample" if sample else search or _chosen(changes, "search")
+    name = chosen or recipe_search
+    sampling, mbr, beam = ({key: value for key, value in given.items() if value is not None} for given in (sampling, mbr, beam))
+    _check_search(name, sampling, mbr, beam)
+    _check_ranges(sampling, mbr)
+    random = name in ("sample", "mbr") and mbr.get("candidates") != "beam"
+    if name in ("sample", "mbr") and _chosen(changes, "beam"):
+        instead = "--nbest N for N samples" if name == "sample" else "--mbr-samples N for N hypotheses"
+        raise UsageError(f"--beam (decode.beam) was given with --{'sample' if name == 'sample' else 'search mbr'}, which keeps no beam: give {instead} per line.")
+    if constraints.get("terms") is not None and random:
+        raise UsageError(f"terms and {'--sample' if sample else f'--search {name}'} were both given: random samples cannot be made to contain words. Leave one of them out.")
+    more = [f"decode.search={chosen}"] if chosen else []
+    if name == "sample":
+        more.append(f"decode.beam={nbest}")
+    elif name == "mbr" and (chosen or "samples" in mbr):
+        hypotheses = mbr.get("samples", 100)
+        if nbest > hypotheses:
+            raise UsageError(f"--nbest {nbest} exceeds the {hypotheses} hypotheses of a line: give --mbr-samples {nbest} or more.")
+        more.append(f"decode.beam={hypotheses}")
+    if random:
+        more.append("decode.coverage_penalty=0")  # samples have none, and the compiled decoder need not decline it
+    return SearchChoice([*changes, *more], *_more_options(name, sampling, mbr), {key: value for key, value in constraints.items() if value is not None})
+
+
+def _more_options(name: str, sampling: dict[str, Any], mbr: dict[str, Any]) -> tuple[SamplingOptions | None, MbrOptions]:
+    """Return the options of sampling, None for the search's own, and of minimum Bayes risk."""
+    from ..decoding.search import MbrOptions, SamplingOptions
+
+    own = getattr(load(SEARCHES, name, "search"), "SAMPLING", SamplingOptions()) if sampling else None
+    return replace(own, **sampling) if own else None, MbrOptions(**{key: value for key, value in mbr.items() if key != "samples"})
+
+
+def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any]) -> None:
+    """Raise UsageError for an option that the search `name` does not have."""
     if sampling and name not in ("sample", "mbr"):
         raise UsageError(f"{_options(sampling)}: only with --sample or --search mbr.")
     if mbr and name != "mbr":
         raise UsageError(f"{_options(f'mbr_{key}' for key in mbr)}: only with --search mbr.")
-    if name in ("sample", "mbr") and _chosen(changes, "beam"):
-        instead = "--nbest N for N samples" if name == "sample" else "--mbr-samples N for N hypotheses"
-        raise UsageError(f"--beam (decode.beam) was given with --{'sample' if name == 'sample' else 'search mbr'}, which keeps no beam: give {instead} per line.")
-    if constraints.get("terms") is not None and name in ("sample", "mbr") and mbr.get("candidates") != "beam":
-        raise UsageError(f"terms and {'--sample' if sample else f'--search {name}'} were both given: random samples cannot be made to contain words. Leave one of them out.")
-    _check_ranges(sampling, mbr, nbest)
-    more = [f"decode.search={name}"] if name else []
-    more += [f"decode.beam={nbest}"] if name == "sample" else [f"decode.beam={mbr.get('samples', 100)}"] if name == "mbr" else []
-    from ..decoding.search import MbrOptions, SamplingOptions
-
-    return SearchChoice(
-        [*changes, *more], SamplingOptions(**sampling) if sampling else None, MbrOptions(**{key: value for key, value in mbr.items() if key != "samples"}),
-        {key: value for key, value in constraints.items() if value is not None},
-    )  # fmt: skip
+    if sampling and mbr.get("candidates") == "beam":
+        raise UsageError(f"{_options(sampling)}: only with --mbr-candidates sample; --mbr-candidates beam samples nothing.")
+    diverse = [key for key in beam if key.startswith("divers")]
+    if diverse and name != "diverse":
+        raise UsageError(f"{_options(diverse)}: only with --search diverse.")
+    if "coverage_penalty" in beam and name in ("sample", "mbr") and mbr.get("candidates") != "beam":
+        raise UsageError(f"--coverage-penalty: random samples have none. Leave it out, or give --search beam{' or --mbr-candidates beam' * (name == 'mbr')}.")
 
 
 def _chosen(changes: Sequence[str], key: str) -> str | None:
@@ -103,7 +133,7 @@ def _options(names: Any) -> str:
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
-def _check_ranges(sampling: dict[str, Any], mbr: dict[str, Any], nbest: int) -> None:
+def _check_ranges(sampling: dict[str, Any], mbr: dict[str, Any]) -> None:
     """Raise UsageError for a value that is out of range."""
     import math
 
@@ -119,13 +149,17 @@ def _check_ranges(sampling: dict[str, Any], mbr: dict[str, Any], nbest: int) -> 
 
 
 def entries(path: Path | None, what: str) -> list[str] | None:
-    """Return the lines of a file that are not blank; None without a file. Raises DataError if there are none."""
+    """Return the lines of a file that are not blank; None without a file. Raises DataError if there are none, or for invalid UTF-8."""
     if path is None:
         return None
     from ..lines import decode_line, iter_lines, open_binary
 
     with open_binary(path) as stream:
-        found = [line for line, _ in map(decode_line, iter_lines(stream)) if line.strip()]
+        decoded = list(map(decode_line, iter_lines(stream)))
+    damaged = next((number for number, (_, replaced) in enumerate(decoded, 1) if replaced), None)
+    if damaged:
+        raise DataError(f"{str(path)!r}, line {damaged:,}: {decoded[damaged - 1][0][:60]!r} is not UTF-8. Convert the file to UTF-8, or delete the line.")
+    found = [line for line, _ in decoded if line.strip()]
     if not found:
-        raise DataError(f"{str(path)!r} is empty: expected {what}, one per line.")
+        raise DataError(f"{str(path)!r} has no text: expected {what}, one per line.")
     return found

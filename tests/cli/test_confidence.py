@@ -88,6 +88,13 @@ def test_each_line_has_its_words_and_a_quality() -> None:
     assert len(found[5]["tokens"]) > 42  # more than `data.max_length` and `max_extra` allow: it was translated in parts
 
 
+@pytest.mark.parametrize("search", [["--sample"], ["--search", "mbr", "--mbr-samples", 3], ["--search", "diverse", "--beam", 2, "--diverse-groups", 2]])
+def test_every_search_has_confidence(search: list[object]) -> None:
+    for line in objects("--confidence", *search):
+        assert " ".join(word["word"] for word in line["words"]) == line["translation"]
+        assert (line["quality"] is None) == (line["source"] == "")
+
+
 def test_confidence_goes_together_with_alignments() -> None:
     [line, *_] = objects("--confidence", "--alignment")
     assert list(line) == ["source", "translation", "score", "log_prob", "tokens", "words", "quality", "source_tokens", "alignment", "nbest"]
@@ -154,7 +161,6 @@ def test_wrong_use_of_calibrate(folder: Path, args: list[str], code: int, text: 
         (["--confidence"], 2, "--confidence needs --json"),
         (["--confidence", "--nbest", "2"], 2, "--confidence needs --json"),
         (["--json", "--calibration", "own.json"], 2, "--calibration needs --confidence"),
-        (["--json", "--confidence", "--sample"], 2, "--confidence needs beam search"),
         (["--json", "--confidence", "--calibration", "nowhere"], 1, "there is no calibration at 'nowhere': expected a file of nmt calibrate."),
         (["--json", "--confidence", "--calibration", "in"], 1, "'in' is damaged: it is not JSON"),
         (["--json", "--confidence", "--calibration", "agreement.json"], 1, "uses the feature 'agreement', which this search does not have"),

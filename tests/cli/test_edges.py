@@ -71,6 +71,9 @@ COMMANDS = {
     "translate": Command("translate --model model --devices 1", "nmt_cli.decoding.engine:Session.submit", reads=True),
     "translate on two cores": Command("translate --model model --devices 2 --batch-tokens 20", "nmt_cli.decoding.engine:Submission.results", reads=True),
     "translate to a file": Command("translate --model model --output out{n}", "nmt_cli.decoding.engine:Session.submit", writes=False, reads=True),
+    "translate by mbr": Command("translate --model model --devices 1 --search mbr --mbr-samples 4", "nmt_cli.decoding.engine:Session.submit", reads=True),
+    "translate with terms": Command("translate --model model --devices 1 --terms words --banned-words ref", "nmt_cli.decoding.engine:Session.submit", reads=True),
+    "calibrate": Command("calibrate --model model --devices 1 --src - --ref many --out calibration{n}.json", "nmt_cli.decoding.engine:Session.submit", writes=False, reads=True),
     "attend": Command("attend --model model --out page{n}.html", "nmt_cli.reporting.attention_page:page", reads=True),
     "data": Command("data", "nmt_cli.cli.output:write"),
     "data list": Command("data list --json", "nmt_cli.cli.output:write"),
@@ -83,9 +86,9 @@ COMMANDS = {
     "export": Command("export model --to huggingface --out export{n}", "nmt_cli.export.verification:verify", writes=False),
     "train": Command("train numbers.toml --run run{n} --set train.updates=2", "nmt_cli.training.trainer:choose_micro_batch", writes=False),
 }
-TREES = "(TOP (S (NP (DT the) (NN Häusern)) (VP (VBD sank))))\n"
-INPUTS = {"data trees": TREES * 3, "data trees back": "(S (NP XX XX )NP (VP XX )VP )S\n" * 3, "attend": "the cat.\n"}
 TEXT = "the small cat.\nä big red dog.\nthe house.\n"
+TREES = "(TOP (S (NP (DT the) (NN Häusern)) (VP (VBD sank))))\n"
+INPUTS = {"data trees": TREES * 3, "data trees back": "(S (NP XX XX )NP (VP XX )VP )S\n" * 3, "attend": "the cat.\n", "calibrate": TEXT * 20}
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     number_words(tmp_path_factory, folder)
     write_untrained(folder / "model")
     write_untrained(folder / "second", seed=1)
-    for name, text in (("hyp", TEXT), ("ref", TEXT.replace("big", "small")), ("words", "the Häusern sank\n" * 3)):
+    for name, text in (("hyp", TEXT), ("ref", TEXT.replace("big", "small")), ("words", "the Häusern sank\n" * 3), ("many", TEXT * 20)):
         (folder / name).write_text(text, encoding="utf-8")
     return folder
 
@@ -383,7 +386,10 @@ LONG = "x" * 5000
         ("preprocess", f"{LONG}.toml"), ("preprocess", "numbers.toml", "--data-dir", LONG), ("preprocess", "numbers.toml", "--data-dir", ".", "--out", LONG),
         ("preprocess", "numbers.toml", "--data-dir", ".", "--set", f"data.tokenizer={LONG}"),
         ("translate", "--model", LONG), ("translate", "--model", "model", "--input", LONG), ("translate", "--model", "model", "--output", LONG),
-        ("translate", "--model", "model", "--prefix-file", LONG),
+        ("translate", "--model", "model", "--prefix-file", LONG), ("translate", "--model", "model", "--terms", LONG),
+        ("translate", "--model", "model", "--banned-words", LONG), ("translate", "--model", "model", "--outputs", LONG),
+        ("calibrate", "--model", LONG, "--src", "many", "--ref", "many", "--out", "x"), ("calibrate", "--model", "model", "--src", LONG, "--ref", "many", "--out", "x"),
+        ("calibrate", "--model", "model", "--src", "many", "--ref", "many", "--out", LONG),
         ("score", LONG, "--ref", "ref"), ("score", "hyp", "--ref", LONG), ("score", "--model", LONG, "--src", "hyp", "--ref", "ref"), ("score", "--model", "model", "--src", LONG, "--ref", "ref"),
         ("attend", "--model", LONG, "the cat."), ("attend", "--model", "model", "the cat.", "--out", LONG),
         ("average", LONG), ("average", "model", "second", "--out", LONG), ("export", LONG, "--to", "huggingface", "--out", "x"), ("export", "model", "--to", "huggingface", "--out", LONG),

@@ -19,12 +19,13 @@ COMMANDS: dict[str, list[str]] = {
     "preprocess --force": ["preprocess", "count.toml", "--data-dir", ".", "--workers", "1", "--force", "--out"],
     "export": ["export", "model", "--to", "ctranslate2", "--out"],
     "translate": ["translate", "--model", "model", "--input", "test.en", "--devices", "1", "--output"],
+    "calibrate": ["calibrate", "--model", "model", "--src", "many.en", "--ref", "many.de", "--devices", "1", "--out"],
     "attend": ["attend", "one two", "--model", "model", "--out"],
     "attend --png": ["attend", "one two", "--model", "model", "--png"],
     "data trees": ["data", "trees", "some.trees", "--out"],
     "data": ["data", "tatoeba-en-de", "--downloads", "archives", "--out"],
 }
-OWN_RUN, OWN_INPUT = ("train", "run"), {"preprocess": "train.en", "preprocess --force": "train.en", "translate": "test.en", "data trees": "some.trees"}
+OWN_RUN, OWN_INPUT = ("train", "run"), {"preprocess": "train.en", "preprocess --force": "train.en", "translate": "test.en", "calibrate": "many.en", "data trees": "some.trees"}
 NAMED_BY_USER = ("translate",)
 """Whose text replaces a file of the name that the user gave."""
 OWN_OUTPUT = {("average", "a model"), ("preprocess --force", "the shards")}
@@ -39,6 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for language, text in lines.items():
         for split in ("train", "valid"):
             (folder / f"{split}.{language}").write_text(text)
+        (folder / f"many.{language}").write_text(text * 2)
     (folder / "count.toml").write_text((folder / "count.toml").read_text().replace("vocab_size = 80", "vocab_size = 30"))
     (folder / "some.trees").write_text("(TOP (S (NP (NN dog)) (VP (VBZ barks))))\n")
     (folder / "archives").mkdir()
@@ -124,6 +126,7 @@ TWICE: dict[str, Callable[[Path], object]] = {
     "average": lambda out: (out / "model.safetensors").read_bytes(),
     "preprocess --force": lambda out: (out / "train-00000.safetensors").read_bytes(),
     "translate": lambda out: out.read_bytes(),
+    "calibrate": lambda out: out.read_bytes(),
     "attend": lambda out: out.read_bytes(),
     "data trees": lambda out: (out / "some.linear").read_bytes(),
 }
@@ -141,6 +144,8 @@ def test_its_own_earlier_output_is_replaced(command: str, place: Path) -> None:
         changed.write_bytes(changed.read_bytes() + b" ")
     elif command == "attend":
         (place / "out").write_bytes((place / "out").read_bytes().replace(b"one two", b"my page"))
+    elif command == "calibrate":
+        (place / "out").write_bytes((place / "out").read_bytes().replace(b'"lines": 80', b'"lines": 81'))
     else:
         return
     before = everything(place)

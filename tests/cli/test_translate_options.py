@@ -80,8 +80,8 @@ def given() -> list[str]:
         (["--precision", "fp16"], "--precision 'fp16': expected auto, fp32, bf16 or int8."),
         (["--alignment"], "--alignment needs --json"),
         (["--prefix-column", "--prefix-file", "in"], "--prefix-column and --prefix-file were both given"),
-        (["--top-k", "3"], "--top-k: only with --sample."),
-        (["--top-p", "0.5", "--temperature", "1", "--seed", "0"], "--top-p, --temperature, --seed: only with --sample."),
+        (["--top-k", "3"], "--top-k: only with --sample or --search mbr."),
+        (["--top-p", "0.5", "--temperature", "1", "--seed", "0"], "--top-p, --temperature, --seed: only with --sample or --search mbr."),
         (["--sample", "--beam", "4"], "--beam (decode.beam) was given with --sample, which keeps no beam: give --nbest N"),
         (["--sample", "--set", "decode.beam=4"], "--beam (decode.beam) was given with --sample"),
         (["--sample", "--top-p", "0"], "--top-p 0.0: expected a probability above 0, at most 1."),
@@ -175,7 +175,10 @@ def test_prefixes_are_parallel_to_the_input(count: int) -> None:
     Path("prefixes").write_text("a dog\n" * count)
     result = invoke(*ONE, "--prefix-file", "prefixes")
     assert isinstance(result.exception, DataError)
-    assert str(result.exception).startswith(f"'in' has 20 lines, 'prefixes' {count} lines: they are not line by line parallel. They part at line {min(count, 20) + 1}:")
+    first = 20 if count == 19 else 21
+    longer = f"'in' reads {given()[19]!r}" if count == 19 else "'prefixes' reads 'a dog'"
+    expected = f"'in' has 20 lines, 'prefixes' has {count} lines: they are not line by line parallel. They part at line {first}, where {longer}. (A line ends at \\n only.)"
+    assert str(result.exception) == expected
     assert result.stdout.count("\n") == min(count, 20)  # those before are answered
 
 
