@@ -53,7 +53,7 @@ class Step:
     tokens: Tensor
     """(B, W, L) the outputs; only the first `lengths` tokens mean anything."""
     lengths: Tensor
-    """(B,) tokens that an output has."""
+    """(B,) tokens that an open output has; of a sentence without open ones, any number."""
     remaining: Tensor
     """(B,) tokens that an output may still get, end symbol not counted."""
 

@@ -29,10 +29,11 @@ class NoRepeatNgram(Constraint):
 
     def edit(self, state: Any, step: Step, log_probs: Tensor) -> None:
         """See `Constraint`: forbids the tokens that would complete an n-gram that the hypothesis already has."""
-        longest = int(step.lengths.max()) if len(step.rows) else 0
+        lengths = step.lengths[step.sentences]  # (N,)
+        longest = int(lengths.max()) if len(lengths) else 0
         if longest < self.n:
             return
-        tokens, lengths = step.of_rows(step.tokens[:, :, :longest]), step.lengths[step.sentences]  # (N, L), (N,)
+        tokens = step.of_rows(step.tokens[:, :, :longest])  # (N, L)
         before = self.n - 1  # tokens of the context
         starts = longest - before  # n-grams of the longest output
         repeats = torch.arange(before, longest, device=tokens.device) < lengths[:, None]  # (N, starts) whether the n-gram here is complete

@@ -33,8 +33,9 @@ class RepetitionPenalty(Constraint):
 
     def edit(self, state: Any, step: Step, log_probs: Tensor) -> None:
         """See `Constraint`: multiplies the log-probabilities of the tokens of the hypothesis, each token once."""
-        longest = int(step.lengths.max()) if len(step.rows) else 0
-        tokens, lengths = step.of_rows(step.tokens[:, :, :longest]), step.lengths[step.sentences]  # (N, L), (N,)
+        lengths = step.lengths[step.sentences]  # (N,)
+        longest = int(lengths.max()) if len(lengths) else 0
+        tokens = step.of_rows(step.tokens[:, :, :longest])  # (N, L)
         present = torch.arange(longest, device=tokens.device) < lengths[:, None]
         rows, positions = present.nonzero(as_tuple=True)
         repeated = tokens[rows, positions]

@@ -7,12 +7,20 @@ import re
 import subprocess
 import sys
 import unicodedata
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
+import torch
 from few_words import LIST, WORDS, lines, model, tokenizer
 
+from nmt_cli.data.tokenizer import EOS
+from nmt_cli.decoding.beam_search import BeamSearch
+from nmt_cli.decoding.cached_decoder import CachedDecoder
+from nmt_cli.decoding.candidates import log_softmax_, top_candidates
+from nmt_cli.decoding.constraint import Sentence
+from nmt_cli.decoding.sampling import SamplingSearch
 from nmt_cli.decoding.translator import Line, Result, Translator
 from nmt_cli.recipe import DecodeSection
 
@@ -91,3 +99,24 @@ def test_kernels_change_nothing() -> None:
         assert done.returncode == 0, done.stderr
         texts.append(done.stdout)
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", [BeamSearch, SamplingSearch])
+def test_a_finished_sentence_may_stay_while_others_that_came_later_go_on(rule: str, kind: Any) -> None:
+    """It leaves with others, and its steps are counted on, beyond its longest output."""
+    decode = DecodeSection(no_repeat_ngram=2 * bool(RULES[rule].get("no_repeat_ngram")))
+    chosen = Translator(model(), tokenizer(), tokenizer(), decode, constraints={name: value for name, value in RULES[rule].items() if name != "no_repeat_ngram"}).options
+    chosen = replace(chosen, top_candidates=top_candidates, log_softmax=log_softmax_)
+
+    texts = tokenizer().encode([line if isinstance(line, str) else line[0] for line in lines()[:8]])
+    decoder = CachedDecoder(model(), [[*texts[0], EOS]], chosen.beam)
+    search = kind(decoder, chosen)
+    search.add([0], [Sentence(texts[0], 3)], torch.device("cpu"))
+    found = dict(search.step() + search.step() + search.step())
+    decoder.add([[*text, EOS] for text in texts[1:]])
+    search.add(range(1, 8), [Sentence(text, 3) for text in texts[1:]], torch.device("cpu"))
+    while search.busy:
+        found.update(search.step())
+    assert sorted(found) == list(range(8))
+    assert all(hypotheses for hypotheses in found.values())
