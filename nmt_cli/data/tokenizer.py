@@ -30,6 +30,8 @@ SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 
 META_SPACE = "\u2581"
 """SentencePiece's character for a space: the lower one eighth block."""
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+"""SentencePiece's string of a byte, in hexadecimal."""
 THREADS = 16
 """Threads that learn BPE. SentencePiece writes the number into the model file; a fixed one gives the same hash on every machine."""
 

@@ -12,7 +12,6 @@ lines with references. `nmt translate --confidence` and `nmt calibrate` use this
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from ..data.tokenizer import META_SPACE
+from ..data.tokenizer import BYTE, META_SPACE
 from ..errors import DataError
 from ..records import Record, parse_json, read_record
 
@@ -91,7 +90,6 @@ def _words_of_part(pieces: Sequence[str], log_probs: Sequence[float]) -> list[Wo
     return [group for group in groups if group.text]
 
 
-BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 UNKNOWN, UNKNOWN_TEXT = "<unk>", " \u2047 "
 """The unknown token, and its text as SentencePiece writes it."""
 

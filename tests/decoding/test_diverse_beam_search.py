@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from toy_decoder import Histories
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.decoding.beam_search import beam_search
@@ -47,28 +48,15 @@ def toy_logits(sentence: int, history: tuple[int, ...], size: int, spread: float
     return torch.randn(size, generator=generator) * spread
 
 
-class Toy:
-    """A model whose next logits are drawn from (sentence, history); keeps histories as tuples."""
+class Toy(Histories):
+    """A model whose next logits are drawn from (sentence, history)."""
 
     def __init__(self, sentences: list[int], beam: int, size: int = 9, spread: float = 1.5) -> None:
-        self.sentences, self.beam, self.size, self.spread = sentences, beam, size, spread
-        self.histories: list[list[tuple[int, ...]]] = [[()] * beam for _ in sentences]
-
-    def add(self, sentences: list[int]) -> None:
-        self.sentences = [*self.sentences, *sentences]
-        self.histories += [[()] * self.beam for _ in sentences]
+        super().__init__(sentences, beam)
+        self.size, self.spread = size, spread
 
     def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        self.histories = [[(*h, t) for h, t in zip(row, new, strict=True)] for row, new in zip(self.histories, tokens.tolist(), strict=True)]
-        every = [(s, h) for s, row in zip(self.sentences, self.histories, strict=True) for h in row]
-        return torch.stack([toy_logits(*every[row], self.size, self.spread) for row in rows.tolist()])
-
-    def reorder(self, parents: torch.Tensor) -> None:
-        self.histories = [[row[p] for p in ps] for row, ps in zip(self.histories, parents.tolist(), strict=True)]
-
-    def keep(self, sentences: torch.Tensor) -> None:
-        self.sentences = [self.sentences[i] for i in sentences.tolist()]
-        self.histories = [self.histories[i] for i in sentences.tolist()]
+        return torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
 
 
 def options(beam: int, groups: int, penalty: float = 0.5, **more: Any) -> SearchOptions:

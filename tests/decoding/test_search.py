@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from toy_decoder import Histories
 
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
 from nmt_cli.decoding.candidates import largest_log_probs, top_candidates
@@ -24,26 +25,17 @@ def toy_logits(sentence: int, history: tuple[int, ...], size: int, spread: float
     return torch.randn(size, generator=generator) * spread
 
 
-class Toy:
-    """A model whose next logits are drawn from (sentence, history); keeps histories as tuples."""
+class Toy(Histories):
+    """A model whose next logits are drawn from (sentence, history)."""
 
     def __init__(self, sentences: list[int], beam: int, size: int, spread: float = 1.0) -> None:
-        self.sentences, self.size, self.spread, self.steps, self.asked = sentences, size, spread, 0, 0
-        self.histories: list[list[tuple[int, ...]]] = [[()] * beam for _ in sentences]
+        super().__init__(sentences, beam)
+        self.size, self.spread, self.steps, self.asked = size, spread, 0, 0
 
     def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         self.steps += 1
         self.asked += len(rows)
-        self.histories = [[(*h, t) for h, t in zip(row, new, strict=True)] for row, new in zip(self.histories, tokens.tolist(), strict=True)]
-        every = [(s, h) for s, row in zip(self.sentences, self.histories, strict=True) for h in row]
-        return torch.stack([toy_logits(*every[row], self.size, self.spread) for row in rows.tolist()])
-
-    def reorder(self, parents: torch.Tensor) -> None:
-        self.histories = [[row[p] for p in ps] for row, ps in zip(self.histories, parents.tolist(), strict=True)]
-
-    def keep(self, sentences: torch.Tensor) -> None:
-        self.sentences = [self.sentences[i] for i in sentences.tolist()]
-        self.histories = [self.histories[i] for i in sentences.tolist()]
+        return torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
 
 
 def options(beam: int, alpha: float = 0.6, **more: Any) -> SearchOptions:
@@ -341,13 +333,8 @@ def test_a_model_whose_logits_are_nan_is_named() -> None:
 def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more: dict[str, Any]) -> None:
     """They enter at any step, also after all others have left, with limits and prefixes of their own."""
 
-    class Growing(Brief):
-        def add(self, sentences: list[int]) -> None:
-            self.sentences = [*self.sentences, *sentences]
-            self.histories += [[()] * 3 for _ in sentences]
-
     opts, found = options(3, alpha=alpha, nbest=2, **more), {}
-    toy = Growing([], 3, 9, 2.0)
+    toy = Brief([], 3, 9, 2.0)
     search_ = BeamSearch(toy, opts)
     batches = {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}
     for step in range(60):

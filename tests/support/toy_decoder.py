@@ -28,17 +28,22 @@ def toy_log_probs(sentence: int, history: Sequence[int], size: int, known: Seque
     return logits.log_softmax(-1)
 
 
-class ToyDecoder:
-    """Sentences are numbers; histories are tuples of tokens."""
+class Histories:
+    """The part of a `Decoder` that follows hypotheses: sentences are numbers; histories are tuples of tokens."""
 
-    def __init__(self, sentences: Sequence[int], beam: int, size: int, known: Sequence[int]) -> None:
-        self.sentences, self.size, self.known = list(sentences), size, known
+    def __init__(self, sentences: Sequence[int], beam: int) -> None:
+        self.sentences, self.beam = list(sentences), beam
         self.histories: list[list[tuple[int, ...]]] = [[()] * beam for _ in sentences]
 
-    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+    def add(self, sentences: Sequence[int]) -> None:
+        self.sentences = [*self.sentences, *sentences]
+        self.histories += [[()] * self.beam for _ in sentences]
+
+    def extended(self, tokens: Tensor, rows: Tensor) -> list[tuple[int, tuple[int, ...]]]:
+        """Append the tokens (B, W). Return sentence and history of the open hypotheses."""
         self.histories = [[(*h, t) for h, t in zip(row, new, strict=True)] for row, new in zip(self.histories, tokens.tolist(), strict=True)]
         every = [(s, h) for s, row in zip(self.sentences, self.histories, strict=True) for h in row]
-        return torch.stack([toy_log_probs(every[row][0], every[row][1][1:], self.size, self.known) for row in rows.tolist()])
+        return [every[row] for row in rows.tolist()]
 
     def reorder(self, parents: Tensor) -> None:
         self.histories = [[row[p] for p in ps] for row, ps in zip(self.histories, parents.tolist(), strict=True)]
@@ -46,6 +51,17 @@ class ToyDecoder:
     def keep(self, sentences: Tensor) -> None:
         self.sentences = [self.sentences[i] for i in sentences.tolist()]
         self.histories = [self.histories[i] for i in sentences.tolist()]
+
+
+class ToyDecoder(Histories):
+    """Its probabilities are those of `toy_log_probs`."""
+
+    def __init__(self, sentences: Sequence[int], beam: int, size: int, known: Sequence[int]) -> None:
+        super().__init__(sentences, beam)
+        self.size, self.known = size, known
+
+    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        return torch.stack([toy_log_probs(sentence, history[1:], self.size, self.known) for sentence, history in self.extended(tokens, rows)])
 
 
 class ToySearch:

@@ -22,11 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...data.tokenizer import BOS, EOS, META_SPACE, PAD, Tokenizer
+from ...data.tokenizer import BOS, BYTE, EOS, META_SPACE, PAD, Tokenizer
 from ...evaluation.outputs import IN_SCRIPT
 
-BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-"""SentencePiece's string of a byte."""
 INVALID = "\ufffd"
 """What bytes that are no UTF-8 become."""
 AFTER_LAST = "\U0010ffff"

@@ -26,12 +26,12 @@ import torch
 from torch import Tensor
 
 from ...console import warn_once
-from ...data.tokenizer import EOS, UNK, Tokenizer
+from ...data.tokenizer import BYTE, EOS, UNK, Tokenizer
 from ...errors import shown
 from ..candidates import best_tokens
 from ..constraint import Constraint, Sentence, Step
 from ..search_state import FREE, OfHypotheses, Rows
-from .phrases import BYTE, in_word
+from .phrases import in_word
 
 ALTERNATIVES = re.compile(r"(?<!\\)\|")
 """What separates the alternatives of a term."""
