@@ -41,7 +41,7 @@ class Clock:
 def breakdown(trainer: Trainer, updates: int) -> tuple[list[float], float]:
     """Median seconds of each part of an update, and target tokens a second."""
     updater, weights = trainer.updater, trainer.updater.weights
-    stream = rank_batches(trainer.corpus, trainer.plan, 0, 0, trainer.micro_batch_tokens, ProcessGroup(), trainer.hardware)
+    stream = rank_batches(trainer.text, 0, 0, trainer.micro_batch_tokens, ProcessGroup(), trainer.hardware)
     spent: list[list[float]] = []
     tokens: list[int] = []
     for number in range(1, updates + 1):

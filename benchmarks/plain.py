@@ -75,7 +75,7 @@ def steps(recipe: Recipe, folder: Path, rounds: int) -> dict[str, Callable[[int]
     """The sides: a function of each that trains the batches of a round and counts their target tokens."""
     trainers = {f"nmt train, {precision}": ours(recipe, folder, precision) for precision in ("bf16", "fp32")}
     first = next(iter(trainers.values()))
-    stream = rank_batches(first.corpus, first.plan, 0, 0, first.micro_batch_tokens, ProcessGroup(), first.hardware)
+    stream = rank_batches(first.text, 0, 0, first.micro_batch_tokens, ProcessGroup(), first.hardware)
     batches = [next(stream) for _ in range(rounds)]
     plain = Plain(recipe, first.vocabulary.target_size)
     plain_sides = {"nn.Transformer, bf16 autocast": PlainSide(copy.deepcopy(plain), True), "nn.Transformer, fp32": PlainSide(plain, False)}

@@ -216,7 +216,13 @@ class TrainSection(Section):
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
     adam_epsilon: float = Field(default=1e-9, gt=0.0, le=1.0)
+    decay_updates: int = Field(default=0, ge=0, le=MANY)
+    """In so many last updates the learning rate of equation 3 is multiplied by a factor that falls linearly to zero; 0: none."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
+    r_drop: float = Field(default=0.0, ge=0.0, le=1000.0)
+    """Weight of the divergence between two passes of each pair with different dropout (R-Drop); 0: one pass."""
+    bpe_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Probability with which BPE leaves out a merge, so that words are cut differently in each epoch; 0: never."""
     clip_norm: float = Field(default=0.0, ge=0.0, le=1e9)
     """Largest gradient norm; 0: no clipping (the paper has none)."""
     skip_nonfinite: int = Field(default=0, ge=0, le=MANY)
@@ -244,6 +250,11 @@ class TrainSection(Section):
     average: int = Field(default=5, ge=1, le=1_000_000)
     """Checkpoints that `nmt average` averages by default."""
 
+    @property
+    def passes(self) -> int:
+        """Return how often each pair of an update goes through the model."""
+        return 2 if self.r_drop else 1
+
     @model_validator(mode="after")
     def _consistent(self) -> TrainSection:
         faults = []
@@ -251,6 +262,8 @@ class TrainSection(Section):
             faults.append(f"micro_batch_tokens = {self.micro_batch_tokens} exceeds batch_tokens = {self.batch_tokens}")
         if not self.checkpoint_every and not self.checkpoint_minutes:
             faults.append("checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved")
+        if self.decay_updates > self.updates:
+            faults.append(f"decay_updates = {self.decay_updates} exceeds updates = {self.updates}: the learning rate falls over the last updates")
         if self.average > self.keep:
             faults.append(f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints")
         if self.best_metric == "bleu" and not self.valid_bleu_sentences:

@@ -82,6 +82,7 @@ DATASETS = {
     "wmt14-en-de": "nmt_cli.corpora.wmt14:EN_DE",
     "wmt14-en-fr": "nmt_cli.corpora.wmt14:EN_FR",
     "multi30k": "nmt_cli.corpora.multi30k:EN_DE",
+    "multi30k-en-fr": "nmt_cli.corpora.multi30k:EN_FR",
     "tatoeba-en-de": "nmt_cli.corpora.tatoeba:EN_DE",
     "tatoeba-en-fr": "nmt_cli.corpora.tatoeba:EN_FR",
 }

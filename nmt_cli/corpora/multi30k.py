@@ -1,4 +1,4 @@
-"""Multi30k, English-German image captions: github.com/multi30k/dataset, task 1. The checksums are those of the commit in ADDRESS."""
+"""Multi30k, English image captions and their German and French translations: github.com/multi30k/dataset, task 1. The checksums are those of the commit in ADDRESS."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ SHA256 = {
     "raw/test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
     "raw/test_2017_flickr.en.gz": "76a444ee25172e72695cddb13ae4a3bda59430617be88e0bb46b60504f054074",
     "raw/test_2017_flickr.de.gz": "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
+    "raw/train.fr.gz": "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c",
+    "raw/val.fr.gz": "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9",
+    "raw/test_2016_flickr.fr.gz": "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90",
+    "raw/test_2017_flickr.fr.gz": "3ba671ceb2299f3304ffafefea7a833d08632fbaf0ba18546f8a2ec2391af496",
     "tok/train.lc.norm.tok.en": "08925f8e0572bcd5a006702fc5fe20e2d77c6917d4eebd576fc20de6693c2119",
     "tok/train.lc.norm.tok.de": "cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505",
     "tok/val.lc.norm.tok.en": "46573ce391ae227f1c72f873392436a20ef18e0a6d518098cfbd70b77c8572ec",
@@ -26,15 +30,19 @@ SHA256 = {
 }
 
 
-def _text(split: str, name: str, file: str) -> Text:
+def _text(split: str, target: str, name: str, file: str) -> Text:
     """Return the text of `split`: `name` is the file at ADDRESS, `file` the one to write; both have {} for the language."""
-    sides = [name.format(language) for language in ("en", "de")]
+    sides = [name.format(language) for language in ("en", target)]
     archives = [archive(f"{ADDRESS}/{side}", f"sha256:{SHA256[side]}" if side in SHA256 else None) for side in sides]
     return Text(
-        files=(file.format("en"), file.format("de")),
+        files=(file.format("en"), file.format(target)),
         parts=(Part((archives[0], ""), (archives[1], "")),),
         lines=LINES[split],
     )
+
+
+def _raw(target: str) -> tuple[Text, ...]:
+    return tuple(_text(split, target, f"raw/{split}.{{}}.gz", f"{split}.{{}}.gz") for split in LINES)
 
 
 EN_DE = Dataset(
@@ -42,9 +50,14 @@ EN_DE = Dataset(
     languages=("en", "de"),
     size="6 MB",
     licence="research and education, non-commercial",
-    texts=(
-        *(_text(split, f"raw/{split}.{{}}.gz", f"{split}.{{}}.gz") for split in LINES),
-        *(_text(split, f"tok/{split}.lc.norm.tok.{{}}", f"tok/{split}.lc.norm.tok.{{}}.gz") for split in LINES),
-    ),
+    texts=(*_raw("de"), *(_text(split, "de", f"tok/{split}.lc.norm.tok.{{}}", f"tok/{split}.lc.norm.tok.{{}}.gz") for split in LINES)),
     recipe="multi30k_en_de",
+)
+EN_FR = Dataset(
+    title="Multi30k English-French image captions, raw",
+    languages=("en", "fr"),
+    size="2 MB",
+    licence="research and education, non-commercial",
+    texts=_raw("fr"),
+    recipe="multi30k_en_fr",
 )

@@ -105,6 +105,18 @@ class Tokenizer:
         return pieces
 
     @cached_property
+    def scores(self) -> list[float]:
+        """Return SentencePiece's score of every token, by id; BPE merges the pair whose result has the highest one first."""
+        scores: list[float] = self._processor.get_score(list(range(self.vocab_size)))
+        return scores
+
+    @cached_property
+    def not_text(self) -> frozenset[int]:
+        """Return the ids of tokens whose string is not their text: control symbols, <unk> and single bytes."""
+        special = (self._processor.is_control, self._processor.is_unknown, self._processor.is_byte)
+        return frozenset(number for number in range(self.vocab_size) if any(kind(number) for kind in special))
+
+    @cached_property
     def textless(self) -> tuple[int, ...]:
         """Return the ids of tokens without text: white space, also as single bytes, and control symbols.
 

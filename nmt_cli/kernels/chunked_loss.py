@@ -1,4 +1,4 @@
-"""The label-smoothed loss of training/loss.py, chunk by chunk, with its gradient formed in the forward pass.
+"""The loss of training/loss.py, chunk by chunk, with its gradient formed in the forward pass.
 
 With scores z = h W^T, normalizer Z = logsumexp(z) and c = e / (V - 1), the loss of one token is
 
@@ -7,6 +7,11 @@ With scores z = h W^T, normalizer Z = logsumexp(z) and c = e / (V - 1), the loss
 A chunk is R rows (tokens). Its scores exist in fp32 only while it is processed, so that the whole (N, V) never does.
 While a chunk's softmax is in memory, `_GradientSum` also forms the gradients of h and W from it. The constant c is never
 subtracted from (R, V): sum(z) is h times the column sums of W, and the part of c in both gradients is one row.
+
+R-Drop needs both passes of a token at once: a chunk then has the rows of some tokens in the first pass and, below them,
+in the second (`_paired`). With D = log P1 - log P2, weight a and c1 = KL(P1 || P2), the divergence a / 2 * (c1 + c2) has
+the gradient a / 2 * (P1 (D - c1 + 1) - P2) in the scores of the first pass, and the same with 1 and 2 exchanged and -D in
+those of the second.
 
 In bf16, the gradient of W is summed in fp32 over blocks of several chunks, and within a block by one matrix product.
 
@@ -40,28 +45,34 @@ def supports(hidden: Tensor, weight: Tensor) -> str:
     return ""
 
 
-def chunked_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Return the sums over tokens of the label-smoothed loss and of the NLL, in nats. Only the loss has a gradient.
+def chunked_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return what `training.loss.label_smoothed_loss` does: the sums over tokens of the loss and of the NLL, in nats.
 
     hidden (N, D) and weight (V, D) are multiplied in their dtype; sums are in fp32. target (N,) has token ids.
     """
-    loss, nll = _ChunkedLoss.apply(hidden, weight, target, smoothing)  # type: ignore[no-untyped-call]
+    if r_drop:
+        order = _paired(hidden.size(0), _sizes(weight, passes=2)[0]).to(hidden.device)
+        hidden, target = hidden.index_select(0, order), target.index_select(0, order)
+    loss, nll = _ChunkedLoss.apply(hidden, weight, target, smoothing, r_drop)  # type: ignore[no-untyped-call]
     return loss, nll.detach()
 
 
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> Any:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float) -> Any:
         constants = _Constants.of(weight, smoothing)
-        rows, block_rows = _sizes(weight)
+        rows, block_rows = _sizes(weight, passes=2 if r_drop else 1)
         gradient = _GradientSum(hidden, weight, block_rows) if any(ctx.needs_input_grad) else None
         loss = nll = hidden.new_zeros((), dtype=torch.float32)
         for start in range(0, target.size(0), rows):
             chunk, chunk_target = hidden[start : start + rows], target[start : start + rows, None]
-            softmax, normalizer, target_score = _forward_chunk(chunk, weight, chunk_target)
+            scores, softmax, normalizer = _forward_chunk(chunk, weight)
+            target_score = scores.gather(1, chunk_target)
             nll = nll + (normalizer - target_score).sum()
             score_sum = (chunk.float() @ constants.column_sums).sum()
             loss = loss + (normalizer - constants.peak * target_score).sum() - constants.uniform * score_sum
+            if r_drop:
+                loss = loss + r_drop / 2 * _add_divergence(scores, softmax, normalizer, r_drop / 2)
             if gradient is not None:
                 softmax.scatter_add_(1, chunk_target, softmax.new_full((1, 1), -constants.peak).expand_as(chunk_target))
                 gradient.add(start, softmax)
@@ -72,7 +83,7 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grads[0], grad_weight * grads[0], None, None  # the factor is in fp32
+        return grad_hidden * grads[0], grad_weight * grads[0], None, None, None  # the factor is in fp32
 
 
 @dataclass(frozen=True)
@@ -92,22 +103,47 @@ class _Constants:
         return _Constants(uniform, 1.0 - smoothing - uniform, weight.sum(0, dtype=torch.float32))
 
 
-def _sizes(weight: Tensor) -> tuple[int, int]:
-    """Return the rows of a chunk and of a block, a multiple of them; in fp32 both are equal."""
+def _sizes(weight: Tensor, passes: int) -> tuple[int, int]:
+    """Return the rows of a chunk, a multiple of `passes`, and of a block, a multiple of them; in fp32 both are equal."""
     vocabulary = weight.size(0)
-    rows = max(1, CHUNK_SCORES[weight.device.type] // vocabulary)
+    rows = passes * max(1, CHUNK_SCORES[weight.device.type] // vocabulary // passes)
     if weight.dtype == torch.float32:
         return rows, rows
     return rows, -(-max(rows, BLOCK_SCORES // vocabulary) // rows) * rows
 
 
-def _forward_chunk(hidden: Tensor, weight: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return softmax(z) (R, V), Z (R, 1) and z[target] (R, 1) of a chunk, in fp32. target (R, 1)."""
+def _paired(size: int, rows: int) -> Tensor:
+    """Return an order of rows 0 to `size`, (N,), in which each chunk of `rows` has both passes of its tokens, one below the other."""
+    passes = torch.arange(size).view(2, -1)
+    return torch.cat([tokens.reshape(-1) for tokens in torch.split(passes, rows // 2, 1)])
+
+
+def _forward_chunk(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z (R, V), softmax(z) (R, V) and Z (R, 1) of a chunk, in fp32."""
     shape = (hidden.size(0), weight.size(0))
     scores = _scratch("scores", shape, weight, torch.float32).copy_(hidden @ weight.T)
     softmax = torch.softmax(scores, -1, out=_scratch("softmax", shape, weight, torch.float32))
     normalizer = scores.amax(-1, keepdim=True) - softmax.amax(-1, keepdim=True).log()
-    return softmax, normalizer, scores.gather(1, target)
+    return scores, softmax, normalizer
+
+
+def _add_divergence(scores: Tensor, softmax: Tensor, normalizer: Tensor, factor: float) -> Tensor:
+    """Return the sum of KL(P1 || P2) + KL(P2 || P1) over a chunk's tokens; add its gradient times `factor` to `softmax`.
+
+    scores and softmax (R, V) have the first pass in their upper half and the second in the lower one; `scores` is overwritten.
+    """
+    (first, second), (p1, p2) = scores.chunk(2), softmax.chunk(2)
+    z1, z2 = normalizer.chunk(2)
+    difference = first.sub_(second).sub_(z1 - z2)  # D
+    kl1: Tensor = torch.linalg.vecdot(p1, difference)[:, None]
+    kl2: Tensor = -torch.linalg.vecdot(p2, difference)[:, None]
+    first_weight = torch.mul(difference, factor, out=second).add_(1 + factor - factor * kl1)  # p1's, in the memory of `second`
+    second_weight = difference.mul_(-factor).add_(1 + factor - factor * kl2)
+    first_weight.mul_(p1).sub_(p2, alpha=factor)
+    second_weight.mul_(p2).sub_(p1, alpha=factor)
+    p1.copy_(first_weight)
+    p2.copy_(second_weight)
+    return kl1.sum() + kl2.sum()
 
 
 class _GradientSum:

@@ -81,7 +81,7 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
         "precision": hardware.precision,
         "devices": devices,
         "micro_batch_tokens": tokens,
-        "micro_batches_per_update": devices * max(1, -(-train.batch_tokens // (tokens * devices))),
+        "micro_batches_per_update": devices * max(1, -(-train.batch_tokens * train.passes // (tokens * devices))),
         "memory_bytes": training_memory(recipe.model, parts["total"], tokens, vocabularies[1]) + (CPU_KERNELS if is_host(hardware.device) else 0),
         "memory_free_bytes": hardware.memory,
     }

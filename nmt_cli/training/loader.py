@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
+import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from ..data.batches import Batch, EpochPlan, Indices, collate, micro_batches
+from ..data.batches import Batch, EpochPlan, Indices, Pair, collate, micro_batches
+from ..data.bpe_dropout import BpeDropout
 from ..data.shards import Corpus
 from ..device import is_host
 from ..hardware import Hardware
@@ -39,10 +41,11 @@ class PackedBatch:
     target: Packing
 
     @staticmethod
-    def of(batch: Batch) -> PackedBatch:
-        """Return the padded `batch`, packed."""
-        source, target = Packing(batch.src_lengths), Packing(batch.tgt_lengths)
-        return PackedBatch(source.pack(batch.src), target.pack(batch.tgt_in), target.pack(batch.tgt_out), source, target)
+    def of(batch: Batch, passes: int = 1) -> PackedBatch:
+        """Return the padded `batch`, packed: all its pairs once for each pass, one pass after the other."""
+        source, target = Packing(batch.src_lengths.repeat(passes)), Packing(batch.tgt_lengths.repeat(passes))
+        src, tgt_in, tgt_out = (side.repeat(passes, 1) for side in (batch.src, batch.tgt_in, batch.tgt_out))
+        return PackedBatch(source.pack(src), target.pack(tgt_in), target.pack(tgt_out), source, target)
 
     def to(self, device: str) -> PackedBatch:
         """Return the batch on `device`. Copies to a GPU are asynchronous, from pinned memory."""
@@ -59,19 +62,22 @@ class MicroBatch:
     batch: Batch
     packed: PackedBatch
     weight: float
-    """A factor of the loss: 1, or 0 for a filler on a rank for which no pairs are left."""
+    """A factor of the loss: 1 over the passes, or 0 for a filler on a rank for which no pairs are left."""
+    passes: int = 1
+    """How often the pairs are in `packed`: 2 for R-Drop."""
 
     @staticmethod
-    def of(batch: Batch, weight: float = 1.0) -> MicroBatch:
+    def of(batch: Batch, passes: int = 1, is_filler: bool = False) -> MicroBatch:
         """Return the micro-batch of `batch`, packed."""
-        return MicroBatch(batch, PackedBatch.of(batch), weight)
+        return MicroBatch(batch, PackedBatch.of(batch, passes), 0.0 if is_filler else 1 / passes, passes)
 
     def split(self) -> list[MicroBatch]:
         """Return two micro-batches with half of the pairs each. For a single pair the second one has weight 0."""
         pairs = len(self.batch.src)
         if pairs == 1:
             return [self, replace(self, weight=0.0)]
-        return [MicroBatch.of(self.batch.part(0, pairs // 2), self.weight), MicroBatch.of(self.batch.part(pairs // 2, pairs), self.weight)]
+        halves = (self.batch.part(0, pairs // 2), self.batch.part(pairs // 2, pairs))
+        return [MicroBatch.of(half, self.passes, not self.weight) for half in halves]
 
     def __str__(self) -> str:
         return f"{len(self.batch.src)} pairs of up to {self.batch.src.size(1)} source and {self.batch.tgt_out.size(1)} target tokens"
@@ -93,12 +99,28 @@ class RankBatch:
         return replace(self, micro_batches=micro_batches)
 
 
-def rank_batches(corpus: Corpus, plan: EpochPlan, epoch: int, start: int, tokens: int, group: ProcessGroup, hardware: Hardware) -> Iterator[RankBatch]:
+@dataclass(frozen=True)
+class TrainingText:
+    """The pairs that training reads: from where, in which updates, and how they are varied."""
+
+    corpus: Corpus
+    plan: EpochPlan
+    bpe_dropout: BpeDropout | None = None
+    passes: int = 1
+    """How often each pair of an update goes through the model: 2 for R-Drop."""
+
+    def pair(self, number: int, epoch: int) -> Pair:
+        """Return the ids of pair `number` of the corpus as they are in `epoch`."""
+        pair = self.corpus.pair(number)
+        return self.bpe_dropout(pair, epoch, number) if self.bpe_dropout else pair
+
+
+def rank_batches(text: TrainingText, epoch: int, start: int, tokens: int, group: ProcessGroup, hardware: Hardware) -> Iterator[RankBatch]:
     """Yield this rank's batch for each update of `epoch`, from update `start` of the epoch on.
 
-    `tokens` is the size limit of a micro-batch, per side, padding counted.
+    `tokens` is the size limit of a micro-batch, per side, padding and all passes counted.
     """
-    dataset = _RankBatches(corpus, plan, epoch, start, tokens, group)
+    dataset = _RankBatches(text, epoch, start, tokens, group)
     if is_host(hardware.device):
         return iter(dataset)
     return iter(DataLoader(dataset, batch_size=None, num_workers=WORKERS))
@@ -107,17 +129,19 @@ def rank_batches(corpus: Corpus, plan: EpochPlan, epoch: int, start: int, tokens
 class _RankBatches(IterableDataset[RankBatch]):
     """Iterates over `rank_batches`. Of n worker processes, worker i prepares updates i, i + n, i + 2n, …"""
 
-    def __init__(self, corpus: Corpus, plan: EpochPlan, epoch: int, start: int, tokens: int, group: ProcessGroup) -> None:
-        self.corpus, self.plan, self.epoch, self.start, self.tokens, self.group = corpus, plan, epoch, start, tokens, group
+    def __init__(self, text: TrainingText, epoch: int, start: int, tokens: int, group: ProcessGroup) -> None:
+        self.text, self.epoch, self.start, self.tokens, self.group = text, epoch, start, tokens, group
 
     def __iter__(self) -> Iterator[RankBatch]:
         worker = get_worker_info()
         first, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        return map(self._rank_batch, islice(self.plan.updates(self.epoch, self.start), first, None, workers))
+        return map(self._rank_batch, islice(self.text.plan.updates(self.epoch, self.start), first, None, workers))
 
     def _rank_batch(self, pairs: Indices) -> RankBatch:
         """Return this rank's part of the update with these pairs."""
-        parts = micro_batches(self.plan, pairs, self.tokens, self.group.world_size)[self.group.rank]
-        weighted = [(part, 1.0) if len(part) else (pairs[:1], 0.0) for part in parts]
-        batches = [MicroBatch.of(collate([self.corpus.pair(int(i)) for i in part]), weight) for part, weight in weighted]
-        return RankBatch(batches, self.plan.target_tokens(pairs), pairs)
+        text, passes = self.text, self.text.passes
+        parts = micro_batches(text.plan, pairs, max(1, self.tokens // passes), self.group.world_size)[self.group.rank]
+        read = {number: text.pair(number, self.epoch) for number in (pairs if text.bpe_dropout else np.concatenate([pairs[:1], *parts])).tolist()}
+        target_tokens = sum(len(target) + 1 for _, target in read.values()) if text.bpe_dropout else text.plan.target_tokens(pairs)
+        batches = [MicroBatch.of(collate([read[number] for number in (part if len(part) else pairs[:1]).tolist()]), passes, not len(part)) for part in parts]
+        return RankBatch(batches, target_tokens, pairs)

@@ -1,10 +1,15 @@
-"""Label-smoothed cross-entropy over the vocabulary (section 5.4).
+"""The loss: label-smoothed cross-entropy over the vocabulary (section 5.4), and R-Drop's consistency of two passes.
 
     hidden (N, D) ──weight (V, D)──▶ scores (N, V) ──▶ log-probabilities ──▶ loss and nll, sums over N tokens
 
 The target distribution has 1 - e on the target token and e / (V - 1) on each other token of the vocabulary. `nll` is the
 cross-entropy without smoothing; perplexity is computed from it. Both are sums: the training loop divides once per update,
 by the target tokens of all ranks (section 5.1).
+
+R-Drop (Liang et al. 2021, arXiv 2106.14448, equation 4) takes every pair through the model twice, each time with other
+dropout, and adds the divergence between the two distributions P1 and P2 of a token to both cross-entropies:
+
+    CE(P1) + CE(P2) + r_drop / 2 * (KL(P1 || P2) + KL(P2 || P1))
 
     N target tokens   D d_model   V vocabulary
 
@@ -18,11 +23,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def label_smoothed_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Return the sums over tokens of the label-smoothed loss and of the NLL, in nats. Only the loss has a gradient.
+def label_smoothed_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return the sums over tokens of the loss and of the NLL, in nats. Only the loss has a gradient.
 
     hidden (N, D) and weight (V, D) are multiplied in their dtype; what follows is in fp32 at least. target (N,) has token
-    ids; `smoothing` is e.
+    ids; `smoothing` is e. With `r_drop` above 0, N is even, and rows n and N / 2 + n are the two passes of one token.
     """
     scores = F.linear(hidden, weight)  # (N, V)
     log_probs = scores.log_softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
@@ -30,4 +35,11 @@ def label_smoothed_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothin
     distribution.scatter_(1, target[:, None], 1.0 - smoothing)
     loss = -(distribution * log_probs).sum()
     nll = F.nll_loss(log_probs, target, reduction="sum")
+    if r_drop:
+        loss = loss + r_drop / 2 * symmetric_divergence(*log_probs.chunk(2))
     return loss, nll.detach()
+
+
+def symmetric_divergence(first: Tensor, second: Tensor) -> Tensor:
+    """Return the sum over tokens of KL(P1 || P2) + KL(P2 || P1), in nats, of two log-probabilities (N, V)."""
+    return ((first.exp() - second.exp()) * (first - second)).sum()

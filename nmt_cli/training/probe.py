@@ -78,9 +78,10 @@ def measure_peak(updater: Updater, longest: tuple[int, int], tokens: int) -> flo
 
     The micro-batch has copies of one pair with the lengths `longest` (source, target), end symbols counted.
     """
-    pairs = max(1, tokens // max(longest))
+    passes = updater.recipe.train.passes
+    pairs = max(1, tokens // passes // max(longest))
     source, target = (torch.full((length - 1,), 4).numpy() for length in longest)  # any id will do; collate adds the end symbol
-    micro_batch = MicroBatch.of(collate([(source, target)] * pairs))
+    micro_batch = MicroBatch.of(collate([(source, target)] * pairs), passes)
     reset_peak_memory(updater.hardware.device)
     try:
         with updater.weights.accumulating(first=True, last=False):

@@ -36,7 +36,7 @@ from .progress import Progress
 
 MAY_CHANGE = {
     "train": {
-        "micro_batch_tokens", "updates", "precision", "log_every", "valid_bleu_sentences", "valid_samples", "valid_beam",
+        "micro_batch_tokens", "updates", "decay_updates", "precision", "log_every", "valid_bleu_sentences", "valid_samples", "valid_beam",
         "patience", "checkpoint_every", "checkpoint_minutes", "keep", "keep_best", "average", "skip_nonfinite",
     },
     "data": {"shard_pairs"},

@@ -50,7 +50,7 @@ def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
     random = np.random.default_rng(recipe.train.seed)
     seconds = 0.0
     for sample in samples:
-        micro_batch = _random_micro_batch(plan, sample, vocabularies, random)
+        micro_batch = _random_micro_batch(plan, sample, vocabularies, recipe.train.passes, random)
         _time_micro_batch(updater, micro_batch)
         seconds += _time_micro_batch(updater, micro_batch)
     _time_step(updater)
@@ -73,18 +73,18 @@ def _samples(updater: Updater, plan: EpochPlan, pairs: Indices, vocabularies: tu
     train, model = updater.recipe.train, updater.recipe.model
     parameters = updater.weights.main_params.numel()
     tokens = train.micro_batch_tokens or estimate_micro_batch(model, parameters, train.batch_tokens, vocabularies[1], updater.hardware, devices)
-    parts = micro_batches(plan, pairs, tokens)[0]
+    parts = micro_batches(plan, pairs, max(1, tokens // train.passes))[0]
     return [parts[i] for i in sorted({round(sample * (len(parts) - 1) / max(1, SAMPLES - 1)) for sample in range(SAMPLES)})]
 
 
-def _random_micro_batch(plan: EpochPlan, pairs: Indices, vocabularies: tuple[int, int], random: np.random.Generator) -> MicroBatch:
+def _random_micro_batch(plan: EpochPlan, pairs: Indices, vocabularies: tuple[int, int], passes: int, random: np.random.Generator) -> MicroBatch:
     """Return a micro-batch of random ids with the lengths of `pairs`."""
     source_lengths, target_lengths = (lengths.tolist() for lengths in plan.lengths(pairs))
     ids = [
         (random.integers(4, vocabularies[0], source - 1), random.integers(4, vocabularies[1], target - 1))
         for source, target in zip(source_lengths, target_lengths, strict=True)
     ]
-    return MicroBatch.of(collate(ids))
+    return MicroBatch.of(collate(ids), passes)
 
 
 def _time_micro_batch(updater: Updater, micro_batch: MicroBatch) -> float:

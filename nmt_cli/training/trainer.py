@@ -30,6 +30,7 @@ from torch import Tensor
 
 from .. import console
 from ..data.batches import EpochPlan
+from ..data.bpe_dropout import BpeDropout
 from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
 from ..data.tokenizer import Vocabulary
 from ..device import is_host
@@ -40,7 +41,7 @@ from ..model.transformer import Transformer, count_parameters
 from ..recipe import Recipe
 from .checkpointer import Checkpointer
 from .in_flight import InFlight, StepMetrics
-from .loader import RankBatch, rank_batches
+from .loader import RankBatch, TrainingText, rank_batches
 from .metrics import clock, skipped_line, skipped_record, train_record, training_line, valid_record, validation_line
 from .nonfinite import error_message, write_evidence
 from .probe import choose_micro_batch
@@ -79,6 +80,7 @@ class Trainer:
         self.updater = Updater(model, recipe, hardware, group, lambda text: console.warn(f"rank {group.rank}: {text}"), backend)
         self.updater.load_optimizer_state(optimizer_state, self.progress.update - self.progress.skipped)
         self.plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, recipe.train.batch_tokens, recipe.train.seed)
+        self.text = TrainingText(self.corpus, self.plan, self._bpe_dropout(), recipe.train.passes)
         self.micro_batch_tokens = choose_micro_batch(self.updater, self.plan, self.progress.micro_batch_tokens)
         self.progress.micro_batch_tokens = self.micro_batch_tokens
         has_validation = "valid" in index.splits and index.splits["valid"].pairs > 0
@@ -113,6 +115,10 @@ class Trainer:
         if self.group.is_main:
             self.checkpointer.prune()  # a killed process may have left more
         return build(self.recipe, *sizes, weights).to(self.hardware.device).train(), progress, optimizer_state
+
+    def _bpe_dropout(self) -> BpeDropout | None:
+        train = self.recipe.train
+        return BpeDropout(self.vocabulary, train.bpe_dropout, train.seed, self.recipe.data.max_length) if train.bpe_dropout else None
 
     def _check_ranks_see_the_same(self, index: ShardIndex) -> None:
         """Raise DataError when the ranks have loaded different checkpoints or shards."""
@@ -151,7 +157,7 @@ class Trainer:
     def train_epoch(self) -> None:
         """Train on what is left of the current epoch, or until training stops."""
         progress = self.progress
-        batches = rank_batches(self.corpus, self.plan, progress.epoch, progress.position, self.micro_batch_tokens, self.group, self.hardware)
+        batches = rank_batches(self.text, progress.epoch, progress.position, self.micro_batch_tokens, self.group, self.hardware)
         self.clock_started = time.perf_counter()
         for batch in batches:
             self.train_step(batch)
@@ -298,7 +304,7 @@ class Trainer:
             f"{start}: {self.recipe.name} · {parameters:,} parameters · {len(self.corpus):,} pairs · {about}{plan.updates_per_epoch:,} updates per epoch\n"
             f"update = {train.batch_tokens:,} tokens per side = {plan.buckets_per_update} × {plan.bucket_tokens:,} of like length; "
             f"here {group.world_size} × {self.hardware.device} in {self.hardware.precision}, "
-            f"micro-batches of up to {self.micro_batch_tokens:,} tokens\n{self.updater.kernels.summary}\nrun folder {self.run.path}"
+            f"micro-batches of up to {self.micro_batch_tokens:,} tokens{', each pair in two passes' if train.passes > 1 else ''}\n{self.updater.kernels.summary}\nrun folder {self.run.path}"
         )
         if not self.validator:
             console.warn("the shards hold no validation pairs: no scores, no best checkpoint, no early stopping")

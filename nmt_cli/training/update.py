@@ -31,27 +31,27 @@ from .loader import MicroBatch, PackedBatch, RankBatch
 from .loss import label_smoothed_loss
 from .parameters import Weights
 from .process_group import ProcessGroup
-from .schedule import learning_rate
+from .schedule import decay, learning_rate
 
 
-def loss_sums(model: Transformer, rows: PackedBatch, smoothing: float, packed: Callable[..., Tensor] | None = None) -> tuple[Tensor, Tensor]:
-    """Return the sums over the batch's target tokens of the label-smoothed loss and of the NLL, in nats.
+def loss_sums(model: Transformer, rows: PackedBatch, smoothing: float, r_drop: float = 0.0, packed: Callable[..., Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    """Return the sums over the batch's target tokens of the loss and of the NLL, in nats. With `r_drop`, `rows` hold two passes.
 
     Matrix products run in the dtype of the model's weights. `packed` replaces the model's method, for a compiled one.
     """
     hidden = (packed or model.forward_packed)(rows.src, rows.source, rows.tgt_in, rows.target)
     real = slice(rows.target.tokens)
-    return vocabulary_loss(hidden[real], model.output_weight, rows.tgt_out[real], smoothing)
+    return vocabulary_loss(hidden[real], model.output_weight, rows.tgt_out[real], smoothing, r_drop)
 
 
-def vocabulary_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+def vocabulary_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> tuple[Tensor, Tensor]:
     """Return what `label_smoothed_loss` does, by the faster kernel where it supports the tensors."""
     if switched_off():
-        return label_smoothed_loss(hidden, weight, target, smoothing)
+        return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
     if unsupported := supports(hidden, weight):
         console.warn_once(f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs more time and memory")
-        return label_smoothed_loss(hidden, weight, target, smoothing)
-    return chunked_loss(hidden, weight, target, smoothing)
+        return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
+    return chunked_loss(hidden, weight, target, smoothing, r_drop)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Updater:
         skipped = (~torch.isfinite(norm)).float()
         if train.clip_norm:
             gradient.mul_((train.clip_norm / (norm + 1e-6)).clamp(max=1.0).nan_to_num(1.0))  # the gaps between parameters stay 0
-        lr = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor)
+        lr = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor) * decay(update, train.updates, train.decay_updates)
         self.adam.param_groups[0]["lr"] = lr
         self.adam.found_inf = skipped  # type: ignore[attr-defined]  # how torch's own GradScaler lets Adam skip a step
         self.adam.step()
@@ -143,7 +143,8 @@ class Updater:
 
     def forward_backward(self, micro_batch: MicroBatch, target_tokens: int) -> Tensor:
         """Run a micro-batch forward and backward, its loss divided by `target_tokens`. Return its sums of loss and NLL, (2,)."""
-        loss, nll = loss_sums(self.weights.compute_model, micro_batch.packed.to(self.hardware.device), self.recipe.train.label_smoothing, self.compiled)
+        train = self.recipe.train
+        loss, nll = loss_sums(self.weights.compute_model, micro_batch.packed.to(self.hardware.device), train.label_smoothing, train.r_drop, self.compiled)
         (loss * (micro_batch.weight / target_tokens)).backward()  # type: ignore[no-untyped-call]
         return micro_batch.weight * torch.stack((loss.detach(), nll))
 

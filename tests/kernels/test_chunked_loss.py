@@ -30,8 +30,8 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
     assert (ours - theirs).abs().max() <= tolerance * max(1.0, theirs.abs().max().item())
 
 
-def equals_the_reference(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> None:
-    ours, reference = chunked_loss(hidden, weight, target, smoothing), label_smoothed_loss(hidden, weight, target, smoothing)
+def equals_the_reference(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> None:
+    ours, reference = chunked_loss(hidden, weight, target, smoothing, r_drop), label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
     for value, expected in zip(ours, reference, strict=True):
         close(value, expected)
     for value, expected in zip(gradients(ours[0], hidden, weight), gradients(reference[0], hidden, weight), strict=True):
@@ -49,6 +49,34 @@ def test_the_size_of_a_chunk_does_not_matter(rows: float, monkeypatch: pytest.Mo
     """40 tokens in chunks of 1, of 2, of 13 with one left over, of 39 and 1, as a whole; and with memory for less than a row."""
     monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", int(rows * 101))
     equals_the_reference(*case(40, 16, 101), 0.1)
+
+
+@pytest.mark.parametrize("rows", [0.1, 2, 3, 7, 38, 100])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_r_drop_equals_that_of_the_reference_in_chunks_of_any_size(rows: float, smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", int(rows * 101))
+    hidden, weight, target = case(40, 16, 101)
+    equals_the_reference(hidden, weight, target[:20].repeat(2), smoothing, r_drop=2.5)
+
+
+def test_in_bf16_r_drop_differs_by_the_rounding_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", 6 * 101)
+    monkeypatch.setattr(kernel, "BLOCK_SCORES", 13 * 101)
+    hidden, weight, target = case(40, 16, 101, 0.3)
+    target = target[:20].repeat(2)
+    loss, _ = chunked_loss(hidden.bfloat16(), weight.bfloat16(), target, 0.1, 2.5)
+    reference, _ = label_smoothed_loss(hidden, weight, target, 0.1, 2.5)
+    assert loss.item() == pytest.approx(reference.item(), rel=5e-3)
+    for ours, exact in zip(gradients(loss, hidden, weight), gradients(reference, hidden, weight), strict=True):
+        assert (ours - exact).norm() <= 0.02 * exact.norm()
+
+
+def test_an_evaluation_with_r_drop_computes_no_gradient() -> None:
+    hidden, weight, target = case(40, 16, 101)
+    target = target[:20].repeat(2)
+    trained = chunked_loss(hidden, weight, target, 0.1, 2.5)
+    with torch.no_grad():
+        assert torch.equal(torch.stack(chunked_loss(hidden, weight, target, 0.1, 2.5)), torch.stack(trained))
 
 
 @pytest.mark.parametrize(("rows", "chunks"), [(1, [1] * 40), (13, [13, 13, 13, 1]), (41, [40]), (0.1, [1] * 40)])

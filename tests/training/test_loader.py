@@ -7,11 +7,13 @@ from typing import cast
 
 import numpy as np
 import pytest
+import torch
 
-from nmt_cli.data.batches import EpochPlan
+from nmt_cli.data.batches import EpochPlan, Pair
+from nmt_cli.data.bpe_dropout import BpeDropout
 from nmt_cli.data.shards import Corpus
 from nmt_cli.hardware import Hardware
-from nmt_cli.training.loader import rank_batches
+from nmt_cli.training.loader import MicroBatch, TrainingText, rank_batches
 from nmt_cli.training.process_group import ProcessGroup
 
 PAIRS = 3000
@@ -29,9 +31,52 @@ def test_worker_processes_keep_the_order(start: int, window: int) -> None:
     def pairs(device: str) -> list[list[int]]:
         hardware = cast(Hardware, SimpleNamespace(device=device))
         plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1, window)
-        return [batch.pairs.tolist() for batch in rank_batches(corpus(), plan, 0, start, 1024, ProcessGroup(), hardware)]
+        return [batch.pairs.tolist() for batch in rank_batches(TrainingText(corpus(), plan), 0, start, 1024, ProcessGroup(), hardware)]
 
     expected = [update.tolist() for update in EpochPlan(LENGTHS, LENGTHS, 2048, 1, window).updates(0)]
     assert len(expected) > 10
     assert pairs("cpu") == expected[start:]
     assert pairs("elsewhere") == expected[start:]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_two_passes_hold_every_pair_twice_in_micro_batches_of_the_same_size(ranks: int) -> None:
+    plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
+    seen: list[int] = []
+    for rank in range(ranks):
+        batch = next(rank_batches(TrainingText(corpus(), plan, passes=2), 0, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), cast(Hardware, SimpleNamespace(device="cpu"))))
+        assert batch.target_tokens == plan.target_tokens(batch.pairs)
+        for micro_batch in batch.micro_batches:
+            packed, once = micro_batch.packed, int(micro_batch.batch.tgt_lengths.sum())
+            assert packed.target.tokens == 2 * once <= 1024
+            assert torch.equal(packed.tgt_out[:once], packed.tgt_out[once : 2 * once])
+            assert torch.equal(packed.tgt_in[:once], packed.tgt_in[once : 2 * once])
+            assert micro_batch.weight in (0.5, 0.0)
+            seen += micro_batch.batch.tgt_lengths.tolist() if micro_batch.weight else []
+    assert sorted(seen) == sorted((LENGTHS[batch.pairs] + 1).tolist())
+
+
+def test_a_split_micro_batch_keeps_its_passes() -> None:
+    plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
+    batch = next(rank_batches(TrainingText(corpus(), plan, passes=2), 0, 0, 1024, ProcessGroup(), cast(Hardware, SimpleNamespace(device="cpu"))))
+    halves = batch.micro_batches[0].split()
+    assert [(half.passes, half.weight) for half in halves] == [(2, 0.5), (2, 0.5)]
+    assert sum(half.packed.target.tokens for half in halves) == batch.micro_batches[0].packed.target.tokens
+    filler = MicroBatch.of(halves[0].batch, 2, is_filler=True)
+    assert [half.weight for half in filler.split()] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_update_is_divided_by_the_tokens_that_its_pairs_really_have(ranks: int) -> None:
+    """BPE-dropout changes how many tokens a pair has; the ranks agree on the sum without exchanging it."""
+
+    def longer(pair: Pair, epoch: int, number: int) -> Pair:
+        more = np.full((number + epoch) % 5, 7, np.uint16)
+        return pair[0], np.concatenate([pair[1], more])
+
+    plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
+    text = TrainingText(corpus(), plan, cast(BpeDropout, longer))
+    batches = [next(rank_batches(text, 2, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), cast(Hardware, SimpleNamespace(device="cpu")))) for rank in range(ranks)]
+    real = sum(int(part.batch.tgt_lengths.sum()) for batch in batches for part in batch.micro_batches if part.weight)
+    assert [batch.target_tokens for batch in batches] == [real] * ranks
+    assert real == sum(int(LENGTHS[i]) + 1 + (i + 2) % 5 for i in batches[0].pairs.tolist())

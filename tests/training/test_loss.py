@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.training.loss import label_smoothed_loss
+from nmt_cli.training.loss import label_smoothed_loss, symmetric_divergence
 
 SHAPES = [(1, 4, 2), (7, 8, 13), (40, 16, 101), (33, 5, 257)]  # N, D, V
 
@@ -91,3 +91,22 @@ def test_the_sums_of_no_tokens_are_zero() -> None:
     loss, nll = label_smoothed_loss(hidden[:0], weight, target[:0], 0.1)
     assert loss.item() == nll.item() == 0
     assert not gradients(loss, hidden, weight)[1].any()
+
+
+# --- R-Drop ---
+
+
+def test_r_drop_adds_torchs_divergences_of_both_passes() -> None:
+    hidden, weight, target = case(14, 8, 13)
+    twice = target[:7].repeat(2)
+    first, second = (hidden @ weight.T).log_softmax(-1).chunk(2)
+    both = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((first, second), (second, first)))
+    plain, with_r_drop = label_smoothed_loss(hidden, weight, twice, 0.1), label_smoothed_loss(hidden, weight, twice, 0.1, r_drop=3.0)
+    close(with_r_drop[0], plain[0] + 3.0 / 2 * both)
+    close(with_r_drop[1], plain[1])
+
+
+def test_two_equal_passes_do_not_diverge() -> None:
+    log_probs = torch.randn(7, 13).log_softmax(-1)
+    assert symmetric_divergence(log_probs, log_probs).item() == 0.0
+    assert symmetric_divergence(log_probs, log_probs.flip(1)).item() > 1.0

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from nmt_cli.recipe_files import load_recipe, recipe_folder, recipe_names
-from nmt_cli.training.schedule import learning_rate
+from nmt_cli.training.schedule import decay, learning_rate
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,12 @@ def test_steps_count_from_1() -> None:
 
 def test_the_factor_multiplies() -> None:
     assert learning_rate(123, 512, 4000, 2.5) == pytest.approx(2.5 * learning_rate(123, 512, 4000))
+
+
+def test_the_decay_is_linear_over_the_last_steps_and_ends_above_zero() -> None:
+    factors = [decay(step, last=10, steps=4) for step in range(1, 11)]
+    assert factors == [1.0] * 7 + [0.75, 0.5, 0.25]
+    assert [decay(step, last=10, steps=0) for step in range(1, 11)] == [1.0] * 10
 
 
 @pytest.mark.parametrize("name", recipe_names())

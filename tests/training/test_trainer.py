@@ -174,6 +174,34 @@ def test_what_a_killed_process_left_is_cleared_away(start: Callable[..., Trainer
     assert again.progress.update == 30
 
 
+def test_a_run_with_everything_that_draws_resumes_exactly(start: Callable[..., Trainer]) -> None:
+    """Dropout, two passes, words cut anew in each epoch, and a learning rate that falls to zero at the end."""
+    chosen = {"r_drop": 2.0, "bpe_dropout": 0.3, "decay_updates": 12}
+    whole = start("whole", **chosen)
+    whole.train()
+    stopped = start(**chosen)
+    signal_at(stopped, 13, signal.SIGTERM)
+    with pytest.raises(Stopped):
+        stopped.train()
+    resumed = start(**chosen)
+    resumed.train()
+    assert torch.equal(resumed.updater.weights.main_params, whole.updater.weights.main_params)
+    assert records(resumed) == records(whole)
+    for key in chosen:  # each of them changes what is computed
+        other = start(f"without {key}", **{k: v for k, v in chosen.items() if k != key})
+        other.train()
+        assert not torch.equal(other.updater.weights.main_params, whole.updater.weights.main_params), key
+
+
+def test_a_run_may_decay_after_it_was_resumed(start: Callable[..., Trainer]) -> None:
+    """Train on while it helps, then let the learning rate fall: the same as if that had been planned."""
+    start(updates=14).train()
+    decayed, planned = start(decay_updates=6), start("planned", decay_updates=6)
+    decayed.train()
+    planned.train()
+    assert torch.equal(decayed.updater.weights.main_params, planned.updater.weights.main_params)
+
+
 # --- stopping ---
 
 

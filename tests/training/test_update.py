@@ -18,7 +18,7 @@ from nmt_cli.errors import TrainingError
 from nmt_cli.hardware import Hardware
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.loader import RankBatch, rank_batches
+from nmt_cli.training.loader import RankBatch, TrainingText, rank_batches
 from nmt_cli.training.loss import label_smoothed_loss
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.schedule import learning_rate
@@ -51,9 +51,9 @@ def new_updater(group: ProcessGroup = ALONE, precision: str = "fp32", warn: Call
     return Updater(Transformer(chosen.model, V, V).train(), chosen, CPU[precision], group, warn)
 
 
-def batch_of(corpus: Corpus, tokens: int, group: ProcessGroup = ALONE) -> RankBatch:
+def batch_of(corpus: Corpus, tokens: int, group: ProcessGroup = ALONE, passes: int = 1) -> RankBatch:
     plan = EpochPlan(corpus.source_lengths, corpus.target_lengths, 2048, seed=1)
-    return next(rank_batches(corpus, plan, 0, 0, tokens, group, CPU["fp32"]))
+    return next(rank_batches(TrainingText(corpus, plan, passes=passes), 0, 0, tokens, group, CPU["fp32"]))
 
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
@@ -78,6 +78,31 @@ def test_the_gradient_is_that_of_the_reference_implementation(corpus: Corpus) ->
     updater.accumulate(batch)
     for name, expected in plain_gradient(updater, batch).items():
         torch.testing.assert_close(updater.weights.view(updater.weights.main_grads, name), expected, atol=2e-6, rtol=1e-4)
+
+
+def test_without_dropout_r_drop_changes_nothing(corpus: Corpus) -> None:
+    """Both passes are then equal: no divergence, and the mean of two equal losses."""
+    plain, twice = new_updater(), new_updater(r_drop=5.0)
+    sums, _ = plain.accumulate(batch_of(corpus, 300))
+    close(twice.accumulate(batch_of(corpus, 300, passes=2))[0], sums)
+    close(twice.weights.main_grads, plain.weights.main_grads)
+
+
+def test_with_dropout_r_drop_is_the_mean_loss_of_two_passes_and_their_divergence(corpus: Corpus) -> None:
+    updater, batch = new_updater(dropout=0.3, r_drop=5.0), batch_of(corpus, 10_000, passes=2)
+    torch.manual_seed(5)
+    sums, _ = updater.accumulate(batch)
+    torch.manual_seed(5)
+    [micro_batch] = batch.micro_batches
+    packed = micro_batch.packed
+    hidden = updater.weights.compute_model.forward_packed(packed.src, packed.source, packed.tgt_in, packed.target)[: packed.target.tokens]
+    scores, target = hidden @ updater.weights.model.output_weight.T, packed.tgt_out[: packed.target.tokens]
+    first, second = scores.log_softmax(-1).chunk(2)
+    nll = torch.nn.functional.cross_entropy(scores, target, reduction="sum") / 2
+    divergence = ((first.exp() - second.exp()) * (first - second)).sum()
+    smoothed = label_smoothed_loss(hidden, updater.weights.model.output_weight, target, 0.1)[0] / 2
+    assert divergence > 1
+    close(sums, torch.stack((smoothed + 5.0 / 4 * divergence, nll)))
 
 
 def test_in_bf16_it_points_the_same_way(corpus: Corpus) -> None:

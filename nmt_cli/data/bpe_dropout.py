@@ -1,0 +1,106 @@
+"""BPE-dropout: in each epoch, words are cut into other subwords (Provilkov et al. 2020, arXiv 1910.13267).
+
+    pair's ids ──▶ words ──▶ for each word, one of DRAWS random segmentations ──▶ pair's new ids
+
+BPE merges characters into subwords, always the possible merge of the highest priority. BPE-dropout leaves out each
+possible merge with probability `p` at every step, so that frequent words are sometimes seen in parts (algorithm 1).
+Nothing is stored: the ids of the shards are cut anew each time they are read.
+
+Which segmentation a word gets depends on the seed, the epoch and the number of the pair alone, and the segmentation on
+the word: a resumed training, or one on several machines, sees the same. A word is cut at most DRAWS times, because the
+results are kept.
+"""
+
+from __future__ import annotations
+
+import zlib
+from random import Random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+from .batches import Pair
+from .tokenizer import META_SPACE, Tokenizer, Vocabulary
+
+DRAWS = 64
+"""Segmentations of one word."""
+KEPT = 2_000_000
+"""Segmentations that are kept before all are forgotten: about 400 MB."""
+
+Ids = npt.NDArray[np.integer]
+
+
+class BpeDropout:
+    """Cuts the pairs of a corpus anew."""
+
+    def __init__(self, vocabulary: Vocabulary, p: float, seed: int, longest: int) -> None:
+        """`longest` is the largest number of tokens of a side; one that would become longer keeps its ids.
+
+        Raises UsageError when no side is BPE within words.
+        """
+        self.seed, self.longest = seed, longest
+        source = WordCutter(vocabulary.source, p) if vocabulary.source.by_words else None
+        target = source if vocabulary.joint else WordCutter(vocabulary.target, p) if vocabulary.target.by_words else None
+        if source is None and target is None:
+            raise UsageError(f"train.bpe_dropout = {p}: the tokenizer is not BPE within words. Expected one that nmt preprocess learns with target_tokenization = \"bpe\", or train.bpe_dropout = 0.")
+        self._cutters = source, target
+
+    def __call__(self, pair: Pair, epoch: int, number: int) -> Pair:
+        """Return the pair `number` of the corpus as it is cut in `epoch`."""
+        random = np.random.default_rng((self.seed, epoch, number))
+        source, target = (self._cut(ids, cutter, random) for ids, cutter in zip(pair, self._cutters, strict=True))
+        return source, target
+
+    def _cut(self, ids: Ids, cutter: WordCutter | None, random: np.random.Generator) -> Ids:
+        if cutter is None or not len(ids):
+            return ids
+        cut = cutter.cut(ids, random.integers(0, DRAWS, len(ids), np.uint8))
+        return cut if len(cut) <= self.longest else ids
+
+
+class WordCutter:
+    """Cuts the words of one tokenizer by BPE-dropout."""
+
+    def __init__(self, tokenizer: Tokenizer, p: float) -> None:
+        """`p` is the probability with which a possible merge is left out; 0 gives the tokenizer's own segmentation."""
+        self.p = p
+        self._pieces, self._scores = tokenizer.table, tokenizer.scores
+        self._begins = np.array([piece.startswith(META_SPACE) for piece in self._pieces])
+        self._numbers = {piece: number for number, piece in enumerate(self._pieces) if number not in tokenizer.not_text}
+        self._kept: dict[tuple[bytes, int], bytes] = {}  # ids as bytes: most of the time is spent on look-ups
+
+    def cut(self, ids: Ids, draws: npt.NDArray[np.uint8]) -> Ids:
+        """Return the ids of some words, one after another, in other segmentations: those of the numbers in `draws`, one for each word."""
+        size, text = ids.itemsize, ids.tobytes()
+        bounds = [0, *((np.flatnonzero(self._begins[ids[1:]]) + 1) * size).tolist(), len(text)]
+        words = ((text[first:end], draw) for first, end, draw in zip(bounds, bounds[1:], draws.tolist(), strict=False))
+        kept = self._kept
+        cut = b"".join([kept[key] if key in kept else self._keep(key, ids.dtype) for key in words])
+        return np.frombuffer(cut, ids.dtype)
+
+    def _keep(self, key: tuple[bytes, int], dtype: np.dtype[Any]) -> bytes:
+        """Return the segmentation with this key, the word and the draw, and keep it."""
+        if len(self._kept) >= KEPT:
+            self._kept.clear()
+        word, draw = key
+        cut = np.array(self._segmentation(np.frombuffer(word, dtype).tolist(), draw), dtype).tobytes()
+        self._kept[key] = cut
+        return cut
+
+    def _segmentation(self, word: list[int], draw: int) -> list[int]:
+        """Return algorithm 1's result; the word itself where it has bytes or unknown characters."""
+        if any(self._pieces[number] not in self._numbers for number in word):
+            return word
+        parts = list("".join(self._pieces[number] for number in word))
+        numbers, scores, p = self._numbers, self._scores, self.p
+        uniform = Random(zlib.crc32("".join(parts).encode()) * DRAWS + draw).random
+        while True:
+            possible = [(scores[number], -i) for i in range(len(parts) - 1) if (number := numbers.get(parts[i] + parts[i + 1])) is not None]
+            merges = [merge for merge in possible if uniform() >= p]
+            if not merges:
+                break
+            i = -max(merges)[1]
+            parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        return [numbers[part] for part in parts] if all(part in numbers for part in parts) else word

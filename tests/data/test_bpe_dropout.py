@@ -1,0 +1,144 @@
+"""BPE-dropout: SentencePiece's own segmentation without dropout, algorithm 1's probabilities with it, the same again after a stop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nmt_cli.data import bpe_dropout
+from nmt_cli.data.bpe_dropout import DRAWS, BpeDropout, WordCutter
+from nmt_cli.data.tokenizer import Tokenizer, Vocabulary, learn_from_words, learn_symbols
+from nmt_cli.data.words import count_words
+from nmt_cli.errors import UsageError
+from nmt_cli.recipe import DataSection
+
+DTYPE = np.uint16
+
+
+def section(**changes: Any) -> DataSection:
+    return DataSection.model_validate({"train_source": ["s"], "train_target": ["t"], "vocab_size": 900, **changes})
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    from nmt_cli.demo_corpus import generate
+
+    return [side for pair in generate(train=600, valid=1, test=1)["train"] for side in pair]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(lines: list[str]) -> Tokenizer:
+    return learn_from_words(count_words(lines).items(), section())
+
+
+def ids_of(tokenizer: Tokenizer, text: str) -> np.ndarray[Any, Any]:
+    return np.array(tokenizer.encode([text])[0], DTYPE)
+
+
+def pairs_of(tokenizer: Tokenizer, lines: Iterable[str]) -> list[tuple[Any, Any]]:
+    ids = [ids_of(tokenizer, line) for line in lines]
+    return list(zip(ids[::2], ids[1::2], strict=True))
+
+
+def test_without_dropout_the_segmentation_is_sentencepieces(tokenizer: Tokenizer, lines: list[str]) -> None:
+    cutter = WordCutter(tokenizer, 0.0)
+    for line in [*lines, "Zyxwvut unheard-of wörds…", "x", "日本 with bytes 🙂 in it"]:
+        ids = ids_of(tokenizer, line)
+        assert np.array_equal(cutter.cut(ids, np.zeros(len(ids), np.uint8)), ids), line
+
+
+def test_any_segmentation_has_the_same_text(tokenizer: Tokenizer, lines: list[str]) -> None:
+    cut = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.5, seed=1, longest=1000)
+    pairs = pairs_of(tokenizer, [*lines, "bytes 🙂 日本 here", "and 🙂"])
+    varied = [cut(pair, 0, number) for number, pair in enumerate(pairs)]
+    for old, new in zip(zip(*pairs, strict=True), zip(*varied, strict=True), strict=True):
+        assert tokenizer.decode(new) == tokenizer.decode(old)
+    longer = sum(len(side) for pair in varied for side in pair) / sum(len(side) for pair in pairs for side in pair)
+    assert 1.5 < longer < 5
+
+
+def test_with_certain_dropout_words_are_characters(tokenizer: Tokenizer) -> None:
+    ids = ids_of(tokenizer, "the old house")
+    cut = WordCutter(tokenizer, 1.0).cut(ids, np.zeros(len(ids), np.uint8))
+    assert [tokenizer.table[number] for number in cut] == list("▁the▁old▁house")
+
+
+def exact(tokenizer: Tokenizer, parts: tuple[str, ...], p: float) -> dict[tuple[str, ...], float]:
+    """Return the probability of each result of algorithm 1, by following all its choices."""
+    table = {piece: score for piece, score in zip(tokenizer.table, tokenizer.scores, strict=True) if len(piece) > 1}
+    merges = sorted((i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in table), key=lambda i: (-table[parts[i] + parts[i + 1]], i))
+    found: dict[tuple[str, ...], float] = {parts: p ** len(merges)}
+    for rank, i in enumerate(merges):  # the first merge that is not left out
+        for result, probability in exact(tokenizer, (*parts[:i], parts[i] + parts[i + 1], *parts[i + 2 :]), p).items():
+            found[result] = found.get(result, 0.0) + p**rank * (1 - p) * probability
+    return found
+
+
+def test_segmentations_have_the_probabilities_of_algorithm_1(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bpe_dropout, "DRAWS", 20_000)
+    cutter, word = WordCutter(tokenizer, 0.3), "house"
+    ids = ids_of(tokenizer, word).tolist()
+    counts = Counter(tuple(tokenizer.table[number] for number in cutter._segmentation(ids, draw)) for draw in range(20_000))
+    expected = exact(tokenizer, tuple(f"▁{word}"), 0.3)
+    assert sum(expected.values()) == pytest.approx(1.0)
+    assert len(expected) >= 5
+    for parts, probability in expected.items():
+        deviation = (probability * (1 - probability) / 20_000) ** 0.5
+        assert counts[parts] / 20_000 == pytest.approx(probability, abs=4.5 * deviation + 1e-9), parts
+
+
+def test_a_pair_is_cut_differently_in_each_epoch_and_equally_in_each_process(tokenizer: Tokenizer, lines: list[str]) -> None:
+    pairs = pairs_of(tokenizer, lines[:100])
+    first, other = (BpeDropout(Vocabulary(tokenizer, tokenizer), 0.3, seed=1, longest=1000) for _ in range(2))
+    in_order = {(epoch, number): first(pair, epoch, number) for epoch in range(3) for number, pair in enumerate(pairs)}
+    for (epoch, number), expected in reversed(in_order.items()):  # as after a stop: in another order, with nothing kept
+        for ours, theirs in zip(other(pairs[number], epoch, number), expected, strict=True):
+            assert np.array_equal(ours, theirs)
+    changed = sum(not np.array_equal(in_order[0, number][0], in_order[1, number][0]) for number in range(len(pairs)))
+    assert changed > 0.9 * len(pairs)
+    seeded = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.3, seed=2, longest=1000)
+    assert any(not np.array_equal(seeded(pair, 0, number)[0], in_order[0, number][0]) for number, pair in enumerate(pairs))
+
+
+def test_what_is_forgotten_is_cut_the_same_way_again(tokenizer: Tokenizer, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.3, seed=1, longest=1000)
+    pairs = pairs_of(tokenizer, lines[:40])
+    expected = [usual(pair, 0, number) for number, pair in enumerate(pairs)]
+    monkeypatch.setattr(bpe_dropout, "KEPT", 3)
+    forgetful = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.3, seed=1, longest=1000)
+    for number, pair in enumerate(pairs):
+        assert all(np.array_equal(a, b) for a, b in zip(forgetful(pair, 0, number), expected[number], strict=True))
+        assert all(len(cutter._kept) <= 3 for cutter in forgetful._cutters if cutter)
+
+
+def test_a_side_that_would_be_too_long_keeps_its_ids(tokenizer: Tokenizer) -> None:
+    ids = ids_of(tokenizer, "the old house")
+    cut = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.99, seed=1, longest=len(ids))
+    assert all(side is ids for side in cut((ids, ids), 0, 0))
+
+
+def test_an_empty_side_stays_empty(tokenizer: Tokenizer) -> None:
+    empty = np.array([], DTYPE)
+    source, target = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.5, seed=1, longest=9)((empty, ids_of(tokenizer, "a house")), 0, 0)
+    assert len(source) == 0
+    assert len(target)
+
+
+def test_symbols_stay_whole_and_a_vocabulary_of_symbols_alone_is_refused(tokenizer: Tokenizer, lines: list[str]) -> None:
+    symbols = learn_symbols(count_words(lines).items(), section(joint_vocab=False))
+    ids = np.array(symbols.encode([lines[0]])[0], DTYPE)
+    assert not symbols.by_words
+    _, target = BpeDropout(Vocabulary(tokenizer, symbols), 0.9, seed=1, longest=1000)((ids_of(tokenizer, lines[0]), ids), 0, 0)
+    assert np.array_equal(target, ids)
+    with pytest.raises(UsageError, match=r"train.bpe_dropout = 0.1.*not BPE"):
+        BpeDropout(Vocabulary(symbols, symbols), 0.1, seed=1, longest=1000)
+
+
+def test_there_are_enough_draws_to_tell_segmentations_apart(tokenizer: Tokenizer) -> None:
+    ids = ids_of(tokenizer, "conversation")
+    cutter = WordCutter(tokenizer, 0.3)
+    assert len({cutter.cut(ids, np.full(len(ids), draw, np.uint8)).tobytes() for draw in range(DRAWS)}) > 5
