@@ -268,7 +268,7 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
         load_recipe(str(tmp_path / "own.toml"))
 
 
-@pytest.mark.parametrize(("name", "nearest"), [("dmeo", "demo"), ("wmt14_en_de_bsae", "wmt14_en_de_base"), ("multi30k", "multi30k_en_de")])
+@pytest.mark.parametrize(("name", "nearest"), [("dmeo", "demo"), ("wmt14_en_de_bsae", "wmt14_en_de_base"), ("multi30k_ende", "multi30k_en_de")])
 def test_an_unknown_name_is_told_the_nearest_and_all(name: str, nearest: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(f"no recipe is called '{name}'. Did you mean '{nearest}'?")) as error:
         load_recipe(name)
