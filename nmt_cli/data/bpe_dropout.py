@@ -26,8 +26,8 @@ from .tokenizer import META_SPACE, Tokenizer, Vocabulary
 
 DRAWS = 64
 """Segmentations of one word."""
-KEPT = 2_000_000
-"""Segmentations that are kept before all are forgotten: about 400 MB."""
+KEPT = 1_000_000
+"""Segmentations that are kept before all are forgotten: about 250 MB."""
 
 Ids = npt.NDArray[np.integer]
 
