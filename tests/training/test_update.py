@@ -114,14 +114,15 @@ def test_in_bf16_it_points_the_same_way(corpus: Corpus) -> None:
     assert (ours - exact).norm() <= 0.03 * exact.norm()
 
 
+@pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize(("world_size", "tokens"), [(1, 200), (4, 200), (2, 200), (4, 2048), (1, 32), (3, 500)])
-def test_micro_batches_and_ranks_give_one_gradient(corpus: Corpus, world_size: int, tokens: int) -> None:
+def test_micro_batches_and_ranks_give_one_gradient(corpus: Corpus, world_size: int, tokens: int, passes: int) -> None:
     """1 × 8 micro-batches, 4 × 2, 2 × 4 and others against the whole at once: sums over ranks are what all_reduce adds up."""
-    whole, updater = new_updater(), new_updater()
+    whole, updater = new_updater(), new_updater(r_drop=3.0 if passes > 1 else 0.0)
     whole_sums, _ = whole.accumulate(batch_of(corpus, 4096))
     total, sums, counts = torch.zeros_like(whole.weights.main_grads), torch.zeros(2), set()
     for rank in range(world_size):
-        batch = batch_of(corpus, tokens, ProcessGroup(rank, rank, world_size, world_size))
+        batch = batch_of(corpus, tokens, ProcessGroup(rank, rank, world_size, world_size), passes)
         counts.add(len(batch.micro_batches))
         sums += updater.accumulate(batch)[0]
         total += updater.weights.main_grads
