@@ -30,14 +30,14 @@ def test_the_example_of_vinyals_et_al() -> None:
     # "Grammar as a Foreign Language", figure 2 (John has a dog .), with XX for every word
     john = tree("(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))")
     assert linearise(john) == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"
-    assert delinearise(linearise(john), john.words, john.tags) == john
+    assert delinearise(linearise(john), john.words, tags=john.tags) == john
     assert str(delinearise(linearise(john), john.words)) == "(TOP (S (NP (XX John)) (VP (XX has) (NP (XX a) (XX dog))) (XX .)))"
 
 
 def test_the_root_is_not_written_and_words_may_stand_alone() -> None:
     assert linearise(tree("(ROOT (VB Run))")) == "XX"
     assert linearise(tree("( (NP (NN a)) (. .) )")) == "(NP XX )NP XX"
-    assert delinearise("XX", ["Run"], ["VB"]) == tree("(VB Run)")
+    assert delinearise("XX", ["Run"], tags=["VB"]) == tree("(VB Run)")
 
 
 def test_a_sentence_without_words_has_an_empty_tree() -> None:
@@ -127,6 +127,6 @@ def test_every_tree_of_gum_comes_back(name: str) -> None:
         for found in read_trees(lines, name):
             for form in (found, found.without_functions()):
                 line = linearise(form)
-                assert delinearise(line, form.words, form.tags) == form
+                assert delinearise(line, form.words, tags=form.tags) == form
                 assert line.split().count("XX") == len(form.leaves)
             assert all(plain(word) and " " not in plain(word) for word in found.words)
