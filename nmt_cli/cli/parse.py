@@ -50,7 +50,7 @@ def parse(
 
     A line is a sentence, and its tree is printed in brackets, as (TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .))). The tree has exactly the sentence's words; brackets in words are written -LRB- and -RRB-. Parts of speech are the model's, or XX if it predicts none (data.terminals). A blank line stays blank.
 
-    Without --tokenized, words are separated as in the Penn Treebank: do n't, dogs ., `` quotes ''. Quotes become " for a model whose vocabulary does not have ``. Each line should be one sentence.
+    Without --tokenized, words are separated as in the Penn Treebank: do n't, dogs . Straight double quotes become two backquotes and two apostrophes, if the model's vocabulary has them. Each line should be one sentence.
 
     A sentence that is too long for the model gets a flat tree, (TOP (XX The) (XX dog) …), so that each sentence has a tree of its words; a warning gives its line and length. stderr also reports how many trees were repaired because the model's output was not a tree of the sentence (see nmt data trees --back).
     """
@@ -90,30 +90,35 @@ class _Parses:
     repaired: int = 0
     count: int = 0
     """Trees."""
-    pending: deque[tuple[list[str], int]] = field(default_factory=deque)
-    """Sentences that are being parsed: their words, and their length in tokens. The translator reads ahead in a thread."""
+    pending: deque[list[str]] = field(default_factory=deque)
+    """The words of the sentences that are being parsed. The translator reads ahead."""
 
     def sentences(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """Yield the sentence of each line, words between single spaces. One that is too long is blank: it would be split into parts."""
+        """Yield the sentence of each line, words between single spaces; "" if it has more words than the model reads tokens.
+
+        A thread of the translator calls this, and may end with the process at any point: SentencePiece would not bear that.
+        """
         for line in lines:
             words = self.tokenize(str(line))
-            sentence = " ".join(words)
-            length = len(self.translator.source.encode([sentence])[0])
-            self.pending.append((words, length))
-            yield sentence if length <= self.translator.longest else ""
+            self.pending.append(words)
+            yield " ".join(words) if len(words) <= self.translator.longest else ""
 
     def tree(self, index: int, result: Result) -> str:
         """Return the tree of line `index` in brackets, "" if it is blank."""
-        words, length = self.pending.popleft()
+        words = self.pending.popleft()
         if not words:
             return ""
         self.count += 1
+        longest = self.translator.longest
+        if not result.tokens or len(result.source_pieces) > longest:  # not translated, or in parts, which are no trees
+            length = len(self.translator.source.encode([" ".join(words)])[0])
+            warn(
+                f"line {index + 1:,} is too long for the model: it has {len(words):,} words, {length:,} tokens; the model reads up to {longest:,} tokens "
+                f"and writes up to {self.translator.longest_output:,} symbols. Its tree is flat."
+            )
+            return str(delinearise("", words))
         tree = delinearise(result.translation, words, self.terminals)
-        if result.tokens:
-            self.repaired += repaired(result.translation, tree, self.terminals)
-        elif length:
-            longest, capacity = self.translator.longest, self.translator.longest_output
-            warn(f"line {index + 1:,} has {len(words):,} words ({length:,} tokens), too long for the model, which reads {longest:,} tokens and writes {capacity:,} symbols: its tree is flat.")
+        self.repaired += repaired(result.translation, tree, self.terminals)
         return str(tree)
 
 
