@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ..decoding.translator import Line, Result, Translator
 
 WHAT = "the trees"
+TREE = "tree"
+"""The constraint under which outputs are trees of the sentence. Its value is the kind of terminals."""
 APOSTROPHE = re.compile(r"(?<=\w)’(?=\w)")
 """Inside a word. NLTK splits contractions at ' alone."""
 
@@ -65,10 +67,12 @@ def parse(
     if output_file:
         check_output_file(output_file, WHAT, [path for path in (input_file,) if path] + [find_model(path) for path in models_named(model)])
 
-    from .loading import load_translator
+    from .loading import load
 
     keep_freed_memory()
-    translator = load_translator(models_named(model), changes, nbest=1, device=device, devices=devices, precision=precision)
+    loaded = load(models_named(model), changes, device=device, devices=devices)
+    constraints = {TREE: terminals} if TREE in loaded.recipe.decode.constraints else {}
+    translator = loaded.translator(precision=precision, constraints=constraints)
     if not tokenized and not any("``" in piece for piece in translator.source.table):
         tokenize = _with_plain_quotes(tokenize)
     parses = _Parses(translator, terminals, tokenize)
@@ -93,15 +97,20 @@ class _Parses:
     pending: deque[list[str]] = field(default_factory=deque)
     """The words of the sentences that are being parsed. The translator reads ahead."""
 
+    @property
+    def longest(self) -> int:
+        """Return the largest number of tokens of a sentence. With the constraint `tree` that is all that the model can read; longer ones are never split."""
+        return self.translator.longest_output if TREE in self.translator.decode.constraints else self.translator.longest
+
     def sentences(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """Yield the sentence of each line, words between single spaces; "" if it has more words than the model reads tokens.
+        """Yield the sentence of each line, words between single spaces; "" if it certainly has too many tokens.
 
         A thread of the translator calls this, and may end with the process at any point: SentencePiece would not bear that.
         """
         for line in lines:
             words = self.tokenize(str(line))
             self.pending.append(words)
-            yield " ".join(words) if len(words) <= self.translator.longest else ""
+            yield " ".join(words) if len(words) <= self.longest else ""
 
     def tree(self, index: int, result: Result) -> str:
         """Return the tree of line `index` in brackets, "" if it is blank."""
@@ -109,12 +118,11 @@ class _Parses:
         if not words:
             return ""
         self.count += 1
-        longest = self.translator.longest
-        if not result.tokens or len(result.source_pieces) > longest:  # not translated, or in parts, which are no trees
+        if not result.tokens or len(result.source_pieces) > self.longest:  # not translated, or in parts, which are no trees
             length = len(self.translator.source.encode([" ".join(words)])[0])
             warn(
-                f"line {index + 1:,} is too long for the model: it has {len(words):,} words, {length:,} tokens; the model reads up to {longest:,} tokens "
-                f"and writes up to {self.translator.longest_output:,} symbols. Its tree is flat."
+                f"line {index + 1:,} is too long for the model: it has {len(words):,} words, {length:,} tokens; the model reads up to {self.longest:,} tokens "
+                f"and writes up to {self.translator.longest_output:,} symbols{', two for each word' * (self.terminals == 'both')}. Its tree is flat."
             )
             return str(delinearise("", words))
         tree = delinearise(result.translation, words, self.terminals)
