@@ -182,6 +182,7 @@ def test_a_list_of_files_is_a_list_of_strings(tmp_path: Path) -> None:
         (TEACHING + "[train]\naverage = 6", "train: average = 6 exceeds keep = 5: averaging would miss pruned checkpoints"),
         (TEACHING + '[train]\nbest_metric = "bleu"\nvalid_bleu_sentences = 0', 'train: best_metric = "bleu" needs valid_bleu_sentences > 0'),
         (TEACHING + 'target_tokenization = "words"', 'data: target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself'),
+        (TEACHING + 'terminals = "tags"', 'data: terminals = "tags" needs target_tokenization = "words": each symbol of a tree is one token'),
         (TEACHING + "target_vocab_size = 9", "data: target_vocab_size = 9 needs joint_vocab = false: a joint vocabulary has vocab_size = 37000 pieces"),
         (TEACHING + "target_vocab_size = 7\njoint_vocab = false\n[model]\ntie_embeddings = false", "data: target_vocab_size = 7: expected 8 or more, or 0 for vocab_size = 37000"),
         (TEACHING + "joint_vocab = false", "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"),

@@ -21,6 +21,7 @@ from .calibrate import calibrate
 from .data import group as data
 from .export import export
 from .info import info
+from .parse import parse
 from .preprocess import preprocess
 from .score import score
 from .train import train
@@ -36,7 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (preprocess, train, average, translate, score, calibrate, attend, export, info):
+for command in (preprocess, train, average, translate, parse, score, calibrate, attend, export, info):
     app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
 app.add_typer(data)
 

@@ -1,35 +1,28 @@
 """`nmt translate`: translate text line by line.
 
 Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as soon as they are ready. `loading`
-loads the models, `formats` has the output formats.
+loads the models, `formats` has the output formats, `translate_output` writes.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .. import console
 from ..errors import UsageError
-from . import output
 from . import translate_options as options
 from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
 from .loading import check_precision, decode_changes, models_named, recipe_search
 from .translate_input import InputFormat, read_requests
 from .translate_options import entries, search_choice
+from .translate_output import translate_lines, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import BinaryIO
-
     from ..decoding.confidence import Calibration
-    from ..decoding.translator import Line, Result, Translator
 
 WHAT = "the translation"
 
@@ -72,10 +65,10 @@ def translate(
     no_repeat_ngram: options.NoRepeatNgram = None,
     repetition_penalty: options.RepetitionPenalty = None,
     overrides: DecodeOverrides = None,
-    batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens that one worker translates together; changes only speed and memory.  [default: the recipe's, 4096]", show_default=False)] = None,
+    batch_tokens: options.BatchTokens = None,
     device: Device = "auto",
-    devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
-    precision: Annotated[str, typer.Option(metavar="P", help="fp32, bf16, int8 or auto (the fastest on this hardware). fp32 is exact; the others differ from it by rounding.")] = "auto",
+    devices: options.Devices = None,
+    precision: options.Precision = "auto",
 ) -> None:
     """Translate lines of text: N lines in, N lines out, in order, as soon as they are ready.
 
@@ -136,8 +129,8 @@ def translate(
     replaced: Counter[str] = Counter()
     lines = read_requests(given, replaced)
     form = partial(forms.json_object, calibration=calibrated) if as_json else forms.moses if nbest > 1 else forms.scored if scores else forms.plain
-    with _writing(output_file) as sink:
-        _run(translator, lines, sink, form, replaced)
+    with writing(output_file, WHAT) as sink:
+        translate_lines(translator, lines, sink, form, replaced, "translating")
 
 
 def _check_usage(precision: str, alignment_alone: bool) -> None:
@@ -157,33 +150,3 @@ def _calibration(confidence: bool, file: Path | None, as_json: bool) -> Calibrat
     from ..decoding.confidence import DEFAULT, read_calibration
 
     return read_calibration(file) if file else DEFAULT
-
-
-def _run(translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Callable[[int, Result], str], replaced: Counter[str]) -> None:
-    """Translate all lines and write each window as soon as it is done. `replaced`: file → lines with invalid UTF-8."""
-    start, count, tokens = time.perf_counter(), 0, 0
-    with console.progress(None, "translating", " lines") as bar, closing(translator.windows(lines)) as windows:
-        for window in windows:
-            for result in window:
-                sink.write((form(count, result) + "\n").encode("utf-8"))
-                count, tokens = count + 1, tokens + result.tokens
-            sink.flush()
-            bar.update(len(window))
-    for name, damaged in replaced.items():
-        if damaged:
-            console.warn(f"{name!r}: {damaged:,} of {count:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
-    if console.on_terminal():
-        seconds = time.perf_counter() - start
-        console.say(f"{count:,} lines, {tokens:,} tokens in {seconds:.1f} s: {tokens / seconds:,.0f} tokens/s")
-
-
-@contextmanager
-def _writing(path: Path | None) -> Iterator[BinaryIO]:
-    """Yield stdout, or the file of --output."""
-    from ..output_paths import output_file
-
-    if path is None:
-        yield output.stream()
-        return
-    with output_file(path, WHAT) as sink:
-        yield sink

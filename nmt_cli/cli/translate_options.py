@@ -1,4 +1,4 @@
-"""The options of `nmt translate` that choose a search, sampling and constraints: names, types, and lines of --help.
+"""The options of `nmt translate` that choose a search, sampling, constraints and hardware: names, types, and lines of --help.
 
 `search_choice` turns what was given into changes of the recipe's [decode], and into what a Translator needs besides.
 """
@@ -47,6 +47,10 @@ BannedWords = Annotated[Path | None, typer.Option("--banned-words", metavar="FIL
 Outputs = Annotated[Path | None, typer.Option("--outputs", metavar="FILE", rich_help_panel=CONSTRAINTS, help="All translations that are allowed, one per line: the best of them is printed.", show_default=False)]
 NoRepeatNgram = Annotated[int | None, typer.Option("--no-repeat-ngram", metavar="N", rich_help_panel=CONSTRAINTS, help="No sequence of N tokens occurs twice in a translation; 0: any may.  [default: the recipe's, 0]", show_default=False)]
 RepetitionPenalty = Annotated[float | None, typer.Option("--repetition-penalty", metavar="P", rich_help_panel=CONSTRAINTS, help="Above 1, tokens that the translation already has become less probable.  [default: the recipe's, 1]", show_default=False)]
+
+BatchTokens = Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens that one worker translates together; changes only speed and memory.  [default: the recipe's, 4096]", show_default=False)]
+Devices = Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)]
+Precision = Annotated[str, typer.Option(metavar="P", help="fp32, bf16, int8 or auto (the fastest on this hardware). fp32 is exact; the others differ from it by rounding.")]
 
 CANDIDATES = ("sample", "beam")
 

@@ -14,7 +14,7 @@ from ..errors import DataError
 from ..files import sha256, write_atomic
 from ..lines import decode_line, iter_lines
 from ..output_paths import output_files
-from ..parsing.brackets import Tree, between_spaces, plain, read_trees
+from ..parsing.brackets import Leaf, Tree, between_spaces, plain, read_trees
 from ..parsing.linearization import delinearise, linearise, repaired
 from ..parsing.records import Conversion
 from ..records import read_record, to_json
@@ -26,8 +26,8 @@ WRITTEN = ("words", "linear", "ptb")
 """Endings of the files of a conversion."""
 
 
-def convert(paths: list[Path], out: Path, name: str, functions: bool, traces: bool, escapes: bool) -> None:
-    """Write NAME.words, NAME.linear and NAME.ptb, and print a summary."""
+def convert(paths: list[Path], out: Path, name: str, functions: bool, traces: bool, escapes: bool, terminals: str) -> None:
+    """Write NAME.words, NAME.linear and NAME.ptb, and print a summary. `terminals`: those of NAME.linear."""
     count = emptied = tokens = symbols = longest = 0
     written, record = [out / f"{name}.{kind}" for kind in WRITTEN], out / f"{name}.trees.json"
     with output_files(written, "the pairs", [path for path in paths if path != STDIN], ours=lambda path: _not_recorded(path, record)) as (words_file, linear_file, gold_file):
@@ -37,15 +37,17 @@ def convert(paths: list[Path], out: Path, name: str, functions: bool, traces: bo
             if not tree.leaves:
                 emptied += 1
                 continue
-            linear = linearise(tree)
-            words_file.write((" ".join(tree.words if escapes else map(plain, tree.words)) + "\n").encode())
+            shown = tree if escapes else Tree(tuple(Leaf(tag, plain(word)) for tag, word in tree.leaves), tree.spans)
+            linear = linearise(shown, terminals)
+            words_file.write((" ".join(shown.words) + "\n").encode())
             linear_file.write(f"{linear}\n".encode())
             gold_file.write(f"{tree}\n".encode())
             length = linear.count(" ") + 1
             count, tokens, symbols, longest = count + 1, tokens + len(tree.leaves), symbols + length, max(longest, length)
         if not count:
             raise DataError(f"{', '.join(_shown(path) for path in paths)}: it has no tree; expected brackets, as (TOP (NP (DT the) (NN dog))).")
-    write_atomic(record, to_json(Conversion(format_version=Conversion.newest, files={path.name: sha256(path) for path in written})))
+    values = {"files": {path.name: sha256(path) for path in written}, "terminals": terminals}
+    write_atomic(record, to_json(Conversion.model_validate({"format_version": Conversion.newest, **values})))
     if emptied:
         warn(f"{emptied:,} of {count + emptied:,} trees consist of traces: they were left out.")
     say(f"{out / name}.{{{','.join(WRITTEN)}}}: {count:,} trees, {tokens:,} words, {symbols:,} symbols (the longest tree {longest:,})")
@@ -68,9 +70,10 @@ def _lines(path: Path) -> Iterator[str]:
         warn(f"{_shown(path)}: {damaged:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
 
 
-def print_trees(words: Path, parses: Path) -> None:
-    """Print a tree in brackets for each pair of lines, one by one."""
+def print_trees(words: Path, parses: Path, terminals: str | None) -> None:
+    """Print a tree in brackets for each pair of lines, one by one. `terminals`: of the parses; None: as the record beside `words` says."""
     count = repairs = 0
+    kind = terminals or _recorded_terminals(words)
     sink = output.stream()
     for sentence, line in zip_longest(_lines(words), _lines(parses)):
         if sentence is None or line is None:
@@ -78,11 +81,21 @@ def print_trees(words: Path, parses: Path) -> None:
             raise DataError(f"{_shown(short)} has {count:,} lines, {_shown(long)} has more: sentences and parses must be parallel, line by line. A line ends at \\n only.")
         count += 1
         tokens = between_spaces(sentence)
-        tree = delinearise(line, tokens)
-        repairs += repaired(line, tree)
+        tree = delinearise(line, tokens, kind)
+        repairs += repaired(line, tree, kind)
         sink.write(f"{tree}\n".encode() if tokens else b"\n")
     sink.flush()
     say(f"{count:,} trees, {repairs:,} of them repaired")
+
+
+def _recorded_terminals(words: Path) -> str:
+    """Return the terminals that the record beside NAME.words states; xx without one."""
+    if words.suffix != ".words":
+        return "xx"
+    try:
+        return read_record(words.with_suffix(".trees.json"), Conversion, DataError, "Move it away, and give --terminals.").terminals
+    except (FileNotFoundError, NotADirectoryError):
+        return "xx"
 
 
 def _not_recorded(path: Path, record: Path) -> str:

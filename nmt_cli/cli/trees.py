@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean
+from ..parsing.linearization import TERMINALS
 from .arguments import STDIN, output_path
 
 
@@ -23,17 +24,20 @@ def trees(
     functions: Annotated[bool, typer.Option("--functions/--no-functions", help="Keep function tags and indices (NP-SBJ, NP=2), or only the label (NP).")] = False,
     traces: Annotated[bool, typer.Option("--traces/--no-traces", help="Keep empty elements (-NONE- 0) as words, or remove them and constituents of nothing else.")] = False,
     escapes: Annotated[bool, typer.Option("--escapes/--no-escapes", help="In .words: keep -LRB- and other escapes of treebanks, or write them as ( and so on.")] = False,
+    terminals: Annotated[str | None, typer.Option("--terminals", metavar="KIND", help="What a word is in .linear: xx (XX), tags (its part of speech), words (itself), both (itself, then / and its part of speech). With --back: what it is in IN.  [default: xx; with --back what is recorded beside FILE]", show_default=False)] = None,
     back: Annotated[bool, typer.Option("--back", help="The other direction: IN is linearised trees, as `nmt translate` writes them; bracketed trees go to stdout.")] = False,
     words: Annotated[Path | None, typer.Option("--words", metavar="FILE", help="With --back: the parsed sentences, line by line parallel to IN.", show_default=False)] = None,
 ) -> None:
     """Turn bracketed trees into pairs for training a parser, or a parser's output back into trees.
 
-    A tree may span several lines. NAME.words has one sentence per line, words separated by spaces. NAME.linear has its tree, as (S (NP XX XX )NP (VP XX )VP )S, where XX is a word and a closing bracket has its label. NAME.ptb has the tree in brackets with words and parts of speech, for `nmt score --metric evalb`. The root (ROOT, TOP, S1 or no label) is removed, and written as TOP in brackets.
+    A tree may span several lines. NAME.words has one sentence per line, words separated by spaces. NAME.linear has its tree, as (S (NP XX XX )NP (VP XX )VP )S, where XX is a word and a closing bracket has its label; --terminals chooses other symbols for words, and data.terminals in the recipe must be the same. NAME.ptb has the tree in brackets with words and parts of speech, for `nmt score --metric evalb`. The root (ROOT, TOP, S1 or no label) is removed, and written as TOP in brackets.
 
-    --back prints a tree for each line, words tagged XX: N lines in, N lines out. A line that is not a tree is repaired: stray brackets are dropped, open ones are closed at the end, and missing words are added at the end. The tree has exactly the sentence's words. A line without words gives an empty line.
+    --back prints a tree for each line: N lines in, N lines out. Words are tagged as the parse says with --terminals tags and both, else XX. A line that is not a tree is repaired: stray brackets are dropped, open ones are closed at the end, and missing words are added at the end. A wrong word becomes the sentence's. The tree has exactly the sentence's words. A line without words gives an empty line.
     """
     from . import tree_conversion
 
+    if terminals is not None and terminals not in TERMINALS:
+        raise UsageError(f"--terminals {terminals!r}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}.{did_you_mean(terminals, list(TERMINALS))}")
     if back:
         given = [option for option, value in (("--out", out), ("--name", name), ("--functions", functions), ("--traces", traces), ("--escapes", escapes)) if value]
         if given:
@@ -45,14 +49,14 @@ def trees(
         parses = (inputs or [STDIN])[0]
         if parses == words == STDIN:
             raise UsageError("'-' (standard input) was given twice: it can be read only once.")
-        tree_conversion.print_trees(words, parses)
+        tree_conversion.print_trees(words, parses, terminals)
         return
     if words is not None:
         raise UsageError("--words: only with --back. Without it the words come from the trees.")
     if not inputs or out is None:
         raise UsageError("give IN, files of bracketed trees, and --out DIR, the folder for the files; or --back --words FILE for the other direction.")
     for target, paths in _targets(inputs, name).items():
-        tree_conversion.convert(paths, out, target, functions, traces, escapes)
+        tree_conversion.convert(paths, out, target, functions, traces, escapes, terminals or "xx")
 
 
 def _targets(inputs: list[Path], name: str | None) -> dict[str, list[Path]]:

@@ -27,7 +27,7 @@ from .shards import FileEntry, Split, file_entry
 TEXT = "text"
 ROLES = ("train_source", "train_target", "valid_source", "valid_target")
 SPLITS: tuple[Split, ...] = ("train", "valid")
-LATER = {"target_vocab_size": 0, "target_tokenization": "bpe"}
+LATER = {"target_vocab_size": 0, "target_tokenization": "bpe", "terminals": ""}
 """Keys of [data] that earlier versions did not have, with the value that means what those did: their shards stay valid."""
 HASHED_AS = {"target_tokenization": "target_pieces"}
 """Keys of [data] that are hashed under the name that they had first, for the same reason."""

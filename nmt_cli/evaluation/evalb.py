@@ -1,4 +1,5 @@
-"""EVALB as a metric: labelled bracket precision, recall and F1 of parses. `parsing.evalb` counts the brackets.
+"""EVALB as a metric: labelled bracket precision, recall and F1 of parses, and the accuracy of their parts of speech, if they
+have any. `parsing.evalb` counts.
 
     gold line, parse line ──▶ parsing.evalb.score_line ──▶ a row of `Counts` per sentence ──▶ sums ──▶ P, R, F1
 """
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .. import __version__
 from ..errors import UsageError
-from ..parsing.evalb import LINEARISED, ROOTED, Counts, f1, form_of_all, percent, score_line
+from ..parsing.evalb import LINEARISED, ROOTED, Counts, f1, form_of_all, has_tags, percent, score_line, terminals_of
 from .metric import MetricSpec, SentenceStatisticsMetric
 
 SHOWN = 3
@@ -38,8 +39,12 @@ class Evalb(SentenceStatisticsMetric):
             raise UsageError(f"evalb compares with one tree a sentence, {len(references)} references were given. Give --ref once, or leave the metric out.")
         repair = self._repairs(hypotheses)
         self._words.add("ref" if repair else "hyp")
+        terminals = terminals_of(hypotheses, references[0]) if repair else "xx"
         pairs = enumerate(zip(references[0], hypotheses, strict=True), 1)
-        return [score_line(gold, line, number, repair)[0] for number, (gold, line) in pairs]
+        rows = [score_line(gold, line, number, repair, terminals)[0] for number, (gold, line) in pairs]
+        if any(has_tags(line, terminals) for line in hypotheses):
+            return rows
+        return [row._replace(words=0, correct_tags=0) for row in rows]
 
     def remarks(self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:
         """Yield which sentences do not count and why, and which roots count."""
@@ -67,14 +72,16 @@ class Evalb(SentenceStatisticsMetric):
         return f1(Counts(*map(int, sums)))
 
     def counts(self, sums: Sequence[float]) -> dict[str, int]:
-        """See `Metric`."""
-        return Counts(*map(int, sums))._asdict()
+        """See `Metric`. Words and their tags are left out if the parses have no parts of speech."""
+        counts = Counts(*map(int, sums))._asdict()
+        return counts if counts["words"] else {name: count for name, count in counts.items() if name not in ("words", "correct_tags")}
 
     def details(self, sums: Sequence[float]) -> str:
         """See `SentenceStatisticsMetric`."""
         counts = Counts(*map(int, sums))
+        tagging = f"tagging accuracy {percent(counts.correct_tags, counts.words):.2f} " if counts.words else ""
         return (
-            f"P {percent(counts.matched, counts.test):.2f} R {percent(counts.matched, counts.gold):.2f} complete {percent(counts.complete, counts.valid):.2f} "
+            f"P {percent(counts.matched, counts.test):.2f} R {percent(counts.matched, counts.gold):.2f} complete {percent(counts.complete, counts.valid):.2f} {tagging}"
             f"(matched = {counts.matched} gold = {counts.gold} test = {counts.test} valid = {counts.valid} skipped = {counts.skipped} errors = {counts.errors} repaired = {counts.repaired})"
         )
 

@@ -11,11 +11,13 @@ A line is a sentence. Each side is read by itself, as EVALB reads it:
 
 Then the sentence has a status. It is skipped if the parse has no words left. It is an error if brackets are not balanced,
 or if the words of the two sides differ. Else it is valid, and each constituent matches at most one of its label over the
-same words. Precision and recall are of the sums over valid sentences.
+same words. Precision and recall are of the sums over valid sentences. Tagging accuracy is the share of their words
+that count whose part of speech is the gold one, letter by letter.
 
-Linearised parses (`linearization`) have no words and no parts of speech. They are compared in another way, which
-`repair` selects for parses in brackets too: the words and parts of speech are those of the gold tree, roots are removed
-on both sides, and the parse is repaired to cover just these words. Then only damaged gold trees are errors.
+Linearised parses (`linearization`) are compared in another way, which `repair` selects for parses in brackets too: the
+words that count are those of the gold tree by its parts of speech, roots are removed on both sides, and the parse is repaired
+to cover just these words. Then only damaged gold trees are errors. What the parses have for each word, their terminals, is
+recognised from all of them together (`terminals_of`).
 
 `evaluation.evalb` makes a metric of these counts.
 
@@ -31,8 +33,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import DataError
-from .brackets import ROOTS, Leaf, Span, Tree, short
-from .linearization import delinearise, linearise, repaired
+from .brackets import ROOTS, UNTAGGED, Leaf, Span, Tree, between_spaces, escaped, plain, short
+from .linearization import TAG_PREFIX, delinearise, linearise, repaired
 
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
 """DELETE_LABEL of COLLINS.prm: parts of speech whose words do not count, and labels that do not."""
@@ -43,6 +45,8 @@ TOKEN = re.compile(r"\((?P<tag>[^()\s]*+)\s++(?P<word>[^()\s]*+)\s*+\)|\((?P<lab
 backtracks, so that time is linear in the line's length."""
 LABELLED_CLOSING = re.compile(r"(?:^|\s)\)[^()\s]", re.ASCII)
 """A symbol of a linearised tree; text glued to a tree in brackets, as in `(NN a)x`, is none."""
+TAGGED = re.compile(r"\((?!XX\s)[^()\s]++\s++[^()\s]*+\s*+\)", re.ASCII)
+"""A word whose part of speech is known, in a tree in brackets."""
 LONE_WORD = re.compile(r"(?:^|\s)XX(?:\s|$)", re.ASCII)
 BRACKETS, LINEARISED = "brackets", "linearised"
 ROOTED = re.compile(r"\s*+\((?:ROOT|S1)?+\s*+\([^()\s]", re.ASCII)
@@ -64,6 +68,9 @@ class Counts(NamedTuple):
     """The status: one of the three is 1."""
     repaired: int = 0
     """1: the parse was not a tree of the sentence's words, and was repaired."""
+    words: int = 0
+    correct_tags: int = 0
+    """Words of a valid sentence that count, and those with the right part of speech. 0 if the parses have no parts of speech."""
 
 
 SKIPPED = Counts(skipped=1)
@@ -101,6 +108,7 @@ class Sentence(NamedTuple):
     """The words and constituents of one side that count."""
 
     words: list[str]
+    tags: list[str]
     constituents: Counter[tuple[str, int, int]]
 
 
@@ -129,8 +137,9 @@ def read(line: str) -> Reading:
 
 
 def countable(leaves: Sequence[Leaf], spans: Sequence[Span] | Sequence[Bracket]) -> Sentence:
-    """Return the words and constituents that COLLINS.prm does not delete."""
+    """Return the words, their parts of speech, and the constituents that COLLINS.prm does not delete."""
     before, words = [0], list[str]()  # words that count before each leaf
+    tags = [tag for tag, _ in leaves if tag not in DELETED]
     for tag, word in leaves:
         if tag not in DELETED:
             words.append(word)
@@ -140,7 +149,7 @@ def countable(leaves: Sequence[Leaf], spans: Sequence[Span] | Sequence[Bracket])
         label = re.split("[-=]", label, maxsplit=1)[0]  # EVALB's way: -LRB- becomes an empty label, which counts
         if before[start] < before[end] and label not in DELETED:
             constituents[EQUAL.get(label, label), before[start], before[end]] += 1
-    return Sentence(words, constituents)
+    return Sentence(words, tags, constituents)
 
 
 def compare(gold: Sentence, parse: Sentence, unbalanced: str = "") -> tuple[Counts, str]:
@@ -152,7 +161,8 @@ def compare(gold: Sentence, parse: Sentence, unbalanced: str = "") -> tuple[Coun
         return ERROR, reason
     matched = (gold.constituents & parse.constituents).total()
     sizes = gold.constituents.total(), parse.constituents.total()
-    return Counts(matched, *sizes, complete=int(matched == sizes[0] == sizes[1]), valid=1), ""
+    correct_tags = sum(one == other for one, other in zip(gold.tags, parse.tags, strict=True))
+    return Counts(matched, *sizes, complete=int(matched == sizes[0] == sizes[1]), valid=1, words=len(gold.words), correct_tags=correct_tags), ""
 
 
 def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
@@ -161,8 +171,11 @@ def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
     return next((f"the parse has the word {short(other)}, the reference {short(one)}" for one, other in zip(gold, parse, strict=True) if one != other), "")
 
 
-def score_line(gold_line: str, line: str, number: int, repair: bool) -> tuple[Counts, str]:
-    """Return the counts of a pair of lines, and why it is an error ("" if it is none). Raises DataError for a reference that is not a tree."""
+def score_line(gold_line: str, line: str, number: int, repair: bool, terminals: str = "xx") -> tuple[Counts, str]:
+    """Return the counts of a pair of lines, and why it is an error ("" if it is none). Raises DataError for a reference that is not a tree.
+
+    `terminals`: those of a linearised parse.
+    """
     gold = read_gold(gold_line, number)
     if not repair:
         parse = read(line)
@@ -173,8 +186,9 @@ def score_line(gold_line: str, line: str, number: int, repair: bool) -> tuple[Co
     if gold.unbalanced:
         return ERROR, f"the reference has {gold.unbalanced}"
     tree = gold.tree
-    parsed, was_repaired = parse_over(line, tree)
-    counts, reason = compare(countable(tree.leaves, tree.spans), countable(tree.leaves, parsed.spans))
+    parsed, was_repaired = parse_over(line, tree, terminals)
+    tags = [tag for tag, leaf in zip(parsed.tags, tree.leaves, strict=True) if leaf.tag not in DELETED]
+    counts, reason = compare(countable(tree.leaves, tree.spans), countable(tree.leaves, parsed.spans)._replace(tags=tags))
     return counts._replace(repaired=int(was_repaired)), reason
 
 
@@ -190,16 +204,16 @@ def read_gold(line: str, number: int) -> Reading:
     return gold
 
 
-def parse_over(line: str, gold: Tree) -> tuple[Tree, bool]:
+def parse_over(line: str, gold: Tree, terminals: str = "xx") -> tuple[Tree, bool]:
     """Return the tree of a parse, linearised or in brackets, over the gold tree's words, and whether it had to be repaired."""
     if form(line) == BRACKETS:
         parse = read(line)
         tree = parse.tree
         if tree.words == gold.words and not parse.unbalanced and not parse.text:
             return tree, False
-        return delinearise(linearise(tree), gold.words), True
-    tree = delinearise(line, gold.words)
-    return tree, repaired(line, tree)
+        return delinearise(linearise(tree, "tags"), gold.words, "tags"), True
+    tree = delinearise(line, gold.words, terminals)
+    return tree, repaired(line, tree, terminals)
 
 
 def form(line: str) -> str | None:
@@ -225,6 +239,28 @@ def form_of_all(hypotheses: Sequence[str]) -> str:
             "Give one form only; or --evalb-repair, which compares both over the words of the reference."
         )
     return next(iter(first), LINEARISED if any(line.strip() for line in hypotheses) else BRACKETS)
+
+
+def terminals_of(hypotheses: Sequence[str], references: Sequence[str]) -> str:
+    """Return what the linearised parses among a system's lines have for each word: one of `linearization.TERMINALS`.
+
+    It is xx if half of the text that is no bracket is XX, and both if a third of it begins with the prefix of a tag. Else it
+    is tags or words, whichever the references have more of it.
+    """
+    texts = Counter(text for line in hypotheses if form(line) != BRACKETS for text in between_spaces(line) if text[0] not in "()")
+    if 2 * texts[UNTAGGED] >= texts.total():
+        return "xx"
+    if 3 * sum(count for text, count in texts.items() if text.startswith(TAG_PREFIX) and text != TAG_PREFIX) >= texts.total():
+        return "both"
+    leaves = {leaf for line in references for leaf in read(line).leaves}
+    words = {spelling for _, word in leaves for spelling in (word, escaped(plain(word)))}
+    as_tags, as_words = (sum(texts[text] for text in known) for known in ({tag for tag, _ in leaves}, words))
+    return "words" if as_words > as_tags else "tags" if as_tags else "xx"
+
+
+def has_tags(line: str, terminals: str) -> bool:
+    """Return whether a parse has parts of speech. `terminals`: those of linearised ones."""
+    return bool(TAGGED.search(line)) if form(line) == BRACKETS else terminals in ("tags", "both") and bool(line.strip())
 
 
 def f1(counts: Counts) -> float:

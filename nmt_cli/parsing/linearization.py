@@ -3,22 +3,29 @@
     The dog barks .   ◀──▶   (S (NP XX XX )NP (VP XX )VP XX )S
 
 The format is that of Vinyals et al. (2015, "Grammar as a Foreign Language", section 2): depth first, a closing bracket has
-its label, and a word is XX whatever its part of speech. The root is not written. Each symbol is one token of the target
-vocabulary, which has about twice as many symbols as labels.
+its label. The root is not written. What a word becomes, its terminal, is chosen (TERMINALS):
 
-The output of a model may not be a tree. `delinearise` repairs it, and always returns a tree of exactly the sentence's words:
+    xx      XX, whatever the word           (NP XX XX )NP
+    tags    its part of speech              (NP DT NN )NP
+    words   the word, brackets escaped      (NP The dog )NP
+    both    the word, then `/` and its tag  (NP The /DT dog /NN )NP
 
-- text that is not a symbol is dropped;
+Each symbol is one token of the target vocabulary. With xx that has about twice as many symbols as labels.
+
+The output of a model may not be a tree. `delinearise` repairs it, and always returns a tree of exactly the sentence's words.
+The words come from the sentence, by position, never from the line:
+
+- text that is neither a bracket nor a terminal is dropped; with tags, words and both, all text without brackets is a
+  terminal, also a wrong word;
 - a closing bracket closes the innermost open bracket of its label, and all brackets that were opened after it; without
   such a bracket it is dropped;
 - brackets that are open at the end are closed there;
-- XX beyond the sentence's words are dropped;
-- words beyond the XX are added at the end, to the outermost constituent if it spans all the words before, else beside
-  the constituents;
+- terminals beyond the sentence's words are dropped;
+- words beyond the terminals are added at the end, to the outermost constituent if it spans all the words before, else
+  beside the constituents; their tag is XX;
+- with both, a tag that does not follow a word is dropped, and a word without its tag is tagged XX;
 - constituents without words are dropped;
 - several outermost constituents are siblings below the root.
-
-A line is well formed if linearising its tree gives it back.
 """
 
 from __future__ import annotations
@@ -26,22 +33,48 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from .brackets import UNTAGGED, Leaf, Span, Tree, between_spaces
+from .brackets import UNTAGGED, Leaf, Span, Tree, between_spaces, escaped
 
+TERMINALS = ("xx", "tags", "words", "both")
+"""The kinds of terminals."""
+TAG_PREFIX = "/"
+"""Of the tags of `both`, so that tags and words are different symbols."""
 SYMBOL = re.compile(r"(?P<bracket>[()])(?P<label>[^()]+)")
 
 
-def linearise(tree: Tree) -> str:
-    """Return the symbols of a tree, separated by spaces."""
-    return " ".join(tree.walk(lambda label: f"({label}", lambda leaf: UNTAGGED, lambda label: f"){label}"))
+class _Symbol(NamedTuple):
+    """A symbol of a line: a bracket and its label, or a terminal, which has no bracket, and the tag that the line gives it, or ""."""
+
+    bracket: str
+    label: str
 
 
-def delinearise(line: str, words: Sequence[str], tags: Sequence[str] = ()) -> Tree:
-    """Return the tree of `words` that a line of symbols describes, repaired as above. `tags`: one part of speech per word, else XX."""
+def terminal(leaf: Leaf, terminals: str = "xx") -> str:
+    """Return what a word becomes in a linearised tree: a symbol, or with `both` two symbols and a space."""
+    if terminals == "xx":
+        return UNTAGGED
+    if terminals == "tags":
+        return leaf.tag
+    word = escaped(leaf.word)
+    return word if terminals == "words" else f"{word} {TAG_PREFIX}{leaf.tag}"
+
+
+def linearise(tree: Tree, terminals: str = "xx") -> str:
+    """Return the symbols of a tree, separated by spaces. `terminals` is one of TERMINALS."""
+    return " ".join(tree.walk(lambda label: f"({label}", lambda leaf: terminal(leaf, terminals), lambda label: f"){label}"))
+
+
+def delinearise(line: str, words: Sequence[str], terminals: str = "xx", tags: Sequence[str] = ()) -> Tree:
+    """Return the tree of `words` that a line of symbols describes, repaired as above.
+
+    `tags`: one part of speech per word; without them those of the line, XX where it has none.
+    """
     open_spans: list[tuple[str, int, int]] = []  # label, start, index in `spans`
     open_labels = Counter[str]()  # the labels of `open_spans`, so that a deep tree takes time linear in its depth
     spans: list[Span | None] = []
+    parsed = [UNTAGGED] * len(words)
     count = 0
 
     def close() -> None:
@@ -49,16 +82,16 @@ def delinearise(line: str, words: Sequence[str], tags: Sequence[str] = ()) -> Tr
         open_labels[label] -= 1
         spans[index] = Span(label, start, count) if start < count else None
 
-    for symbol in between_spaces(line):
-        match = SYMBOL.fullmatch(symbol)
-        if symbol == UNTAGGED:
-            count = min(count + 1, len(words))
-        elif match and match["bracket"] == "(":
-            open_spans.append((match["label"], count, len(spans)))
-            open_labels[match["label"]] += 1
+    for bracket, label in _read(line, words, terminals)[0]:
+        if not bracket and count < len(words):
+            parsed[count] = label or UNTAGGED
+            count += 1
+        elif bracket == "(":
+            open_spans.append((label, count, len(spans)))
+            open_labels[label] += 1
             spans.append(None)
-        elif match and open_labels[match["label"]] > 0:
-            while open_spans[-1][0] != match["label"]:
+        elif bracket == ")" and open_labels[label] > 0:
+            while open_spans[-1][0] != label:
                 close()
             close()
     while open_spans:
@@ -66,10 +99,56 @@ def delinearise(line: str, words: Sequence[str], tags: Sequence[str] = ()) -> Tr
     kept = [span for span in spans if span]
     if kept and kept[0].start == 0 and kept[0].end == count:
         kept[0] = kept[0]._replace(end=len(words))
-    leaves = (Leaf(tag, word) for tag, word in zip(tags or [UNTAGGED] * len(words), words, strict=True))
+    leaves = (Leaf(tag, word) for tag, word in zip(tags or parsed, words, strict=True))
     return Tree(tuple(leaves), tuple(kept))
 
 
-def repaired(line: str, tree: Tree) -> bool:
-    """Return whether `tree`, of `delinearise`, is a repair of the line."""
-    return linearise(tree) != " ".join(between_spaces(line))
+def repaired(line: str, tree: Tree, terminals: str = "xx") -> bool:
+    """Return whether `tree`, of `delinearise`, is a repair of the line.
+
+    It is none if the line has the same brackets and as many terminals in the same positions, with both also a tag for
+    each word. A wrong word alone is no repair.
+    """
+    symbols, sound = _read(line, tree.words, terminals)
+    return not sound or linearise(tree) != " ".join(f"{bracket}{label}" if bracket else UNTAGGED for bracket, label in symbols)
+
+
+def _read(line: str, words: Sequence[str], terminals: str) -> tuple[list[_Symbol], bool]:
+    """Return the symbols of a line, and whether they are all of it: no text was dropped, and with `both` no tag is missing."""
+    given = between_spaces(line)
+    if terminals == "both":
+        return _read_pairs(given, words)
+    symbols: list[_Symbol] = []
+    for text in given:
+        if match := SYMBOL.fullmatch(text):
+            symbols.append(_Symbol(match["bracket"], match["label"]))
+        elif text == UNTAGGED if terminals == "xx" else not _has_bracket(text):
+            symbols.append(_Symbol("", text if terminals == "tags" else ""))
+    return symbols, len(symbols) == len(given)
+
+
+def _read_pairs(given: Sequence[str], words: Sequence[str]) -> tuple[list[_Symbol], bool]:
+    """`_read` of the kind `both`: a word and the tag after it are one terminal."""
+    symbols: list[_Symbol] = []
+    dropped = count = 0
+    waiting = False  # the last symbol is a word whose tag may follow
+    for text in given:
+        is_tag = text.startswith(TAG_PREFIX) and text != TAG_PREFIX
+        if match := SYMBOL.fullmatch(text):
+            symbols.append(_Symbol(match["bracket"], match["label"]))
+            waiting = False
+        elif _has_bracket(text):
+            dropped += 1
+        elif waiting and is_tag:
+            symbols[-1] = _Symbol("", text.removeprefix(TAG_PREFIX))
+            waiting = False
+        elif not is_tag or (count < len(words) and words[count].startswith(TAG_PREFIX)):
+            symbols.append(_Symbol("", ""))
+            count, waiting = count + 1, True
+        else:
+            dropped += 1
+    return symbols, not dropped and all(bracket or tag for bracket, tag in symbols)
+
+
+def _has_bracket(text: str) -> bool:
+    return "(" in text or ")" in text

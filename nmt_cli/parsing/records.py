@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
 from ..records import Record
 
 
 class Conversion(Record):
-    """SHA-256 of the files that `nmt data trees` wrote, by name."""
+    """What `nmt data trees` wrote."""
 
     files: dict[str, str]
+    """SHA-256 of the files, by name."""
+    terminals: Literal["xx", "tags", "words", "both"] = "xx"
+    """The terminals of NAME.linear, one of `linearization.TERMINALS`. Not in the file if it is xx, as in files of earlier versions."""
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        if self.terminals == "xx":
+            del values["terminals"]
+        return values

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from forked import run
 from shared import number_words
-from untrained import write_untrained
+from untrained import write_untrained, write_untrained_parser
 
 from nmt_cli.cli import output
 
@@ -73,6 +73,7 @@ COMMANDS = {
     "translate to a file": Command("translate --model model --output out{n}", "nmt_cli.decoding.engine:Session.submit", writes=False, reads=True),
     "translate by mbr": Command("translate --model model --devices 1 --search mbr --mbr-samples 4", "nmt_cli.decoding.engine:Session.submit", reads=True),
     "translate with terms": Command("translate --model model --devices 1 --terms words --banned-words ref", "nmt_cli.decoding.engine:Session.submit", reads=True),
+    "parse": Command("parse --model parser --devices 1 --tokenized", "nmt_cli.decoding.engine:Session.submit", reads=True),
     "calibrate": Command("calibrate --model model --devices 1 --src - --ref many --out calibration{n}.json", "nmt_cli.decoding.engine:Session.submit", writes=False, reads=True),
     "attend": Command("attend --model model --out page{n}.html", "nmt_cli.reporting.attention_page:page", reads=True),
     "data": Command("data", "nmt_cli.cli.output:write"),
@@ -98,6 +99,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     number_words(tmp_path_factory, folder)
     write_untrained(folder / "model")
     write_untrained(folder / "second", seed=1)
+    write_untrained_parser(folder / "parser", "tags")
     for name, text in (("hyp", TEXT), ("ref", TEXT.replace("big", "small")), ("words", "the Häusern sank\n" * 3), ("many", TEXT * 20)):
         (folder / name).write_text(text, encoding="utf-8")
     return folder

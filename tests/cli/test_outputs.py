@@ -10,6 +10,7 @@ from pathlib import Path
 
 import forked
 import pytest
+from untrained import write_untrained_parser
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/format_1"
 COMMANDS: dict[str, list[str]] = {
@@ -19,14 +20,15 @@ COMMANDS: dict[str, list[str]] = {
     "preprocess --force": ["preprocess", "count.toml", "--data-dir", ".", "--workers", "1", "--force", "--out"],
     "export": ["export", "model", "--to", "ctranslate2", "--out"],
     "translate": ["translate", "--model", "model", "--input", "test.en", "--devices", "1", "--output"],
+    "parse": ["parse", "--model", "parser", "--input", "test.en", "--tokenized", "--devices", "1", "--output"],
     "calibrate": ["calibrate", "--model", "model", "--src", "many.en", "--ref", "many.de", "--devices", "1", "--out"],
     "attend": ["attend", "one two", "--model", "model", "--out"],
     "attend --png": ["attend", "one two", "--model", "model", "--png"],
     "data trees": ["data", "trees", "some.trees", "--out"],
     "data": ["data", "tatoeba-en-de", "--downloads", "archives", "--out"],
 }
-OWN_RUN, OWN_INPUT = ("train", "run"), {"preprocess": "train.en", "preprocess --force": "train.en", "translate": "test.en", "calibrate": "many.en", "data trees": "some.trees"}
-NAMED_BY_USER = ("translate",)
+OWN_RUN, OWN_INPUT = ("train", "run"), {"preprocess": "train.en", "preprocess --force": "train.en", "translate": "test.en", "parse": "test.en", "calibrate": "many.en", "data trees": "some.trees"}
+NAMED_BY_USER = ("translate", "parse")
 """Whose text replaces a file of the name that the user gave."""
 OWN_OUTPUT = {("average", "a model"), ("preprocess --force", "the shards")}
 """What an earlier version of the same command wrote."""
@@ -42,6 +44,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / f"{split}.{language}").write_text(text)
         (folder / f"many.{language}").write_text(text * 2)
     (folder / "count.toml").write_text((folder / "count.toml").read_text().replace("vocab_size = 80", "vocab_size = 30"))
+    write_untrained_parser(folder / "parser", "xx")
     (folder / "some.trees").write_text("(TOP (S (NP (NN dog)) (VP (VBZ barks))))\n")
     (folder / "archives").mkdir()
     (folder / "archives/deu-eng.zip").write_bytes(b"no archive")  # so that nothing is downloaded
@@ -126,6 +129,7 @@ TWICE: dict[str, Callable[[Path], object]] = {
     "average": lambda out: (out / "model.safetensors").read_bytes(),
     "preprocess --force": lambda out: (out / "train-00000.safetensors").read_bytes(),
     "translate": lambda out: out.read_bytes(),
+    "parse": lambda out: out.read_bytes(),
     "calibrate": lambda out: out.read_bytes(),
     "attend": lambda out: out.read_bytes(),
     "data trees": lambda out: (out / "some.linear").read_bytes(),

@@ -21,6 +21,7 @@ vocab_size = 23
 joint_vocab = false
 target_vocab_size = 100
 target_tokenization = "words"
+terminals = "xx"
 byte_fallback = false
 max_length = 120
 max_ratio = 20.0
@@ -94,6 +95,8 @@ def test_long_trees_come_out_whole(trained: Path) -> None:
     scored = run(trained, "score", "test.parsed", "--ref", "text/test.ptb", "--metric", "evalb", "--json")
     assert json.loads(scored.stdout)["scores"]["evalb"]["score"] > 95
     back = run(trained, "data", "trees", "--back", "--words", "text/test.words", "test.parsed")
+    parsed = run(trained, "parse", "--model", "run", "--precision", "fp32", "--tokenized", text=words)
+    assert parsed.stdout == back.stdout, parsed.stderr
     gold = (trained / "text" / "test.ptb").read_text().replace("(NN ", "(XX ").splitlines()
     assert sum(one == other for one, other in zip(back.stdout.decode().splitlines(), gold, strict=True)) >= 25
 

@@ -46,7 +46,7 @@ def line(value: float, words: str, details: str) -> str:
 
 def test_parses_in_brackets_have_statuses(folder: Path) -> None:
     # S, NP, VP; S, NP, VP of 4, the NP of Monday is missing
-    details = "P 100.00 R 85.71 complete 50.00 (matched = 6 gold = 7 test = 6 valid = 2 skipped = 1 errors = 1 repaired = 0)"
+    details = "P 100.00 R 85.71 complete 50.00 tagging accuracy 100.00 (matched = 6 gold = 7 test = 6 valid = 2 skipped = 1 errors = 1 repaired = 0)"
     assert score(folder, "hyp") == (line(1200 / 13, "hyp", details), WARNINGS)
 
 
@@ -68,7 +68,7 @@ def test_parses_in_brackets_are_repaired_on_demand(folder: Path) -> None:
 def test_json_has_the_counts(folder: Path) -> None:
     found = json.loads(score(folder, "hyp", "--json")[0])["scores"]["evalb"]
     assert found["score"] == pytest.approx(1200 / 13)
-    assert found["counts"] == {"matched": 6, "gold": 7, "test": 6, "complete": 1, "valid": 2, "skipped": 1, "errors": 1, "repaired": 0}
+    assert found["counts"] == {"matched": 6, "gold": 7, "test": 6, "complete": 1, "valid": 2, "skipped": 1, "errors": 1, "repaired": 0, "words": 5, "correct_tags": 5}
     first, second = json.loads(score(folder, "hyp", "linear", "--json", "--samples", "10")[0])
     assert first["scores"]["evalb"]["counts"] == found["counts"]
     assert second["scores"]["evalb"]["counts"]["valid"] == 3

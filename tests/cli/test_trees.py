@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -100,6 +102,42 @@ def test_back_prints_a_tree_a_line_and_tells_of_repairs(folder: Path) -> None:
     assert ok(folder, "--back", "--words", "-", "parses", text=WORDS.encode()).stdout.count(b"\n") == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "linear", "tagged"),
+    [
+        ("tags", "(S (NP DT NN )NP (VP VBZ )VP . )S\n(FRAG -LRB- CD -RRB- )FRAG\n", True),
+        ("words", "(S (NP The dog )NP (VP barks )VP . )S\n(FRAG -LRB- 1/2 -RRB- )FRAG\n", False),
+        ("both", "(S (NP The /DT dog /NN )NP (VP barks /VBZ )VP . /. )S\n(FRAG -LRB- /-LRB- 1/2 /CD -RRB- /-RRB- )FRAG\n", True),
+    ],
+)
+def test_words_can_be_tags_themselves_or_both_there_and_back(folder: Path, kind: str, linear: str, tagged: bool) -> None:
+    ok(folder, "some.mrg", "--out", ".", "--terminals", kind)
+    assert written(folder, "some") == (WORDS, linear, PTB)
+    assert json.loads((folder / "some.trees.json").read_text())["terminals"] == kind
+    back = ok(folder, "--back", "--words", "some.words", "some.linear")  # the record says what the words are
+    assert back.stderr == b"2 trees, 0 of them repaired\n"
+    expected = PTB.replace("1\\/2", "1/2")
+    assert back.stdout.decode() == (expected if tagged else re.sub(r"\(\S+ (?=[^ (]+\))", "(XX ", expected))
+    (folder / "elsewhere").write_text(WORDS)
+    assert ok(folder, "--back", "--words", "elsewhere", "--terminals", kind, "some.linear").stdout == back.stdout
+    ok(folder, "some.mrg", "--out", ".", "--terminals", kind)  # its own earlier files are replaced
+
+
+def test_xx_is_the_default_and_its_record_does_not_name_it(folder: Path) -> None:
+    ok(folder, "some.mrg", "--out", "a")
+    ok(folder, "some.mrg", "--out", "b", "--terminals", "xx")
+    for name in ("some.words", "some.linear", "some.ptb", "some.trees.json"):
+        assert (folder / "a" / name).read_bytes() == (folder / "b" / name).read_bytes()
+    assert set(json.loads((folder / "a" / "some.trees.json").read_text())) == {"format_version", "files", "content_sha256"}
+
+
+def test_a_damaged_record_is_an_error_unless_terminals_are_given(folder: Path) -> None:
+    ok(folder, "some.mrg", "--out", ".", "--terminals", "tags")
+    (folder / "some.trees.json").write_text("{}")
+    assert "Move it away, and give --terminals." in fault(folder, 1, "--back", "--words", "some.words", "some.linear")
+    ok(folder, "--back", "--words", "some.words", "--terminals", "tags", "some.linear")
+
+
 def test_there_and_back_is_the_tree_without_its_tags(folder: Path) -> None:
     (folder / "some.mrg").write_text("(ROOT (S (NP (XX The) (XX dog)) (VP (XX barks))))\n")
     ok(folder, "some.mrg", "--out", ".")
@@ -124,6 +162,7 @@ def test_there_and_back_is_the_tree_without_its_tags(folder: Path) -> None:
         (["--back", "--words", "x", "a", "b"], 2, "--back was given 2 files of parses"),
         (["--back", "--words", "-"], 2, "'-' (standard input) was given twice"),
         (["--back", "--words", "x", "--out", ".", "--functions"], 2, "--out, --functions: not with --back"),
+        (["some.mrg", "--out", ".", "--terminals", "tag"], 2, "--terminals 'tag': expected xx, tags, words or both. Did you mean 'tags'?"),
         (["--back", "--words", "none", "some.mrg"], 1, "cannot read 'none'"),
     ],
 )  # fmt: skip

@@ -309,9 +309,11 @@ def test_targets_far_longer_than_their_sources_are_kept(out: Path, tmp_path: Pat
 def test_keys_that_came_later_leave_the_fingerprint_of_earlier_shards() -> None:
     """Shards that an earlier version wrote are found to be these: the hash below is of its keys alone."""
     data = recipe().data
-    known = json.dumps([data.model_dump(exclude={"shard_pairs", "target_tokenization", "target_vocab_size"}), {}], sort_keys=True)
+    known = json.dumps([data.model_dump(exclude={"shard_pairs", "target_tokenization", "target_vocab_size", "terminals"}), {}], sort_keys=True)
     assert fingerprint_of(data, {}) == hashlib.sha256(known.encode()).hexdigest()
-    assert fingerprint_of(recipe(joint_vocab=False, target_tokenization="words").data, {}) != fingerprint_of(recipe(joint_vocab=False).data, {})
+    words = {"joint_vocab": False, "target_tokenization": "words"}
+    assert fingerprint_of(recipe(**words).data, {}) != fingerprint_of(recipe(joint_vocab=False).data, {})
+    assert len({fingerprint_of(recipe(**words, terminals=kind).data, {}) for kind in ("", "xx", "tags", "words", "both")}) == 5
 
 
 def test_an_existing_tokenizer_is_used(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

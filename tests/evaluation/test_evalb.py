@@ -14,7 +14,7 @@ from nmt_cli.evaluation.evalb import Evalb
 from nmt_cli.evaluation.metric import MetricOptions
 from nmt_cli.evaluation.metrics import DEFAULT_METRICS, Scorer, compute
 from nmt_cli.evaluation.significance import compare
-from nmt_cli.parsing.evalb import Counts, f1, read
+from nmt_cli.parsing.evalb import Counts, f1, read, terminals_of
 from nmt_cli.registry import METRICS
 
 BRACKETS = f"nrefs:1|labelled:yes|prm:COLLINS|words:hyp|version:nmt-{__version__}"
@@ -103,10 +103,10 @@ def test_a_line_counts_as_with_evalb(what: str, gold: str, parse: str, expected:
 
 
 def test_a_file_counts_as_with_evalb() -> None:
-    """The figures are those of EVALB's summary, `evalb -p COLLINS.prm -e 1000` on the cases as two files."""
+    """The figures are those of EVALB's summary, `evalb -p COLLINS.prm -e 1000` on the cases as two files; tagging accuracy is by the twin below."""
     score = compute("evalb", [parse for _, _, parse, _ in CASES], [[gold for _, gold, _, _ in CASES]])
     assert score.details == (
-        "P 91.95 R 90.91 complete 70.59 (matched = 80 gold = 88 test = 87 valid = 34 skipped = 6 errors = 14 repaired = 0)"
+        "P 91.95 R 90.91 complete 70.59 tagging accuracy 97.10 (matched = 80 gold = 88 test = 87 valid = 34 skipped = 6 errors = 14 repaired = 0)"
     )
     assert (score.name, score.signature) == ("EVALB", BRACKETS)
     assert score.value == pytest.approx(91.43, abs=0.005)
@@ -123,10 +123,10 @@ def until_space_or_bracket(line: str, at: int) -> int:
     return at
 
 
-def read_line(line: str) -> tuple[list[str], list[list[int | str]], bool]:
-    """Words, [label, start, end] of each bracket, and whether they are balanced. As in C the line ends in a newline."""
+def read_line(line: str) -> tuple[list[tuple[str, str]], list[list[int | str]], bool]:
+    """(word, part of speech), [label, start, end] of each bracket, and whether they are balanced. As in C the line ends in a newline."""
     line, at = line + "\n", 0
-    words, found, stack, balanced = list[str](), list[list[int | str]](), list[int](), True
+    words, found, stack, balanced = list[tuple[str, str]](), list[list[int | str]](), list[int](), True
     while at < len(line):
         if line[at] in SPACES:
             at += 1
@@ -146,7 +146,7 @@ def read_line(line: str) -> tuple[list[str], list[list[int | str]], bool]:
                 last = until_space_or_bracket(line, after)
                 if line[last] == ")":
                     if label not in DELETE_LABEL:
-                        words.append(line[after:last])
+                        words.append((line[after:last], label))
                     at = last + 1
                     continue
             stack.append(len(found))
@@ -174,11 +174,15 @@ def constituents(found: list[list[int | str]]) -> list[list[int | str]]:
 
 
 def twin(gold_line: str, parse_line: str) -> tuple[str, int, int, int]:
+    return twin_with_tags(gold_line, parse_line)[:4]
+
+
+def twin_with_tags(gold_line: str, parse_line: str) -> tuple[str, int, int, int, int, int]:
     (gold_words, gold_found, gold_balanced), (parse_words, parse_found, parse_balanced) = read_line(gold_line), read_line(parse_line)
     if not parse_words:
-        return ("skipped", 0, 0, 0)
-    if not (gold_balanced and parse_balanced) or gold_words != parse_words:
-        return ("error", 0, 0, 0)
+        return ("skipped", 0, 0, 0, 0, 0)
+    if not (gold_balanced and parse_balanced) or [word for word, _ in gold_words] != [word for word, _ in parse_words]:
+        return ("error", 0, 0, 0, 0, 0)
     gold, parse, matched = constituents(gold_found), constituents(parse_found), 0
     for one in gold:
         for other in parse:
@@ -186,7 +190,7 @@ def twin(gold_line: str, parse_line: str) -> tuple[str, int, int, int]:
                 other[3] = 1
                 matched += 1
                 break
-    return ("valid", matched, len(gold), len(parse))
+    return ("valid", matched, len(gold), len(parse), len(gold_words), sum(one == other for one, other in zip(gold_words, parse_words, strict=True)))
 
 
 def test_the_twin_counts_as_evalb() -> None:
@@ -239,7 +243,7 @@ def test_random_trees_count_as_with_evalb() -> None:
         gold = random_line(draw, words)
         for parse in (gold, random_line(draw, changed(draw, words)), draw.choice(["", " ", "(())", "(TOP (S))"])):
             found = row(gold, parse)
-            assert (status(found), found.matched, found.gold, found.test) == twin(gold, parse), (gold, parse)
+            assert (status(found), found.matched, found.gold, found.test, found.words, found.correct_tags) == twin_with_tags(gold, parse), (gold, parse)
             assert found.complete == (found.valid and found.matched == found.gold == found.test)
             statuses[status(found)] += 1
             matched += found.matched
@@ -259,8 +263,8 @@ def test_what_does_not_count_is_counted_and_described() -> None:
     found = scorer([GOLD] * 7)
     score = found.score(parses)
     assert score.value == 100
-    assert score.details == "P 100.00 R 100.00 complete 100.00 (matched = 6 gold = 6 test = 6 valid = 1 skipped = 2 errors = 4 repaired = 0)"
-    assert found.counts(parses) == {"matched": 6, "gold": 6, "test": 6, "complete": 1, "valid": 1, "skipped": 2, "errors": 4, "repaired": 0}
+    assert score.details == "P 100.00 R 100.00 complete 100.00 tagging accuracy 100.00 (matched = 6 gold = 6 test = 6 valid = 1 skipped = 2 errors = 4 repaired = 0)"
+    assert found.counts(parses) == {"matched": 6, "gold": 6, "test": 6, "complete": 1, "valid": 1, "skipped": 2, "errors": 4, "repaired": 0, "words": 6, "correct_tags": 6}
     assert found.remarks(parses) == [
         "4 of 7 sentences have the status error and do not count, as in EVALB: line 3: the parse has the word 'rat', the reference 'cat'; "
         "line 4: the parse has 1 bracket(s) that never close; "
@@ -293,7 +297,7 @@ def test_the_sums_over_valid_sentences_give_the_shares() -> None:
     # S 0-2, VP 0-1, VP 1-2 against S 0-2, NP 0-1, VP 1-2: 2 of 3 and 3; with the 6 of GOLD P = R = 8/9
     score = compute("evalb", [GOLD, "(TOP (S (VP (NN dogs)) (VP (VBP bark))))", ""], [[GOLD, "(TOP (S (NP (NN dogs)) (VP (VBP bark))))", GOLD]])
     assert score.value == pytest.approx(100 * 8 / 9)
-    assert score.details == "P 88.89 R 88.89 complete 50.00 (matched = 8 gold = 9 test = 9 valid = 2 skipped = 1 errors = 0 repaired = 0)"
+    assert score.details == "P 88.89 R 88.89 complete 50.00 tagging accuracy 100.00 (matched = 8 gold = 9 test = 9 valid = 2 skipped = 1 errors = 0 repaired = 0)"
 
 
 def test_nothing_to_match_is_zero() -> None:
@@ -359,7 +363,7 @@ def test_the_root_of_the_reference_does_not_count(root: str) -> None:
     assert counts(f"({root} (NP (NN a)))", "(NP XX )NP") == (1, 1, 1)
     assert counts("(NP (NN a))", "(NP XX )NP") == (1, 1, 1)
     for parse in ("(TOP (NP (NN a)))", "(ROOT (NP (NN a)))", "( (NP (NN a)))"):
-        assert row(f"({root} (NP (NN a)))", parse, repair=True) == Counts(1, 1, 1, 1, valid=1)
+        assert row(f"({root} (NP (NN a)))", parse, repair=True) == Counts(1, 1, 1, 1, valid=1, words=1, correct_tags=1)
 
 
 def test_labels_are_deleted_cut_and_equal_as_in_brackets() -> None:
@@ -372,6 +376,52 @@ def test_malformed_parses_are_repaired_and_counted() -> None:
     assert row(GOLD, "(S (NP XX XX )NP (VP XX") == Counts(2, 6, 3, valid=1, repaired=1)  # S 0-6, NP 0-2
     assert rows(["", "⁇"], [GOLD, GOLD]) == [Counts(0, 6, 0, valid=1, repaired=1)] * 2
     assert rows(["(S", "(S (NP"], [GOLD, GOLD]) == [Counts(0, 6, 0, valid=1, repaired=1)] * 2  # a model may stop there
+
+
+# --- parts of speech ---
+
+
+TAGGED = {
+    "tags": "(S (NP DT NNS )NP (VP VBD (NP (NP DT NN )NP : (NP JJ )NP )NP )VP . )S",
+    "both": "(S (NP The /DT dog /NNS )NP (VP saw /VBD (NP (NP a /DT cat /NN )NP , /: (NP blue /JJ )NP )NP )VP . /. )S",
+}
+"""Parses of GOLD; two of the six words that count have another part of speech, and so has the comma."""
+
+
+@pytest.mark.parametrize("terminals", TAGGED)
+def test_tagging_accuracy_is_the_share_of_the_words_that_count(terminals: str) -> None:
+    lines = [TAGGED[terminals], "", TAGGED[terminals].split(" (VP")[0]]  # no parse at all; two words have tags, one of them is right
+    found = scorer([GOLD] * 3)
+    assert [(one.matched, one.words, one.correct_tags, one.repaired) for one in rows(lines, [GOLD] * 3)] == [(6, 6, 4, 0), (0, 6, 0, 1), (2, 6, 1, 1)]
+    assert "complete 33.33 tagging accuracy 27.78 (matched = 8 gold = 18" in found.score(lines).details
+    assert found.counts(lines)["correct_tags"] == 5
+
+
+def test_parses_without_parts_of_speech_have_no_tagging_accuracy() -> None:
+    words = "(S (NP The dog )NP (VP saw (NP (NP a hat )NP , (NP blue )NP )NP )VP . )S"
+    for line in (words, "(S (NP XX XX )NP (VP XX (NP (NP XX XX )NP XX (NP XX )NP )NP )VP XX )S"):
+        assert rows([line, ""], [GOLD] * 2) == [Counts(6, 6, 6, 1, valid=1), Counts(0, 6, 0, valid=1, repaired=1)]
+        assert set(scorer([GOLD]).counts([line])) == set(Counts._fields) - {"words", "correct_tags"}
+    untagged = "(TOP (S (NP (XX The) (XX dog)) (VP (XX saw) (NP (NP (XX a) (XX cat)) (XX ,) (NP (XX blue)))) (XX .)))"
+    assert "tagging" not in compute("evalb", [untagged], [[GOLD]], MetricOptions(evalb_repair=True)).details
+    tagged = compute("evalb", [untagged, GOLD], [[GOLD] * 2], MetricOptions(evalb_repair=True)).details
+    assert "tagging accuracy 50.00" in tagged  # a word without a part of speech is wrong beside words that have one
+
+
+@pytest.mark.parametrize(
+    ("lines", "terminals"),
+    [
+        (["", "⁇"], "xx"),
+        (["(NP XX )NP", "(NP XX )NP junk"], "xx"),
+        (["(NP DT XX )NP VBD . ."], "tags"),
+        (["(NP The XX )NP saw . ."], "words"),
+        (["(NP The /DT dog )NP saw /VBD"], "both"),
+        (["(NP . . )NP"], "tags"),
+        (["(TOP (NP (XX a)))", "(NP DT NN )NP"], "tags"),
+    ],
+)
+def test_terminals_are_recognised(lines: list[str], terminals: str) -> None:
+    assert terminals_of(lines, [GOLD]) == terminals
 
 
 def test_a_sentence_of_punctuation_alone_is_skipped() -> None:
@@ -388,12 +438,12 @@ def test_parses_in_brackets_are_repaired_on_demand() -> None:
     # the same words, tags of their own: "John ;" is punctuation by the reference's tag alone
     gold = "(TOP (S (NP (NNP John)) (: ;)))"
     assert row(gold, "(TOP (S (NP (NNP John)) (CC ;)))").errors == 1
-    assert row(gold, "(TOP (S (NP (NNP John)) (CC ;)))", repair=True) == Counts(2, 2, 2, 1, valid=1)
+    assert row(gold, "(TOP (S (NP (NNP John)) (CC ;)))", repair=True) == Counts(2, 2, 2, 1, valid=1, words=1, correct_tags=1)
     assert row(GOLD, "(TOP (S (NP (DT The)) (VP (VB x))))", repair=True).repaired == 1  # fewer words
-    assert row(GOLD, GOLD.replace("cat", "rat"), repair=True) == Counts(6, 6, 6, 1, valid=1, repaired=1)  # another word
-    assert row(GOLD, GOLD[:-1], repair=True) == Counts(6, 6, 6, 1, valid=1, repaired=1)  # damaged
+    assert row(GOLD, GOLD.replace("cat", "rat"), repair=True) == Counts(6, 6, 6, 1, valid=1, repaired=1, words=6, correct_tags=6)  # another word
+    assert row(GOLD, GOLD[:-1], repair=True) == Counts(6, 6, 6, 1, valid=1, repaired=1, words=6, correct_tags=6)  # damaged
     assert row(GOLD, "(())", repair=True) == row(GOLD, "", repair=True) == Counts(0, 6, 0, valid=1, repaired=1)
-    assert row("(TOP (NP (NN a)) (NP (NN b)))", "(NP (NN a)) (NP (NN b))", repair=True) == Counts(2, 2, 2, 1, valid=1)
+    assert row("(TOP (NP (NN a)) (NP (NN b)))", "(NP (NN a)) (NP (NN b))", repair=True) == Counts(2, 2, 2, 1, valid=1, words=2, correct_tags=2)
 
 
 # --- input of any shape ---
@@ -401,7 +451,7 @@ def test_parses_in_brackets_are_repaired_on_demand() -> None:
 
 def test_deep_and_long_lines_need_no_deep_stack_and_linear_time() -> None:
     deep = "(A " * 20_000 + "(NN a)" + ")" * 20_000
-    assert row(deep, deep) == row(deep, deep, repair=True) == Counts(20_000, 20_000, 20_000, 1, valid=1)
+    assert row(deep, deep) == row(deep, deep, repair=True) == Counts(20_000, 20_000, 20_000, 1, valid=1, words=1, correct_tags=1)
     labels = range(5_000)
     chain = "".join(f"(A{label} " for label in labels) + "(NN a)" + ")" * 5_000
     linear = f"{' '.join(f'(A{label}' for label in labels)} XX {' '.join(f')A{label}' for label in reversed(labels))}"

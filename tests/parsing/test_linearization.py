@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.parsing.brackets import Span, Tree, plain, read_trees
-from nmt_cli.parsing.linearization import delinearise, linearise, repaired
+from nmt_cli.parsing.brackets import Leaf, Span, Tree, escaped, plain, read_trees
+from nmt_cli.parsing.linearization import TERMINALS, delinearise, linearise, repaired
 
 GUM = Path(__file__).resolve().parents[3] / "shared" / "data" / "gum-constituency"
 
@@ -30,14 +30,14 @@ def test_the_example_of_vinyals_et_al() -> None:
     # "Grammar as a Foreign Language", figure 2 (John has a dog .), with XX for every word
     john = tree("(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))")
     assert linearise(john) == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"
-    assert delinearise(linearise(john), john.words, john.tags) == john
+    assert delinearise(linearise(john), john.words, tags=john.tags) == john
     assert str(delinearise(linearise(john), john.words)) == "(TOP (S (NP (XX John)) (VP (XX has) (NP (XX a) (XX dog))) (XX .)))"
 
 
 def test_the_root_is_not_written_and_words_may_stand_alone() -> None:
     assert linearise(tree("(ROOT (VB Run))")) == "XX"
     assert linearise(tree("( (NP (NN a)) (. .) )")) == "(NP XX )NP XX"
-    assert delinearise("XX", ["Run"], ["VB"]) == tree("(VB Run)")
+    assert delinearise("XX", ["Run"], tags=["VB"]) == tree("(VB Run)")
 
 
 def test_a_sentence_without_words_has_an_empty_tree() -> None:
@@ -70,6 +70,66 @@ def test_what_is_no_tree_is_repaired_by_rule(line: str, mended: str) -> None:
     assert parsed(line) == mended
 
 
+@pytest.mark.parametrize(
+    ("terminals", "line", "left"),
+    [
+        ("xx", "(S (NP XX XX )NP (VP XX )VP XX )S", "XX XX XX XX"),
+        ("tags", "(S (NP DT NN )NP (VP VBZ )VP . )S", "DT NN VBZ ."),
+        ("words", "(S (NP The dog )NP (VP barks )VP . )S", "XX XX XX XX"),
+        ("both", "(S (NP The /DT dog /NN )NP (VP barks /VBZ )VP . /. )S", "DT NN VBZ ."),
+    ],
+)
+def test_a_word_becomes_xx_its_part_of_speech_itself_or_both(terminals: str, line: str, left: str) -> None:
+    dog = tree("(S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .))")
+    assert linearise(dog, terminals) == line
+    back = delinearise(line, dog.words, terminals)
+    assert (back.words, back.spans, " ".join(back.tags)) == (dog.words, dog.spans, left)
+    assert not repaired(line, back, terminals)
+    assert delinearise(line, dog.words, terminals, dog.tags) == dog
+
+
+def test_terminals_never_look_like_brackets() -> None:
+    leaves = tuple(Leaf("-LRB-", word) for word in ("(", "(s)", ":)", "-RRB-"))
+    brackets = Tree(leaves, (Span("PRN", 0, 4),))
+    assert linearise(brackets, "words") == "(PRN -LRB- -LRB-s-RRB- :-RRB- -RRB- )PRN"
+    for terminals in TERMINALS:
+        assert delinearise(linearise(brackets, terminals), brackets.words, terminals, brackets.tags) == brackets
+
+
+@pytest.mark.parametrize(
+    ("terminals", "line", "words", "mended", "sound"),
+    [
+        # a wrong terminal is a terminal: the words are the sentence's
+        ("words", "(NP x ⁇ )NP c", "a b c", "(NP (XX a) (XX b)) (XX c)", True),
+        ("words", "(NP XX /NN )NP /", "a b c", "(NP (XX a) (XX b)) (XX c)", True),
+        ("tags", "(NP DT ⁇ )NP XX", "a b c", "(NP (DT a) (⁇ b)) (XX c)", True),
+        ("both", "(NP x /NN ⁇ /XX )NP c /c", "a b c", "(NP (NN a) (XX b)) (c c)", True),
+        # text with a bracket is none
+        ("words", "(NP a (( b )NP c d(", "a b c", "(NP (XX a) (XX b)) (XX c)", False),
+        ("tags", "(NP DT N( NN )NP CD", "a b c", "(NP (DT a) (NN b)) (CD c)", False),
+        ("both", "(NP a ( /DT b /NN )NP c /x) /CD", "a b c", "(NP (DT a) (NN b)) (CD c)", False),
+        # too few, too many
+        ("tags", "(S (NP DT )NP )S", "a b c", "(S (NP (DT a)) (XX b) (XX c))", False),
+        ("tags", "(S DT NN VB (NP . )NP )S", "a b c", "(S (DT a) (NN b) (VB c))", False),
+        ("words", "(S a b c d )S", "a b c", "(S (XX a) (XX b) (XX c))", False),
+        ("both", "(S a /A )S", "a b", "(S (A a) (XX b))", False),
+        ("both", "(S a /A b /B c /C )S", "a b", "(S (A a) (B b))", False),
+        # words without tags, tags without words
+        ("both", "(S a b /B )S", "a b", "(S (XX a) (B b))", False),
+        ("both", "(S a )S /A b /B", "a b", "(S (XX a)) (B b)", False),
+        ("both", "/X (S a /A /Y b /B )S", "a b", "(S (A a) (B b))", False),
+        ("both", "(S a / b /B )S", "a b", "(S (XX a) (XX b))", False),  # / alone is no tag, but a word
+        # words that begin like a tag
+        ("both", "(S / // /NN /NNP /NN /TAG )S", "/ /NN /NN", "(S (/ /) (NNP /NN) (TAG /NN))", True),
+        ("both", "(S a /A /B /B )S", "a /B", "(S (A a) (B /B))", True),
+    ],
+)
+def test_repair_of_other_terminals(terminals: str, line: str, words: str, mended: str, sound: bool) -> None:
+    found = delinearise(line, words.split(), terminals)
+    assert str(found) == f"(TOP {mended})"
+    assert repaired(line, found, terminals) is not sound
+
+
 def test_a_repaired_tree_is_well_formed() -> None:
     for line in ("(S (NP XX", ")S XX", "(S XX XX XX XX )S"):
         found = delinearise(line, ["a", "b", "c"])
@@ -79,19 +139,23 @@ def test_a_repaired_tree_is_well_formed() -> None:
 
 def test_garbage_gives_a_tree_of_the_words_and_a_repaired_tree_is_left_alone() -> None:
     draw = random.Random(7)
-    symbols = ["XX", "(S", ")S", "(NP", ")NP", "(VP", ")VP", "(", ")", "⁇", "x", "((", "(N(P", "XXX", ")XX", "(XX"]
-    for _ in range(3000):
-        words = [f"w{i}" for i in range(draw.randrange(9))]
-        line = " ".join(draw.choices(symbols, weights=[8, *[3] * 6, *[1] * 9], k=draw.randrange(30)))
-        found = delinearise(line, words)
+    symbols = ["XX", "(S", ")S", "(NP", ")NP", "(VP", ")VP", "(", ")", "⁇", "x", "((", "(N(P", "XXX", ")XX", "(XX", "/NN", "/", "//"]
+    for number in range(6000):
+        terminals = TERMINALS[number % 4]
+        words = [draw.choice([f"w{i}", "(", "/NN", "/"]) for i in range(draw.randrange(9))]
+        line = " ".join(draw.choices(symbols, weights=[8, *[3] * 6, *[1] * 12], k=draw.randrange(30)))
+        found = delinearise(line, words, terminals)
         assert found.words == words
         assert all(0 <= start < end <= len(words) for _, start, end in found.spans)
         order = [(start, -end) for _, start, end in found.spans]
         assert order == sorted(order)  # pre-order
         assert all(not (a.start < b.start < a.end < b.end) for a in found.spans for b in found.spans)  # nested
-        assert delinearise(linearise(found), words) == found
+        well_formed = linearise(found, terminals)
+        assert delinearise(well_formed, words, terminals) == found
+        assert not repaired(well_formed, found, terminals)
         if words:
-            assert next(read_trees([str(found)], "garbage")) == found
+            [read] = read_trees([str(found)], "garbage")
+            assert (read.spans, read.tags, read.words) == (found.spans, found.tags, [escaped(word) for word in words])
 
 
 def test_deep_trees_take_linear_time() -> None:
@@ -118,6 +182,15 @@ def test_random_trees_come_back() -> None:
         made = Tree(given.leaves, tuple(spans(0, size, 0)))
         assert delinearise(linearise(made), made.words) == made
         assert next(read_trees([str(made)], "made")) == made
+        words = [draw.choice(["a", "/", "/NN", "//", "XX", "-LRB-", "(", ")", "\u00a0", "1\\/2"]) for _ in range(size)]
+        tagged = Tree(tuple(Leaf(draw.choice(["NN", "XX", "-LRB-", ".", "/", "PRP$"]), word) for word in words), made.spans)
+        for terminals in TERMINALS:
+            line = linearise(tagged, terminals)
+            assert delinearise(line, words, terminals, tagged.tags) == tagged
+            back = delinearise(line, words, terminals)
+            assert back == (tagged if terminals in ("tags", "both") else Tree(tuple(Leaf("XX", word) for word in words), made.spans))
+            assert not repaired(line, back, terminals)
+            assert repaired(f"{line} x(", back, terminals)
 
 
 @pytest.mark.skipif(not GUM.is_dir(), reason="the trees of GUM (shared/data/gum-constituency) are not here")
@@ -127,6 +200,12 @@ def test_every_tree_of_gum_comes_back(name: str) -> None:
         for found in read_trees(lines, name):
             for form in (found, found.without_functions()):
                 line = linearise(form)
-                assert delinearise(line, form.words, form.tags) == form
+                assert delinearise(line, form.words, tags=form.tags) == form
                 assert line.split().count("XX") == len(form.leaves)
+            for terminals in TERMINALS:
+                line = linearise(found, terminals)
+                back = delinearise(line, found.words, terminals)
+                assert (back.words, back.spans) == (found.words, found.spans)
+                assert terminals in ("xx", "words") or back == found
+                assert not repaired(line, back, terminals)
             assert all(plain(word) and " " not in plain(word) for word in found.words)

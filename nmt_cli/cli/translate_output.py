@@ -1,0 +1,51 @@
+"""What `nmt translate` and `nmt parse` write: a text for each line of the input, as soon as its window is done."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import console
+from . import output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import BinaryIO
+
+    from ..decoding.translator import Line, Result, Translator
+
+
+def translate_lines(translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Callable[[int, Result], str], replaced: Counter[str], doing: str) -> None:
+    """Translate all lines and write each window as soon as it is done; `doing` is in the progress bar.
+
+    `replaced`: file → lines with invalid UTF-8.
+    """
+    start, count, tokens = time.perf_counter(), 0, 0
+    with console.progress(None, doing, " lines") as bar, closing(translator.windows(lines)) as windows:
+        for window in windows:
+            for result in window:
+                sink.write((form(count, result) + "\n").encode("utf-8"))
+                count, tokens = count + 1, tokens + result.tokens
+            sink.flush()
+            bar.update(len(window))
+    for name, damaged in replaced.items():
+        if damaged:
+            console.warn(f"{name!r}: {damaged:,} of {count:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+    if console.on_terminal():
+        seconds = time.perf_counter() - start
+        console.say(f"{count:,} lines, {tokens:,} tokens in {seconds:.1f} s: {tokens / seconds:,.0f} tokens/s")
+
+
+@contextmanager
+def writing(path: Path | None, what: str) -> Iterator[BinaryIO]:
+    """Yield stdout, or the file of --output; `what` names its content in errors."""
+    from ..output_paths import output_file
+
+    if path is None:
+        yield output.stream()
+        return
+    with output_file(path, what) as sink:
+        yield sink
