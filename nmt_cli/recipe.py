@@ -99,6 +99,8 @@ class DataSection(Section):
     target_tokenization: Literal["bpe", "words"] = "bpe"
     """`words`: each word between spaces is one token of the target vocabulary, unchanged: for symbols, such as
     linearised trees. The vocabulary holds the most frequent ones, or all if there are fewer. Needs two vocabularies."""
+    terminals: Literal["", "xx", "tags", "words", "both"] = ""
+    """What stands for the words in the linearised trees of a parser's target; empty: the model is not a parser."""
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "nmt_nfkc"
     """SentencePiece's rule, stored in its model: applied alike in training and in translation."""
     character_coverage: float = Field(default=1.0, gt=0.9, le=1.0)
