@@ -44,10 +44,10 @@ TAG_PREFIX = "/"
 ANY_TAG = -1
 """Among the tokens of terminals: a tag."""
 MOST_OPENED = 12
-"""Brackets that may be opened between two terminals. It prevents endless chains; constituents of treebanks that begin at
-the same word are fewer."""
+"""Brackets that may be opened between two terminals, so that no chain is endless. In the 10,224 trees of GUM's training data
+at most 6 are."""
 MOST_OPEN = 256
-"""Brackets that may be open at once: far deeper than trees of sentences are. It limits the memory of the state."""
+"""Brackets that may be open at once, which limits the memory of the state. In the same trees at most 32 are."""
 NONE = float("-inf")
 
 
