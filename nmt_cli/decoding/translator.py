@@ -127,15 +127,15 @@ class _Window:
 class Translator:
     """Models, their tokenizers and the options of the search.
 
-    `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged. `decode`
-    is the recipe's section. A line of more than `longest` tokens is translated in parts (0: what the model can take; the
-    recipe's `data.max_length` is the longest it was trained on). `nbest` is at most `decode.beam`. `precision` is a name
-    of the registry's PRECISIONS. `devices` are torch devices, one worker each; "cpu" several times for several cores;
-    none: one worker where the model is. `search` is a name of the registry's SEARCHES, "": the recipe's; "sample" draws
-    `decode.beam` outputs per line as `sampling` says, "mbr" chooses among `decode.beam` hypotheses as `mbr` says. `constraints` are names of the registry's CONSTRAINTS with their
-    values, besides those that the recipe has; `defaults` are the values of those that `decode.constraints` names, None for
-    others. With `align` results have alignments, with `token_log_probs` candidates have
-    the log-probabilities of their tokens.
+    `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged. `decode` is
+    the recipe's section. A line of more than `longest` tokens is translated in parts (0: what the model can take; the
+    recipe's `data.max_length` is the longest it was trained on), except where a constraint reads whole lines. `nbest` is at
+    most `decode.beam`. `precision` is a name of the registry's PRECISIONS. `devices` are torch devices, one worker each;
+    "cpu" several times for several cores; none: one worker where the model is. `search` is a name of the registry's
+    SEARCHES, "": the recipe's; "sample" draws `decode.beam` outputs per line as `sampling` says, "mbr" chooses among
+    `decode.beam` hypotheses as `mbr` says. `constraints` are names of the registry's CONSTRAINTS with their values, besides
+    those that the recipe has; `defaults` are the values of those that `decode.constraints` names, None for others. With
+    `align` results have alignments, with `token_log_probs` candidates have the log-probabilities of their tokens.
 
     The model is read, never changed. If it is changed afterwards, make a new Translator. Raises UsageError for a
     precision that a device does not have, an unknown search or constraint, or a wrong value.

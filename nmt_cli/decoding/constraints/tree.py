@@ -38,7 +38,7 @@ from ..constraint import Constraint, Sentence, Step
 from ..search_state import OfHypotheses, Rows
 
 KINDS = ("xx", "tags", "words", "both")
-"""The kinds of terminals: XX for each word, its tag, the word itself, or the word and then its tag."""
+"""The kinds of terminals, `data.terminals` of the recipe: XX for each word, its tag, the word itself, or the word and then its tag."""
 TAG_PREFIX = "/"
 """With the kind `both`, tags begin with it."""
 ANY_TAG = -1
@@ -57,7 +57,7 @@ class Symbols:
 
     opening: Tensor  # (O,) opening brackets whose label also has a closing bracket
     tags: Tensor  # (G,)
-    words: Tensor  # (V,) 0 for a token that stands for a word, else -inf
+    others: Tensor  # tokens that represent no word
     closing: Tensor  # (V,) of an opening bracket its closing bracket; else -1
     closes: Tensor  # (V,) whether a token is a closing bracket
     terminal: Tensor  # (V,) whether a token is a word or a tag
@@ -151,7 +151,7 @@ class Tree(Constraint):
         may_end, may_tag = (left == 0) & (depth == 0), (left > 0) & (terminals == ANY_TAG)
 
         brackets = step.of_rows(partial.stack)[closing, depth[closing] - 1].long()
-        of_brackets, of_words = log_probs[closing, brackets], _total(log_probs[words] + symbols.words)
+        of_brackets, of_words = log_probs[closing, brackets], _total(log_probs.index_select(0, words).index_fill_(1, symbols.others, NONE))
         of_opening, of_tags = (log_probs.index_select(1, tokens) for tokens in (symbols.opening, symbols.tags))
         of_end = log_probs[:, EOS].masked_fill(~may_end, NONE)
         log_probs.fill_(NONE)
@@ -186,14 +186,14 @@ def _total(log_probs: Tensor) -> Tensor:
 
 
 def _terminals(pieces: dict[int, str], kind: str) -> tuple[list[int], list[int]]:
-    """Return the tokens of a vocabulary that stand for words, and its tags."""
+    """Return the tokens of a vocabulary that represent words, and its tags."""
     terminals = [number for number, piece in pieces.items() if piece and "(" not in piece and ")" not in piece]
     if kind == "xx":
         return [number for number in terminals if pieces[number] == UNTAGGED], []
     if kind == "tags":
         return [], terminals
-    tags = [number for number in terminals if kind == "both" and pieces[number].startswith(TAG_PREFIX) and pieces[number] != TAG_PREFIX]
-    return [number for number in terminals if number not in set(tags)], tags
+    tags = {number for number in terminals if kind == "both" and pieces[number].startswith(TAG_PREFIX) and pieces[number] != TAG_PREFIX}
+    return [number for number in terminals if number not in tags], sorted(tags)
 
 
 def _symbols(pieces: dict[int, str], words: Sequence[int], tags: Sequence[int], size: int) -> Symbols:
@@ -205,10 +205,9 @@ def _symbols(pieces: dict[int, str], words: Sequence[int], tags: Sequence[int], 
     pairs = {opening: brackets[")"][label] for label, opening in brackets["("].items() if label in brackets[")"]}
     symbols = Symbols(
         opening=torch.tensor(list(pairs), dtype=torch.long), tags=torch.tensor(tags, dtype=torch.long),
-        words=torch.full((size,), NONE), closing=torch.full((size,), -1),
+        others=torch.tensor(sorted(set(range(size)).difference(words)), dtype=torch.long), closing=torch.full((size,), -1),
         closes=torch.zeros(size, dtype=torch.bool), terminal=torch.zeros(size, dtype=torch.bool),
     )  # fmt: skip
-    symbols.words[list(words)] = 0.0
     symbols.closing[list(pairs)] = torch.tensor(list(pairs.values()), dtype=torch.long)
     symbols.closes[list(brackets[")"].values())] = True
     symbols.terminal[[*words, *tags]] = True

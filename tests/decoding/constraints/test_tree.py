@@ -27,7 +27,7 @@ from nmt_cli.decoding.mbr import MbrSearch
 from nmt_cli.decoding.sampling import SamplingSearch
 from nmt_cli.decoding.search import DiverseOptions, Hypothesis, SearchOptions, run_to_end
 from nmt_cli.decoding.translator import Request, Result, Translator
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import ModelError, UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 
@@ -205,6 +205,14 @@ def test_an_output_that_is_too_short_is_the_first_terminals(kind: str) -> None:
     for row in searched(kind, ["the dog barks at cats"], 3):
         assert all(len(h.tokens) == 3 and h.score < TOO_LOW for h in row)
         assert not any(symbol.startswith(("(", ")")) for h in row for symbol in shown(kind, h.tokens))
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_model_whose_output_is_not_a_number_is_noticed(search: str) -> None:
+    decoder = Noise(1, 4, symbols("words").vocab_size, [])
+    decoder.step = lambda tokens, rows: torch.full((len(rows), decoder.size), torch.nan)  # type: ignore[method-assign]
+    with pytest.raises(ModelError, match="not a number"):
+        run_to_end(SEARCHES[search](decoder, options("words", 4)), sentences("words", ["the dog"], [9]), torch.device("cpu"))
 
 
 def test_a_model_that_only_opens_brackets_opens_few_of_them() -> None:
