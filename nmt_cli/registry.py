@@ -50,6 +50,7 @@ CONSTRAINTS = {
     "repetition_penalty": "nmt_cli.decoding.constraints.repetition_penalty:RepetitionPenalty",
     "banned_words": "nmt_cli.decoding.constraints.banned_words:BannedWords",
     "outputs": "nmt_cli.decoding.constraints.outputs:Outputs",
+    "tree": "nmt_cli.decoding.constraints.tree:Tree",
 }
 """Rules that outputs obey: (value of the option, tokenizer of the target) → `decoding.constraint.Constraint`."""
 LENGTH_PENALTIES = {

@@ -89,6 +89,11 @@ class Constraint:
     Hypotheses are then ranked by the changed ones, and keep their own besides."""
     progresses = False
     """Whether it has `proposals`, `progress`, `demands` and `missing`; only beam search can follow them."""
+    reads_source = False
+    """Whether its input is the text of the line, where users give none. The line is then never split into parts. Where it is
+    too long for the model, or `encode` returns nothing for it, the line is not translated."""
+    allows: tuple[int, ...] = ()
+    """Tokens that no output has without this constraint, such as UNK. Its `edit` forbids them where they may not follow."""
 
     def encode(self, values: Sequence[Any], tokenizer: Tokenizer, longest: int) -> list[Any]:
         """Return the `Sentence.inputs` of lines, from what users gave for these lines; nothing: no constraint.

@@ -76,10 +76,12 @@ class Result:
     source: str
     candidates: tuple[Candidate, ...]
     tokens: int
-    """Tokens of the best translation, end symbols counted; 0: the line was blank."""
+    """Tokens of the best translation, end symbols counted; 0: the line was blank, or too long."""
     source_pieces: tuple[str, ...] = ()
     alignment: tuple[tuple[int, int], ...] | None = None
     """If asked for: pairs of a source piece and a piece of the best translation, by index; see `alignment`."""
+    too_long: bool = False
+    """Whether the line is too long for the model and may not be split (`Constraint.reads_source`): its translation is empty."""
 
     @property
     def best(self) -> Candidate:
@@ -116,6 +118,8 @@ class _Window:
 
     lines: list[str]
     parts: list[_Part]
+    too_long: set[int]
+    """Indices of lines that have no parts because they are too long."""
     batches: list[list[int]]
     submission: Submission
 
@@ -123,14 +127,15 @@ class _Window:
 class Translator:
     """Models, their tokenizers and the options of the search.
 
-    `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged. `decode`
-    is the recipe's section. A line of more than `longest` tokens is translated in parts (0: what the model can take; the
-    recipe's `data.max_length` is the longest it was trained on). `nbest` is at most `decode.beam`. `precision` is a name
-    of the registry's PRECISIONS. `devices` are torch devices, one worker each; "cpu" several times for several cores;
-    none: one worker where the model is. `search` is a name of the registry's SEARCHES, "": the recipe's; "sample" draws
-    `decode.beam` outputs per line as `sampling` says, "mbr" chooses among `decode.beam` hypotheses as `mbr` says. `constraints` are names of the registry's CONSTRAINTS with their
-    values, besides those that the recipe has. With `align` results have alignments, with `token_log_probs` candidates have
-    the log-probabilities of their tokens.
+    `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged. `decode` is
+    the recipe's section. A line of more than `longest` tokens is translated in parts (0: what the model can take; the
+    recipe's `data.max_length` is the longest it was trained on), except where a constraint reads whole lines. `nbest` is at
+    most `decode.beam`. `precision` is a name of the registry's PRECISIONS. `devices` are torch devices, one worker each;
+    "cpu" several times for several cores; none: one worker where the model is. `search` is a name of the registry's
+    SEARCHES, "": the recipe's; "sample" draws `decode.beam` outputs per line as `sampling` says, "mbr" chooses among
+    `decode.beam` hypotheses as `mbr` says. `constraints` are names of the registry's CONSTRAINTS with their values, besides
+    those that the recipe has; `defaults` are the values of those that `decode.constraints` names, None for others. With
+    `align` results have alignments, with `token_log_probs` candidates have the log-probabilities of their tokens.
 
     The model is read, never changed. If it is changed afterwards, make a new Translator. Raises UsageError for a
     precision that a device does not have, an unknown search or constraint, or a wrong value.
@@ -151,6 +156,7 @@ class Translator:
         sampling: SamplingOptions | None = None,
         mbr: MbrOptions | None = None,
         constraints: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
         align: bool = False,
         token_log_probs: bool = False,
     ) -> None:
@@ -160,12 +166,15 @@ class Translator:
         self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity
         search_class = load(SEARCHES, search or decode.search, "search")
         sampling = sampling or getattr(search_class, "SAMPLING", None) or SamplingOptions()
+        rules = named_constraints(decode, constraints or {}, target, defaults or {})
+        allowed = {token for rule in rules for token in rule.allows}
+        self.readers = [rule.name for rule in rules if rule.reads_source]
         self.options = SearchOptions(
-            beam=decode.beam, alpha=decode.alpha, nbest=nbest, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS),
+            beam=decode.beam, alpha=decode.alpha, nbest=nbest, bos=BOS, eos=EOS, banned_tokens=tuple(token for token in (PAD, UNK, BOS) if token not in allowed),
             min_length=decode.min_length, textless=target.textless, sampling=sampling,
             mbr=mbr or MbrOptions(), detokenize=target.decode,
             length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
-            constraints=named_constraints(decode, constraints or {}, target), token_log_probs=token_log_probs,
+            constraints=rules, token_log_probs=token_log_probs,
             diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty), coverage_penalty=decode.coverage_penalty,
         )  # fmt: skip
         self.source_pieces, self.target_pieces = source.table, target.table
@@ -207,16 +216,17 @@ class Translator:
     def _submit(self, lines: list[Line], session: Session) -> _Window:
         """Hand the batches of these lines to the engine."""
         requests = [Request.of(line) for line in lines]
-        parts = self._parts(requests)
+        parts, too_long = self._parts(requests)
         batches = self.engine.divide([len(part.ids) + 1 for part in parts], self.decode.batch_tokens)
-        return _Window([request.text for request in requests], parts, batches, session.submit([self._batch([parts[i] for i in indices]) for indices in batches]))
+        submission = session.submit([self._batch([parts[i] for i in indices]) for indices in batches])
+        return _Window([request.text for request in requests], parts, too_long, batches, submission)
 
     def _finish(self, window: _Window) -> list[Result]:
         """Wait for the results of these lines."""
         by_part: dict[int, SearchResult] = {}
         for indices, results in zip(window.batches, window.submission.results(), strict=True):
             by_part.update(zip(indices, results, strict=True))
-        return self._results(window.lines, window.parts, [by_part[i] for i in range(len(window.parts))])
+        return self._results(window, [by_part[i] for i in range(len(window.parts))])
 
     def _batch(self, parts: list[_Part]) -> Batch:
         return Batch([Sentence(part.ids, self._max_length(part), part.inputs) for part in parts])
@@ -226,38 +236,50 @@ class Translator:
         added = sum(constraint.added_length(part.inputs[constraint.name]) for constraint in self.options.constraints if constraint.name in part.inputs)
         return min(int(len(part.ids) * self.decode.max_len_ratio) + added + self.decode.max_extra, self.longest_output)
 
-    def _parts(self, requests: Sequence[Request]) -> list[_Part]:
-        """Return what the model has to translate. Inputs of constraints belong to the first part of their line."""
+    def _parts(self, requests: Sequence[Request]) -> tuple[list[_Part], set[int]]:
+        """Return what the model has to translate, and the indices of lines that are too long and may not be split.
+
+        Inputs of constraints belong to the first part of their line.
+        """
         encode = self.source.encode
         inputs = self._inputs(requests)
         numbers = [number for number, request in enumerate(requests) if request.text.strip()]
         parts: list[_Part] = []
+        too_long: set[int] = set()
         for number, ids in zip(numbers, encode([requests[number].text for number in numbers]), strict=True):
-            split = [ids] if len(ids) <= self.longest else parts_of(requests[number].text, encode, self.longest)
+            if self.readers and (len(ids) > self.longest_output or not inputs[number].keys() >= set(self.readers)):
+                too_long.add(number)
+                continue
+            split = [ids] if self.readers or len(ids) <= self.longest else parts_of(requests[number].text, encode, self.longest)
             split = [part for part in split if part]
             parts += [_Part(number, part, inputs[number] if index == 0 else {}) for index, part in enumerate(split)]
-        return parts
+        return parts, too_long
 
     def _inputs(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Return for each line the inputs of its constraints, encoded; none where `encode` returned nothing."""
         inputs: list[dict[str, Any]] = [{} for _ in requests]
         for constraint in self.options.constraints:
-            given = [(values, request.inputs[constraint.name]) for values, request in zip(inputs, requests, strict=True) if constraint.name in request.inputs]
+            own = {constraint.name} if constraint.reads_source else set()
+            given = [
+                (values, request.inputs.get(constraint.name, request.text))
+                for values, request in zip(inputs, requests, strict=True)
+                if constraint.name in request.inputs.keys() | own
+            ]
             for (values, _), encoded in zip(given, constraint.encode([value for _, value in given], self.target, self.longest_output), strict=True):
                 if encoded:
                     values[constraint.name] = encoded
         return inputs
 
-    def _results(self, lines: Sequence[str], parts: list[_Part], results: list[SearchResult]) -> list[Result]:
+    def _results(self, window: _Window, results: list[SearchResult]) -> list[Result]:
         texts = iter(self.target.decode([h.tokens for result in results for h in result.hypotheses]))
-        by_line: list[list[_Translated]] = [[] for _ in lines]
-        for part, result in zip(parts, results, strict=True):
+        by_line: list[list[_Translated]] = [[] for _ in window.lines]
+        for part, result in zip(window.parts, results, strict=True):
             by_line[part.line].append(_Translated(part, result, [next(texts).replace("\n", " ") for _ in result.hypotheses]))
-        return [self._result(line, translated) for line, translated in zip(lines, by_line, strict=True)]
+        return [self._result(line, translated, number in window.too_long) for number, (line, translated) in enumerate(zip(window.lines, by_line, strict=True))]
 
-    def _result(self, line: str, parts: list[_Translated]) -> Result:
+    def _result(self, line: str, parts: list[_Translated], too_long: bool) -> Result:
         if not parts:
-            return Result(line, (Candidate("", 0.0, 0.0),), 0, (), () if self.align else None)
+            return Result(line, (Candidate("", 0.0, 0.0),), 0, (), () if self.align else None, too_long)
         candidates = tuple(self._candidate(parts, rank) for rank in range(max(len(part.texts) for part in parts)))
         tokens = sum(len(part.result.hypotheses[0].tokens) + 1 for part in parts)
         source_pieces = tuple(self.source_pieces[token] for part in parts for token in part.part.ids)
@@ -278,13 +300,13 @@ class Translator:
         return Candidate(text, self.options.score(log_prob, length), log_prob, pieces, token_log_probs, part_lengths)
 
 
-def named_constraints(decode: DecodeSection, given: Mapping[str, Any], target: Tokenizer) -> tuple[Constraint, ...]:
+def named_constraints(decode: DecodeSection, given: Mapping[str, Any], target: Tokenizer, defaults: Mapping[str, Any]) -> tuple[Constraint, ...]:
     """Return the prefix constraint, those of the recipe's section, and those that are `given`: name → value.
 
-    A key of [decode] that has a constraint's name is its value; `decode.constraints` names those without a value. Raises
-    UsageError for an unknown name or a wrong value.
+    A key of [decode] that has a constraint's name is its value; those that `decode.constraints` names have their value in
+    `defaults`, or None. Raises UsageError for an unknown name or a wrong value.
     """
-    values: dict[str, Any] = {"prefix": None, **dict.fromkeys(decode.constraints)}
+    values: dict[str, Any] = {"prefix": None, **{name: defaults.get(name) for name in decode.constraints}}
     for name, field in type(decode).model_fields.items():
         if name in CONSTRAINTS and getattr(decode, name) != field.default:
             values[name] = getattr(decode, name)
