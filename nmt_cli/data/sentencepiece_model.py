@@ -13,10 +13,10 @@ TRAINER_SPEC, NORMALIZER_SPEC = 2, 3
 """Field numbers in ModelProto."""
 MODEL_TYPE, SPLIT_BY_WHITESPACE, TREAT_WHITESPACE_AS_SUFFIX = 3, 22, 24
 """Field numbers in TrainerSpec; defaults: 1 (unigram), true, false."""
-ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES = 3, 4, 5
-"""Field numbers in NormalizerSpec; default: true."""
-BPE = 2
-"""The value of MODEL_TYPE for BPE."""
+CHARACTER_MAP, ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES = 2, 3, 4, 5
+"""Field numbers in NormalizerSpec; the first is empty where nothing is normalised, the default of the others is true."""
+BPE, WORD = 2, 3
+"""Values of MODEL_TYPE."""
 VARINT, FIXED64, FIXED32 = 0, 1, 5
 """Wire types: how a field's value is encoded. All others that occur begin with their length."""
 
@@ -28,6 +28,13 @@ def stays_in_words(model: bytes) -> bool:
     within_words = trainer.get(SPLIT_BY_WHITESPACE, 1) and not trainer.get(TREAT_WHITESPACE_AS_SUFFIX, 0)
     usual_spaces = all(normalizer.get(field, 1) for field in (ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES))
     return bool(trainer.get(MODEL_TYPE, 1) == BPE and within_words and usual_spaces)
+
+
+def is_word_list(model: bytes) -> bool:
+    """Return whether a model's tokens are whole words, as they are in the text."""
+    parts = read_fields(model)
+    trainer, normalizer = (read_fields(parts.get(part, b"")) for part in (TRAINER_SPEC, NORMALIZER_SPEC))
+    return bool(trainer.get(MODEL_TYPE, 1) == WORD and not normalizer.get(CHARACTER_MAP, b""))
 
 
 def read_fields(message: bytes) -> dict[int, Any]:

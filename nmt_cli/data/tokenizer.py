@@ -23,7 +23,7 @@ from typing import Any
 from ..errors import DataError
 from ..files import write_named
 from ..recipe import DataSection
-from .sentencepiece_model import stays_in_words
+from .sentencepiece_model import is_word_list, stays_in_words
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
@@ -80,9 +80,16 @@ class Tokenizer:
         return Tokenizer, (self.model,)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without begin and end symbols."""
+        """Return the ids of each text, without begin and end symbols. In a list of words, every unknown word is one <unk>."""
+        if self._words is not None:  # SentencePiece would join unknown words that follow each other
+            return [[self._words.get(word, UNK) for word in text.split(" ") if word] for text in texts]
         encoded: list[list[int]] = self._processor.encode(list(texts), num_threads=1) if texts else []
         return encoded
+
+    @cached_property
+    def _words(self) -> dict[str, int] | None:
+        """The id of each word, if the tokens are whole words."""
+        return {piece.removeprefix(META_SPACE): number for number, piece in enumerate(self.table) if number not in self.not_text} if is_word_list(self.model) else None
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
         r"""Return the text of each sequence. Padding, begin and end symbols are skipped; <unk> becomes ⁇.

@@ -22,7 +22,7 @@ from nmt_cli.data.tokenizer import (
     learn_bpe,
     learn_symbols,
 )
-from nmt_cli.data.words import count_words
+from nmt_cli.data.words import WordEncoder, count_words
 from nmt_cli.errors import DataError
 from nmt_cli.recipe import DataSection
 
@@ -225,3 +225,14 @@ def test_the_targets_vocabulary_may_be_of_symbols_and_have_a_size_of_its_own() -
 def test_a_folder_without_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds no tokenizer; expected tokenizer.model, or"):
         Vocabulary.load(tmp_path)
+
+
+def test_every_unknown_word_of_a_list_of_words_is_one_unknown_token() -> None:
+    """SentencePiece joins those that follow each other; a parse would then have too few words."""
+    data = DataSection.model_validate({"train_source": ["s"], "train_target": ["t"], "vocab_size": 40, "joint_vocab": False})
+    symbols = learn_symbols([("(S", 9), (")S", 9), ("dog", 5)], data)
+    known = {piece: symbols.table.index(piece) for piece in ("▁(S", "▁dog", "▁)S")}
+    [ids] = symbols.encode(["(S foo bar  dog baz )S"])
+    assert ids == [known["▁(S"], UNK, UNK, known["▁dog"], UNK, known["▁)S"]]
+    flat, lengths = WordEncoder(symbols).encode(["foo bar", "", "dog foo"])
+    assert (flat.tolist(), lengths.tolist()) == ([UNK, UNK, known["▁dog"], UNK], [2, 0, 2])

@@ -32,15 +32,11 @@ from torch import Tensor
 from ...data.tokenizer import EOS, META_SPACE, UNK, Tokenizer
 from ...errors import UsageError, shown
 from ...parsing.brackets import UNTAGGED, between_spaces, escaped
-from ...parsing.linearization import SYMBOL
+from ...parsing.linearization import SYMBOL, TAG_PREFIX, TERMINALS
 from ..candidates import log_sum_exp
 from ..constraint import Constraint, Sentence, Step
 from ..search_state import OfHypotheses, Rows
 
-KINDS = ("xx", "tags", "words", "both")
-"""The kinds of terminals, `data.terminals` of the recipe: XX for each word, its tag, the word itself, or the word and then its tag."""
-TAG_PREFIX = "/"
-"""With the kind `both`, tags begin with it."""
 ANY_TAG = -1
 """Among the tokens of terminals: a tag."""
 MOST_OPENED = 12
@@ -87,7 +83,7 @@ class Trees(Rows):
 
 
 class Tree(Constraint):
-    """The value is one of KINDS. None or "": `xx`, if the vocabulary has XX. The input of a sentence are its terminals' tokens.
+    """The value is one of TERMINALS. None or "": `xx`, if the vocabulary has XX. The input of a sentence are its terminals' tokens.
 
     Raises UsageError for another value, and for a kind whose symbols the vocabulary does not have.
     """
@@ -98,8 +94,8 @@ class Tree(Constraint):
     reads_source = True
 
     def __init__(self, value: Any, tokenizer: Tokenizer) -> None:
-        if value not in (None, "", *KINDS):
-            raise UsageError(f"tree {shown(value)}: expected {', '.join(KINDS[:-1])} or {KINDS[-1]}, the kind of terminals that the model was trained with (data.terminals).")
+        if value not in (None, "", *TERMINALS):
+            raise UsageError(f"tree {shown(value)}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}, the kind of terminals that the model was trained with (data.terminals).")
         self.kind = value or "xx"
         self.per_word = 2 if self.kind == "both" else 1
         self.allows = (UNK,) if self.kind in ("words", "both") else ()

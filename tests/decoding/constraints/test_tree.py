@@ -20,7 +20,7 @@ from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe, lea
 from nmt_cli.decoding.beam_search import BeamSearch
 from nmt_cli.decoding.constraint import Sentence
 from nmt_cli.decoding.constraints.prefix import Prefix
-from nmt_cli.decoding.constraints.tree import KINDS, MOST_OPENED, Tree
+from nmt_cli.decoding.constraints.tree import MOST_OPENED, Tree
 from nmt_cli.decoding.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.mbr import MbrSearch
@@ -29,6 +29,7 @@ from nmt_cli.decoding.search import DiverseOptions, Hypothesis, SearchOptions, r
 from nmt_cli.decoding.translator import Request, Result, Translator
 from nmt_cli.errors import ModelError, UsageError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.parsing.linearization import TERMINALS
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 
 WORDS = ["the", "dog", "barks", "at", "/", "-LRB-", "cats", "."]
@@ -125,7 +126,7 @@ def random_lines(count: int) -> list[str]:
 
 @pytest.mark.parametrize("beam", [1, 4, 21])
 @pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TERMINALS)
 def test_every_output_is_a_tree(kind: str, search: str, beam: int) -> None:
     """Whatever the model likes, and whatever the length, if all terminals fit."""
     lines = random_lines(8)
@@ -194,12 +195,12 @@ def searched(kind: str, lines: Sequence[str], longest: int, beam: int = 4, what:
     return run_to_end(BeamSearch(decoder, options(kind, beam, **more)), sentences(kind, lines, [longest] * len(lines), prefix), torch.device("cpu"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TERMINALS)
 def test_a_sentence_without_words_ends_at_once(kind: str) -> None:
     assert [[h.tokens for h in row] for row in searched(kind, ["", " "], 9, what="open", min_length=1)] == [[[]], [[]]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TERMINALS)
 def test_an_output_that_is_too_short_is_the_first_terminals(kind: str) -> None:
     """With a score that says so."""
     for row in searched(kind, ["the dog barks at cats"], 3):
@@ -244,7 +245,7 @@ def test_no_prefix_makes_a_sentence_fail(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TERMINALS)
 def test_other_sentences_do_not_matter(kind: str, search: str) -> None:
     """Sentences of other lengths that are searched at the same time, or enter later."""
     lines, longest = ["the dog", LINE, "cats", "the zebra barks at cats ."], [9, 30, 3, 14]
@@ -301,7 +302,7 @@ def symbols_of(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TERMINALS)
 def test_lines_in_trees_out(kind: str, search: str) -> None:
     """The words are read from the line. A blank line stays blank. Neighbours change nothing."""
     for line, result in zip(lines(), together(kind, search), strict=True):
