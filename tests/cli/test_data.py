@@ -291,7 +291,7 @@ DATASETS["own"] = "theirs:SMALL"
 
 def test_a_data_set_from_outside_the_package_is_listed_and_fetched(site: Site, tmp_path: Path) -> None:
     site.files["own.zip"] = zipped({"own.txt": "".join(f"Line {number}.\tZeile {number}.\n" for number in range(4200))})
-    assert run(tmp_path, "data", prelude=OUTSIDE).stdout.decode().splitlines()[-2] == f"{'own':<13}    1 kB  Somebody's pairs"
+    assert run(tmp_path, "data", prelude=OUTSIDE).stdout.decode().splitlines()[-2] == f"{'own':<{max(map(len, DATASETS))}}    1 kB  Somebody's pairs"
     assert "Downloads 1 kB" in run(tmp_path, "data", "own", "-h", prelude=OUTSIDE).stdout.decode()
     said = nmt(tmp_path, "data", "own", "--mirror", site.address, prelude=OUTSIDE)
     assert said.splitlines()[-1] == "next: nmt preprocess demo --data-dir text/own"
