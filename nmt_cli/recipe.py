@@ -350,6 +350,11 @@ class Recipe(Section):
             raise RecipeError(f"the recipe's name {shown(self.name)} cannot name a folder in {parent}/: {why}. Rename the recipe's file, or give {option} DIR.")
         return Path(parent) / self.name
 
+    @property
+    def constraint_values(self) -> dict[str, str]:
+        """Return the values of constraints that `decode.constraints` names, where other sections of the recipe have them."""
+        return {"tree": self.data.terminals}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary for JSON; `from_dict` reads it back."""
         return {"name": self.name, **self.model_dump()}

@@ -72,7 +72,7 @@ class Loaded:
         translator = Translator(
             self.models, self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
             longest=self.recipe.data.max_length, nbest=nbest, precision=fastest_precision(self.devices[0]) if precision == "auto" else precision,
-            devices=self.devices, **{"defaults": {"tree": self.recipe.data.terminals}, **options},
+            devices=self.devices, defaults=self.recipe.constraint_values, **options,
         )  # fmt: skip
         for kernels in translator.engine.workers[0].kernels:
             if kernels.unknown_forms:

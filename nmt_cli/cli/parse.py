@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 WHAT = "the trees"
 TREE = "tree"
-"""The constraint under which outputs are trees of the sentence. Its value is the kind of terminals."""
+"""The constraint under which outputs are trees of the sentence."""
 APOSTROPHE = re.compile(r"(?<=\w)’(?=\w)")
 """Inside a word. NLTK splits contractions at ' alone."""
 
@@ -71,8 +71,7 @@ def parse(
 
     keep_freed_memory()
     loaded = load(models_named(model), changes, device=device, devices=devices)
-    constraints = {TREE: terminals} if TREE in loaded.recipe.decode.constraints else {}
-    translator = loaded.translator(precision=precision, constraints=constraints)
+    translator = loaded.translator(precision=precision)
     if not tokenized and not any("``" in piece for piece in translator.source.table):
         tokenize = _with_plain_quotes(tokenize)
     parses = _Parses(translator, terminals, tokenize)

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
-import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
@@ -141,7 +140,12 @@ class _RankBatches(IterableDataset[RankBatch]):
         """Return this rank's part of the update with these pairs."""
         text, passes = self.text, self.text.passes
         parts = micro_batches(text.plan, pairs, max(1, self.tokens // passes), self.group.world_size)[self.group.rank]
-        read = {number: text.pair(number, self.epoch) for number in (pairs if text.bpe_dropout else np.concatenate([pairs[:1], *parts])).tolist()}
-        target_tokens = sum(len(target) + 1 for _, target in read.values()) if text.bpe_dropout else text.plan.target_tokens(pairs)
-        batches = [MicroBatch.of(collate([read[number] for number in (part if len(part) else pairs[:1]).tolist()]), passes, not len(part)) for part in parts]
+        numbers = [(part if len(part) else pairs[:1]).tolist() for part in parts]
+        if text.bpe_dropout:  # the tokens of all ranks' pairs are counted, so all are cut
+            ids = {number: text.pair(number, self.epoch) for number in pairs.tolist()}
+            target_tokens = sum(len(target) + 1 for _, target in ids.values())
+        else:
+            ids = {number: text.pair(number, self.epoch) for row in numbers for number in row}
+            target_tokens = text.plan.target_tokens(pairs)
+        batches = [MicroBatch.of(collate([ids[number] for number in row]), passes, is_filler=not len(part)) for row, part in zip(numbers, parts, strict=True)]
         return RankBatch(batches, target_tokens, pairs)

@@ -74,7 +74,7 @@ class Validator:
     def translate(self, model: Transformer) -> list[str]:
         """Return the model's translations of the first `train.valid_bleu_sentences` sentences."""
         options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
-        translator = Translator(model, self.vocabulary.source, self.vocabulary.target, options, longest=self.recipe.data.max_length, precision=self.hardware.precision, search="beam", defaults={"tree": self.recipe.data.terminals})
+        translator = Translator(model, self.vocabulary.source, self.vocabulary.target, options, longest=self.recipe.data.max_length, precision=self.hardware.precision, search="beam", defaults=self.recipe.constraint_values)
         return [result.translation for result in translator.translate(self.source)]
 
     def __call__(self, model: Transformer, compute_model: Transformer) -> tuple[dict[str, Any], list[Sample]]:

@@ -148,3 +148,17 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--tokenized" in done.stdout
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_the_constraint_nothing_is_repaired_and_translate_writes_the_same_trees(folder: Path, kind: str) -> None:
+    """The kind of terminals comes from the model's recipe, in both commands."""
+    tree = ("--set", 'decode.constraints=["tree"]')
+    parsed, said = ok(folder, *PARSE, kind, "--tokenized", *tree, text=SENTENCES)
+    assert [words(line) for line in parsed] == ["the small cat sees -LRB- a dog -RRB- .", "", "", "the cat .", ""]
+    assert said == ""
+    linear = ok(folder, "translate", "--devices", "1", "--model", kind, *tree, text=SENTENCES)[0]
+    (folder / "constrained").write_text(SENTENCES)
+    back, said = ok(folder, "data", "trees", "--back", "--words", "constrained", "--terminals", kind, text="\n".join(linear))
+    assert back == parsed
+    assert "0 of them repaired" in said
