@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import unicodedata
 from dataclasses import replace
 from functools import cache
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from few_words import LIST, WORDS, lines, model, tokenizer
+from kernel_switch import with_and_without_kernels
 
 from nmt_cli.data.tokenizer import EOS
 from nmt_cli.decoding.beam_search import BeamSearch
@@ -92,13 +91,8 @@ print([[[c.text for c in r.candidates] for r in here.together(rule, search)] for
 
 def test_kernels_change_nothing() -> None:
     """The same texts with compiled kernels and with torch's operators."""
-    texts = []
-    for kernels in ("on", "off"):
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **({"NMT_KERNELS": "off"} if kernels == "off" else {})}
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", CODE], capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 0, done.stderr
-        texts.append(done.stdout)
-    assert texts[0] == texts[1]
+    with_kernels, without = with_and_without_kernels(CODE)
+    assert with_kernels == without
 
 
 @pytest.mark.parametrize("rule", RULES)

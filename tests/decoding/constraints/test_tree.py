@@ -6,14 +6,13 @@ import itertools
 import math
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
+from kernel_switch import with_and_without_kernels
 from toy_decoder import ALPHA, Histories, ToyDecoder, toy_log_probs
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe, learn_symbols
@@ -327,13 +326,8 @@ print([[[c.text for c in r.candidates] for r in here.together(kind, search)] for
 
 def test_kernels_change_nothing() -> None:
     """The same trees with compiled kernels and with torch's operators."""
-    texts = []
-    for kernels in ("on", "off"):
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **({"NMT_KERNELS": "off"} if kernels == "off" else {})}
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", CODE], capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 0, done.stderr
-        texts.append(done.stdout)
-    assert texts[0] == texts[1]
+    with_kernels, without = with_and_without_kernels(CODE)
+    assert with_kernels == without
 
 
 def test_a_line_is_never_split() -> None:
