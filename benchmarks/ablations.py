@@ -6,7 +6,7 @@ TABLE.toml names a recipe, settings of all variants, and the variants, each with
 
     recipe = "multi30k_en_de_tok"
     set = ["train.updates=6000"]
-    tokenize = "none"            # of BLEU, as for nmt score
+    score = ["--tokenize", "none"]   # options of nmt score
 
     [variants]
     baseline = []
@@ -21,115 +21,28 @@ kept in FOLDER; the same command goes on where an earlier one was stopped.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
-import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import print_rows, processor
-
-from nmt_cli.evaluation.outputs import check_outputs, count_faults
-from nmt_cli.lines import read_parallel
-from nmt_cli.recipe import Recipe
-from nmt_cli.recipe_files import load_recipe
-
-FAULTS = ("empty", "loops", "copies")
+from common import print_rows
+from trainings import FAULTS, Job, mean, spread
 
 
-@dataclass(frozen=True)
-class Job:
-    """One training."""
-
-    variant: str
-    recipe: str
-    settings: tuple[str, ...]
-    seed: int
-    data_dir: Path
-    out: Path
-    tokenize: str
-
-    @property
-    def loaded(self) -> Recipe:
-        return load_recipe(self.recipe, [*self.settings, f"train.seed={self.seed}"])
-
-    @property
-    def shards(self) -> Path:
-        """The folder of the shards, the same for all variants of this [data]."""
-        return self.out / "data" / hashlib.sha256(self.loaded.data.model_dump_json().encode()).hexdigest()[:12]
-
-    @property
-    def run(self) -> Path:
-        return self.out / "runs" / f"{re.sub(r'[^0-9A-Za-z.]+', '_', self.variant).strip('_')}-{self.seed}"
-
-    @property
-    def sets(self) -> list[str]:
-        return [part for setting in (*self.settings, f"train.seed={self.seed}") for part in ("--set", setting)]
-
-
-def nmt(*arguments: str | Path, log: Path) -> str:
-    """Run a command of nmt and return its stdout; its messages are appended to `log`. Raises SystemExit when it fails."""
-    with log.open("a", encoding="utf-8") as messages:
-        done = subprocess.run([sys.executable, "-m", "nmt_cli", *map(str, arguments)], stdout=subprocess.PIPE, stderr=messages, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"nmt {' '.join(map(str, arguments))}: exit status {done.returncode}; see {log}")
-    return done.stdout
-
-
-def validation(job: Job) -> tuple[list[Path], list[Path]]:
-    """Return the files of the recipe's validation text, source and target."""
+def result(job: Job, score: Sequence[str]) -> dict[str, Any]:
+    """Train, and score the recipe's validation text. Return the figures."""
     data = job.loaded.data
     source, target = ([job.data_dir / name for name in names] for names in (data.valid_source, data.valid_target))
-    return source, target
-
-
-def train(job: Job) -> dict[str, Any]:
-    """Train, average, translate and score, as far as that was not done before. Return the figures."""
-    result = job.run / "ablation.json"
-    if result.exists():
-        return dict(json.loads(result.read_text(encoding="utf-8")))
-    (job.out / "logs").mkdir(parents=True, exist_ok=True)
-    log = job.out / "logs" / f"{job.run.name}.log"
-    nmt("train", job.recipe, "--data", job.shards, "--run", job.run, "--threads", "1", *job.sets, log=log)
-    nmt("average", job.run, "--out", job.run / "averaged", log=log)
-    source, target = validation(job)
-    pairs = list(read_parallel(source, target))
-    text = job.out / "logs" / f"{job.run.name}.source"
-    text.write_text("".join(f"{line}\n" for line, _ in pairs), encoding="utf-8")
-    hypotheses = nmt("translate", "--model", job.run / "averaged", "--input", text, log=log).splitlines()
-    (job.run / "valid.hyp").write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
-    references = [reference for _, reference in pairs]
-    from sacrebleu import corpus_bleu, corpus_chrf
-
-    records = [json.loads(line) for line in (job.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    valid = [record for record in records if record["type"] == "valid"][-1]
-    figures = {
-        "bleu": corpus_bleu(hypotheses, [references], tokenize=job.tokenize).score,
-        "chrf": corpus_chrf(hypotheses, [references]).score,
-        "nll": valid["nll"],
-        "updates": valid["update"],
-        "minutes": valid["seconds"] / 60,
-        "machine": processor(),
-        **{fault: count for fault, count in count_faults(check_outputs([line for line, _ in pairs], hypotheses, [references])).items() if fault in FAULTS},
-    }
-    result.write_text(json.dumps(figures), encoding="utf-8")
-    print(f"{job.run.name}: BLEU {figures['bleu']:.2f}, {figures['minutes']:.0f} min", file=sys.stderr, flush=True)
-    return figures
+    return {**job.train(), **job.score("valid", source, target, score)}
 
 
 def row(variant: str, settings: Sequence[str], figures: Sequence[dict[str, Any]]) -> list[str]:
     """Return a row of the table; of several seeds, the mean, and the lowest and highest BLEU."""
-    mean = {key: sum(one[key] for one in figures) / len(figures) for key in ("bleu", "chrf", "nll", "updates", "minutes", *FAULTS)}
-    scores = [one["bleu"] for one in figures]
-    spread = f" ({min(scores):.2f} to {max(scores):.2f})" if len(scores) > 1 else ""
-    faults = " / ".join(f"{mean[fault]:g}" for fault in FAULTS)
-    return [variant, " ".join(settings), f"{mean['updates']:,.0f}", f"{mean['minutes']:.0f}", f"{mean['nll']:.3f}", f"{mean['bleu']:.2f}{spread}", f"{mean['chrf']:.2f}", faults]
+    average = {key: mean(one[key] for one in figures) for key in ("chrf", "nll", "updates", "minutes", *FAULTS)}
+    faults = " / ".join(f"{average[fault]:g}" for fault in FAULTS)
+    return [variant, " ".join(settings), f"{average['updates']:,.0f}", f"{average['minutes']:.0f}", f"{average['nll']:.3f}", spread([one["bleu"] for one in figures]), f"{average['chrf']:.2f}", faults]
 
 
 def main() -> None:
@@ -149,14 +62,11 @@ def main() -> None:
     if unknown := [name for name in names if name not in variants]:
         parser.error(f"--only {','.join(unknown)}: expected {', '.join(variants)}")
     seeds = [int(seed) for seed in options.seeds.split(",")]
-    jobs = {
-        name: [Job(name, table["recipe"], (*table.get("set", []), *variants[name]), seed, options.data_dir, options.out, table.get("tokenize", "13a")) for seed in seeds] for name in names
-    }
-    options.out.mkdir(parents=True, exist_ok=True)
+    jobs = {name: [Job(name, table["recipe"], (*table.get("set", []), *variants[name]), seed, options.data_dir, options.out, threads=1) for seed in seeds] for name in names}
     for job in {job.shards: job for of_variant in jobs.values() for job in of_variant}.values():
-        nmt("preprocess", job.recipe, "--data-dir", job.data_dir, "--out", job.shards, *job.sets, log=options.out / "preprocess.log")
+        job.preprocess()
     with ThreadPoolExecutor(options.jobs) as pool:
-        running = {name: [pool.submit(train, job) for job in of_variant] for name, of_variant in jobs.items()}
+        running = {name: [pool.submit(result, job, table.get("score", [])) for job in of_variant] for name, of_variant in jobs.items()}
         rows = [row(name, variants[name], [future.result() for future in futures]) for name, futures in running.items()]
     print_rows([["variant", "settings", "updates", "minutes", "NLL", "BLEU", "chrF", " / ".join(FAULTS)], *rows], options.markdown)
 

@@ -100,7 +100,8 @@ class DataSection(Section):
     """`words`: each word between spaces is one token of the target vocabulary, unchanged: for symbols, such as
     linearised trees. The vocabulary holds the most frequent ones, or all if there are fewer. Needs two vocabularies."""
     terminals: Literal["", "xx", "tags", "words", "both"] = ""
-    """Of a parser: what a word is in the target, a linearised tree, as in `nmt data trees --terminals`. "": not a parser."""
+    """Of a parser: what a word is in the target, a linearised tree, as in `nmt data trees --terminals`. "": not a parser.
+    `words` and `both` may share the source's subwords; each bracket and tag is one token all the same."""
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "nmt_nfkc"
     """SentencePiece's rule, stored in its model: applied alike in training and in translation."""
     character_coverage: float = Field(default=1.0, gt=0.9, le=1.0)
@@ -136,7 +137,7 @@ class DataSection(Section):
             faults.append(f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = {self.vocab_size}")
         if self.target_tokenization == "words" and self.joint_vocab:
             faults.append('target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself')
-        if self.terminals and self.target_tokenization != "words":
+        if self.terminals in ("xx", "tags") and self.target_tokenization != "words":
             faults.append(f'terminals = "{self.terminals}" needs target_tokenization = "words": each symbol of a tree is one token')
         if self.min_length > self.max_length:
             faults.append(f"min_length = {self.min_length} exceeds max_length = {self.max_length}")

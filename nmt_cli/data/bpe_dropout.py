@@ -14,6 +14,7 @@ results are kept.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -90,12 +91,18 @@ class WordCutter:
         return cut
 
     def _segmentation(self, word: list[int], draw: int) -> list[int]:
-        """Return algorithm 1's result; the word itself where it has bytes or unknown characters."""
+        """Return algorithm 1's result; the word itself where it has bytes or unknown characters, or is a symbol, which merges do not give."""
         if any(self._pieces[number] not in self._numbers for number in word):
             return word
-        parts = list("".join(self._pieces[number] for number in word))
-        numbers, scores, p = self._numbers, self._scores, self.p
-        uniform = Random(zlib.crc32("".join(parts).encode()) * DRAWS + draw).random
+        text = "".join(self._pieces[number] for number in word)
+        cut = self._merged(text, self.p, Random(zlib.crc32(text.encode()) * DRAWS + draw).random)
+        if len(word) == 1 < len(cut) and self._merged(text, 0.0, Random().random) != word:
+            return word
+        return cut or word
+
+    def _merged(self, text: str, p: float, uniform: Callable[[], float]) -> list[int]:
+        """Return the subwords of a word after its merges, each possible one left out with probability `p` at every step; [] if a character is none."""
+        parts, numbers, scores = list(text), self._numbers, self._scores
         while True:
             possible = [(scores[number], -i) for i in range(len(parts) - 1) if (number := numbers.get(parts[i] + parts[i + 1])) is not None]
             merges = [merge for merge in possible if uniform() >= p]
@@ -103,4 +110,4 @@ class WordCutter:
                 break
             i = -max(merges)[1]
             parts[i : i + 2] = [parts[i] + parts[i + 1]]
-        return [numbers[part] for part in parts] if all(part in numbers for part in parts) else word
+        return [numbers[part] for part in parts] if all(part in numbers for part in parts) else []

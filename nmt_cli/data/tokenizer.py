@@ -22,6 +22,7 @@ from typing import Any
 
 from ..errors import DataError
 from ..files import write_named
+from ..parsing.linearization import tree_symbols
 from ..recipe import DataSection
 from .sentencepiece_model import is_word_list, stays_in_words
 
@@ -162,9 +163,13 @@ def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, size: 
     """Learn the same from the words of a text and their counts: the same subwords, faster and in less memory.
 
     The words contain no spaces, tabs or line ends. A word that is too long for SentencePiece (4,192 bytes) is skipped;
-    `learn_bpe` skips sentences of that length. `size` is the recipe's key for the size of the vocabulary.
+    `learn_bpe` skips sentences of that length. `size` is the recipe's key for the size of the vocabulary. Of a parser the
+    brackets and tags of trees (`data.terminals`) are one token each.
     """
-    return _learn(_counted(words), data, {"input_format": "tsv", **_bpe(data)}, size)
+    counted = list(words)
+    symbols = tree_symbols((word for word, _ in counted), data.terminals) if data.terminals else []
+    options = {"input_format": "tsv", "user_defined_symbols": [META_SPACE + symbol for symbol in symbols], **_bpe(data)}
+    return _learn(_counted(counted), data, options, size)
 
 
 def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:

@@ -10,7 +10,7 @@ its label. The root is not written. What a word becomes, its terminal, is chosen
     words   the word, brackets escaped      (NP The dog )NP
     both    the word, then `/` and its tag  (NP The /DT dog /NN )NP
 
-Each symbol is one token of the target vocabulary. With xx that has about twice as many symbols as labels.
+Each bracket and tag is one token of the target vocabulary. With xx that has about twice as many symbols as labels.
 
 The output of a model may not be a tree. `delinearise` repairs it, and always returns a tree of exactly the sentence's words.
 The words come from the sentence, by position, never from the line:
@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from .brackets import UNTAGGED, Leaf, Span, Tree, between_spaces, escaped
@@ -59,6 +59,17 @@ def terminal(leaf: Leaf, terminals: str = "xx") -> str:
         return leaf.tag
     word = escaped(leaf.word)
     return word if terminals == "words" else f"{word} {TAG_PREFIX}{leaf.tag}"
+
+
+def tree_symbols(texts: Iterable[str], terminals: str) -> list[str]:
+    """Return the texts that are brackets of a label, or tags of the kind `both`; each of them is one token of a vocabulary of subwords.
+
+    A label has both brackets: other texts, such as ")P", are words.
+    """
+    given = sorted(set(texts))
+    brackets = {(match["bracket"], match["label"]): text for text in given if (match := SYMBOL.fullmatch(text))}
+    symbols = [text for (_, label), text in brackets.items() if ("(", label) in brackets and (")", label) in brackets]
+    return symbols + [text for text in given if terminals == "both" and text.startswith(TAG_PREFIX) and text != TAG_PREFIX]
 
 
 def linearise(tree: Tree, terminals: str = "xx") -> str:

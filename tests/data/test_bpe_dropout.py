@@ -138,6 +138,17 @@ def test_symbols_stay_whole_and_a_vocabulary_of_symbols_alone_is_refused(tokeniz
         BpeDropout(Vocabulary(symbols, symbols), 0.1, seed=1, longest=1000)
 
 
+def test_brackets_of_trees_stay_whole_among_subwords(lines: list[str]) -> None:
+    words = count_words([*lines, *["(NP )NP ( N P )"] * 40])
+    tokenizer = learn_from_words(words.items(), section(terminals="words"))
+    ids = ids_of(tokenizer, f"(NP {lines[0]} )NP")
+    cutter = WordCutter(tokenizer, 1.0)
+    cut = cutter.cut(ids, np.zeros(len(ids), np.uint8))
+    assert (cut[0], cut[-1]) == (ids[0], ids[-1])
+    assert len(cut) > len(ids)
+    assert tokenizer.decode([cut]) == tokenizer.decode([ids])
+
+
 def test_there_are_enough_draws_to_tell_segmentations_apart(tokenizer: Tokenizer) -> None:
     ids = ids_of(tokenizer, "conversation")
     cutter = WordCutter(tokenizer, 0.3)

@@ -20,6 +20,7 @@ from nmt_cli.data.tokenizer import (
     Tokenizer,
     Vocabulary,
     learn_bpe,
+    learn_from_words,
     learn_symbols,
 )
 from nmt_cli.data.words import WordEncoder, count_words
@@ -200,6 +201,18 @@ def test_each_symbol_is_a_piece_as_it_stands() -> None:
     assert words.decode(words.encode(["  (S   XX )S "])) == ["(S XX )S"]
     assert words.encode(["(S (UNSEEN XX"])[0][1] == UNK
     assert learn_symbols(count_words(SYMBOLS).items(), section(normalization="nfkc_cf", character_coverage=0.95)).sha256 == words.sha256
+
+
+def test_a_parsers_subwords_have_each_bracket_and_tag_whole() -> None:
+    """Both brackets of a label; other texts with brackets are words."""
+    lines = ["(S (NP the /DT hounds /NNS )NP )S", ")P (SBAR barking /VBG )SBAR / ."] * 20
+    for kind, tags in (("words", []), ("both", ["/DT", "/NNS", "/VBG"])):
+        subwords = learn_from_words(count_words(lines).items(), section(terminals=kind, vocab_size=300))
+        symbols = ["(NP", "(S", "(SBAR", ")NP", ")S", ")SBAR", *tags]
+        assert sorted(piece for piece in subwords.table if piece[1:] in symbols) == sorted(f"▁{symbol}" for symbol in symbols)
+        assert all(len(subwords.encode([symbol])[0]) == 1 for symbol in symbols)
+        assert len(subwords.encode([")P"])[0]) > 1
+        assert subwords.decode(subwords.encode(lines)) == lines
 
 
 def test_of_more_symbols_than_fit_the_most_frequent_are_kept() -> None:

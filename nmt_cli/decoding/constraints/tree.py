@@ -1,8 +1,8 @@
 """Parses: each output is a linearised tree of exactly the words of its source line (`parsing.linearization`).
 
-    B sentences   W hypotheses per sentence   N open hypotheses   V vocabulary   T terminals   D open brackets
+    B sentences   W hypotheses per sentence   N open hypotheses   V vocabulary   T tokens of terminals   D open brackets
 
-    line ──▶ encode: the token of each terminal, or ANY_TAG ──▶ start: terminals (B, T), and a state for each hypothesis
+    line ──▶ encode: the tokens of its terminals, or ANY_TAG ──▶ start: terminals (B, T), and a state for each hypothesis
     each step ──▶ edit: log-probabilities (N, V) of the brackets, the next terminal and the end symbol that may follow
 
 What may follow a hypothesis:
@@ -10,10 +10,10 @@ What may follow a hypothesis:
 - an opening bracket, while terminals remain to be written and the remaining length suffices for all of them and for the
   closing brackets; at most MOST_OPENED between two terminals, and at most MOST_OPEN brackets are open at once;
 - the closing bracket of the innermost open one, once it has a word inside;
-- the next terminal. If it is a word (or XX), this one token gets the probability of all word tokens together, UNK
-  included: which word comes next is known, only whether a word comes now is the model's choice. A word that the vocabulary
-  does not have is UNK. If it is a tag, any tag may follow, with its own probability. With the kind `both` a tag follows
-  each word at once;
+- the next terminal. If it is a word (or XX), its token gets the probability of all tokens that begin a word together, UNK
+  included: which word comes next is known, only whether a word comes now is the model's choice. The other subwords of the
+  word follow at once, with probability 1. A word that a list of words does not have is UNK. If it is a tag, any tag may
+  follow, with its own probability. With the kind `both` a tag follows each word at once;
 - the end symbol, once all terminals are written and no bracket is open.
 
 So every output is a tree, possibly of several outermost constituents, if the longest output has at least T tokens.
@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...data.tokenizer import EOS, META_SPACE, UNK, Tokenizer
+from ...data.tokenizer import BOS, EOS, META_SPACE, PAD, UNK, Tokenizer
 from ...errors import UsageError, shown
 from ...parsing.brackets import UNTAGGED, between_spaces, escaped
 from ...parsing.linearization import SYMBOL, TAG_PREFIX, TERMINALS
@@ -53,10 +53,10 @@ class Symbols:
 
     opening: Tensor  # (O,) opening brackets whose label also has a closing bracket
     tags: Tensor  # (G,)
-    others: Tensor  # tokens that represent no word
+    others: Tensor  # tokens that begin no word
     closing: Tensor  # (V,) of an opening bracket its closing bracket; else -1
     closes: Tensor  # (V,) whether a token is a closing bracket
-    terminal: Tensor  # (V,) whether a token is a word or a tag
+    terminal: Tensor  # (V,) whether a token is of a word, or a tag
 
     def to(self, device: torch.device) -> Symbols:
         """Return the tables on a device."""
@@ -67,7 +67,7 @@ class Symbols:
 class Partial(OfHypotheses):
     """What each hypothesis has of its tree."""
 
-    written: Tensor  # (B, W) terminals
+    written: Tensor  # (B, W) tokens of terminals
     depth: Tensor  # (B, W) open brackets
     opened: Tensor  # (B, W) brackets opened since the last terminal or closing bracket
     stack: Tensor  # (B, W, D) the closing brackets that the open ones need, the innermost at depth - 1
@@ -78,6 +78,7 @@ class Trees(Rows):
     """The terminals of each sentence, and its hypotheses."""
 
     terminals: Tensor  # (B, T) their tokens, or ANY_TAG
+    inside: Tensor  # (B, T) whether the token must follow the one before at once
     counts: Tensor  # (B,) how many they are
     partial: Partial
 
@@ -97,29 +98,32 @@ class Tree(Constraint):
         if value not in (None, "", *TERMINALS):
             raise UsageError(f"tree {shown(value)}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}, the kind of terminals that the model was trained with (data.terminals).")
         self.kind = value or "xx"
-        self.per_word = 2 if self.kind == "both" else 1
         self.allows = (UNK,) if self.kind in ("words", "both") else ()
-        pieces = {number: piece.removeprefix(META_SPACE) for number, piece in enumerate(tokenizer.table) if number not in tokenizer.not_text}
+        pieces = {number: piece for number, piece in enumerate(tokenizer.table) if number not in tokenizer.not_text}
         words, tags = _terminals(pieces, self.kind)
-        self.tokens = {pieces[number]: number for number in (*words, *tags)}
         if (self.kind == "xx" and not words) or (self.kind in ("tags", "both") and not tags):
             missing = f"the symbol {UNTAGGED}" if self.kind == "xx" else "tags"
             raise UsageError(f"tree {shown(value)}: the vocabulary of the model does not have {missing}. Give the kind of terminals that the model was trained with (data.terminals).")
-        self.symbols = lru_cache(_symbols(pieces, [*words, *self.allows], tags, tokenizer.vocab_size).to)  # by device
+        subwords = [*words, *tokenizer.not_text - {PAD, BOS, EOS}] if self.allows else words
+        self.symbols = lru_cache(_symbols(pieces, subwords, tags, tokenizer.vocab_size).to)  # by device
 
-    def encode(self, values: Sequence[str], tokenizer: Tokenizer, longest: int) -> list[list[int]]:
-        """Return the tokens of the terminals of each line; none where they are more than an output can have."""
-        lines = ([token for word in between_spaces(text) for token in self._tokens(word)] for text in values)
+    def encode(self, values: Sequence[str], tokenizer: Tokenizer, longest: int) -> list[list[tuple[int, bool]]]:
+        """Return the tokens of the terminals of each line, and whether a token must follow the one before at once.
+
+        Nothing, if they are more than an output can have.
+        """
+        lines = (self._terminals(between_spaces(text), tokenizer) for text in values)
         return [tokens if len(tokens) <= longest else [] for tokens in lines]
 
-    def _tokens(self, word: str) -> list[int]:
+    def _terminals(self, words: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, bool]]:
         if self.kind == "tags":
-            return [ANY_TAG]
-        if self.kind == "xx":
-            return [self.tokens[UNTAGGED]]
-        return [self.tokens.get(escaped(word), UNK), *[ANY_TAG] * (self.per_word - 1)]
+            return [(ANY_TAG, False)] * len(words)
+        terminals = [UNTAGGED] * len(words) if self.kind == "xx" else [escaped(word) for word in words]
+        tag = [ANY_TAG] if self.kind == "both" else []
+        encoded = ([*(tokens or [UNK]), *tag] for tokens in tokenizer.encode(terminals))  # normalisation may leave nothing of a word
+        return [(token, position > 0) for tokens in encoded for position, token in enumerate(tokens)]
 
-    def added_length(self, value: Sequence[int]) -> int:
+    def added_length(self, value: Sequence[tuple[int, bool]]) -> int:
         """See `Constraint`: an output can always have all terminals."""
         return len(value)
 
@@ -127,19 +131,19 @@ class Tree(Constraint):
         """See `Constraint`. A sentence without input has no words: its outputs are empty."""
         terminals = [list(sentence.inputs.get(self.name, ())) for sentence in sentences]
         longest = max(1, *map(len, terminals))
-        padded = torch.tensor([[*tokens, *[ANY_TAG] * (longest - len(tokens))] for tokens in terminals], device=device)
+        padded = torch.tensor([[*tokens, *[(ANY_TAG, False)] * (longest - len(tokens))] for tokens in terminals], device=device)  # (B, T, 2)
         zeros = torch.zeros(len(sentences), width, dtype=torch.long, device=device)
         deepest = min(MOST_OPEN, max(1, *(sentence.max_length for sentence in sentences)))
         stack = torch.full((*zeros.shape, deepest), -1, dtype=torch.int32, device=device)
-        return Trees(padded, torch.tensor([len(tokens) for tokens in terminals], device=device), Partial(zeros, zeros, zeros, stack))
+        return Trees(padded[:, :, 0], padded[:, :, 1].bool(), torch.tensor([len(tokens) for tokens in terminals], device=device), Partial(zeros, zeros, zeros, stack))
 
     def edit(self, state: Trees, step: Step, log_probs: Tensor) -> None:
         """See `Constraint`: forbids what is no part of a tree, and gives the next word the probability of all words."""
         symbols, partial = self.symbols(log_probs.device), state.partial
         written, depth, opened = (step.of_rows(values) for values in (partial.written, partial.depth, partial.opened))
         left = state.counts[step.sentences] - written
-        terminals = state.terminals[step.sentences, written.clamp_max(state.terminals.size(1) - 1)]
-        in_word = written % self.per_word > 0  # its tag must follow
+        next_terminal = step.sentences, written.clamp_max(state.terminals.size(1) - 1)
+        terminals, in_word = state.terminals[next_terminal], state.inside[next_terminal] & (left > 0)
         fits = left + depth + 2 <= step.remaining[step.sentences]
         may_open = (left > 0) & ~in_word & fits & (opened < MOST_OPENED) & (depth < MOST_OPEN)
         closing = ((depth > 0) & (opened == 0) & ~in_word).nonzero().flatten()
@@ -155,7 +159,7 @@ class Tree(Constraint):
         log_probs.index_copy_(1, symbols.tags, of_tags.masked_fill_(~may_tag[:, None], NONE))
         log_probs[:, EOS] = of_end
         log_probs[closing, brackets] = of_brackets
-        log_probs[words, terminals[words]] = of_words
+        log_probs[words, terminals[words]] = of_words.masked_fill(in_word[words], 0.0)
 
     def advance(self, state: Trees, tokens: Tensor) -> Trees:
         """See `Constraint`. Tokens of a prefix need not be part of a tree."""
@@ -182,13 +186,14 @@ def _total(log_probs: Tensor) -> Tensor:
 
 
 def _terminals(pieces: dict[int, str], kind: str) -> tuple[list[int], list[int]]:
-    """Return the tokens of a vocabulary that represent words, and its tags."""
-    terminals = [number for number, piece in pieces.items() if piece and "(" not in piece and ")" not in piece]
+    """Return the tokens of a vocabulary that are words or parts of them, and its tags."""
+    terminals = [number for number, piece in pieces.items() if "(" not in piece and ")" not in piece]
+    text = {number: pieces[number].removeprefix(META_SPACE) for number in terminals}
     if kind == "xx":
-        return [number for number in terminals if pieces[number] == UNTAGGED], []
+        return [number for number in terminals if text[number] == UNTAGGED], []
     if kind == "tags":
         return [], terminals
-    tags = {number for number in terminals if kind == "both" and pieces[number].startswith(TAG_PREFIX) and pieces[number] != TAG_PREFIX}
+    tags = {number for number in terminals if kind == "both" and text[number].startswith(TAG_PREFIX) and text[number] != TAG_PREFIX}
     return [number for number in terminals if number not in tags], sorted(tags)
 
 
@@ -196,12 +201,13 @@ def _symbols(pieces: dict[int, str], words: Sequence[int], tags: Sequence[int], 
     """Return the tables of a vocabulary of `size`."""
     brackets: dict[str, dict[str, int]] = {"(": {}, ")": {}}
     for number, piece in pieces.items():
-        if match := SYMBOL.fullmatch(piece):
+        if match := SYMBOL.fullmatch(piece.removeprefix(META_SPACE)):
             brackets[match["bracket"]][match["label"]] = number
+    begins = {number for number in words if pieces.get(number, META_SPACE * (number == UNK)).startswith(META_SPACE)}
     pairs = {opening: brackets[")"][label] for label, opening in brackets["("].items() if label in brackets[")"]}
     symbols = Symbols(
         opening=torch.tensor(list(pairs), dtype=torch.long), tags=torch.tensor(tags, dtype=torch.long),
-        others=torch.tensor(sorted(set(range(size)).difference(words)), dtype=torch.long), closing=torch.full((size,), -1),
+        others=torch.tensor(sorted(set(range(size)).difference(begins)), dtype=torch.long), closing=torch.full((size,), -1),
         closes=torch.zeros(size, dtype=torch.bool), terminal=torch.zeros(size, dtype=torch.bool),
     )  # fmt: skip
     symbols.closing[list(pairs)] = torch.tensor(list(pairs.values()), dtype=torch.long)

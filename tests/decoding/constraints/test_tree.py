@@ -15,9 +15,10 @@ import torch
 from kernel_switch import with_and_without_kernels
 from toy_decoder import ALPHA, Histories, ToyDecoder, toy_log_probs
 
-from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe, learn_symbols
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe, learn_from_words, learn_symbols
+from nmt_cli.data.words import count_words
 from nmt_cli.decoding.beam_search import BeamSearch
-from nmt_cli.decoding.constraint import Sentence
+from nmt_cli.decoding.constraint import Sentence, Step
 from nmt_cli.decoding.constraints.prefix import Prefix
 from nmt_cli.decoding.constraints.tree import MOST_OPENED, Tree
 from nmt_cli.decoding.diverse_beam_search import DiverseBeamSearch
@@ -28,7 +29,7 @@ from nmt_cli.decoding.search import DiverseOptions, Hypothesis, SearchOptions, r
 from nmt_cli.decoding.translator import Request, Result, Translator
 from nmt_cli.errors import ModelError, UsageError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.parsing.linearization import TERMINALS
+from nmt_cli.parsing.linearization import TERMINALS, delinearise, repaired
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 
 WORDS = ["the", "dog", "barks", "at", "/", "-LRB-", "cats", "."]
@@ -265,6 +266,64 @@ def test_other_sentences_do_not_matter(kind: str, search: str) -> None:
     assert [found[n] for n in range(4)] == alone
 
 
+# --- a joint vocabulary of subwords ---
+
+
+@cache
+def subwords(kind: str) -> Tokenizer:
+    """A joint vocabulary with few merges, so that most words have several tokens."""
+    rng = random.Random(0)
+    words = [word for word in WORDS if "-" not in word]
+    tags = [f"/{tag}" for tag in TAGS] if kind == "both" else [""]
+    lines = [" ".join(f"{word} {rng.choice(tags)} ({label} ){label}" for word in rng.choices([*words, "zebra"], k=4) for label in LABELS) for _ in range(300)]
+    data = DataSection(generator="teaching", vocab_size=310, terminals=kind, byte_fallback=True)  # type: ignore[arg-type]
+    return learn_from_words(count_words(lines).items(), data)
+
+
+@pytest.mark.parametrize("what", ["nothing", "brackets", "words"])
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("kind", ["words", "both"])
+def test_with_subwords_every_output_is_a_tree(kind: str, search: str, what: str) -> None:
+    """The subwords of a word stay together. Words may have characters that are only bytes in the vocabulary, or none at all."""
+    tokenizer = subwords(kind)
+    lines = [*random_lines(6), "d🙂g zebras", "the \u200b dog"]
+    liked = [n for n, piece in enumerate(tokenizer.table) if n > EOS and (("(" in piece or ")" in piece) if what == "brackets" else what == "words")]
+    tree = Tree(kind, tokenizer)
+    encoded = tree.encode(lines, tokenizer, 1000)
+    assert len(encoded[0]) > len(lines[0].split()) * (2 if kind == "both" else 1)
+    searched = [Sentence([number], len(tokens) + 9, {"tree": tokens}) for number, tokens in enumerate(encoded)]
+    banned = (PAD, BOS)
+    chosen = SearchOptions(beam=4, alpha=ALPHA, bos=BOS, eos=EOS, nbest=4, constraints=(tree,), detokenize=tokenizer.decode, banned_tokens=banned, diverse=DiverseOptions(groups=2))
+    found = run_to_end(SEARCHES[search](Noise(len(lines), 4, tokenizer.vocab_size, liked), chosen), searched, torch.device("cpu"))
+    for line, hypotheses in zip(lines, found, strict=True):
+        for hypothesis in hypotheses:
+            symbols = tokenizer.decode([hypothesis.tokens])[0].split()
+            terminals = [symbol for symbol in symbols if symbol[0] not in "()"]
+            assert terminals[:: 2 if kind == "both" else 1] == [word.replace("(", "-LRB-").replace(")", "-RRB-").replace("\u200b", "\u2047") for word in line.split()]
+            tree_of_line = delinearise(" ".join(symbols), line.split(), kind)
+            assert not repaired(" ".join(symbols), tree_of_line, kind)
+            assert hypothesis.score > TOO_LOW
+
+
+def test_the_first_subword_gets_the_probability_of_all_that_begin_a_word_and_the_others_follow() -> None:
+    tokenizer = subwords("words")
+    tree = Tree("words", tokenizer)
+    [encoded] = tree.encode(["zebras"], tokenizer, 100)
+    assert [inside for _, inside in encoded] == [False] + [True] * (len(encoded) - 1)
+    assert len(encoded) > 1
+    state = tree.start([Sentence([], 50, {"tree": encoded})], 1, torch.device("cpu"))
+    for index, (token, _) in enumerate(encoded):
+        log_probs = torch.randn(1, tokenizer.vocab_size).log_softmax(1)
+        before = log_probs.clone()
+        tree.edit(state, Step(torch.tensor([0]), torch.zeros(1, 1, 50), torch.tensor([index]), torch.tensor([50 - index])), log_probs)
+        begins = [n for n, piece in enumerate(tokenizer.table) if n == UNK or (piece.startswith("\u2581") and not set("()") & set(piece))]
+        assert log_probs[0, token].item() == pytest.approx(before[0, begins].logsumexp(0).item() if index == 0 else 0.0, abs=1e-5)
+        allowed = log_probs[0].isfinite().nonzero().flatten().tolist()
+        opening = [n for n, piece in enumerate(tokenizer.table) if piece in {f"\u2581({label}" for label in LABELS}]
+        assert allowed == sorted([token, *opening] if index == 0 else [token])
+        state = tree.advance(state, torch.tensor([[token]]))
+
+
 # --- lines, through the Translator ---
 
 
@@ -361,7 +420,7 @@ def test_a_value_of_the_translator_overrides_the_default() -> None:
 @pytest.mark.parametrize("value", [None, ""])
 def test_without_a_value_terminals_are_xx_if_the_vocabulary_has_it(value: Any) -> None:
     [encoded] = Tree(value, symbols("xx")).encode(["the dog"], symbols("xx"), 9)
-    assert shown("xx", encoded) == ["XX", "XX"]
+    assert shown("xx", [token for token, _ in encoded]) == ["XX", "XX"]
     with pytest.raises(UsageError, match=r"tree (None|''): the vocabulary of the model does not have the symbol XX\. Give the kind of terminals"):
         Tree(value, symbols("words"))
 

@@ -1,0 +1,111 @@
+"""Trainings of recipes by the commands of the README: shards, model, average, translations, scores.
+
+    Job ──▶ preprocess ──▶ train ──▶ averaged ──▶ translate ──▶ hypotheses ──▶ score
+
+Everything is kept in one folder. A command whose result is there already does not run again; a training that was stopped
+goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.lines import read_parallel
+from nmt_cli.recipe import Recipe
+from nmt_cli.recipe_files import load_recipe
+
+FAULTS = ("empty", "loops", "copies")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training."""
+
+    name: str
+    recipe: str
+    settings: tuple[str, ...]
+    seed: int
+    data_dir: Path
+    out: Path
+    threads: int
+
+    @property
+    def loaded(self) -> Recipe:
+        return load_recipe(self.recipe, [*self.settings, f"train.seed={self.seed}"])
+
+    @property
+    def shards(self) -> Path:
+        """The folder of the shards, the same for all jobs of this [data]."""
+        return self.out / "data" / hashlib.sha256(self.loaded.data.model_dump_json().encode()).hexdigest()[:12]
+
+    @property
+    def run(self) -> Path:
+        return self.out / "runs" / f"{re.sub(r'[^0-9A-Za-z.]+', '_', self.name).strip('_')}-{self.seed}"
+
+    @property
+    def log(self) -> Path:
+        return self.out / "logs" / f"{self.run.name}.log"
+
+    @property
+    def sets(self) -> list[str]:
+        return [part for setting in (*self.settings, f"train.seed={self.seed}") for part in ("--set", setting)]
+
+    def nmt(self, *arguments: str | Path) -> str:
+        """Run a command of nmt and return its stdout; its messages are appended to the log. Raises SystemExit when it fails."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("a", encoding="utf-8") as messages:
+            done = subprocess.run([sys.executable, "-m", "nmt_cli", *map(str, arguments)], stdout=subprocess.PIPE, stderr=messages, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"nmt {' '.join(map(str, arguments))}: exit status {done.returncode}; see {self.log}")
+        return done.stdout
+
+    def preprocess(self) -> None:
+        """Write the shards."""
+        self.nmt("preprocess", self.recipe, "--data-dir", self.data_dir, "--out", self.shards, *self.sets)
+
+    def train(self) -> dict[str, Any]:
+        """Train and average, if that was not done before. Return the updates, minutes and NLL of the last validation.
+
+        A run of another recipe is refused by nmt train.
+        """
+        self.nmt("train", self.recipe, "--data", self.shards, "--run", self.run, "--threads", str(self.threads), *self.sets)
+        if not (self.run / "averaged").exists():
+            self.nmt("average", self.run, "--out", self.run / "averaged")
+        records = [json.loads(line) for line in (self.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        last = [record for record in records if record["type"] == "valid"][-1]
+        return {"nll": last["nll"], "updates": last["update"], "minutes": last["seconds"] / 60}
+
+    def score(self, name: str, source: Sequence[Path], reference: Sequence[Path], options: Sequence[str]) -> dict[str, Any]:
+        """Translate the text `name` once, and score it with the options of nmt score. Return BLEU, chrF and the number of each fault."""
+        texts = {side: self.out / "text" / f"{self.loaded.name}.{name}.{side}" for side in ("source", "reference")}
+        for path, lines in zip(texts.values(), zip(*read_parallel(source, reference), strict=True), strict=True):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        hypotheses = self.run / f"{name}.hyp"
+        if not hypotheses.exists():
+            self.nmt("translate", "--model", self.run / "averaged", "--input", texts["source"], "--output", hypotheses)
+        report = json.loads(self.nmt("score", hypotheses, "--ref", texts["reference"], "--src", texts["source"], "--metric", "bleu", "--metric", "chrf", "--json", *options))
+        return {
+            **{metric: report["scores"][metric]["score"] for metric in ("bleu", "chrf")},
+            "signature": report["scores"]["bleu"]["signature"],
+            **{fault: report["outputs"][fault] for fault in FAULTS},
+        }
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the mean."""
+    every = list(values)
+    return sum(every) / len(every)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return the mean of scores; of several also the lowest and the highest."""
+    return f"{mean(values):.2f}" + (f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else "")
