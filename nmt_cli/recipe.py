@@ -228,6 +228,10 @@ class TrainSection(Section):
     """Weight of the divergence between two passes of each pair with different dropout (R-Drop); 0: one pass."""
     bpe_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Probability with which BPE leaves out a merge, so that words are cut differently in each epoch; 0: never."""
+    both_directions: bool = False
+    """In each epoch half of the pairs, drawn anew, are read from target to source: the model learns to translate both ways."""
+    init: FileName = ""
+    """A model of the same sizes and vocabulary whose weights training starts from: the folder of a model or run; "": random weights."""
     clip_norm: float = Field(default=0.0, ge=0.0, le=1e9)
     """Largest gradient norm; 0: no clipping (the paper has none)."""
     skip_nonfinite: int = Field(default=0, ge=0, le=MANY)
@@ -329,6 +333,8 @@ class Recipe(Section):
         faults = []
         if self.model.tie_embeddings and not self.data.joint_vocab:
             faults.append("model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix")
+        if self.train.both_directions and not self.data.joint_vocab:
+            faults.append("train.both_directions = true needs data.joint_vocab = true: source and target change places")
         if self.data.max_length >= self.model.max_positions:
             faults.append(
                 f"data.max_length = {self.data.max_length} must be below model.max_positions = {self.model.max_positions}: "

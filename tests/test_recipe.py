@@ -190,6 +190,7 @@ def test_a_list_of_files_is_a_list_of_strings(tmp_path: Path) -> None:
             TEACHING + "[model]\nmax_positions = 256",
             "data.max_length = 256 must be below model.max_positions = 256: a sentence and its end symbol would not fit",
         ),
+        (TEACHING + "joint_vocab = false\n[model]\ntie_embeddings = false\n[train]\nboth_directions = true", "train.both_directions = true needs data.joint_vocab = true: source and target change places"),
         (TEACHING + "[train]\nbatch_tokens = 256", "data.max_length = 256 must be below train.batch_tokens = 256"),
     ],
 )

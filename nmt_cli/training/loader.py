@@ -10,7 +10,7 @@ waits for lengths or masks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -18,13 +18,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..data.batches import Batch, EpochPlan, Indices, Pair, collate, micro_batches
-from ..data.bpe_dropout import BpeDropout
 from ..data.shards import Corpus
 from ..device import is_host
 from ..hardware import Hardware
 from ..model.packing import Packing
 from .process_group import ProcessGroup
 
+Variation = Callable[[Pair, int, int], Pair]
+"""(a pair, the epoch, the pair's number in the corpus) → the pair as it is read in this epoch: always the same one."""
 WORKERS = 2
 """Processes that prepare batches for a GPU. Training on a CPU has none: it needs all cores itself."""
 
@@ -104,14 +105,16 @@ class TrainingText:
 
     corpus: Corpus
     plan: EpochPlan
-    bpe_dropout: BpeDropout | None = None
+    variations: Sequence[Variation] = ()
     passes: int = 1
     """How often each pair of an update goes through the model: 2 for R-Drop."""
 
     def pair(self, number: int, epoch: int) -> Pair:
         """Return the ids of pair `number` of the corpus as they are in `epoch`."""
-        pair = self.corpus.pair(number)
-        return self.bpe_dropout(pair, epoch, number) if self.bpe_dropout else pair
+        pair: Pair = self.corpus.pair(number)
+        for vary in self.variations:
+            pair = vary(pair, epoch, number)
+        return pair
 
 
 def rank_batches(text: TrainingText, epoch: int, start: int, tokens: int, group: ProcessGroup, hardware: Hardware) -> Iterator[RankBatch]:
@@ -141,7 +144,7 @@ class _RankBatches(IterableDataset[RankBatch]):
         text, passes = self.text, self.text.passes
         parts = micro_batches(text.plan, pairs, max(1, self.tokens // passes), self.group.world_size)[self.group.rank]
         numbers = [(part if len(part) else pairs[:1]).tolist() for part in parts]
-        if text.bpe_dropout:  # the tokens of all ranks' pairs are counted, so all are cut
+        if text.variations:  # the tokens of all ranks' pairs are counted, so all are read
             ids = {number: text.pair(number, self.epoch) for number in pairs.tolist()}
             target_tokens = sum(len(target) + 1 for _, target in ids.values())
         else:

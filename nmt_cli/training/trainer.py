@@ -31,6 +31,7 @@ from torch import Tensor
 from .. import console
 from ..data.batches import EpochPlan
 from ..data.bpe_dropout import BpeDropout
+from ..data.directions import BothDirections
 from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
 from ..data.tokenizer import Vocabulary
 from ..device import is_host
@@ -41,7 +42,8 @@ from ..model.transformer import Transformer, count_parameters
 from ..recipe import Recipe
 from .checkpointer import Checkpointer
 from .in_flight import InFlight, StepMetrics
-from .loader import RankBatch, TrainingText, rank_batches
+from .initial import initial_model
+from .loader import RankBatch, TrainingText, Variation, rank_batches
 from .metrics import clock, skipped_line, skipped_record, train_record, training_line, valid_record, validation_line
 from .nonfinite import error_message, write_evidence
 from .probe import choose_micro_batch
@@ -80,7 +82,7 @@ class Trainer:
         self.updater = Updater(model, recipe, hardware, group, lambda text: console.warn(f"rank {group.rank}: {text}"), backend)
         self.updater.load_optimizer_state(optimizer_state, self.progress.update - self.progress.skipped)
         self.plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, recipe.train.batch_tokens, recipe.train.seed)
-        self.text = TrainingText(self.corpus, self.plan, self._bpe_dropout(), recipe.train.passes)
+        self.text = TrainingText(self.corpus, self.plan, self._variations(), recipe.train.passes)
         self.micro_batch_tokens = choose_micro_batch(self.updater, self.plan, self.progress.micro_batch_tokens)
         self.progress.micro_batch_tokens = self.micro_batch_tokens
         has_validation = "valid" in index.splits and index.splits["valid"].pairs > 0
@@ -109,16 +111,21 @@ class Trainer:
             self.report.rewind(0)
             torch.manual_seed(self.recipe.train.seed)
             progress = Progress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
-            return Transformer(self.recipe.model, *sizes).to(self.hardware.device).train(), progress, {}
+            model = initial_model(Path(self.recipe.train.init), self.recipe, self.vocabulary) if self.recipe.train.init else Transformer(self.recipe.model, *sizes)
+            return model.to(self.hardware.device).train(), progress, {}
         progress, weights, optimizer_state = checkpoint
         self.report.rewind(progress.metrics_bytes)
         if self.group.is_main:
             self.checkpointer.prune()  # a killed process may have left more
         return build(self.recipe, *sizes, weights).to(self.hardware.device).train(), progress, optimizer_state
 
-    def _bpe_dropout(self) -> BpeDropout | None:
+    def _variations(self) -> list[Variation]:
+        """Return what changes pairs from epoch to epoch."""
         train = self.recipe.train
-        return BpeDropout(self.vocabulary, train.bpe_dropout, train.seed, self.recipe.data.max_length) if train.bpe_dropout else None
+        variations: list[Variation] = [BothDirections(train.seed)] if train.both_directions else []
+        if train.bpe_dropout:
+            variations.append(BpeDropout(self.vocabulary, train.bpe_dropout, train.seed, self.recipe.data.max_length))
+        return variations
 
     def _check_ranks_see_the_same(self, index: ShardIndex) -> None:
         """Raise DataError when the ranks have loaded different checkpoints or shards."""
@@ -297,7 +304,7 @@ class Trainer:
         train, group, plan = self.recipe.train, self.group, self.plan
         if group.is_main and self.run.checkpoints():
             link_latest(self.run.path)
-        start = f"resuming after update {self.progress.update:,}" if self.progress.update else "starting"
+        start = f"resuming after update {self.progress.update:,}" if self.progress.update else f"starting from {train.init}" if train.init else "starting"
         parameters = count_parameters(self.updater.weights.model)["total"]
         about = "about " if plan.pairs > plan.window else ""
         self.report.line(

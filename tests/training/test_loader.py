@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nmt_cli.data.batches import EpochPlan, Pair
-from nmt_cli.data.bpe_dropout import BpeDropout
+from nmt_cli.data.directions import BothDirections
 from nmt_cli.data.shards import Corpus
 from nmt_cli.hardware import Hardware
 from nmt_cli.training.loader import MicroBatch, TrainingText, rank_batches
@@ -75,8 +75,23 @@ def test_the_update_is_divided_by_the_tokens_that_its_pairs_really_have(ranks: i
         return pair[0], np.concatenate([pair[1], more])
 
     plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
-    text = TrainingText(corpus(), plan, cast(BpeDropout, longer))
+    text = TrainingText(corpus(), plan, [longer])
     batches = [next(rank_batches(text, 2, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), cast(Hardware, SimpleNamespace(device="cpu")))) for rank in range(ranks)]
     real = sum(int(part.batch.tgt_lengths.sum()) for batch in batches for part in batch.micro_batches if part.weight)
     assert [batch.target_tokens for batch in batches] == [real] * ranks
     assert real == sum(int(LENGTHS[i]) + 1 + (i + 2) % 5 for i in batches[0].pairs.tolist())
+
+
+def test_in_both_directions_each_epoch_turns_another_half_of_the_pairs_round() -> None:
+    """By seed, epoch and number alone."""
+    pairs = [(np.array([number], np.uint16), np.array([number + 1], np.uint16)) for number in range(2000)]
+
+    def turned(seed: int, epoch: int) -> list[bool]:
+        read = [BothDirections(seed)(pair, epoch, number) for number, pair in enumerate(pairs)]
+        assert all({side.item() for side in now} == {side.item() for side in before} for now, before in zip(read, pairs, strict=True))
+        return [now[0] is before[1] for now, before in zip(read, pairs, strict=True)]
+
+    first, again, later, other = turned(1, 0), turned(1, 0), turned(1, 1), turned(2, 0)
+    assert first == again
+    for draws in (first, [a != b for a, b in zip(first, later, strict=True)], [a != b for a, b in zip(first, other, strict=True)]):
+        assert abs(sum(draws) - 1000) < 100  # 4.5 standard deviations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from nmt_cli.data.prepare import prepare
-from nmt_cli.errors import Stopped, TrainingError
+from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
+from nmt_cli.errors import ModelError, Stopped, TrainingError
 from nmt_cli.hardware import Hardware
 from nmt_cli.recipe import Recipe
+from nmt_cli.training.initial import initial_model
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer
@@ -35,8 +39,8 @@ def recipe(**train: Any) -> Recipe:
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trainer")
     lines = [" ".join(WORDS[(i * k + j) % 8] for j in range(1 + i % 9)) for i in range(60) for k in (1, 3)]
-    for name in "xy":
-        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name, order in (("x", 1), ("y", -1)):
+        (folder / name).write_text("".join(" ".join(line.split()[::order]) + "\n" for line in lines), encoding="utf-8")
     prepare(recipe(), folder, folder / "shards", workers=1)
     return folder / "shards"
 
@@ -175,8 +179,8 @@ def test_what_a_killed_process_left_is_cleared_away(start: Callable[..., Trainer
 
 
 def test_a_run_with_everything_that_draws_resumes_exactly(start: Callable[..., Trainer]) -> None:
-    """Dropout, two passes, words cut anew in each epoch, and a learning rate that falls to zero at the end."""
-    chosen = {"r_drop": 2.0, "bpe_dropout": 0.3, "decay_updates": 12}
+    """Dropout, two passes, pairs turned round and words cut anew in each epoch, and a learning rate that falls to zero at the end."""
+    chosen = {"r_drop": 2.0, "bpe_dropout": 0.3, "both_directions": True, "decay_updates": 12}
     whole = start("whole", **chosen)
     whole.train()
     stopped = start(**chosen)
@@ -191,6 +195,38 @@ def test_a_run_with_everything_that_draws_resumes_exactly(start: Callable[..., T
         other = start(f"without {key}", **{k: v for k, v in chosen.items() if k != key})
         other.train()
         assert not torch.equal(other.updater.weights.main_params, whole.updater.weights.main_params), key
+
+
+def test_training_may_start_from_another_models_weights(start: Callable[..., Trainer], tmp_path: Path) -> None:
+    """With the weights alone: Adam, the schedule and the text begin anew. A resumed run does not read that model again."""
+    first = start("first")
+    first.train()
+    second = start("second", init=str(tmp_path / "first"), seed=2)
+    best = load_file(tmp_path / "first/best/model.safetensors")
+    assert all(torch.equal(weights, best[name]) for name, weights in second.updater.weights.model.named_parameters())
+    assert second.progress.update == 0
+    assert not any(moments.any() for moments in second.updater.optimizer_state().values())
+    second.train()
+    assert "starting from" in second.run.log.read_text(encoding="utf-8")
+    shutil.rmtree(tmp_path / "first")
+    resumed = start("second", init=str(tmp_path / "first"), seed=2, updates=25)
+    assert torch.equal(resumed.updater.weights.main_params, second.updater.weights.main_params)
+    with pytest.raises(ModelError, match=r"train\.init: the run has '.*first', the recipe ''"):
+        resumed.run.load_last(recipe(seed=2), resumed.progress.data_fingerprint)
+
+
+def test_a_model_that_does_not_fit_is_no_start(start: Callable[..., Trainer], tmp_path: Path, shards: Path) -> None:
+    start("first", updates=1).train()
+    vocabulary = Vocabulary.load(shards)
+    with pytest.raises(ModelError, match=r"^train\.init = '.*nowhere': no model at"):
+        initial_model(tmp_path / "nowhere", recipe(), vocabulary)
+    wider = recipe()
+    wider = wider.model_copy(update={"model": wider.model.model_copy(update={"d_ff": 64})})
+    with pytest.raises(ModelError, match=r"^train\.init = '.*first': the weights do not fit the recipe: .* has shape"):
+        initial_model(tmp_path / "first", wider, vocabulary)
+    learned = learn_bpe(["a b c d e f g h i j k"] * 9, recipe().data.model_copy(update={"vocab_size": 20}))
+    with pytest.raises(ModelError, match=r"its vocabulary is not that of the shards\. Make these with the same one: nmt preprocess … --set data\.tokenizer='.*first/best'"):
+        initial_model(tmp_path / "first", recipe(), Vocabulary(learned, learned))
 
 
 def test_a_run_may_decay_after_it_was_resumed(start: Callable[..., Trainer]) -> None:
