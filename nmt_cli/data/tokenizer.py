@@ -168,8 +168,8 @@ def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, size: 
     """
     counted = list(words)
     symbols = tree_symbols((word for word, _ in counted), data.terminals) if data.terminals else []
-    options = {"input_format": "tsv", "user_defined_symbols": [META_SPACE + symbol for symbol in symbols], **_bpe(data)}
-    return _learn(_counted(counted), data, options, size)
+    whole = {"user_defined_symbols": [META_SPACE + symbol for symbol in symbols]} if symbols else {}
+    return _learn(_counted(counted), data, {"input_format": "tsv", **whole, **_bpe(data)}, size)
 
 
 def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:
