@@ -20,15 +20,12 @@ kept in FOLDER; the same command goes on where an earlier one was stopped.
 
 from __future__ import annotations
 
-import argparse
-import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from common import print_rows
-from trainings import FAULTS, Job, mean, spread
+from trainings import FAULTS, Job, arguments, chosen, mean, spread
 
 
 def result(job: Job, score: Sequence[str]) -> dict[str, Any]:
@@ -47,22 +44,10 @@ def row(variant: str, settings: Sequence[str], figures: Sequence[dict[str, Any]]
 
 def main() -> None:
     """Train the variants and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", type=Path, metavar="TABLE.toml")
-    parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--only", metavar="NAME,NAME", help="variants; default: all")
-    parser.add_argument("--seeds", default="1", metavar="N,N")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings side by side; default: %(default)s")
-    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    options = parser.parse_args()
-    table = tomllib.loads(options.table.read_text(encoding="utf-8"))
+    options, table = arguments(__doc__, "variants")
     variants: dict[str, list[str]] = table["variants"]
-    names = options.only.split(",") if options.only else list(variants)
-    if unknown := [name for name in names if name not in variants]:
-        parser.error(f"--only {','.join(unknown)}: expected {', '.join(variants)}")
-    seeds = [int(seed) for seed in options.seeds.split(",")]
-    jobs = {name: [Job(name, table["recipe"], (*table.get("set", []), *variants[name]), seed, options.data_dir, options.out, threads=1) for seed in seeds] for name in names}
+    names = chosen(options.only, variants)
+    jobs = {name: [Job(name, table["recipe"], (*table.get("set", []), *variants[name]), seed, options.data_dir, options.out, threads=1) for seed in options.seeds] for name in names}
     for job in {job.shards: job for of_variant in jobs.values() for job in of_variant}.values():
         job.preprocess()
     with ThreadPoolExecutor(options.jobs) as pool:

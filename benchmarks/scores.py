@@ -10,18 +10,15 @@ never translates a test set twice. The figures of each training are also in FOLD
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 from common import print_rows, processor
-from trainings import FAULTS, Job, mean, spread
+from trainings import FAULTS, Job, arguments, chosen, mean, spread
 
 from nmt_cli import __version__
 from nmt_cli.hardware import cores
@@ -56,22 +53,9 @@ def rows(recipe: str, entry: dict[str, Any], figures: Sequence[dict[str, Any]]) 
 
 def main() -> None:
     """Train the recipes and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", type=Path, metavar="TABLE.toml")
-    parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--only", metavar="RECIPE,RECIPE", help="default: all")
-    parser.add_argument("--seeds", default="1", metavar="N,N")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings side by side; default: %(default)s")
-    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    options = parser.parse_args()
-    table: dict[str, dict[str, Any]] = tomllib.loads(options.table.read_text(encoding="utf-8"))
-    names = options.only.split(",") if options.only else list(table)
-    if unknown := [name for name in names if name not in table]:
-        parser.error(f"--only {','.join(unknown)}: expected {', '.join(table)}")
-    seeds = [int(seed) for seed in options.seeds.split(",")]
-    threads = max(1, cores() // options.jobs)
-    jobs = {name: [Job(name, name, (), seed, options.data_dir, options.out, threads) for seed in seeds] for name in names}
+    options, table = arguments(__doc__, "recipes")
+    names, threads = chosen(options.only, table), max(1, cores() // options.jobs)
+    jobs = {name: [Job(name, name, (), seed, options.data_dir, options.out, threads) for seed in options.seeds] for name in names}
     for of_recipe in jobs.values():
         of_recipe[0].preprocess()
     with ThreadPoolExecutor(options.jobs) as pool:

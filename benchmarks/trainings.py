@@ -8,11 +8,13 @@ goes on.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,9 +87,8 @@ class Job:
 
     def score(self, name: str, source: Sequence[Path], reference: Sequence[Path], options: Sequence[str]) -> dict[str, Any]:
         """Translate the text `name` once, and score it with the options of nmt score. Return BLEU, chrF and the number of each fault."""
-        texts = {side: self.out / "text" / f"{self.loaded.name}.{name}.{side}" for side in ("source", "reference")}
+        texts = {side: self.run / f"{name}.{side}" for side in ("source", "reference")}
         for path, lines in zip(texts.values(), zip(*read_parallel(source, reference), strict=True), strict=True):
-            path.parent.mkdir(exist_ok=True)
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         hypotheses = self.run / f"{name}.hyp"
         if not hypotheses.exists():
@@ -98,6 +99,31 @@ class Job:
             "signature": report["scores"]["bleu"]["signature"],
             **{fault: report["outputs"][fault] for fault in FAULTS},
         }
+
+
+def arguments(description: str, what: str) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """Return the options of a command that trains the entries of a table, `what` they are called, and the table.
+
+    `only` is a list of names or empty, `seeds` a list of numbers.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path, metavar="TABLE.toml")
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[], metavar="NAME,NAME", help=f"{what}; default: all")
+    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1], metavar="N,N")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings side by side; default: %(default)s")
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    options = parser.parse_args()
+    return options, tomllib.loads(options.table.read_text(encoding="utf-8"))
+
+
+def chosen(only: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Return the names that were asked for, all if none were. Raises SystemExit for an unknown one."""
+    every = list(names)
+    if unknown := [name for name in only if name not in every]:
+        raise SystemExit(f"--only {','.join(unknown)}: expected {', '.join(every)}")
+    return list(only) or every
 
 
 def mean(values: Iterable[float]) -> float:
