@@ -1,6 +1,7 @@
 """Trainings of recipes by the commands of the README: shards, model, average, translations, scores.
 
-    Job ──▶ preprocess ──▶ train ──▶ averaged ──▶ translate ──▶ hypotheses ──▶ score
+    nmt(…) ──▶ one command          score(…) ──▶ translate, once ──▶ hypotheses ──▶ score
+    Job    ──▶ preprocess ──▶ train ──▶ averaged ──▶ score: one recipe with settings and a seed
 
 Everything is kept in one folder. A command whose result is there already does not run again; a training that was stopped
 goes on.
@@ -25,6 +26,41 @@ from nmt_cli.recipe import Recipe
 from nmt_cli.recipe_files import load_recipe
 
 FAULTS = ("empty", "loops", "copies")
+
+
+def nmt(log: Path, *arguments: str | Path, cwd: Path | None = None) -> str:
+    """Run a command of nmt and return its stdout; its messages are appended to the log. Raises SystemExit when it fails."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as messages:
+        done = subprocess.run([sys.executable, "-m", "nmt_cli", *map(str, arguments)], stdout=subprocess.PIPE, stderr=messages, text=True, check=False, cwd=cwd)
+    if done.returncode:
+        raise SystemExit(f"nmt {' '.join(map(str, arguments))}: exit status {done.returncode}; see {log}")
+    return done.stdout
+
+
+def training_figures(run: Path) -> dict[str, Any]:
+    """Return the updates, minutes and NLL of a run's last validation."""
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    last = [record for record in records if record["type"] == "valid"][-1]
+    return {"nll": last["nll"], "updates": last["update"], "minutes": last["seconds"] / 60}
+
+
+def score(log: Path, model: Path, stem: Path, source: Sequence[Path], reference: Sequence[Path], options: Sequence[str]) -> dict[str, Any]:
+    """Translate a text, if that was not done before, and score it with the options of nmt score. Return BLEU, chrF and the number of each fault.
+
+    The text, its references and the translations are kept in STEM.source, STEM.reference and STEM.hyp.
+    """
+    paths = {side: stem.with_name(f"{stem.name}.{side}") for side in ("source", "reference", "hyp")}
+    for side, lines in zip(("source", "reference"), zip(*read_parallel(source, reference), strict=True), strict=True):
+        paths[side].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    if not paths["hyp"].exists():
+        nmt(log, "translate", "--model", model, "--input", paths["source"], "--output", paths["hyp"])
+    report = json.loads(nmt(log, "score", paths["hyp"], "--ref", paths["reference"], "--src", paths["source"], "--metric", "bleu", "--metric", "chrf", "--json", *options))
+    return {
+        **{metric: report["scores"][metric]["score"] for metric in ("bleu", "chrf")},
+        "signature": report["scores"]["bleu"]["signature"],
+        **{fault: report["outputs"][fault] for fault in FAULTS},
+    }
 
 
 @dataclass(frozen=True)
@@ -61,13 +97,8 @@ class Job:
         return [part for setting in (*self.settings, f"train.seed={self.seed}") for part in ("--set", setting)]
 
     def nmt(self, *arguments: str | Path) -> str:
-        """Run a command of nmt and return its stdout; its messages are appended to the log. Raises SystemExit when it fails."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("a", encoding="utf-8") as messages:
-            done = subprocess.run([sys.executable, "-m", "nmt_cli", *map(str, arguments)], stdout=subprocess.PIPE, stderr=messages, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"nmt {' '.join(map(str, arguments))}: exit status {done.returncode}; see {self.log}")
-        return done.stdout
+        """Run a command of nmt and return its stdout."""
+        return nmt(self.log, *arguments)
 
     def preprocess(self) -> None:
         """Write the shards."""
@@ -81,24 +112,11 @@ class Job:
         self.nmt("train", self.recipe, "--data", self.shards, "--run", self.run, "--threads", str(self.threads), *self.sets)
         if not (self.run / "averaged").exists():
             self.nmt("average", self.run, "--out", self.run / "averaged")
-        records = [json.loads(line) for line in (self.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        last = [record for record in records if record["type"] == "valid"][-1]
-        return {"nll": last["nll"], "updates": last["update"], "minutes": last["seconds"] / 60}
+        return training_figures(self.run)
 
     def score(self, name: str, source: Sequence[Path], reference: Sequence[Path], options: Sequence[str]) -> dict[str, Any]:
-        """Translate the text `name` once, and score it with the options of nmt score. Return BLEU, chrF and the number of each fault."""
-        texts = {side: self.run / f"{name}.{side}" for side in ("source", "reference")}
-        for path, lines in zip(texts.values(), zip(*read_parallel(source, reference), strict=True), strict=True):
-            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        hypotheses = self.run / f"{name}.hyp"
-        if not hypotheses.exists():
-            self.nmt("translate", "--model", self.run / "averaged", "--input", texts["source"], "--output", hypotheses)
-        report = json.loads(self.nmt("score", hypotheses, "--ref", texts["reference"], "--src", texts["source"], "--metric", "bleu", "--metric", "chrf", "--json", *options))
-        return {
-            **{metric: report["scores"][metric]["score"] for metric in ("bleu", "chrf")},
-            "signature": report["scores"]["bleu"]["signature"],
-            **{fault: report["outputs"][fault] for fault in FAULTS},
-        }
+        """Translate the text `name` once, and score it with the options of nmt score."""
+        return score(self.log, self.run / "averaged", self.run / name, source, reference, options)
 
 
 def arguments(description: str, what: str) -> tuple[argparse.Namespace, dict[str, Any]]:

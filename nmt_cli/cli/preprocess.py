@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def preprocess(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Name of a recipe, or path of a .toml file.")] = "demo",
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder with the text files of the recipe.")] = None,
+    data_dirs: Annotated[list[Path] | None, typer.Option("--data-dir", metavar="DIR", help="Folder with the text files of the recipe; repeatable: each file is taken from the first folder that has it.", show_default=False)] = None,
     out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Folder for the shards.  [default: data/RECIPE]", show_default=False)] = None,
     overrides: Overrides = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing shards. Only files that the folder's index lists are replaced.")] = False,
@@ -36,7 +36,7 @@ def preprocess(
 
     loaded = load_recipe(recipe, overrides or [])
     folder = out or loaded.folder("data", "--out")
-    summary = prepare(loaded, data_dir, folder, force, workers)
+    summary = prepare(loaded, data_dirs or [], folder, force, workers)
     console.say(_described(summary))
     data = ["--data", str(out)] if out is not None and out != Path("data") / loaded.name else []
     changes = [word for override in overrides or [] for word in ("--set", override)]

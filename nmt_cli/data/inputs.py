@@ -1,6 +1,6 @@
 """The input files of the shards: found, reported if missing, and identified by their contents.
 
-    recipe [data] + --data-dir ──▶ find_inputs ──▶ Inputs: paths by role, the pairs of a split, a hash of every file
+    recipe [data] + --data-dir … ──▶ find_inputs ──▶ Inputs: paths by role, the pairs of a split, a hash of every file
 
 The demo corpus is written to a temporary folder and then read like any other text.
 """
@@ -59,12 +59,12 @@ class Inputs:
 
 
 @contextmanager
-def find_inputs(data: DataSection, data_dir: Path | None) -> Iterator[Inputs]:
-    """Find the recipe's files in `data_dir`, or generate the demo corpus. Raises DataError with every missing file."""
-    tokenizer = _find_tokenizer(data, data_dir)
+def find_inputs(data: DataSection, data_dirs: Sequence[Path]) -> Iterator[Inputs]:
+    """Find each of the recipe's files in the first of `data_dirs` that holds it, or generate the demo corpus. Raises DataError with every missing file."""
+    tokenizer = _find_tokenizer(data, data_dirs)
     if not data.generator:
         names: dict[str, list[str]] = {role: getattr(data, role) for role in ROLES}
-        yield Inputs({role: _find(names[role], data_dir) for role in ROLES}, names, tokenizer)
+        yield Inputs({role: _find(names[role], data_dirs) for role in ROLES}, names, tokenizer)
         return
     from ..demo_corpus import write_corpus
 
@@ -87,12 +87,13 @@ def find_inputs(data: DataSection, data_dir: Path | None) -> Iterator[Inputs]:
         )
 
 
-def _find(names: Sequence[str], data_dir: Path | None) -> list[Path]:
+def _find(names: Sequence[str], data_dirs: Sequence[Path]) -> list[Path]:
     """Return the paths of a recipe's files. Raises DataError with all that are missing, and similar names."""
-    if data_dir is None and any(not Path(name).is_absolute() for name in names):
+    if not data_dirs and any(not Path(name).is_absolute() for name in names):
         raise DataError(f"the recipe's files ({named(names)}) need a folder: give --data-dir DIR, the folder that contains them.")
-    paths = [(data_dir or Path()) / name for name in names]
-    missing = [_missing(path) for path in paths if not os.path.isfile(path)]
+    places = [[folder / name for folder in data_dirs or [Path()]] for name in names]
+    paths = [next((path for path in places_of_one if os.path.isfile(path)), places_of_one[0]) for places_of_one in places]
+    missing = [_missing(path) for path, places_of_one in zip(paths, places, strict=True) if not os.path.isfile(path) for path in dict.fromkeys(places_of_one)]
     if missing:
         raise DataError("\n".join(missing))
     return paths
@@ -111,10 +112,10 @@ def _missing(path: Path) -> str:
     return f"there is no file {str(path)!r}." + (f" Similar names in its folder: {', '.join(near)}." if near else f" Its folder holds: {named(there)}.")
 
 
-def _find_tokenizer(data: DataSection, data_dir: Path | None) -> Path | None:
+def _find_tokenizer(data: DataSection, data_dirs: Sequence[Path]) -> Path | None:
     if not data.tokenizer:
         return None
-    paths = ([data_dir / data.tokenizer] if data_dir else []) + [Path(data.tokenizer)]
+    paths = list(dict.fromkeys([*(folder / data.tokenizer for folder in data_dirs), Path(data.tokenizer)]))
     for path in paths:
         if path.exists():
             return path

@@ -14,7 +14,7 @@ import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,16 +71,17 @@ class Summary:
         return {"folder": str(self.folder), "fresh": self.fresh, "seconds": round(self.seconds, 3), "replaced": self.replaced, **self.index.model_dump(exclude=skipped)}
 
 
-def prepare(recipe: Recipe, data_dir: Path | None, out: Path, force: bool = False, workers: int | None = None) -> Summary:
+def prepare(recipe: Recipe, data_dirs: Sequence[Path], out: Path, force: bool = False, workers: int | None = None) -> Summary:
     """Build the shards of a recipe in the folder `out`, unless it holds them already.
 
-    `workers` is the number of processes that encode; None means one per core. Raises `DataError` for inputs that are missing, damaged, not
-    parallel or all filtered out, for a folder that holds something else, and where nothing can be written.
+    `data_dirs` are the folders of its files; one that is in several is taken from the first. `workers` is the number of
+    processes that encode; None means one per core. Raises `DataError` for inputs that are missing, damaged, not parallel or
+    all filtered out, for a folder that holds something else, and where nothing can be written.
     """
     started = time.monotonic()
     if os.path.exists(out) and not os.path.isdir(out):
         raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
-    with find_inputs(recipe.data, data_dir) as inputs:
+    with find_inputs(recipe.data, data_dirs) as inputs:
         entries = inputs.entries()
         fingerprint = fingerprint_of(recipe.data, entries)
         finish_installing(out)

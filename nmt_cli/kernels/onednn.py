@@ -14,7 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..hardware import cpu_flags
+
 X86 = ("x86_64", "AMD64")
+UNSIGNED_ZERO = 128
+"""What 0 in int8 is as an unsigned number: n in int8 is n + 128 in uint8, the same bits but for the highest."""
 UNUSABLE = (RuntimeError, AttributeError, NotImplementedError, TypeError)
 """What calling an operator raises where it is missing, changed, or refuses the processor."""
 
@@ -38,10 +42,19 @@ def int8_reorder(weight: Tensor) -> Tensor:
 def int8_linear(
     rows: Tensor, input_scale: float, weight: Tensor, scales: Tensor, zeros: Tensor, bias: Tensor | None, relu: bool, output_scale: float, dtype: torch.dtype
 ) -> Tensor:
-    """Return rows W^T + b for integer rows (N, d_in), in `dtype` and in units of `output_scale`; `weight` from `int8_reorder`."""
+    """Return rows W^T + b for rows (N, d_in) in int8 or uint8, in `dtype` and in units of `output_scale`; `weight` from `int8_reorder`."""
     operators: Any = torch.ops.onednn
-    after = "relu" if relu else "none"
-    return cast(Tensor, operators.qlinear_pointwise.default(rows, input_scale, 0, weight, scales, zeros, bias, output_scale, 0, dtype, after, [], ""))
+    after, zero = "relu" if relu else "none", 0
+    if rows.dtype == torch.int8 and multiplies_unsigned_only():
+        rows, zero = rows.view(torch.uint8) ^ UNSIGNED_ZERO, UNSIGNED_ZERO
+    return cast(Tensor, operators.qlinear_pointwise.default(rows, input_scale, zero, weight, scales, zeros, bias, output_scale, 0, dtype, after, [], ""))
+
+
+@cache
+def multiplies_unsigned_only() -> bool:
+    """Whether this processor's 8-bit products take the rows unsigned: VNNI without AMX. With signed rows, oneDNN then takes its reference loop."""
+    flags = cpu_flags()
+    return bool(flags & {"avx512_vnni", "avx_vnni"}) and "amx_int8" not in flags
 
 
 def _here() -> bool:

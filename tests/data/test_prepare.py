@@ -79,7 +79,7 @@ def decoded(folder: Path, split: Any) -> list[tuple[str, str]]:
 
 
 def test_text_becomes_shards_and_can_be_read_back(text: Path, out: Path) -> None:
-    summary = prepare(recipe(shard_pairs=150), text, out, workers=1)
+    summary = prepare(recipe(shard_pairs=150), [text], out, workers=1)
     assert sorted(contents(out)) == [
         "index.json", "tokenizer.model", "train-00000.safetensors", "train-00001.safetensors", "train-00002.safetensors",
         "valid-00000.safetensors", "valid.source.txt", "valid.target.txt",
@@ -95,27 +95,27 @@ def test_text_becomes_shards_and_can_be_read_back(text: Path, out: Path) -> None
 
 def test_two_workers_write_what_one_writes(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 64)
-    prepare(recipe(shard_pairs=150), text, out, workers=1)
-    prepare(recipe(shard_pairs=150), text, tmp_path / "two", workers=2)
+    prepare(recipe(shard_pairs=150), [text], out, workers=1)
+    prepare(recipe(shard_pairs=150), [text], tmp_path / "two", workers=2)
     assert contents(out) == contents(tmp_path / "two")
 
 
 def test_a_second_run_does_nothing(text: Path, out: Path) -> None:
-    prepare(recipe(), text, out, workers=1)
+    prepare(recipe(), [text], out, workers=1)
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
-    assert not prepare(recipe(), text, out, workers=1).fresh
-    assert not prepare(recipe(shard_pairs=7), text, out, workers=1).fresh
+    assert not prepare(recipe(), [text], out, workers=1).fresh
+    assert not prepare(recipe(shard_pairs=7), [text], out, workers=1).fresh
     moved = text.rename(text.with_name("moved"))
-    assert not prepare(recipe(), moved, out, workers=1).fresh
+    assert not prepare(recipe(), [moved], out, workers=1).fresh
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
 def test_other_shards_are_not_overwritten(text: Path, out: Path) -> None:
-    prepare(recipe(), text, out, workers=1)
+    prepare(recipe(), [text], out, workers=1)
     before = contents(out)
     write(text, "train", sentences(300))
     with pytest.raises(DataError) as caught:
-        prepare(recipe(vocab_size=310), text, out, workers=1)
+        prepare(recipe(vocab_size=310), [text], out, workers=1)
     for part in ("data.vocab_size: was 330, is 310", "train_source: the contents of 'train.en' have changed", "--force", "another --out"):
         assert part in str(caught.value)
     assert "valid_source" not in str(caught.value)
@@ -123,12 +123,12 @@ def test_other_shards_are_not_overwritten(text: Path, out: Path) -> None:
 
 
 def test_force_replaces_what_is_ours_and_nothing_else(text: Path, out: Path) -> None:
-    prepare(recipe(shard_pairs=100), text, out, workers=1)
+    prepare(recipe(shard_pairs=100), [text], out, workers=1)
     (out / "notes.txt").write_text("mine")
     (out / "mine").mkdir()
     (out / "mine" / "train-00000.safetensors").write_text("mine too")
     write(text, "train", sentences(300))
-    assert prepare(recipe(joint_vocab=False, vocab_size=300), text, out, force=True, workers=1).fresh
+    assert prepare(recipe(joint_vocab=False, vocab_size=300), [text], out, force=True, workers=1).fresh
     assert sorted(contents(out)) == [
         "index.json", "mine/train-00000.safetensors", "notes.txt", "tokenizer.source.model", "tokenizer.target.model", "train-00000.safetensors",
         "valid-00000.safetensors", "valid.source.txt", "valid.target.txt",
@@ -141,34 +141,34 @@ def test_force_replaces_what_is_ours_and_nothing_else(text: Path, out: Path) -> 
 
 def test_a_folder_with_other_files_is_not_littered(text: Path, out: Path) -> None:
     with pytest.raises(DataError, match=r"is not empty and holds no index.json but train.de, train.en, valid.de, valid.en. Choose another --out, or give --force to put the shards beside these files"):
-        prepare(recipe(), text, text, workers=1)
+        prepare(recipe(), [text], text, workers=1)
     out.mkdir()
-    assert prepare(recipe(), text, out, workers=1).fresh  # an empty folder is free
-    assert prepare(recipe(), text, text, force=True, workers=1).fresh
+    assert prepare(recipe(), [text], out, workers=1).fresh  # an empty folder is free
+    assert prepare(recipe(), [text], text, force=True, workers=1).fresh
     assert (text / "train.en").exists()
 
 
 def test_damaged_shards_are_named_and_made_anew_by_force(text: Path, out: Path) -> None:
-    prepare(recipe(), text, out, workers=1)
+    prepare(recipe(), [text], out, workers=1)
     (out / "train-00000.safetensors").unlink()
     with pytest.raises(DataError, match=r"train-00000.safetensors' is missing.*--force"):
-        prepare(recipe(), text, out, workers=1)
-    prepare(recipe(), text, out, force=True, workers=1)
+        prepare(recipe(), [text], out, workers=1)
+    prepare(recipe(), [text], out, force=True, workers=1)
     verify(out)
 
 
 @pytest.mark.parametrize("name", ["train-00000.safetensors", "tokenizer.model", "valid.source.txt", "train-00099.safetensors"])
 def test_force_replaces_only_what_the_index_proves(text: Path, out: Path, name: str) -> None:
-    prepare(recipe(), text, out, workers=1)
+    prepare(recipe(), [text], out, workers=1)
     (out / "notes.txt").write_text("mine")
     (out / name).write_bytes(b"mine")
     before = contents(out)
     for force, said in ((False, "out' holds other shards|has 4 bytes"), (True, f"{name}' would be replaced, and it is not as nmt preprocess wrote it")):
         with pytest.raises(DataError, match=said):
-            prepare(recipe(vocab_size=310), text, out, force=force, workers=1)
+            prepare(recipe(vocab_size=310), [text], out, force=force, workers=1)
         assert contents(out) == before
     (out / name).unlink()
-    prepare(recipe(vocab_size=310), text, out, force=True, workers=1)
+    prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
     assert (out / "notes.txt").read_text() == "mine"
     assert verify(out).source_size == 310
 
@@ -177,37 +177,37 @@ def test_force_does_not_replace_files_of_these_names_without_an_index(text: Path
     out.mkdir()
     (out / "tokenizer.model").write_bytes(b"mine")
     with pytest.raises(DataError, match=r"tokenizer.model' would be replaced, and it is not as nmt preprocess wrote it: index.json does not list it"):
-        prepare(recipe(), text, out, force=True, workers=1)
+        prepare(recipe(), [text], out, force=True, workers=1)
     assert contents(out) == {"tokenizer.model": b"mine"}
 
 
 def test_an_index_that_lists_files_of_others_is_not_believed(text: Path, out: Path) -> None:
-    prepare(recipe(), text, out, workers=1)
+    prepare(recipe(), [text], out, workers=1)
     for name, path in (("../mine", out.parent / "mine"), ("notes.txt", out / "notes.txt"), (str(out.parent / "absolute"), out.parent / "absolute"), ("text/../mine", out / "mine")):
         path.write_text("mine")
         index = json.loads((out / INDEX_FILE).read_text())
         sealed.change(out / INDEX_FILE, files=[*index["files"], shards.file_entry(path, name).model_dump()])
     (out / "text").mkdir()
-    prepare(recipe(vocab_size=310), text, out, force=True, workers=1)
+    prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
     assert [path.read_text() for path in (out.parent / "mine", out / "notes.txt", out.parent / "absolute", out / "mine")] == ["mine"] * 4
 
 
 def test_shards_in_use_are_not_replaced(text: Path, out: Path) -> None:
-    prepare(recipe(), text, out, workers=1)
+    prepare(recipe(), [text], out, workers=1)
     before = contents(out)
     handle = shards.hold(out)
     with pytest.raises(DataError, match="are in use: an nmt train reads them"):
-        prepare(recipe(vocab_size=310), text, out, force=True, workers=1)
+        prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
     assert contents(out) == before
-    assert not prepare(recipe(), text, out, workers=1).fresh  # looking at them is no use of them
+    assert not prepare(recipe(), [text], out, workers=1).fresh  # looking at them is no use of them
     os.close(handle)
-    assert prepare(recipe(vocab_size=310), text, out, force=True, workers=1).fresh
+    assert prepare(recipe(vocab_size=310), [text], out, force=True, workers=1).fresh
 
 
 @pytest.mark.parametrize("moves", range(6))
 def test_an_installation_that_was_killed_is_finished_by_the_next_command(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int) -> None:
     """Killed after so many renames: a kill leaves no time for what tidies up, so the folder aside is kept as it was."""
-    prepare(recipe(shard_pairs=100), text, out, workers=1)
+    prepare(recipe(shard_pairs=100), [text], out, workers=1)
     replace, killed, left = os.replace, tmp_path / "killed", moves
 
     def stopping(source: Path, target: Path) -> None:
@@ -221,11 +221,11 @@ def test_an_installation_that_was_killed_is_finished_by_the_next_command(text: P
 
     monkeypatch.setattr(os, "replace", stopping)
     with pytest.raises(KeyboardInterrupt):
-        prepare(recipe(vocab_size=310), text, out, force=True, workers=1)
+        prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
     monkeypatch.undo()
     shutil.rmtree(out)
     killed.rename(out)
-    assert not prepare(recipe(vocab_size=310), text, out, workers=1).fresh
+    assert not prepare(recipe(vocab_size=310), [text], out, workers=1).fresh
     assert verify(out).source_size == 310
     assert set(contents(out)) == {INDEX_FILE, "tokenizer.model", "train-00000.safetensors", "valid-00000.safetensors", "valid.source.txt", "valid.target.txt"}
     assert not (out / ".out.partial").exists()
@@ -236,7 +236,7 @@ def test_a_folder_aside_that_is_someones_own_stays(text: Path, out: Path) -> Non
     stale.mkdir()
     (stale / "thesis.tex").write_text("mine")
     with pytest.raises(DataError, match=r"thesis.tex' was not written by nmt preprocess"):
-        prepare(recipe(), text, out, workers=1)
+        prepare(recipe(), [text], out, workers=1)
     assert (stale / "thesis.tex").read_text() == "mine"
 
 
@@ -244,7 +244,7 @@ def test_pairs_are_dropped_for_a_reason_and_counted(text: Path, out: Path) -> No
     odd = [("", "Hund"), ("dog", " \t"), ("dog " * 60, "Hund " * 60), ("dog", "Hund " * 20), ("dog " * 20, "Hund"), ("dog", "Hund")]
     write(text, "train", sentences(400) + odd)
     write(text, "valid", odd)
-    index = prepare(recipe(max_length=50, max_ratio=5.0), text, out, workers=1).index
+    index = prepare(recipe(max_length=50, max_ratio=5.0), [text], out, workers=1).index
     train, valid = index.splits["train"], index.splits["valid"]
     assert (train.read, train.pairs, train.dropped) == (406, 401, {"empty": 2, "too_long": 1, "ratio": 2})
     assert (valid.read, valid.pairs, valid.dropped) == (6, 4, {"empty": 2, "too_long": 0, "ratio": 0})
@@ -259,7 +259,7 @@ def test_the_limits_themselves(source: int, target: int, kept: bool) -> None:
 
 
 def test_min_length(text: Path, out: Path) -> None:
-    index = prepare(recipe(min_length=3), text, out, workers=1).index
+    index = prepare(recipe(min_length=3), [text], out, workers=1).index
     corpus = Corpus.open(out, "train")
     assert index.splits["train"].dropped["empty"] > 0
     assert min(np.asarray(corpus.source_lengths).min(), np.asarray(corpus.target_lengths).min()) >= 3
@@ -268,7 +268,7 @@ def test_min_length(text: Path, out: Path) -> None:
 def test_lines_are_those_of_the_line_contract(text: Path, out: Path) -> None:
     (text / "valid.en").write_bytes(ODD.encode() + b"\r\ngr\xfcn dog\nlast")
     (text / "valid.de").write_bytes(b"\xef\xbb\xbfeins\nzwei\ndrei\n")
-    summary = prepare(recipe(), text, out, workers=1)
+    summary = prepare(recipe(), [text], out, workers=1)
     assert valid_text(out) == ([ODD, "gr\ufffdn dog", "last"], ["eins", "zwei", "drei"])
     assert summary.replaced == {str(text / "valid.en"): 1}
 
@@ -276,7 +276,7 @@ def test_lines_are_those_of_the_line_contract(text: Path, out: Path) -> None:
 def test_invalid_utf8_is_told(text: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (text / "valid.en").write_bytes(b"\xff\n" * 20)
     with pytest.raises(DataError, match=r"all 20 valid pairs were dropped \(empty 20"):  # U+FFFD normalises to nothing
-        prepare(recipe(), text, out, workers=1)
+        prepare(recipe(), [text], out, workers=1)
     assert "valid.en: 20 line(s) hold invalid UTF-8" in capsys.readouterr().err
 
 
@@ -284,12 +284,12 @@ def test_several_and_compressed_files(text: Path, out: Path) -> None:
     write(text, "more", sentences(50, seed=2))
     for language in ("en", "de"):
         (text / f"more.{language}.gz").write_bytes(gzip.compress((text / f"more.{language}").read_bytes()))
-    prepare(recipe(train_source=["more.en.gz", "train.en"], train_target=["more.de.gz", "train.de"]), text, out, workers=1)
+    prepare(recipe(train_source=["more.en.gz", "train.en"], train_target=["more.de.gz", "train.de"]), [text], out, workers=1)
     assert decoded(out, "train") == sentences(50, seed=2) + sentences(400)
 
 
 def test_separate_vocabularies(text: Path, out: Path) -> None:
-    index = prepare(recipe(joint_vocab=False, vocab_size=300), text, out, workers=1).index
+    index = prepare(recipe(joint_vocab=False, vocab_size=300), [text], out, workers=1).index
     assert not index.joint
     assert index.tokenizer_sha256 == Vocabulary.load(out).sha256
     assert decoded(out, "train") == sentences(400)
@@ -300,10 +300,10 @@ def test_targets_far_longer_than_their_sources_are_kept(out: Path, tmp_path: Pat
     for name in ("train", "valid"):
         write(tmp_path, name, pairs)
     long = {"vocab_size": 40, "joint_vocab": False, "target_tokenization": "words", "byte_fallback": False, "max_length": 81, "max_ratio": 30.0}
-    split = prepare(recipe(**long), tmp_path, out).index.splits["train"]
+    split = prepare(recipe(**long), [tmp_path], out).index.splits["train"]
     assert (split.pairs, split.dropped, split.longest_target) == (50, {"empty": 0, "too_long": 0, "ratio": 0}, 81)
     with pytest.raises(DataError, match=r"all 50 train pairs were dropped .*ratio 50"):
-        prepare(recipe(**{**long, "max_ratio": 9.0}), tmp_path, tmp_path / "none")
+        prepare(recipe(**{**long, "max_ratio": 9.0}), [tmp_path], tmp_path / "none")
 
 
 def test_keys_that_came_later_leave_the_fingerprint_of_earlier_shards() -> None:
@@ -317,24 +317,24 @@ def test_keys_that_came_later_leave_the_fingerprint_of_earlier_shards() -> None:
 
 
 def test_an_existing_tokenizer_is_used(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(recipe(), text, out, workers=1)
+    prepare(recipe(), [text], out, workers=1)
     (text / "own.model").write_bytes((out / "tokenizer.model").read_bytes())
     monkeypatch.setattr(Vocabulary, "learn", None)
     for number, place in enumerate(("own.model", str(text / "own.model"), str(out))):
-        index = prepare(recipe(tokenizer=place), text, tmp_path / f"again{number}", workers=1).index
+        index = prepare(recipe(tokenizer=place), [text], tmp_path / f"again{number}", workers=1).index
         assert index.tokenizer_sha256 == Tokenizer.load(out / "tokenizer.model").sha256
         assert [entry.file for entry in index.inputs["tokenizer"]] == ["tokenizer.model" if number == 2 else "own.model"]
     (text / "own.model").write_bytes(b"damaged")
     with pytest.raises(DataError, match="is not a SentencePiece model"):
-        prepare(recipe(tokenizer="own.model"), text, tmp_path / "more", workers=1)
+        prepare(recipe(tokenizer="own.model"), [text], tmp_path / "more", workers=1)
     with pytest.raises(DataError, match=r"data.tokenizer = 'absent': there is no such file; looked for '.*text/absent' and 'absent'"):
-        prepare(recipe(tokenizer="absent"), text, tmp_path / "more", workers=1)
+        prepare(recipe(tokenizer="absent"), [text], tmp_path / "more", workers=1)
     with pytest.raises(DataError, match=r"holds one joint vocabulary, but data.joint_vocab = false"):
-        prepare(recipe(tokenizer=str(out), joint_vocab=False), text, tmp_path / "more", workers=1)
+        prepare(recipe(tokenizer=str(out), joint_vocab=False), [text], tmp_path / "more", workers=1)
 
 
 def test_no_validation_files(text: Path, out: Path) -> None:
-    index = prepare(recipe(valid_source=[], valid_target=[]), text, out, workers=1).index
+    index = prepare(recipe(valid_source=[], valid_target=[]), [text], out, workers=1).index
     assert index.splits["valid"].pairs == 0
     assert len(Corpus.open(out, "valid")) == 0
     assert np.asarray(Corpus.open(out, "valid").source_lengths).shape == (0,)
@@ -344,50 +344,64 @@ def test_no_validation_files(text: Path, out: Path) -> None:
 def test_empty_and_useless_text(text: Path, out: Path) -> None:
     write(text, "train", [])
     with pytest.raises(DataError, match=r"the training text is empty: .*train.en holds no lines"):
-        prepare(recipe(), text, out, workers=1)
+        prepare(recipe(), [text], out, workers=1)
     write(text, "train", [("", "Hund")] * 9 + [("dog", "")] * 3)
     with pytest.raises(DataError, match=r"all 12 train pairs were dropped \(empty 12, too_long 0, ratio 0\). Check .* data.min_length = 1"):
-        prepare(recipe(vocab_size=267), text, out, workers=1)
+        prepare(recipe(vocab_size=267), [text], out, workers=1)
     assert not out.exists()
 
 
 def test_a_vocabulary_larger_than_the_text_supports(text: Path, out: Path) -> None:
     for workers in (1, 2):
         with pytest.raises(DataError, match=r"data.vocab_size = 9000 is more than this text supports.*--set data.vocab_size="):
-            prepare(recipe(vocab_size=9000), text, out, workers=workers)
+            prepare(recipe(vocab_size=9000), [text], out, workers=workers)
     assert list(out.parent.iterdir()) == [text]
 
 
 def test_unequal_sides(text: Path, out: Path) -> None:
     write(text, "short", sentences(19, seed=1))
     with pytest.raises(DataError, match=r"valid.en' has 20 lines, '.*short.de' 19 lines"):
-        prepare(recipe(valid_target=["short.de"]), text, out, workers=1)
+        prepare(recipe(valid_target=["short.de"]), [text], out, workers=1)
 
 
 def test_missing_inputs_are_named_with_their_neighbours(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"the recipe's files \(train.en\) need a folder: give --data-dir DIR"):
-        prepare(recipe(), None, out)
+        prepare(recipe(), [], out)
     with pytest.raises(DataError, match=r"no file '.*train.en.gz'. Similar names in its folder: train.en"):
-        prepare(recipe(train_source=["train.en.gz"]), text, out)
+        prepare(recipe(train_source=["train.en.gz"]), [text], out)
     with pytest.raises(DataError, match=r"no file '.*zzz'. Its folder holds: train.de, train.en, valid.de, valid.en"):
-        prepare(recipe(train_source=["zzz"]), text, out)
+        prepare(recipe(train_source=["zzz"]), [text], out)
     with pytest.raises(DataError, match=r"the folder '.*nowhere' does not exist. Check --data-dir"):
-        prepare(recipe(), text / "nowhere", out)
+        prepare(recipe(), [text / "nowhere"], out)
     monkeypatch.setattr(os, "listdir", failing(PermissionError(errno.EACCES, "Permission denied")))
     with pytest.raises(DataError, match=r"cannot look for '.*zzz': Permission denied"):
-        prepare(recipe(train_source=["zzz"]), text, out)
+        prepare(recipe(train_source=["zzz"]), [text], out)
     out.mkdir()
     with pytest.raises(DataError, match=r"cannot write the shards at '.*out': no write permission"):
-        prepare(recipe(), text, out)
+        prepare(recipe(), [text], out)
     monkeypatch.undo()
     (text / "folder").mkdir()
     with pytest.raises(DataError, match=r"folder' is not a plain file"):
-        prepare(recipe(train_source=["folder"]), text, out)
+        prepare(recipe(train_source=["folder"]), [text], out)
+
+
+def test_a_file_is_taken_from_the_first_folder_that_has_it(text: Path, out: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "back.en").write_text("".join(f"{line}\n" for line in ["other"] * 400), encoding="utf-8")
+    (own / "valid.en").write_text("not read\n", encoding="utf-8")
+    twice = recipe(train_source=["train.en", "back.en"], train_target=["train.de", "train.de"])
+    prepare(twice, [text, own], out, workers=1)
+    lines = [source for source, _ in decoded(out, "train")]
+    assert (len(lines), lines.count("other")) == (800, 400)
+    assert len(decoded(out, "valid")) == 20
+    with pytest.raises(DataError, match=r"no file '.*text/absent.en'[^\n]*\n.*no file '.*own/absent.en'"):
+        prepare(recipe(train_source=["absent.en"]), [text, own], out)
 
 
 def test_absolute_paths_need_no_data_dir(text: Path, out: Path) -> None:
     absolute = {role: [str(text / name) for name in names] for role, names in NAMES.items()}
-    assert prepare(recipe(**absolute), None, out, workers=1).fresh
+    assert prepare(recipe(**absolute), [], out, workers=1).fresh
 
 
 def teaching(folder: Path) -> None:
@@ -398,18 +412,18 @@ def teaching(folder: Path) -> None:
 def test_the_teaching_corpus_is_kept_as_text(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt_cli.demo_corpus.write_corpus", teaching)
     demo = Recipe.from_dict({"name": "demo", "data": {"generator": "teaching", "vocab_size": 330}}, "test")
-    assert prepare(demo, None, out, workers=1).fresh
+    assert prepare(demo, [], out, workers=1).fresh
     assert decoded(out, "train") == sentences(400)
     assert sorted(os.listdir(out / "text")) == ["test.de", "test.en", "train.de", "train.en", "valid.de", "valid.en"]
     assert (out / "text").stat().st_mode == out.stat().st_mode
     assert open_index(out).inputs["train_source"][0].file == "text/train.en"
-    assert not prepare(demo, None, out, workers=1).fresh
+    assert not prepare(demo, [], out, workers=1).fresh
     turned = Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": 330, "source_language": "de", "target_language": "en"}}, "test")
-    prepare(turned, None, out, force=True, workers=1)
+    prepare(turned, [], out, force=True, workers=1)
     assert decoded(out, "train") == [(target, source) for source, target in sentences(400)]
     french = Recipe.from_dict({"data": {"generator": "teaching", "target_language": "fr"}}, "test")
     with pytest.raises(DataError, match=r"is in de and en, not in 'fr': correct data.source_language"):
-        prepare(french, None, out, workers=1)
+        prepare(french, [], out, workers=1)
 
 
 def failing(error: BaseException) -> Callable[..., Any]:
@@ -429,25 +443,25 @@ def failing(error: BaseException) -> Callable[..., Any]:
 )
 @pytest.mark.parametrize("at", ["write_atomic", "install"])
 def test_a_fault_midway_leaves_the_earlier_shards(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, kind: type[BaseException], message: str | None, at: str) -> None:
-    prepare(recipe(), text, out, workers=1)
+    prepare(recipe(), [text], out, workers=1)
     before = contents(out)
     target = "nmt_cli.files.write_atomic" if at == "write_atomic" else "nmt_cli.data.prepare.install"
     monkeypatch.setattr(target, failing(error))
     with pytest.raises(kind, match=message):
-        prepare(recipe(vocab_size=310), text, out, force=True, workers=1)
+        prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
     assert contents(out) == before
     assert sorted(os.listdir(out.parent)) == sorted([text.name, out.name])
     with pytest.raises(kind, match=message):
-        prepare(recipe(), text, out.with_name("new"), workers=1)
+        prepare(recipe(), [text], out.with_name("new"), workers=1)
     assert sorted(os.listdir(out.parent)) == sorted([text.name, out.name])
 
 
 def test_places_that_cannot_be_written(text: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DataError, match=r"file' is a file, expected a folder"):
-        prepare(recipe(), text, tmp_path / "file", workers=1)
+        prepare(recipe(), [text], tmp_path / "file", workers=1)
     with pytest.raises(DataError, match=r"cannot write the shards at '.*file/out'"):
-        prepare(recipe(), text, tmp_path / "file" / "out", workers=1)
+        prepare(recipe(), [text], tmp_path / "file" / "out", workers=1)
 
 
 def test_what_a_killed_run_left_is_cleaned_and_two_runs_do_not_meddle(text: Path, out: Path) -> None:
@@ -455,11 +469,11 @@ def test_what_a_killed_run_left_is_cleaned_and_two_runs_do_not_meddle(text: Path
     (stale / "text").mkdir(parents=True)
     (stale / "train-00099.safetensors").write_bytes(b"half")
     with folder_aside(out), pytest.raises(DataError, match="another nmt preprocess is writing to"):
-        prepare(recipe(), text, out, workers=1)
+        prepare(recipe(), [text], out, workers=1)
     assert not stale.exists()
     (stale / "text").mkdir(parents=True)
     (stale / "train-00099.safetensors").write_bytes(b"half")
-    prepare(recipe(), text, out, workers=1)
+    prepare(recipe(), [text], out, workers=1)
     assert "train-00099.safetensors" not in contents(out)
     assert not stale.exists()
 
@@ -467,7 +481,7 @@ def test_what_a_killed_run_left_is_cleaned_and_two_runs_do_not_meddle(text: Path
 def test_a_linked_folder_stays_a_link(text: Path, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    prepare(recipe(), text, tmp_path / "link", workers=1)
+    prepare(recipe(), [text], tmp_path / "link", workers=1)
     assert (tmp_path / "link").is_symlink()
     assert "index.json" in contents(tmp_path / "real")
 
@@ -484,7 +498,7 @@ def test_ctrl_c_leaves_nothing_behind(text: Path, out: Path, tmp_path: Path) -> 
     script = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from pathlib import Path; from nmt_cli.data.prepare import prepare; from nmt_cli.recipe_files import load_recipe\n"
-        "if __name__ == '__main__': prepare(load_recipe(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), workers=2)\n"
+        "if __name__ == '__main__': prepare(load_recipe(sys.argv[1]), [Path(sys.argv[2])], Path(sys.argv[3]), workers=2)\n"
     )
     (tmp_path / "script.py").write_text(script)
     root = str(Path(shards.__file__).parents[2])

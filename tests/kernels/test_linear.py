@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -33,6 +37,7 @@ from nmt_cli.registry import PRECISIONS
 
 CPU = torch.device("cpu")
 needs_int8 = pytest.mark.skipif(not onednn.has_int8_linear(), reason="oneDNN has no int8 linear map for this processor")
+needs_vnni = pytest.mark.skipif(fastest_precision("cpu") != "int8", reason="this processor has no instruction for 8-bit products")
 needs_fp32 = pytest.mark.skipif(not onednn.has_fp32_linear(), reason="oneDNN has no linear map for this processor")
 needs_few_rows = pytest.mark.skipif(not onednn.has_int8_linear() or not few_rows_work(), reason="few rows have no function of their own on this processor")
 
@@ -60,6 +65,32 @@ def test_int8_is_integers_times_scales() -> None:
     torch.manual_seed(0)
     linear, x = Int8Linear(torch.randn(40, 48), torch.randn(40), 0.02), torch.randn(30, 48)
     torch.testing.assert_close(PackedInt8Linear(linear)(x), linear(x), atol=1e-5, rtol=1e-6)
+
+
+@needs_vnni
+@pytest.mark.parametrize("unsigned", [False, True])
+@torch.inference_mode()
+def test_signed_rows_may_be_multiplied_as_unsigned_ones(unsigned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    rows, weight = torch.randint(-128, 128, (30, 48), dtype=torch.int8), torch.randint(-127, 128, (40, 48), dtype=torch.int8)
+    rows[0], weight[0] = -128, 127
+    monkeypatch.setattr(onednn, "multiplies_unsigned_only", lambda: unsigned)
+    ours = onednn.int8_linear(rows, 0.5, onednn.int8_reorder(weight), torch.full((40,), 0.25), torch.zeros(40, dtype=torch.int64), None, False, 1.0, torch.float32)
+    assert torch.equal(ours, F.linear(rows.float(), weight.float()) * 0.125)
+
+
+@needs_vnni
+def test_int8_rows_do_not_take_onednns_reference_loop() -> None:
+    script = (
+        "import torch; from nmt_cli.kernels import onednn\n"
+        "weight = onednn.int8_reorder(torch.ones(40, 48, dtype=torch.int8))\n"
+        "for dtype in (torch.int8, torch.uint8):\n"
+        "    onednn.int8_linear(torch.ones(30, 48, dtype=dtype), 1.0, weight, torch.ones(40), torch.zeros(40, dtype=torch.int64), None, False, 1.0, torch.float32)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ, "ONEDNN_VERBOSE": "1"}).stdout
+    products = [line.split(",")[6] for line in said.splitlines() if ",exec," in line and ",matmul," in line]
+    assert len(products) == 2
+    assert not any(name.startswith("ref") for name in products), products
 
 
 def test_quantizing_in_one_pass_gives_the_same_integers() -> None:

@@ -41,7 +41,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [" ".join(WORDS[(i * k + j) % 8] for j in range(1 + i % 9)) for i in range(60) for k in (1, 3)]
     for name, order in (("x", 1), ("y", -1)):
         (folder / name).write_text("".join(" ".join(line.split()[::order]) + "\n" for line in lines), encoding="utf-8")
-    prepare(recipe(), folder, folder / "shards", workers=1)
+    prepare(recipe(), [folder], folder / "shards", workers=1)
     return folder / "shards"
 
 
