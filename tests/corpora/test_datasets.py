@@ -36,7 +36,7 @@ def test_multi30ks_second_steps_find_their_files_too(name: str, recipe: str) -> 
     files = {file for text in DATASETS[name].texts for file in outputs(text, DATASETS[name].languages)}
     for data in (first.data, second.data):
         assert {*data.train_source, *data.train_target, *data.valid_source, *data.valid_target} - {"back.en"} <= files
-    assert (second.data.tokenizer, second.train.init) == (f"data/{recipe}_both", f"runs/{recipe}_both")
+    assert (second.data.tokenizer, second.train.init) == (f"data/{recipe}_both", f"runs/{recipe}_both/checkpoints/step-{first.train.updates - first.train.decay_updates:08d}")
     assert second.model == first.model
     assert [step.train.both_directions for step in (first, second)] == [True, False]
 
