@@ -24,7 +24,7 @@ from nmt_cli.recipe_files import load_recipe
 
 BASE = ["model.encoder_layers=6", "model.decoder_layers=6", "model.d_model=512", "model.d_ff=2048", "model.num_heads=8", "model.dropout=0.1", "train.batch_tokens=2048", "data.vocab_size=8000"]
 SMALL = ["model.dropout=0.3", "data.vocab_size=10000", "train.batch_tokens=4096"]
-"""With the recipe multi30k_en_de_both: 4 + 4 layers, d_model 128, d_ff 256."""
+"""Of the recipe multi30k_en_de: 4 + 4 layers, d_model 128, d_ff 256."""
 
 
 def setup(threads: int) -> None:
@@ -51,7 +51,7 @@ def settings(data_dir: Path | None, small: bool) -> list[str]:
 
 def shards(data_dir: Path | None, settings: Sequence[str]) -> tuple[Recipe, Path]:
     """Multi30k's recipe and shards where its text is at hand, else those of the embedded corpus."""
-    recipe = load_recipe("multi30k_en_de_both" if data_dir else "demo", ["train.both_directions=false", *settings])
+    recipe = load_recipe("multi30k_en_de" if data_dir else "demo", settings)
     folder = Path(tempfile.mkdtemp(prefix="nmt-bench-")) / "shards"
     prepare(recipe, [data_dir] if data_dir else [], folder)
     return recipe, folder

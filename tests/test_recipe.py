@@ -364,7 +364,7 @@ def test_the_later_override_counts() -> None:
 def test_a_bare_word_is_a_string_and_a_list_is_a_list() -> None:
     recipe = load_recipe("demo", ["model.norm=pre", "data.target_language=pt-BR", "data.tokenizer=other/run/tokenizer.model"])
     assert (recipe.model.residual, recipe.data.target_language, recipe.data.tokenizer) == ("pre", "pt-BR", "other/run/tokenizer.model")
-    files = load_recipe("multi30k_en_de_both", ['data.train_source=["x.gz"]']).data.train_source
+    files = load_recipe("multi30k_en_de", ['data.train_source=["x.gz"]']).data.train_source
     assert files == ["x.gz"]
 
 

@@ -51,7 +51,7 @@ EN_DE = Dataset(
     size="6 MB",
     licence="research and education, non-commercial",
     texts=(*_raw("de"), *(_text(split, "de", f"tok/{split}.lc.norm.tok.{{}}", f"tok/{split}.lc.norm.tok.{{}}.gz") for split in LINES)),
-    recipe="multi30k_en_de_both",
+    recipe="multi30k_en_de",
 )
 EN_FR = Dataset(
     title="Multi30k English-French image captions, raw",
@@ -59,5 +59,5 @@ EN_FR = Dataset(
     size="2 MB",
     licence="research and education, non-commercial",
     texts=_raw("fr"),
-    recipe="multi30k_en_fr_both",
+    recipe="multi30k_en_fr",
 )

@@ -162,7 +162,7 @@ def test_multi30k_raw_and_tokenised(site: Site, tmp_path: Path) -> None:
         content = "".join(f"{number}\n" for number in range(lines[archive.name.split(".")[0]])).encode()
         site.files[archive.name] = gzip.compress(content, 1) if archive.name.endswith(".gz") else content
     said = nmt(tmp_path, "data", "multi30k", "--mirror", site.address, "--no-verify")
-    assert said.splitlines()[-1] == "next: nmt preprocess multi30k_en_de_both --data-dir text/multi30k"
+    assert said.splitlines()[-1] == "next: nmt preprocess multi30k_en_de --data-dir text/multi30k"
     for name in ("train.de.gz", "tok/train.lc.norm.tok.en.gz"):
         assert gzip.decompress((tmp_path / "text/multi30k" / name).read_bytes()).count(b"\n") == 29_000
 
