@@ -97,7 +97,7 @@ class _SubBatch:
 
     def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int, store: CacheMemory) -> None:
         self.device, self.beam, self.store = model.output_weight.device, beam, store
-        self.dtype: torch.dtype = getattr(model.output_projection, "cache_dtype", torch.float32)
+        self.dtype: torch.dtype = getattr(model.output_projection, "attention_dtype", torch.float32)
         self.lanes, self.queries = LANES[self.dtype], max(beam, MIN_QUERIES)
         self.batch, self.steps = len(sources), 0
         lengths = torch.tensor([len(source) for source in sources])

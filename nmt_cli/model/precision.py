@@ -94,8 +94,8 @@ def int8(model: Transformer) -> Transformer:
 class Bf16Linear(nn.Module):
     """x W^T + b with rows and weight rounded to bf16; fp32 in, fp32 out."""
 
-    cache_dtype = torch.bfloat16
-    """What a decoder with such maps keeps keys and values in."""
+    attention_dtype = torch.bfloat16
+    """What a decoder in plain torch keeps keys and values in, and multiplies them in."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -113,7 +113,8 @@ class Int8Linear(nn.Module):
     `input_scale` is what one integer step of a row is worth, `scales` (d_out,) that of the weights.
     """
 
-    cache_dtype = torch.bfloat16
+    attention_dtype = torch.float32
+    """Not bf16: on some processors, sums of its products depend on the shape of the batch."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, input_scale: float) -> None:
         super().__init__()
@@ -170,9 +171,10 @@ def calibrate(model: Transformer) -> dict[str, float]:
     nothing outside the model folder is needed.
     """
     generator = torch.Generator().manual_seed(1)
+    shape = CALIBRATION[0], min(CALIBRATION[1], model.config.max_positions)
 
     def sentences(vocabulary: int) -> Tensor:
-        return (vocabulary ** torch.rand(CALIBRATION, generator=generator)).long().clamp_max(vocabulary - 1)
+        return (vocabulary ** torch.rand(shape, generator=generator)).long().clamp_max(vocabulary - 1)
 
     largest: dict[str, float] = {}
 

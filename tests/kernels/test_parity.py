@@ -125,7 +125,7 @@ def test_decoding_with_kernels_is_decoding_without(form: dict[str, str], precisi
     model = make(**form)
     kernels = with_kernels(model, precision)
     plain = search(CachedDecoder(convert(model, precision), SOURCES, 3))
-    tolerance = 1e-4 if precision == "fp32" else 0.05
+    tolerance = {"fp32": 1e-4, "bf16": 0.05, "int8": 0.5}[precision]  # a number that is rounded otherwise in 8 bits may lead to another hypothesis
     assert_same(search(CachedDecoder(kernels.model, SOURCES, 3)), plain, tolerance)
     if (compiled := kernels.native_decoder(SOURCES, 3)) is not None:
         assert_same(search(compiled), plain, tolerance)

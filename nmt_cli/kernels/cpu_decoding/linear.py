@@ -55,6 +55,7 @@ class PackedBf16Linear(nn.Module):
     """`Bf16Linear`, with `relu` followed by max(0, ·)."""
 
     cache_dtype = input_dtype = torch.bfloat16
+    attention_dtype = Bf16Linear.attention_dtype
     min_rows = 1
     input_scale = 1.0
 
@@ -79,6 +80,7 @@ class PackedInt8Linear(nn.Module):
     """`Int8Linear`, with `relu` followed by max(0, ·)."""
 
     cache_dtype, input_dtype = torch.bfloat16, torch.int8
+    attention_dtype = Int8Linear.attention_dtype
     min_rows = 16
     """Results of at most 256 numbers take another path in oneDNN, whose last bits differ."""
 
