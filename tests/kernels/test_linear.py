@@ -132,6 +132,10 @@ def test_a_subclass_of_a_known_module_is_not_replaced() -> None:
     assert type(replace_linear(model).encoder[0].self_attention.query_key_value) is PackedLinear  # type: ignore[union-attr]
 
 
+def test_a_model_of_short_sentences_is_calibrated_on_short_ones() -> None:
+    assert convert(small(max_positions=4), "int8").config.max_positions == 4
+
+
 @pytest.mark.parametrize("precision", list(PRECISIONS))
 def test_replacing_leaves_the_model_alone(precision: str) -> None:
     model = convert(small(), precision)
