@@ -125,10 +125,15 @@ def test_decoding_with_kernels_is_decoding_without(form: dict[str, str], precisi
     model = make(**form)
     kernels = with_kernels(model, precision)
     plain = search(CachedDecoder(convert(model, precision), SOURCES, 3))
-    tolerance = {"fp32": 1e-4, "bf16": 0.05, "int8": 0.5}[precision]  # a number that is rounded otherwise in 8 bits may lead to another hypothesis
+    tolerance = 1e-4 if precision == "fp32" else 0.05
     assert_same(search(CachedDecoder(kernels.model, SOURCES, 3)), plain, tolerance)
     if (compiled := kernels.native_decoder(SOURCES, 3)) is not None:
-        assert_same(search(compiled), plain, tolerance)
+        found = search(compiled)
+        if precision == "int8":  # one number that is rounded otherwise may lead one search to another hypothesis
+            alike = [i for i, (left, right) in enumerate(zip(found, plain, strict=True)) if [h.tokens for h in left] == [h.tokens for h in right]]
+            assert len(alike) >= len(plain) - 1
+            found, plain = [found[i] for i in alike], [plain[i] for i in alike]
+        assert_same(found, plain, tolerance)
     if precision == "fp32":
         assert_same(search(ReferenceDecoder(model, SOURCES, 3)), plain, tolerance)
 
