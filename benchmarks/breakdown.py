@@ -50,7 +50,7 @@ def breakdown(trainer: Trainer, updates: int) -> tuple[list[float], float]:
         clock.lap("data")
         for index, micro_batch in enumerate(batch.micro_batches):
             rows = micro_batch.packed
-            with weights.accumulating(first=index == 0, last=index == len(batch.micro_batches) - 1):
+            with updater.gradients.accumulating(first=index == 0, last=index == len(batch.micro_batches) - 1):
                 hidden = weights.compute_model.forward_packed(rows.src, rows.source, rows.tgt_in, rows.target)
                 clock.lap("forward")
                 real = slice(rows.target.tokens)

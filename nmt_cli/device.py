@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
+    from torch import Tensor
 
 
 def is_host(device: str | torch.device) -> bool:
@@ -65,6 +68,22 @@ def peak_memory(device: str) -> int:
     import torch
 
     return int(torch.cuda.max_memory_reserved(device))
+
+
+def random_state(device: str) -> list[Tensor]:
+    """Return the states of torch's generators of random numbers: the host's, and the device's own."""
+    import torch
+
+    return [torch.get_rng_state(), *([] if is_host(device) else [torch.cuda.get_rng_state(device)])]
+
+
+def restore_random_state(device: str, states: Sequence[Tensor]) -> None:
+    """Set the generators to what `random_state` returned."""
+    import torch
+
+    torch.set_rng_state(states[0])
+    if not is_host(device):
+        torch.cuda.set_rng_state(states[1], device)
 
 
 def communication_backend() -> str:

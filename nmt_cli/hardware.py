@@ -42,6 +42,7 @@ class Hardware:
         if device.startswith("cuda"):
             if not torch.cuda.is_available():
                 raise UsageError(f"--device {device!r}: torch {torch.__version__} sees no CUDA device here. Use --device cpu.")
+            torch.backends.cuda.enable_cudnn_sdp(False)  # it compiles attention for each new shape, and almost every batch has one
             memory = torch.cuda.mem_get_info(device)[0]
         elif device == "cpu":
             memory = free_memory()

@@ -36,7 +36,9 @@ BUCKETS = 8
 SMALLEST_BUCKET = 2048
 """Tokens. Smaller updates have fewer buckets."""
 MAX_PADDING = 0.08
-"""Largest share of padding in a micro-batch. Above it the micro-batch is cut, if both parts are large enough to be worth it."""
+"""Largest share of padding in a micro-batch on a CPU. Above it the micro-batch is cut, if both parts are large enough to be worth it.
+
+A GPU is faster with few large micro-batches: it computes little for padding, and needs the same time to start a small one."""
 WINDOW = 2**20
 """Pairs that are sorted together."""
 RUN = 256
@@ -165,14 +167,14 @@ def spans(source: Indices, target: Indices, tokens: int, max_padding: float = 1.
         first = last
 
 
-def micro_batches(plan: EpochPlan, pairs: Indices, tokens: int, ranks: int = 1) -> list[list[Indices]]:
+def micro_batches(plan: EpochPlan, pairs: Indices, tokens: int, ranks: int = 1, max_padding: float = MAX_PADDING) -> list[list[Indices]]:
     """Cut an update into micro-batches of at most `tokens` per side; return one list per rank, all equally long.
 
     Together they hold each of `pairs` once. With fewer pairs than ranks, some micro-batches are empty.
     """
     source, target = plan.lengths(pairs)
     order = by_length(source, target)
-    parts = [pairs[order[a:b]] for a, b in spans(source[order], target[order], tokens, MAX_PADDING)]
+    parts = [pairs[order[a:b]] for a, b in spans(source[order], target[order], tokens, max_padding)]
     while len(parts) % ranks:
         largest = max(range(len(parts)), key=lambda i: len(parts[i]))
         middle = len(parts[largest]) // 2

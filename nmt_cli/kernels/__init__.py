@@ -1,6 +1,6 @@
 """Faster replacements for parts of the core, which stays complete without them.
 
-    apply_kernels(model, "training")   compute model ──▶ the same model with faster modules (cpu_training/)
+    apply_kernels(model, "training")   compute model ──▶ the same model with faster modules (cpu_training/, gpu_training/)
     apply_kernels(model, "decoding")   converted model ──▶ with faster linear maps, and the compiled decoder (cpu_decoding/)
 
 Every kernel has a function `supports(…)` that looks at the modules as they were built, by their exact types, and returns
@@ -35,6 +35,7 @@ from .cpu_decoding.functions import log_softmax_ as compiled_log_softmax
 from .cpu_decoding.functions import top_candidates as compiled_top_candidates
 from .cpu_training import attention, dropout
 from .cpu_training import linear as training_linear
+from .gpu_training import attention as packed_attention
 from .protocols import LogSoftmax, TopCandidates
 from .switch import switched_off
 
@@ -122,6 +123,8 @@ def _for_training(model: Transformer) -> KernelsInUse:
     def rule(module: nn.Module, name: str) -> nn.Module | None:
         if isinstance(module, nn.Dropout | DropoutAdd) and chosen("dropout", "dropout by 16-bit draws", dropout.supports(module, device)):
             return dropout.FastDropout(module.p) if isinstance(module, nn.Dropout) else dropout.FastDropoutAdd(module.dropout.p)
+        if isinstance(module, SelfAttention | CrossAttention) and device.type == "cuda":
+            return packed_attention.replacement(module) if chosen("attention", "packed attention", packed_attention.supports(module, device, dtype)) else None
         if isinstance(module, SelfAttention | CrossAttention) and chosen("attention", "short attention", attention.supports(module, device)):
             new = copy.copy(module)
             new.attend = attention.attend_short

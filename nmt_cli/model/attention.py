@@ -116,8 +116,8 @@ class CrossAttention(nn.Module):
         key, value = layout.split_heads(self.key_value(memory), self.sizes, self.num_heads)
         return key, value
 
-    def forward(self, x: Tensor, projected: tuple[Tensor, Tensor], mask: Tensor | None, layout: Layout = PADDED) -> Tensor:
-        """x (B, T, D), `projected` from `project` -> (B, T, D). `layout` is the target's."""
+    def forward(self, x: Tensor, projected: tuple[Tensor, Tensor], mask: Tensor | None, layout: Layout = PADDED, memory_layout: Layout = PADDED) -> Tensor:
+        """x (B, T, D), `projected` from `project` -> (B, T, D). `layout` is the target's, `memory_layout` the source's."""
         query = self.query(x)
         [query] = layout.split_heads(query, [query.size(-1)], self.num_heads)
         return self.output(layout.merge_heads(self.attend(query, *projected, mask)))  # type: ignore[no-any-return]

@@ -65,17 +65,19 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = residual(config)
 
     def forward(
-        self, x: Tensor, memory: tuple[Tensor, Tensor], memory_mask: Tensor | None, cache: Cache | None = None, layout: Layout = PADDED
-    ) -> Tensor:
+        self, x: Tensor, memory: tuple[Tensor, Tensor], memory_mask: Tensor | None, cache: Cache | None = None,
+        layout: Layout = PADDED, memory_layout: Layout = PADDED,
+    ) -> Tensor:  # fmt: skip
         """x (B, T, D), `memory` projected by this layer's cross-attention, its mask (B, 1, 1, S) -> (B, T, D).
 
-        With a `cache`, x is the newest position alone and attends to all cached ones. `layout` is the target's.
+        With a `cache`, x is the newest position alone and attends to all cached ones. `layout` is the target's,
+        `memory_layout` the source's.
         """
         causal = cache is None
         return self.sublayers(
             x,
             lambda h: self.self_attention(h, None, causal, cache, layout),
-            lambda h: self.cross_attention(h, memory, memory_mask, layout),
+            lambda h: self.cross_attention(h, memory, memory_mask, layout, memory_layout),
         )
 
     def sublayers(self, x: Tensor, self_attention: Sublayer, cross_attention: Sublayer) -> Tensor:

@@ -18,10 +18,12 @@ rows read the first position. N takes few different values, because matrix produ
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..device import is_host
 
@@ -74,17 +76,36 @@ class Packing:
         self.slots[: self.tokens] = within.flatten().nonzero().flatten()
         self.positions = self.slots % self.longest  # (N,) within the sentence
         self.mask = None if multiple == 1 and bool(within.all()) else within[:, None, None, :]  # (B, 1, 1, L), True = may be attended to
+        self._lengths = lengths
         self._indices: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
+    @cached_property
+    def starts(self) -> Tensor:
+        """(B + 2,): the first row of each sentence, that of the spare rows, and N."""
+        ends = torch.cat((self._lengths.cumsum(0), torch.tensor([self.size])))
+        return nn.functional.pad(ends, (1, 0))
+
+    @property
+    def longest_run(self) -> int:
+        """The most rows between two neighbours of `starts`."""
+        return max(self.longest, self.size - self.tokens)
+
     def to(self, device: str) -> Packing:
-        """Return the same on `device`; copies from pinned memory do not wait."""
-        if is_host(device):
-            return self
+        """Return the same on `device`."""
+        return self if is_host(device) else self.of(to_device(self.parts, device))
+
+    @property
+    def parts(self) -> list[Tensor]:
+        """What has to be copied to another device, in int64; `of` makes a packing of the copies."""
+        return [self.rows, self.slots, self.positions, self.starts]
+
+    def of(self, copies: Sequence[Tensor]) -> Packing:
+        """Return the same packing where these copies of its `parts` are."""
         moved = copy.copy(self)
         moved._indices = {}
-        for name in ("rows", "slots", "positions", "mask"):
-            if (tensor := getattr(self, name)) is not None:
-                setattr(moved, name, tensor.pin_memory().to(device, non_blocking=True))
+        moved.rows, moved.slots, moved.positions, moved.starts = copies
+        if self.mask is not None:
+            moved.mask = (moved.rows != self.tokens)[:, None, None, :]
         return moved
 
     def pack(self, padded: Tensor) -> Tensor:
@@ -117,6 +138,15 @@ class Packing:
             slot = (sentence[:, None, None] + part[:, None] * self.sentences) * heads + head  # (N, P, H)
             self._indices[parts, heads] = to_heads.flatten(), (slot * self.longest + position[:, None, None]).flatten()
         return self._indices[parts, heads]
+
+
+def to_device(tensors: Sequence[Tensor], device: str) -> list[Tensor]:
+    """Return copies of int64 tensors on `device`. They travel together, from pinned memory, and nothing waits for them."""
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    if torch.cuda.is_available():
+        flat = flat.pin_memory()
+    parts = torch.split(flat.to(device, non_blocking=True), [tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 class _Gather(torch.autograd.Function):

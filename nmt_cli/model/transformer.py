@@ -134,7 +134,7 @@ class Transformer(nn.Module):
         x = self.embed(tgt_in, self.matrix("target"), self.target_positions.at(target.positions))  # type: ignore[operator]
         for layer in self.decoder:
             projected = layer.cross_attention.project(memory, source)  # type: ignore[operator, union-attr]
-            x = layer(x, projected, source.mask, None, target)
+            x = layer(x, projected, source.mask, None, target, source)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
 

@@ -17,11 +17,11 @@ from itertools import islice
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from ..data.batches import Batch, EpochPlan, Indices, Pair, collate, micro_batches
+from ..data.batches import MAX_PADDING, Batch, EpochPlan, Indices, Pair, collate, micro_batches
 from ..data.shards import Corpus
 from ..device import is_host
 from ..hardware import Hardware
-from ..model.packing import Packing
+from ..model.packing import Packing, to_device
 from .process_group import ProcessGroup
 
 Variation = Callable[[Pair, int, int], Pair]
@@ -48,11 +48,12 @@ class PackedBatch:
         return PackedBatch(source.pack(src), target.pack(tgt_in), target.pack(tgt_out), source, target)
 
     def to(self, device: str) -> PackedBatch:
-        """Return the batch on `device`. Copies to a GPU are asynchronous, from pinned memory."""
+        """Return the batch on `device`. Its tensors travel to a GPU as one, and nothing waits for them."""
         if is_host(device):
             return self
-        src, tgt_in, tgt_out = (ids.pin_memory().to(device, non_blocking=True) for ids in (self.src, self.tgt_in, self.tgt_out))
-        return PackedBatch(src, tgt_in, tgt_out, self.source.to(device), self.target.to(device))
+        source, target = self.source.parts, self.target.parts
+        src, tgt_in, tgt_out, *parts = to_device([self.src, self.tgt_in, self.tgt_out, *source, *target], device)
+        return PackedBatch(src, tgt_in, tgt_out, self.source.of(parts[: len(source)]), self.target.of(parts[len(source) :]))
 
 
 @dataclass(frozen=True)
@@ -122,17 +123,22 @@ def rank_batches(text: TrainingText, epoch: int, start: int, tokens: int, group:
 
     `tokens` is the size limit of a micro-batch, per side, padding and all passes counted.
     """
-    dataset = _RankBatches(text, epoch, start, tokens, group)
+    dataset = _RankBatches(text, epoch, start, tokens, group, max_padding(hardware))
     if is_host(hardware.device):
         return iter(dataset)
     return iter(DataLoader(dataset, batch_size=None, num_workers=WORKERS))
 
 
+def max_padding(hardware: Hardware) -> float:
+    """Return the largest share of padding in a micro-batch: on a GPU, only memory limits it."""
+    return MAX_PADDING if is_host(hardware.device) else 1.0
+
+
 class _RankBatches(IterableDataset[RankBatch]):
     """Iterates over `rank_batches`. Of n worker processes, worker i prepares updates i, i + n, i + 2n, …"""
 
-    def __init__(self, text: TrainingText, epoch: int, start: int, tokens: int, group: ProcessGroup) -> None:
-        self.text, self.epoch, self.start, self.tokens, self.group = text, epoch, start, tokens, group
+    def __init__(self, text: TrainingText, epoch: int, start: int, tokens: int, group: ProcessGroup, max_padding: float) -> None:
+        self.text, self.epoch, self.start, self.tokens, self.group, self.max_padding = text, epoch, start, tokens, group, max_padding
 
     def __iter__(self) -> Iterator[RankBatch]:
         worker = get_worker_info()
@@ -142,7 +148,7 @@ class _RankBatches(IterableDataset[RankBatch]):
     def _rank_batch(self, pairs: Indices) -> RankBatch:
         """Return this rank's part of the update with these pairs."""
         text, passes = self.text, self.text.passes
-        parts = micro_batches(text.plan, pairs, max(1, self.tokens // passes), self.group.world_size)[self.group.rank]
+        parts = micro_batches(text.plan, pairs, max(1, self.tokens // passes), self.group.world_size, self.max_padding)[self.group.rank]
         numbers = [(part if len(part) else pairs[:1]).tolist() for part in parts]
         if text.variations:  # the tokens of all ranks' pairs are counted, so all are read
             ids = {number: text.pair(number, self.epoch) for number in pairs.tolist()}

@@ -84,7 +84,7 @@ def measure_peak(updater: Updater, longest: tuple[int, int], tokens: int) -> flo
     micro_batch = MicroBatch.of(collate([(source, target)] * pairs), passes)
     reset_peak_memory(updater.hardware.device)
     try:
-        with updater.weights.accumulating(first=True, last=False):
+        with updater.gradients.accumulating(first=True, last=False):
             updater.forward_backward(micro_batch, micro_batch.packed.target.tokens)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):

@@ -108,7 +108,7 @@ class ProcessGroup:
 
     @contextmanager
     def collective(self) -> Iterator[None]:
-        """Wrap a collective of torch.distributed, and explain its errors.
+        """Wrap a collective of torch.distributed, or passes that end in one, and explain its errors.
 
         Raises PeerLost when another rank does not answer, TrainingError when this rank's memory or GPU fails. Any other
         exception passes through.
@@ -120,8 +120,8 @@ class ProcessGroup:
             if self.world_size == 1 or not what:
                 raise
             name = f"rank {self.rank} of {self.world_size}"
-            if what == "memory":  # `Updater` must not retry with smaller micro-batches: the ranks are no longer in step
-                raise TrainingError(f"{name} runs out of memory while it exchanges results with the others ({summary(error)}). Set a smaller train.micro_batch_tokens, or give more memory.") from None
+            if what == "memory":  # smaller micro-batches on this rank alone would leave the ranks out of step
+                raise TrainingError(f"{name} runs out of memory ({summary(error)}). Set a smaller train.micro_batch_tokens, or give more memory. {RESUME}") from None
             if what == "device":
                 raise TrainingError(f"{name}: its GPU reports an error, in the update or before: {summary(error)}. CUDA_LAUNCH_BLOCKING=1 before the same command shows the operation. {RESUME}") from error
             raise PeerLost(f"{name} no longer hears from the others ({summary(error)}). One of them has died or hangs: its own message, or torchrun's report, names the cause. {RESUME}") from None

@@ -22,7 +22,7 @@ from ..hardware import Hardware
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .estimate import estimate_micro_batch
-from .loader import MicroBatch
+from .loader import MicroBatch, max_padding
 from .process_group import ProcessGroup
 from .update import Updater
 
@@ -73,7 +73,7 @@ def _samples(updater: Updater, plan: EpochPlan, pairs: Indices, vocabularies: tu
     train, model = updater.recipe.train, updater.recipe.model
     parameters = updater.weights.main_params.numel()
     tokens = train.micro_batch_tokens or estimate_micro_batch(model, parameters, train.batch_tokens, vocabularies[1], updater.hardware, devices)
-    parts = micro_batches(plan, pairs, max(1, tokens // train.passes))[0]
+    parts = micro_batches(plan, pairs, max(1, tokens // train.passes), max_padding=max_padding(updater.hardware))[0]
     return [parts[i] for i in sorted({round(sample * (len(parts) - 1) / max(1, SAMPLES - 1)) for sample in range(SAMPLES)})]
 
 
@@ -90,7 +90,7 @@ def _random_micro_batch(plan: EpochPlan, pairs: Indices, vocabularies: tuple[int
 def _time_micro_batch(updater: Updater, micro_batch: MicroBatch) -> float:
     """Return the seconds of a forward and backward pass."""
     start = _now(updater.hardware)
-    with updater.weights.accumulating(first=True, last=True):
+    with updater.gradients.accumulating(first=True, last=True):
         updater.forward_backward(micro_batch, micro_batch.packed.target.tokens)
     return _now(updater.hardware) - start
 

@@ -1,11 +1,11 @@
 """One update of the parameters: a rank's micro-batches in, one step of Adam out (sections 5.1 and 5.3).
 
-    RankBatch ──▶ forward, loss and backward of each micro-batch ──▶ Weights.main_grads ──▶ Adam ──▶ StepResult
+    RankBatch ──▶ forward, loss and backward of each micro-batch ──Gradients──▶ Weights.main_grads ──▶ Adam ──▶ StepResult
 
 The loss sum of every micro-batch on every rank is divided by the update's target tokens over all ranks. This number is
 known from the plan, so the ranks need not exchange it, and how an update is split changes nothing but rounding.
 
-When a micro-batch does not fit into memory, every rank splits the micro-batch of that index and repeats the update.
+When a micro-batch does not fit into memory, a single process splits it and repeats the update; several processes end.
 When a gradient is not finite, the device itself leaves parameters and optimizer state unchanged, without waiting for the
 CPU.
 """
@@ -15,11 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .. import console
-from ..device import release_cached_memory
+from ..data.batches import collate
+from ..data.tokenizer import UNK
+from ..device import random_state, release_cached_memory, restore_random_state
 from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory
 from ..kernels import apply_kernels
@@ -27,6 +30,8 @@ from ..kernels.chunked_loss import chunked_loss, supports
 from ..kernels.switch import switched_off
 from ..model.transformer import Transformer
 from ..recipe import Recipe
+from .data_parallel import ReplicatedGradients
+from .gradients import FlatGradients, Gradients
 from .loader import MicroBatch, PackedBatch, RankBatch
 from .loss import label_smoothed_loss
 from .parameters import Weights
@@ -42,6 +47,20 @@ def loss_sums(model: Transformer, rows: PackedBatch, smoothing: float, r_drop: f
     hidden = (packed or model.forward_packed)(rows.src, rows.source, rows.tgt_in, rows.target)
     real = slice(rows.target.tokens)
     return vocabulary_loss(hidden[real], model.output_weight, rows.tgt_out[real], smoothing, r_drop)
+
+
+class LossModel(nn.Module):
+    """A model with its loss: what is called in training."""
+
+    def __init__(self, model: Transformer, smoothing: float, r_drop: float, backend: str = "") -> None:
+        """`backend` is that of torch.compile for the passes through the model; "" does not compile them."""
+        super().__init__()
+        self.model, self.smoothing, self.r_drop = model, smoothing, r_drop
+        self._packed = torch.compile(model.forward_packed, dynamic=True, backend=backend) if backend else None
+
+    def forward(self, rows: PackedBatch) -> tuple[Tensor, Tensor]:
+        """Return `loss_sums`."""
+        return loss_sums(self.model, rows, self.smoothing, self.r_drop, self._packed)
 
 
 def vocabulary_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -77,11 +96,16 @@ class Updater:
     ) -> None:
         """`backend` is that of torch.compile for the forward and backward pass; "" does not compile them."""
         self.recipe, self.hardware, self.group, self.warn = recipe, hardware, group, warn
-        self.weights = Weights(model, hardware.dtype, group)
+        train = recipe.train
+        self.weights = Weights(model, hardware.dtype)
         self.kernels = apply_kernels(self.weights.compute_model, "training")
         self.weights.compute_model = self.kernels.model
-        self.compiled = torch.compile(self.weights.compute_model.forward_packed, dynamic=True, backend=backend) if backend else None
-        train = recipe.train
+        loss_model = LossModel(self.weights.compute_model, train.label_smoothing, train.r_drop, backend)
+        self.gradients: Gradients
+        if group.world_size == 1:
+            self.gradients = FlatGradients(self.weights, loss_model)
+        else:
+            self.gradients = ReplicatedGradients(self.weights, loss_model, group, _any_rows(train.passes).to(hardware.device))
         self.adam = torch.optim.Adam([self.weights.main_params], lr=0.0, betas=(train.adam_beta1, train.adam_beta2), eps=train.adam_epsilon, fused=True)
         self.load_optimizer_state({}, 0)
 
@@ -108,54 +132,44 @@ class Updater:
     def accumulate(self, batch: RankBatch) -> tuple[Tensor, RankBatch]:
         """Set `main_grads` to the gradient of the update's mean loss. Return this rank's loss sums, and the batch as it was split.
 
-        Random numbers come from torch's generator in its present state, however often the update is repeated.
+        Random numbers come from torch's generators in their present state, however often the update is repeated. Raises
+        TrainingError when memory runs out and the micro-batch cannot be split.
         """
-        random_state = torch.get_rng_state()
+        before = random_state(self.hardware.device)
         while True:
             sums, failed = self._try_to_accumulate(batch)
-            failed = int(self.group.all_reduce_max(float(failed)))
-            if failed < 0:
+            if failed is None:
                 return sums, batch
             batch = self._split(batch, failed)
-            torch.set_rng_state(random_state)
+            restore_random_state(self.hardware.device, before)
 
-    def _try_to_accumulate(self, batch: RankBatch) -> tuple[Tensor, int]:
-        """Return this rank's loss sums, and the index of the first micro-batch that did not fit into memory, else -1.
-
-        After a failure only the last micro-batch is entered, without a pass: the ranks reduce their gradients there.
-        """
+    def _try_to_accumulate(self, batch: RankBatch) -> tuple[Tensor, int | None]:
+        """Return this rank's loss sums, and None or the index of the micro-batch that did not fit into memory."""
         sums = torch.zeros(2, device=self.hardware.device)
-        failed, last = -1, len(batch.micro_batches) - 1
+        last = len(batch.micro_batches) - 1
         for index, micro_batch in enumerate(batch.micro_batches):
-            if failed >= 0 and index != last:
-                continue
             try:
-                with self.weights.accumulating(first=index == 0, last=index == last):
-                    if failed < 0:
-                        sums += self.forward_backward(micro_batch, batch.target_tokens)
+                with self.gradients.accumulating(first=index == 0, last=index == last):
+                    sums += self.forward_backward(micro_batch, batch.target_tokens)
             except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error):
+                if self.group.world_size > 1 or not out_of_memory(error):
                     raise
-                failed = index
-            if failed >= 0:
                 self.free_cached_memory()
-        return sums, failed
+                return sums, index
+        return sums, None
 
     def forward_backward(self, micro_batch: MicroBatch, target_tokens: int) -> Tensor:
         """Run a micro-batch forward and backward, its loss divided by `target_tokens`. Return its sums of loss and NLL, (2,)."""
-        train = self.recipe.train
-        loss, nll = loss_sums(self.weights.compute_model, micro_batch.packed.to(self.hardware.device), train.label_smoothing, train.r_drop, self.compiled)
+        loss, nll = self.gradients.losses(micro_batch.packed.to(self.hardware.device))
         (loss * (micro_batch.weight / target_tokens)).backward()  # type: ignore[no-untyped-call]
         return micro_batch.weight * torch.stack((loss.detach(), nll))
 
     def _split(self, batch: RankBatch, index: int) -> RankBatch:
-        """Return the batch with the micro-batch at `index` split. Raises TrainingError when it has a single pair on every rank."""
+        """Return the batch with the micro-batch at `index` split. Raises TrainingError when it has a single pair."""
         micro_batch = batch.micro_batches[index]
         source, target = micro_batch.batch.src, micro_batch.batch.tgt_out
-        shapes = self.group.all_gather([float(size) for size in (len(source), source.size(1), target.size(1))])
-        if max(pairs for pairs, *_ in shapes) <= 1:
-            lengths = max((shape[1:] for shape in shapes), key=sum)
-            raise TrainingError(f"out of memory with a single pair of {lengths[0]:.0f} source and {lengths[1]:.0f} target tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more memory.")
+        if len(source) == 1:
+            raise TrainingError(f"out of memory with a single pair of {source.size(1)} source and {target.size(1)} target tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more memory.")
         self.warn(f"out of memory with {micro_batch}: it is split in two, and the update is repeated. A smaller train.micro_batch_tokens avoids this.")
         return batch.split(index)
 
@@ -176,3 +190,9 @@ class Updater:
             kind, _, name = key.partition(".")
             self.weights.view(moments[kind], name).copy_(moment)
         self.adam.state[main_params] = {"step": torch.tensor(float(steps), device=main_params.device), **moments}
+
+
+def _any_rows(passes: int) -> PackedBatch:
+    """Return a pair of a token each."""
+    token = np.array([UNK])
+    return PackedBatch.of(collate([(token, token)]), passes)

@@ -248,7 +248,7 @@ def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, worl
 
 GPU = {
     "all_reduce": ("CUDA error: device-side assert triggered\\nCUDA kernel errors might be asynchronously reported.", "its GPU reports an error, in the update or before: CUDA error: device-side assert triggered."),
-    "all_gather": ("NCCL error in: x.cpp:1, unhandled cuda error\\nLast error:\\nCuda failure 2 'out of memory'", "runs out of memory while it exchanges results with the others (Cuda failure 2 'out of memory')."),
+    "all_gather": ("NCCL error in: x.cpp:1, unhandled cuda error\\nLast error:\\nCuda failure 2 'out of memory'", "runs out of memory (Cuda failure 2 'out of memory')."),
 }
 
 

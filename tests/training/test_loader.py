@@ -13,6 +13,7 @@ from nmt_cli.data.batches import EpochPlan, Pair
 from nmt_cli.data.directions import BothDirections
 from nmt_cli.data.shards import Corpus
 from nmt_cli.hardware import Hardware
+from nmt_cli.training import loader
 from nmt_cli.training.loader import MicroBatch, TrainingText, rank_batches
 from nmt_cli.training.process_group import ProcessGroup
 
@@ -37,6 +38,32 @@ def test_worker_processes_keep_the_order(start: int, window: int) -> None:
     assert len(expected) > 10
     assert pairs("cpu") == expected[start:]
     assert pairs("elsewhere") == expected[start:]
+
+
+def test_on_a_gpu_padding_does_not_cut_micro_batches() -> None:
+    plan = EpochPlan(LENGTHS, LENGTHS, 24_000, 1)
+
+    def micro_batches(device: str) -> int:
+        return len(next(rank_batches(TrainingText(corpus(), plan), 0, 0, 24_000, ProcessGroup(), cast(Hardware, SimpleNamespace(device=device)))).micro_batches)
+
+    assert micro_batches("cpu") > 2
+    assert micro_batches("elsewhere") <= 2
+
+
+def test_a_batch_that_travels_to_a_device_arrives_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As to a GPU: all in one copy. Here the device is this one."""
+    plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
+    batch = next(rank_batches(TrainingText(corpus(), plan), 0, 0, 1024, ProcessGroup(), cast(Hardware, SimpleNamespace(device="cpu")))).micro_batches[0].packed
+    monkeypatch.setattr(loader, "is_host", lambda _: False)
+    copy = batch.to("cpu")
+    for ours, theirs in zip((copy.src, copy.tgt_in, copy.tgt_out), (batch.src, batch.tgt_in, batch.tgt_out), strict=True):
+        assert torch.equal(ours, theirs)
+        assert ours is not theirs
+    for new, old in ((copy.source, batch.source), (copy.target, batch.target)):
+        assert new.tokens == old.tokens
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(new.parts, old.parts, strict=True))
+        assert (new.mask is None) == (old.mask is None)
+        assert new.mask is None or torch.equal(new.mask, old.mask)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

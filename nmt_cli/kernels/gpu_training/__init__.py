@@ -1,0 +1,1 @@
+"""Faster modules for training on a GPU: attention over packed sentences."""

@@ -1,0 +1,130 @@
+"""Attention over packed sentences (equation 1), by torch's variable-length FlashAttention on a GPU.
+
+    x (N, D) ──projection──▶ query, key, value (N, H, K) ──attend_packed──▶ (N, H, K) ──output──▶ (N, D)
+
+The sentences stay one after another, so no rows are gathered, no padding is computed, and there is no mask. The spare
+rows of a packing attend to one another like a sentence of their own: no real token sees them, and they stay finite.
+`SelfAttention` and `CrossAttention` over the same packing are the reference; whatever is not packed goes to them.
+
+    N rows of a packing   H heads   K d_k, equal to d_v
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ...model.attention import CrossAttention, SelfAttention, attend, attend_plain
+from ...model.packing import PADDED, Layout, Packing
+
+DTYPES = (torch.bfloat16, torch.float16)
+WIDEST, WIDTH_STEP = 256, 8
+"""FlashAttention takes K up to WIDEST, in steps of WIDTH_STEP."""
+
+AttendPacked = Callable[[Tensor, Tensor, Tensor, Packing, Packing, bool], Tensor]
+"""query (N, H, K), key and value (N', H, K), the packings of N and of N', causal -> (N, H, K)."""
+
+
+def supports(module: nn.Module, device: torch.device, dtype: torch.dtype) -> str:
+    """Return "" if `module` attends by equation (1) in a way that FlashAttention computes here, else the reason why not."""
+    if device.type != "cuda" or dtype not in DTYPES:
+        return f"attention in {str(dtype).removeprefix('torch.')} on {device.type!r} has no kernel"
+    if not isinstance(module, SelfAttention | CrossAttention) or type(module) not in (SelfAttention, CrossAttention) or module.attend is not attend:
+        return f"attention {type(module).__name__!r} has no kernel"
+    width = module.output.in_features // module.num_heads
+    if len(set(module.sizes)) > 1:
+        return "attention with d_k other than d_v has no kernel"
+    if width > WIDEST or width % WIDTH_STEP:
+        return f"attention with d_k = {width} has no kernel: expected a multiple of {WIDTH_STEP} up to {WIDEST}"
+    return "" if works(device, dtype) else "this torch has no variable-length attention for this GPU"
+
+
+def attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, causal: bool) -> Tensor:
+    """Return equation (1) for each sentence of two packings by itself; arguments as in `AttendPacked`."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    by_window = "window_size" in inspect.signature(varlen_attn).parameters  # since torch 2.11
+    hides = {"window_size": (-1, 0) if causal else (-1, -1)} if by_window else {"is_causal": causal}
+    return cast(Tensor, varlen_attn(query, key, value, queries.starts.int(), keys.starts.int(), queries.longest_run, keys.longest_run, **hides))
+
+
+class PackedSelfAttention(SelfAttention):
+    """`SelfAttention` over the same parameters."""
+
+    def __init__(self, plain: SelfAttention, attend_packed: AttendPacked = attend_packed) -> None:
+        nn.Module.__init__(self)
+        self.num_heads, self.attend, self.sizes = plain.num_heads, plain.attend, plain.sizes
+        self.query_key_value, self.output = plain.query_key_value, plain.output
+        self.attend_packed = attend_packed
+
+    def forward(self, x: Tensor, mask: Tensor | None, causal: bool = False, cache: Cache | None = None, layout: Layout = PADDED) -> Tensor:
+        """x (N, D) -> (N, D); the packing says what may be attended to, not `mask`."""
+        if not isinstance(layout, Packing):
+            return super().forward(x, mask, causal, cache, layout)
+        query, key, value = self.query_key_value(x).view(len(x), 3, self.num_heads, -1).unbind(1)
+        return self.output(self.attend_packed(query, key, value, layout, layout, causal).flatten(1))  # type: ignore[no-any-return]
+
+
+class PackedCrossAttention(CrossAttention):
+    """`CrossAttention` over the same parameters."""
+
+    def __init__(self, plain: CrossAttention, attend_packed: AttendPacked = attend_packed) -> None:
+        nn.Module.__init__(self)
+        self.num_heads, self.attend, self.sizes = plain.num_heads, plain.attend, plain.sizes
+        self.query, self.key_value, self.output = plain.query, plain.key_value, plain.output
+        self.attend_packed = attend_packed
+
+    def project(self, memory: Tensor, layout: Layout = PADDED) -> tuple[Tensor, Tensor]:
+        """Return keys and values of the packed memory (N', D): both (N', H, K)."""
+        if not isinstance(layout, Packing):
+            return super().project(memory, layout)
+        key, value = self.key_value(memory).view(len(memory), 2, self.num_heads, -1).unbind(1)
+        return key, value
+
+    def forward(self, x: Tensor, projected: tuple[Tensor, Tensor], mask: Tensor | None, layout: Layout = PADDED, memory_layout: Layout = PADDED) -> Tensor:
+        """x (N, D), `projected` from `project` -> (N, D)."""
+        if not isinstance(layout, Packing) or not isinstance(memory_layout, Packing):
+            return super().forward(x, projected, mask, layout)
+        query = self.query(x).view(len(x), self.num_heads, -1)
+        return self.output(self.attend_packed(query, *projected, layout, memory_layout, False).flatten(1))  # type: ignore[no-any-return]
+
+
+def replacement(module: SelfAttention | CrossAttention) -> nn.Module:
+    """Return the faster module over the same parameters."""
+    return PackedSelfAttention(module) if isinstance(module, SelfAttention) else PackedCrossAttention(module)
+
+
+@cache
+def works(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether this torch computes values and gradients of two packed sentences as equation (1) does, on this GPU."""
+    packing = Packing(torch.tensor([5, 3])).to(str(device))
+    generator = torch.Generator().manual_seed(1)
+    inputs = [torch.randn(packing.size, 2, 2 * WIDTH_STEP, generator=generator).to(device) for _ in range(4)]
+    real = packing.tokens
+    try:
+        for causal in (False, True):
+            results = []
+            for function, kind in ((attend_packed, dtype), (attend_each, torch.float32)):
+                query, key, value = parts = [x.to(kind).requires_grad_() for x in inputs[:3]]
+                out = function(query, key, value, packing, packing, causal)
+                results.append([out, *torch.autograd.grad((out.float() * inputs[3])[:real].sum(), parts)])
+            if not all((fast.float() - plain)[:real].norm() <= 0.03 * plain[:real].norm() for fast, plain in zip(*results, strict=True)):
+                return False
+    except (AttributeError, ImportError, TypeError, NotImplementedError, RuntimeError):
+        return False
+    return True
+
+
+def attend_each(query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, causal: bool) -> Tensor:
+    """Return what `attend_packed` does, one sentence after another in plain torch: the reference of the trial and of tests."""
+    results = []
+    for (q_start, q_end), (k_start, k_end) in zip(pairwise(queries.starts.tolist()), pairwise(keys.starts.tolist()), strict=True):
+        q, k, v = (x.transpose(0, 1)[None] for x in (query[q_start:q_end], key[k_start:k_end], value[k_start:k_end]))  # (1, H, L, K)
+        results.append(attend_plain(q, k, v, None, causal)[0].transpose(0, 1))
+    return torch.cat(results)

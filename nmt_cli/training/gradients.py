@@ -1,0 +1,76 @@
+"""How the gradients of micro-batches come together in `Weights.main_grads`.
+
+    with gradients.accumulating(first, last):      around the forward and backward pass of a micro-batch
+        loss, nll = gradients.losses(rows)         LossModel: the model with its loss
+        (loss * weight).backward()                 adds to main_grads
+
+`FlatGradients` serve one process: a backward pass adds each gradient to `main_grads` as soon as it is computed, and frees
+it. Several processes have `data_parallel.ReplicatedGradients`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from .loader import PackedBatch
+from .parameters import Weights
+
+Losses = Callable[[PackedBatch], tuple[Tensor, Tensor]]
+"""rows → the sums over their target tokens of the loss, with a gradient, and of the NLL, in nats."""
+
+
+class Gradients(Protocol):
+    """What `Updater` needs of it."""
+
+    losses: Losses
+
+    def accumulating(self, first: bool, last: bool) -> AbstractContextManager[None]:
+        """Wrap the forward and backward pass of a micro-batch.
+
+        The update's `first` micro-batch replaces `main_grads`, the others add to it. After the `last` one it holds the
+        sum over ranks.
+        """
+        ...
+
+
+class FlatGradients:
+    """Gradients of one process."""
+
+    def __init__(self, weights: Weights, losses: Losses) -> None:
+        self.weights, self.losses = weights, losses
+        self._without_grad: set[str] = set()  # parameters that have no gradient yet in this update
+        for name, parameter in weights.compute_model.named_parameters():
+            parameter.register_post_accumulate_grad_hook(self._accumulate_hook(name))  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def accumulating(self, first: bool, last: bool) -> Iterator[None]:
+        """See `Gradients`. A pass that fails leaves `main_grads` as they were, plus what it added."""
+        if first:
+            self._without_grad = {name for name, _ in self.weights.compute_model.named_parameters()}
+        try:
+            yield
+        finally:
+            for parameter in self.weights.compute_model.parameters():
+                parameter.grad = None  # left by a pass that ran out of memory
+            for name in self._without_grad:
+                self.weights.view(self.weights.main_grads, name).zero_()
+            self._without_grad = set()
+
+    def _accumulate_hook(self, name: str) -> Callable[[nn.Parameter], None]:
+        """Return the hook that adds the gradient of the parameter `name` to `main_grads`."""
+        sum_of_grads = self.weights.view(self.weights.main_grads, name)
+
+        def accumulate(parameter: nn.Parameter) -> None:
+            assert parameter.grad is not None
+            if name in self._without_grad:
+                sum_of_grads.copy_(parameter.grad)
+                self._without_grad.discard(name)
+            else:
+                sum_of_grads.add_(parameter.grad)
+            parameter.grad = None
+
+        return accumulate

@@ -1,0 +1,98 @@
+"""Attention over packed sentences against the modules that it replaces. FlashAttention's own part needs a GPU: elsewhere,
+each sentence is computed by itself in plain torch, so these tests hold the layout, and the last one FlashAttention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nmt_cli.kernels.gpu_training.attention import (
+    PackedCrossAttention,
+    PackedSelfAttention,
+    attend_each,
+    supports,
+    works,
+)
+from nmt_cli.model.attention import CrossAttention, SelfAttention
+from nmt_cli.model.packing import ROWS, Packing
+from nmt_cli.model.precision import replace_modules
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import ModelSection
+
+VOCABULARY = 60
+CUDA = torch.device("cuda:0")
+CONFIG = ModelSection(encoder_layers=2, decoder_layers=2, d_model=32, d_ff=48, num_heads=4, dropout=0.0, residual="pre", max_positions=16)
+
+
+def packed(module: nn.Module, name: str) -> nn.Module | None:
+    if isinstance(module, SelfAttention):
+        return PackedSelfAttention(module, attend_each)
+    return PackedCrossAttention(module, attend_each) if isinstance(module, CrossAttention) else None
+
+
+def ids(packing: Packing, seed: int) -> Tensor:
+    return torch.randint(4, VOCABULARY, (packing.size,), generator=torch.Generator().manual_seed(seed))
+
+
+def gradients(model: nn.Module, spare: int = 0) -> tuple[Tensor, list[Tensor]]:
+    """The hidden states of the real tokens and all gradients; spare rows have the ids `ids` + `spare`."""
+    source, target = Packing(torch.tensor([6, 3, 4])), Packing(torch.tensor([5, 7, 2]))
+    src, tgt = ids(source, 1), ids(target, 2)
+    src[source.tokens :] = (src[source.tokens :] + spare) % VOCABULARY
+    hidden = model.forward_packed(src, source, tgt, target)[: target.tokens]  # type: ignore[operator]
+    direction = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(5))
+    return hidden, list(torch.autograd.grad((hidden * direction).sum(), list(model.parameters())))
+
+
+def test_values_and_gradients_are_those_of_the_plain_modules() -> None:
+    plain = Transformer(CONFIG, VOCABULARY, VOCABULARY)
+    kernel = replace_modules(plain, packed)
+    assert [id(parameter) for parameter in kernel.parameters()] == [id(parameter) for parameter in plain.parameters()]
+    (ours, our_gradients), (theirs, their_gradients) = gradients(kernel), gradients(plain)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+    for own, other in zip(our_gradients, their_gradients, strict=True):
+        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-4)
+
+
+def test_spare_rows_change_nothing() -> None:
+    kernel = replace_modules(Transformer(CONFIG, VOCABULARY, VOCABULARY), packed)
+    (ours, _), (theirs, _) = gradients(kernel), gradients(kernel, spare=7)
+    assert torch.equal(ours, theirs)
+
+
+def test_a_padded_batch_goes_to_the_plain_modules() -> None:
+    plain = Transformer(CONFIG, VOCABULARY, VOCABULARY)
+    src, tgt = torch.randint(4, VOCABULARY, (3, 6)), torch.randint(4, VOCABULARY, (3, 5))
+    torch.testing.assert_close(replace_modules(plain, packed)(src, None, tgt), plain(src, None, tgt))
+
+
+def test_runs_are_the_sentences_and_the_spare_rows() -> None:
+    packing = Packing(torch.tensor([5, 1, 3]))
+    assert packing.starts.tolist() == [0, 5, 6, 9, ROWS]
+    assert packing.longest_run == ROWS - 9
+    assert Packing(torch.tensor([2 * ROWS - 1])).longest_run == 2 * ROWS - 1
+
+
+def test_it_declines_what_flash_attention_does_not_compute() -> None:
+    class Windowed(SelfAttention):
+        pass
+
+    module = SelfAttention(CONFIG)
+    assert supports(module, torch.device("cpu"), torch.bfloat16) == "attention in bfloat16 on 'cpu' has no kernel"
+    assert supports(module, CUDA, torch.float32) == "attention in float32 on 'cuda' has no kernel"
+    assert supports(Windowed(CONFIG), CUDA, torch.bfloat16) == "attention 'Windowed' has no kernel"
+    assert supports(SelfAttention(CONFIG.model_copy(update={"d_v": 16})), CUDA, torch.bfloat16) == "attention with d_k other than d_v has no kernel"
+    assert "d_k = 4 " in supports(SelfAttention(CONFIG.model_copy(update={"d_k": 4, "d_v": 4})), CUDA, torch.bfloat16)
+    assert "d_k = 264 " in supports(CrossAttention(CONFIG.model_copy(update={"d_k": 264, "d_v": 264})), CUDA, torch.bfloat16)
+
+
+def test_what_does_not_work_is_declined() -> None:
+    """On this device, torch has no such attention."""
+    assert not works(torch.device("cpu"), torch.bfloat16)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_flash_attention_works_on_this_gpu() -> None:
+    assert works(CUDA, torch.bfloat16)
+    assert supports(SelfAttention(CONFIG), CUDA, torch.bfloat16) == ""

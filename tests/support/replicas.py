@@ -1,0 +1,136 @@
+"""Ranks of a small training, each a process: `python replicas.py FOLDER RANKS`. Rank r writes its findings to FOLDER/r.json.
+
+Every rank computes the gradients of one update with its own part of it, and those of the whole update alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from nmt_cli.data.batches import EpochPlan
+from nmt_cli.data.shards import Corpus
+from nmt_cli.hardware import Hardware
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import Recipe
+from nmt_cli.training import data_parallel
+from nmt_cli.training.loader import RankBatch, TrainingText, rank_batches
+from nmt_cli.training.process_group import ProcessGroup
+from nmt_cli.training.update import Updater
+
+V, PAIRS = 60, 400
+ALONE = ProcessGroup()
+
+
+def corpus() -> Corpus:
+    random = np.random.default_rng(0)
+    pairs = [tuple(random.integers(4, V, random.integers(1, 30)) for _ in range(2)) for _ in range(PAIRS)]
+    lengths = np.array([[len(side) for side in pair] for pair in pairs], dtype=np.int32)
+    return cast(Corpus, SimpleNamespace(pair=lambda i: pairs[i], source_lengths=lengths[:, 0], target_lengths=lengths[:, 1]))
+
+
+def new_updater(group: ProcessGroup, precision: str, **train: Any) -> Updater:
+    torch.manual_seed(1)
+    model = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "num_heads": 4, "dropout": 0.0, "max_positions": 64}
+    values = {"batch_tokens": 2048, "warmup": 10, **train}
+    recipe = Recipe.from_dict({"data": {"train_source": ["a"], "train_target": ["b"], "vocab_size": V, "max_length": 40}, "model": model, "train": values}, "test")
+    return Updater(Transformer(recipe.model, V, V).train(), recipe, Hardware("cpu", precision, 2**32), group)
+
+
+def batch_of(text: TrainingText, group: ProcessGroup, number: int = 0, tokens: int = 128) -> RankBatch:
+    return next(rank_batches(text, 0, number, tokens, group, Hardware("cpu", "fp32", 2**32)))
+
+
+def difference(ours: Tensor, theirs: Tensor) -> float:
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+def findings(group: ProcessGroup) -> dict[str, Any]:
+    """What this rank sees."""
+    reduced: list[tuple[str, int]] = []
+    through = dist.all_reduce
+
+    def counted(tensor: Tensor, *arguments: Any, **options: Any) -> Any:
+        if tensor.is_floating_point():
+            reduced.append((str(tensor.dtype), tensor.numel()))
+        return through(tensor, *arguments, **options)
+
+    dist.all_reduce = counted
+    plan = EpochPlan(corpus().source_lengths, corpus().target_lengths, 2048, seed=1)
+    found: dict[str, Any] = {}
+    for precision in ("fp32", "bf16"):
+        for passes in (1, 2):
+            r_drop = 3.0 if passes > 1 else 0.0
+            text = TrainingText(corpus(), plan, passes=passes)
+            together, alone = new_updater(group, precision, r_drop=r_drop), new_updater(ALONE, precision, r_drop=r_drop)
+            reduced.clear()
+            batch = batch_of(text, group)
+            sums, _ = together.accumulate(batch)
+            found[f"reductions {precision} {passes}"] = list(reduced)
+            through(sums)
+            alone_sums, _ = alone.accumulate(batch_of(text, ALONE))
+            found[f"micro-batches {passes}"] = len(batch.micro_batches)
+            found[f"gradient {precision} {passes}"] = difference(together.weights.main_grads, alone.weights.main_grads)
+            found[f"sums {precision} {passes}"] = difference(sums, alone_sums)
+            own = own_gradient(together, batch)
+            through(own)
+            found[f"exact sum {precision} {passes}"] = difference(together.weights.main_grads, own)
+            together.step(1)
+            found[f"weights {precision} {passes}"] = together.weights.compute_params.float().sum().item()
+    text = TrainingText(corpus(), plan)
+    for precision in ("fp32", "bf16"):
+        whole = train(new_updater(group, precision), text, group, range(4))
+        first = train(new_updater(group, precision), text, group, range(2))
+        resumed = new_updater(group, precision)
+        resumed.weights.main_params.data.copy_(first.weights.main_params.data)
+        resumed.weights.refresh_compute_params()
+        resumed.load_optimizer_state(first.optimizer_state(), 2)
+        train(resumed, text, group, range(2, 4))
+        found[f"resumed {precision}"] = torch.equal(resumed.weights.main_params, whole.weights.main_params)
+    return found
+
+
+def own_gradient(updater: Updater, batch: RankBatch) -> Tensor:
+    """The gradient of this rank's micro-batches, in fp32 and not reduced."""
+    total = torch.zeros_like(updater.weights.main_grads)
+    for micro_batch in batch.micro_batches:
+        with updater.gradients.accumulating(first=True, last=False):
+            updater.forward_backward(micro_batch, batch.target_tokens)
+        total += updater.weights.main_grads
+    updater.accumulate(batch)  # again, with the other ranks
+    return total
+
+
+def train(updater: Updater, text: TrainingText, group: ProcessGroup, numbers: range) -> Updater:
+    for number in numbers:
+        updater(batch_of(text, group, number), number + 1)
+    return updater
+
+
+def main() -> None:
+    folder, ranks = Path(sys.argv[1]), int(sys.argv[2])
+    if "--unsettled" in sys.argv:
+        data_parallel.ReplicatedGradients._settle = lambda *_: None  # type: ignore[method-assign]
+    data_parallel.BUCKET_MB = 0.02  # type: ignore[assignment]  # several buckets
+    torch.set_num_threads(1)
+    for rank in range(ranks):
+        if not os.fork():
+            dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), ranks), rank=rank, world_size=ranks)
+            (folder / f"{rank}.json").write_text(json.dumps(findings(ProcessGroup(rank, rank, ranks, ranks))))
+            dist.barrier()
+            os._exit(0)
+    failed = [os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(ranks)]
+    sys.exit(max(map(abs, failed)))
+
+
+if __name__ == "__main__":
+    main()
