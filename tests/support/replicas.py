@@ -124,7 +124,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for rank in range(ranks):
         if not os.fork():
-            dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), ranks), rank=rank, world_size=ranks)
+            dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
             (folder / f"{rank}.json").write_text(json.dumps(findings(ProcessGroup(rank, rank, ranks, ranks))))
             dist.barrier()
             os._exit(0)

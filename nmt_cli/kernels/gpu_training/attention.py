@@ -20,7 +20,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ...model.attention import CrossAttention, SelfAttention, attend, attend_plain
+from ...model.attention import Cache, CrossAttention, SelfAttention, attend, attend_plain
 from ...model.packing import PADDED, Layout, Packing
 
 DTYPES = (torch.bfloat16, torch.float16)
