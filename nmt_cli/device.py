@@ -23,6 +23,17 @@ def is_host(device: str | torch.device) -> bool:
     return str(device) == "cpu"
 
 
+def to_device(tensors: Sequence[Tensor], device: str) -> list[Tensor]:
+    """Return copies of tensors of one dtype on `device`. They travel together, from pinned memory, and nothing waits for them."""
+    import torch
+
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    if torch.cuda.is_available():
+        flat = flat.pin_memory()
+    parts = torch.split(flat.to(device, non_blocking=True), [tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+
 def synchronize(device: str) -> None:
     """Wait until the device has finished its work."""
     if not is_host(device):

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..device import is_host
+from ..device import is_host, to_device
 
 ROWS = 64
 """N is a multiple of it."""
@@ -138,15 +138,6 @@ class Packing:
             slot = (sentence[:, None, None] + part[:, None] * self.sentences) * heads + head  # (N, P, H)
             self._indices[parts, heads] = to_heads.flatten(), (slot * self.longest + position[:, None, None]).flatten()
         return self._indices[parts, heads]
-
-
-def to_device(tensors: Sequence[Tensor], device: str) -> list[Tensor]:
-    """Return copies of int64 tensors on `device`. They travel together, from pinned memory, and nothing waits for them."""
-    flat = torch.cat([tensor.flatten() for tensor in tensors])
-    if torch.cuda.is_available():
-        flat = flat.pin_memory()
-    parts = torch.split(flat.to(device, non_blocking=True), [tensor.numel() for tensor in tensors])
-    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 class _Gather(torch.autograd.Function):

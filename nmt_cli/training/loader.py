@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..data.batches import MAX_PADDING, Batch, EpochPlan, Indices, Pair, collate, micro_batches
 from ..data.shards import Corpus
-from ..device import is_host
+from ..device import is_host, to_device
 from ..hardware import Hardware
-from ..model.packing import Packing, to_device
+from ..model.packing import Packing
 from .process_group import ProcessGroup
 
 Variation = Callable[[Pair, int, int], Pair]
