@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from nmt_cli.data.batches import Batch
 from nmt_cli.hardware import Hardware
 from nmt_cli.model.positions import sinusoids
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.loader import RankBatch, rank_batches
+from nmt_cli.training.loader import rank_batches
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.trainer import Trainer
 
@@ -55,14 +55,14 @@ class PlainSide:
         self.model, self.autocast = plain.train(), autocast
         self.adam = torch.optim.Adam(plain.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
 
-    def __call__(self, batch: RankBatch) -> int:
+    def __call__(self, parts: Sequence[Batch], target_tokens: int) -> int:
         self.adam.zero_grad()
-        for part in batch.micro_batches:
+        for part in parts:
             with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
-                loss = self.model(part.batch)
-            (loss / batch.target_tokens).backward()
+                loss = self.model(part)
+            (loss / target_tokens).backward()
         self.adam.step()
-        return batch.target_tokens
+        return target_tokens
 
 
 def ours(recipe: Recipe, folder: Path, precision: str) -> Trainer:
@@ -77,6 +77,7 @@ def steps(recipe: Recipe, folder: Path, rounds: int) -> dict[str, Callable[[int]
     first = next(iter(trainers.values()))
     stream = rank_batches(first.text, 0, 0, first.micro_batch_tokens, ProcessGroup(), first.hardware)
     batches = [next(stream) for _ in range(rounds)]
+    padded = [[micro_batch.padded() for micro_batch in batch.micro_batches] for batch in batches]
     plain = Plain(recipe, first.vocabulary.target_size)
     plain_sides = {"nn.Transformer, bf16 autocast": PlainSide(copy.deepcopy(plain), True), "nn.Transformer, fp32": PlainSide(plain, False)}
 
@@ -85,7 +86,7 @@ def steps(recipe: Recipe, folder: Path, rounds: int) -> dict[str, Callable[[int]
         return batches[number].target_tokens
 
     def plain_step(side: PlainSide, number: int) -> int:
-        return side(batches[number])
+        return side(padded[number], batches[number].target_tokens)
 
     sides: dict[str, Callable[[int], int]] = {name: partial(step, trainer) for name, trainer in trainers.items()}
     return sides | {name: partial(plain_step, side) for name, side in plain_sides.items()}

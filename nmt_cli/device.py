@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,15 +23,36 @@ def is_host(device: str | torch.device) -> bool:
     return str(device) == "cpu"
 
 
+def copies_from_pinned_memory(device: str) -> bool:
+    """Return whether copies to the device from pinned memory run beside other work."""
+    return _is_cuda(device)
+
+
 def to_device(tensors: Sequence[Tensor], device: str) -> list[Tensor]:
     """Return copies of tensors of one dtype on `device`. They travel together, from pinned memory, and nothing waits for them."""
     import torch
 
     flat = torch.cat([tensor.flatten() for tensor in tensors])
-    if torch.cuda.is_available():
+    if copies_from_pinned_memory(device):
         flat = flat.pin_memory()
     parts = torch.split(flat.to(device, non_blocking=True), [tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+def widest_float(device: str | torch.device) -> torch.dtype:
+    """Return the widest dtype of floating-point numbers that the device has."""
+    import torch
+
+    return torch.float32 if str(device).startswith("mps") else torch.float64
+
+
+def start_training(device: str) -> None:
+    """Make a GPU the one on which torch starts what names no device, and let it multiply fp32 matrices in TF32."""
+    if _is_cuda(device):
+        import torch
+
+        torch.cuda.set_device(device)
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
 
 
 def synchronize(device: str) -> None:
@@ -39,7 +60,7 @@ def synchronize(device: str) -> None:
     if not is_host(device):
         import torch
 
-        torch.cuda.synchronize(device)
+        torch.cuda.synchronize(device) if _is_cuda(device) else torch.mps.synchronize()
 
 
 def release_cached_memory(device: str) -> None:
@@ -47,7 +68,7 @@ def release_cached_memory(device: str) -> None:
     if not is_host(device):
         import torch
 
-        torch.cuda.empty_cache()
+        torch.cuda.empty_cache() if _is_cuda(device) else torch.mps.empty_cache()
 
 
 def memory_in_use(device: str) -> int:
@@ -56,16 +77,18 @@ def memory_in_use(device: str) -> int:
         return _process_status("VmRSS")
     import torch
 
-    return int(torch.cuda.memory_allocated(device))
+    return int(torch.cuda.memory_allocated(device) if _is_cuda(device) else torch.mps.driver_allocated_memory())
 
 
 def reset_peak_memory(device: str) -> None:
     """Let `peak_memory` start again from the memory in use."""
-    if not is_host(device):
+    if _is_cuda(device):
         import torch
 
         torch.cuda.reset_peak_memory_stats(device)
         return
+    if not is_host(device):
+        return release_cached_memory(device)
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed memory; without this a smaller batch would seem as large
     with suppress(OSError):
@@ -76,6 +99,8 @@ def peak_memory(device: str) -> int:
     """Return the largest number of bytes in use since `reset_peak_memory`."""
     if is_host(device):
         return _process_status("VmHWM")
+    if not _is_cuda(device):
+        return memory_in_use(device)  # torch's allocator there returns nothing by itself
     import torch
 
     return int(torch.cuda.max_memory_reserved(device))
@@ -85,7 +110,9 @@ def random_state(device: str) -> list[Tensor]:
     """Return the states of torch's generators of random numbers: the host's, and the device's own."""
     import torch
 
-    return [torch.get_rng_state(), *([] if is_host(device) else [torch.cuda.get_rng_state(device)])]
+    if is_host(device):
+        return [torch.get_rng_state()]
+    return [torch.get_rng_state(), torch.cuda.get_rng_state(device) if _is_cuda(device) else torch.mps.get_rng_state()]
 
 
 def restore_random_state(device: str, states: Sequence[Tensor]) -> None:
@@ -93,15 +120,33 @@ def restore_random_state(device: str, states: Sequence[Tensor]) -> None:
     import torch
 
     torch.set_rng_state(states[0])
-    if not is_host(device):
+    if _is_cuda(device):
         torch.cuda.set_rng_state(states[1], device)
+    elif not is_host(device):
+        torch.mps.set_rng_state(states[1])
 
 
-def communication_backend() -> str:
-    """Return the backend of torch.distributed for the devices of this machine."""
+def communication(device: str) -> dict[str, Any]:
+    """Return options of `torch.distributed.init_process_group` for a rank on `device`.
+
+    A GPU's rank names it, so that NCCL connects at once: before memory is measured, and to the right device.
+    """
     import torch
 
-    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    return {"backend": "cpu:gloo,cuda:nccl", "device_id": torch.device(device)} if _is_cuda(device) else {"backend": "gloo"}
+
+
+def abort_communication(device: str) -> None:
+    """Give up collectives that run on a GPU: to wait for them after a rank has died could take for ever."""
+    if _is_cuda(device):
+        import torch.distributed as dist
+
+        if (group := dist.group.WORLD) is not None:
+            group.abort()
+
+
+def _is_cuda(device: str) -> bool:
+    return device.startswith("cuda")
 
 
 def _process_status(key: str) -> int:

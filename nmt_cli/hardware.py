@@ -35,21 +35,16 @@ class Hardware:
         """
         import torch
 
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        if device == "cuda":
-            device = f"cuda:{local_rank}"
+        device = device_named(device, local_rank)
         if device.startswith("cuda"):
-            if not torch.cuda.is_available():
-                raise UsageError(f"--device {device!r}: torch {torch.__version__} sees no CUDA device here. Use --device cpu.")
             torch.backends.cuda.enable_cudnn_sdp(False)  # it compiles attention for each new shape, and almost every batch has one
             memory = torch.cuda.mem_get_info(device)[0]
-        elif device == "cpu":
-            memory = free_memory()
+        elif device.startswith("mps"):
+            memory = torch.mps.recommended_max_memory()
         else:
-            raise UsageError(f"--device {device!r}: expected auto, cpu, cuda or cuda:N.")
+            memory = free_memory()
         if precision == "auto":
-            precision = "bf16" if has_fast_bf16(device) else "fp32"
+            precision = fast_precision(device)
         return Hardware(device, precision, min(memory, limit) if limit else memory)
 
     @property
@@ -57,7 +52,38 @@ class Hardware:
         """Return the dtype of matrix products. Sums, norms and weights are in fp32."""
         import torch
 
-        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+        return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[self.precision]
+
+
+def device_named(device: str = "auto", local_rank: int = 0) -> str:
+    """Return torch's name of the device that `--device` names; "cuda" is the GPU number `local_rank`. Raises UsageError if it is not there."""
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        device = f"cuda:{local_rank}"
+    if re.fullmatch(r"cuda:\d+", device):
+        if not torch.cuda.is_available():
+            raise UsageError(f"--device {device!r}: torch {torch.__version__} sees no CUDA device here. Use --device cpu.")
+        if int(device[5:]) >= torch.cuda.device_count():
+            raise UsageError(f"--device {device!r}: torch sees {torch.cuda.device_count()} CUDA devices here, counted from 0.")
+    elif device in ("mps", "mps:0"):
+        device = "mps:0"
+        if not torch.backends.mps.is_available():
+            raise UsageError(f"--device mps: torch {torch.__version__} sees no GPU of Apple's here. Use --device cpu.")
+    elif device != "cpu":
+        raise UsageError(f"--device {device!r}: expected auto, cpu, cuda, cuda:N or mps.")
+    return device
+
+
+def fast_precision(device: str) -> str:
+    """Return the precision in which the device multiplies matrices fast: bf16, else fp16 on a CUDA device that has tensor cores for it, else fp32."""
+    import torch
+
+    if has_fast_bf16(device):
+        return "bf16"
+    return "fp16" if device.startswith("cuda") and torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
 
 
 def keep_freed_memory() -> None:
@@ -86,6 +112,8 @@ def has_fast_bf16(device: str) -> bool:
 
     if device.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device != "cpu":
+        return False
     flags = cpu_flags()
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 

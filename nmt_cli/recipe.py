@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -41,6 +41,8 @@ def _checked(section: SectionT, faults: list[str]) -> SectionT:
     return section
 
 
+TrainingPrecision = Literal["auto", "bf16", "fp16", "fp32"]
+TRAINING_PRECISIONS: tuple[str, ...] = get_args(TrainingPrecision)
 MANY = 10**12
 """The bound of what is counted and takes no memory: updates, pairs of a shard, …"""
 MOST_PARAMETERS = 10**12
@@ -236,7 +238,8 @@ class TrainSection(Section):
     """Largest gradient norm; 0: no clipping (the paper has none)."""
     skip_nonfinite: int = Field(default=0, ge=0, le=MANY)
     """Updates in a row that may pass without a step because their gradient is not finite; 0: the first one stops training."""
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    precision: TrainingPrecision = "auto"
+    """Of matrix products; `auto`: what the hardware computes fast. In `fp16` the loss is scaled."""
     seed: int = Field(default=1, ge=0, lt=2**32)
     log_every: int = Field(default=50, ge=1, le=MANY)
     valid_every: int = Field(default=1000, ge=1, le=MANY)

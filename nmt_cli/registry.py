@@ -61,7 +61,12 @@ LENGTH_PENALTIES = {
 """decode.length_penalty: (|Y|, alpha) → what log P is divided by."""
 UTILITIES = {"chrf": "nmt_cli.decoding.utilities:chrf", "bleu": "nmt_cli.decoding.utilities:bleu"}
 """The utility of minimum Bayes risk decoding: n texts → how much each as a hypothesis is like each as a reference, (n, n)."""
-PRECISIONS = {"fp32": "nmt_cli.model.precision:fp32", "bf16": "nmt_cli.model.precision:bf16", "int8": "nmt_cli.model.precision:int8"}
+PRECISIONS = {
+    "fp32": "nmt_cli.model.precision:fp32",
+    "bf16": "nmt_cli.model.precision:bf16",
+    "fp16": "nmt_cli.model.precision:fp16",
+    "int8": "nmt_cli.model.precision:int8",
+}
 """--precision of nmt translate: model → the model whose linear maps compute in that precision."""
 
 # --- evaluation and export ---

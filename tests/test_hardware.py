@@ -1,12 +1,15 @@
-"""What the machine has."""
+"""What the machine has, and what a device is called and can do."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+import torch
 
-from nmt_cli.hardware import cores
+from nmt_cli.device import communication, widest_float
+from nmt_cli.errors import UsageError
+from nmt_cli.hardware import Hardware, cores, device_named, fast_precision
 
 
 @pytest.mark.parametrize(("limit", "expected"), [("1", 1), ("100000", None), ("0", None), ("", None), ("many", None)])
@@ -16,3 +19,46 @@ def test_openmps_limit_of_threads_counts(limit: str, expected: int | None, monke
     assert 1 <= there <= (os.cpu_count() or 1)
     monkeypatch.setenv("OMP_THREAD_LIMIT", limit)
     assert cores() == (expected or there)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_each_rank_of_a_machine_has_a_gpu_of_its_own() -> None:
+    assert [device_named(device, 1) for device in ("auto", "cuda", "cuda:0", "cpu")] == ["cuda:1", "cuda:1", "cuda:0", "cpu"]
+    for device, rank in (("cuda", 2), ("cuda:7", 0)):
+        with pytest.raises(UsageError, match="torch sees 2 CUDA devices here, counted from 0"):
+            device_named(device, rank)
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:", "cuda:x", "mps:1", ""])
+def test_an_unknown_device_is_refused(device: str) -> None:
+    with pytest.raises(UsageError, match="expected auto, cpu, cuda, cuda:N or mps"):
+        device_named(device)
+
+
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="this machine has a GPU of Apple's")
+def test_an_absent_gpu_of_apple_is_refused() -> None:
+    with pytest.raises(UsageError, match="sees no GPU of Apple's here"):
+        Hardware.find("mps")
+
+
+@pytest.mark.parametrize(("has_bf16", "capability", "expected"), [(True, (9, 0), "bf16"), (False, (7, 5), "fp16"), (False, (7, 0), "fp16"), (False, (6, 1), "fp32")])
+def test_the_precision_is_what_the_gpu_computes_fast(has_bf16: bool, capability: tuple[int, int], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H100, T4, V100, P40."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert fast_precision("cuda:0") == expected
+
+
+def test_a_gpus_rank_names_its_device_to_nccl() -> None:
+    assert communication("cuda:1") == {"backend": "cpu:gloo,cuda:nccl", "device_id": torch.device("cuda:1")}
+    assert communication("cpu") == {"backend": "gloo"}
+
+
+def test_apples_gpus_have_no_float64() -> None:
+    assert [widest_float(device) for device in ("mps:0", "cpu", "cuda:0")] == [torch.float32, torch.float64, torch.float64]

@@ -46,7 +46,7 @@ def attend(
     min_length: MinLength = None,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
-    precision: Annotated[str, typer.Option(metavar="P", help="Precision of the search: fp32, bf16, int8 or auto (the fastest on this hardware). The plotted weights are always fp32.")] = "fp32",
+    precision: Annotated[str, typer.Option(metavar="P", help="Precision of the search: fp32, bf16, fp16, int8 or auto (the fastest on this hardware). The plotted weights are always fp32.")] = "fp32",
 ) -> None:
     """Translate a sentence and plot the attention of every head: one page for the browser.
 

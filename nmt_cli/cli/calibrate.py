@@ -35,7 +35,7 @@ def calibrate(
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
-    precision: Annotated[str, typer.Option(metavar="P", help="fp32, bf16, int8 or auto (the fastest on this hardware).")] = "auto",
+    precision: Annotated[str, typer.Option(metavar="P", help="fp32, bf16, fp16, int8 or auto (the fastest on this hardware).")] = "auto",
 ) -> None:
     """Fit the quality estimates of `nmt translate --confidence` on your own data.
 

@@ -41,5 +41,5 @@ Worst = Annotated[int | None, typer.Option("--worst", metavar="N", min=0, max=1_
 
 Model = Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", rich_help_panel=MODEL, help="Model or run folder: score REF, given SRC, by the model's probability.", show_default=False)]
 BatchTokens = Annotated[int | None, typer.Option("--batch-tokens", metavar="N", min=1, max=100_000_000, rich_help_panel=MODEL, help="With --model: tokens per side scored together; changes only the speed.  [default: the recipe's, 4096]", show_default=False)]
-Device = Annotated[str | None, typer.Option("--device", rich_help_panel=MODEL, help="With --model: auto, cpu, cuda or cuda:N.  [default: auto]", show_default=False)]
-Precision = Annotated[str | None, typer.Option("--precision", metavar="P", rich_help_panel=MODEL, help="With --model: fp32, bf16, int8 or auto (fp32 on a CPU, elsewhere what the hardware computes fast).  [default: fp32]", show_default=False)]
+Device = Annotated[str | None, typer.Option("--device", rich_help_panel=MODEL, help="With --model: auto, cpu, cuda, cuda:N or mps.  [default: auto]", show_default=False)]
+Precision = Annotated[str | None, typer.Option("--precision", metavar="P", rich_help_panel=MODEL, help="With --model: fp32, bf16, fp16, int8 or auto (fp32 on a CPU, elsewhere what the hardware computes fast).  [default: fp32]", show_default=False)]

@@ -16,8 +16,8 @@ def train(
     run: Annotated[Path | None, typer.Option(parser=output_path, metavar="DIR", help="Run folder.  [default: runs/RECIPE]")] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of shards from `nmt preprocess`.  [default: data/RECIPE]")] = None,
     devices: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Number of processes on this machine, one per GPU.")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.  [default: the recipe's]")] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps (Apple, untested).")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, bf16, fp16 or fp32.  [default: the recipe's]")] = "",
     threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="CPU threads per process; 0: its share of the cores.")] = 0,
     memory_limit: Annotated[str, typer.Option(metavar="SIZE", help="Maximum memory of a process, such as 4GiB.  [default: all free memory]")] = "",
     compiled: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile: takes minutes at the start; for long trainings on GPUs.")] = False,
@@ -30,15 +30,16 @@ def train(
     Ctrl-C, SIGTERM or SIGHUP saves a checkpoint before the end. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """
     from ..cache import compile_cache
-    from ..hardware import Hardware, cores, keep_freed_memory, memory_size
+    from ..hardware import Hardware, cores, device_named, keep_freed_memory, memory_size
+    from ..recipe import TRAINING_PRECISIONS
     from ..recipe_files import load_recipe
     from ..registry import LOGGERS, load
 
     logger_names = list(dict.fromkeys([*(loggers or []), *(["tensorboard"] if tensorboard else [])]))
     for name in logger_names:
         load(LOGGERS, name, "--logger")
-    if precision not in ("", "auto", "bf16", "fp32"):
-        raise UsageError(f"--precision {precision!r}: expected auto, bf16 or fp32.")
+    if precision not in ("", *TRAINING_PRECISIONS):
+        raise UsageError(f"--precision {precision!r}: expected {', '.join(TRAINING_PRECISIONS[:-1])} or {TRAINING_PRECISIONS[-1]}.")
     forced = [f"train.precision={precision}"] if precision else []
     loaded = load_recipe(recipe, [*(overrides or []), *forced])
     limit = memory_size(memory_limit) if memory_limit else 0
@@ -55,8 +56,9 @@ def train(
 
     import torch
 
+    from ..device import start_training
     from ..training.launch import launch
-    from ..training.rendezvous import joined, started_by_torchrun
+    from ..training.rendezvous import joined, local_rank, started_by_torchrun
     from ..training.trainer import Trainer
 
     if devices > 1 and not started_by_torchrun():
@@ -67,9 +69,13 @@ def train(
         options += [f"--logger={name}" for name in logger_names]
         launch(devices, ["train", recipe, *options, *(f"--set={override}" for override in overrides or [])])
     keep_freed_memory()
-    with joined() as group:
+    name = device_named(device, local_rank())
+    if name.startswith("mps") and started_by_torchrun():
+        raise UsageError("--device mps trains in one process: torch has no communication between such devices.")
+    start_training(name)
+    with joined(name) as group:
         torch.set_num_threads(threads or max(1, cores() // group.local_world_size))
-        hardware = Hardware.find(device, loaded.train.precision, group.local_rank, limit)
+        hardware = Hardware.find(name, loaded.train.precision, group.local_rank, limit)
         if hardware.device == "cpu":
             _check_memory(loaded.model.parameters(index.source_size, index.target_size), group.local_world_size)
         Trainer(loaded, shards, folder, hardware, group, logger_names, "inductor" if compiled else "").train()

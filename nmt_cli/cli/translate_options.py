@@ -50,7 +50,7 @@ RepetitionPenalty = Annotated[float | None, typer.Option("--repetition-penalty",
 
 BatchTokens = Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens that one worker translates together; changes only speed and memory.  [default: the recipe's, 4096]", show_default=False)]
 Devices = Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)]
-Precision = Annotated[str, typer.Option(metavar="P", help="fp32, bf16, int8 or auto (the fastest on this hardware). fp32 is exact; the others differ from it by rounding.")]
+Precision = Annotated[str, typer.Option(metavar="P", help="fp32, bf16, fp16, int8 or auto (the fastest on this hardware). fp32 is exact; the others differ from it by rounding.")]
 
 CANDIDATES = ("sample", "beam")
 

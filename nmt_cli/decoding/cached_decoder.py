@@ -37,13 +37,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..device import widest_float
 from ..kernels.rows import padded_rows
 from ..model.layers import DecoderLayer
 from ..model.packing import Packing
 from ..model.transformer import Transformer
 from .alignment import alignment_layer
 
-LANES = {torch.float32: 16, torch.bfloat16: 32}
+LANES = {torch.float32: 16, torch.bfloat16: 32, torch.float16: 32}
 """S and C are a multiple of it, by the dtype of keys and values."""
 MIN_ROWS = 16
 """Rows of a step at least, for linear maps that do not name their own number: a row's bits then do not depend on it."""
@@ -362,8 +363,8 @@ class CachedDecoder:
 
 
 def mean_of_heads(weights: Tensor) -> Tensor:
-    """Return the mean of weights (n, H, S) over the heads, (n, S) fp64. Heads are added in order: the bits do not depend on S."""
-    first, *others = weights.double().unbind(1)
+    """Return the mean of weights (n, H, S) over the heads, (n, S) in the device's widest dtype. Heads are added in order: the bits do not depend on S."""
+    first, *others = weights.to(widest_float(weights.device)).unbind(1)
     return sum(others, first) / (1 + len(others))
 
 

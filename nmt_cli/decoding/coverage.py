@@ -23,6 +23,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ..device import widest_float
 from .constraint import Sentence
 from .search_state import OfHypotheses, Rows
 
@@ -48,7 +49,7 @@ class Coverage(Rows):
     def start(cls, sentences: Sequence[Sentence], width: int, device: torch.device) -> Self:
         """Return the state of new sentences."""
         sources = [len(sentence.tokens) for sentence in sentences]
-        return cls(Attended(torch.zeros(len(sources), width, max(sources), dtype=torch.float64, device=device)), torch.tensor(sources, device=device))
+        return cls(Attended(torch.zeros(len(sources), width, max(sources), dtype=widest_float(device), device=device)), torch.tensor(sources, device=device))
 
     def add(self, rows: Tensor, attention: Tensor) -> None:
         """Add the attention (N, S or another width) of a step to the hypotheses `rows` (N,), which are numbers b * W + w; in place."""

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..device import is_host
+from ..device import is_host, widest_float
 from ..errors import UsageError
 from ..kernels.protocols import Decoder
 from .candidates import CHUNK, LOGITS_IN_CACHE, ban, log_sum_exp
@@ -230,9 +230,13 @@ def draw(logits: Tensor, uniform: Tensor, bans: Bans, options: SamplingOptions, 
     weights = _weights(logits, bans, options).view(len(logits), -1, CHUNK)
     if row_of is None:
         row_of = torch.arange(len(logits), device=logits.device)
-    chunk, inside = _choose(weights.sum(-1).double().cumsum(1)[row_of], uniform)
-    token, _ = _choose(weights[row_of, chunk].double().cumsum(1), inside)
+    chunk, inside = _choose(_widened(weights.sum(-1)).cumsum(1)[row_of], uniform)
+    token, _ = _choose(_widened(weights[row_of, chunk]).cumsum(1), inside)
     return (chunk * CHUNK + token).clamp_max(logits.size(1) - 1)  # more only where the logits are no numbers
+
+
+def _widened(weights: Tensor) -> Tensor:
+    return weights.to(widest_float(weights.device))
 
 
 def _choose(cumulative: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
@@ -281,7 +285,7 @@ def _keep_best(logits: Tensor, options: SamplingOptions) -> None:
     values, tokens = logits.topk(min(options.top_k or NUCLEUS, logits.size(1)), dim=1)
     total = None
     if not options.top_k:
-        total = _to_weights(logits.clone(), values[:, :1], options).view(len(logits), -1, CHUNK).sum(-1).double().sum(1)
+        total = _widened(_to_weights(logits.clone(), values[:, :1], options).view(len(logits), -1, CHUNK).sum(-1)).sum(1)
     kept, complete = _cut(values, total, options)
     rows = complete.logical_not().nonzero().flatten()
     others = logits[rows]
@@ -297,7 +301,7 @@ def _cut(values: Tensor, total: Tensor | None, options: SamplingOptions) -> tupl
     `total` (N,) is the weight of all tokens before `top_p`; None: of these C.
     """
     weights = _to_weights(values.clone(), values[:, :1], options)
-    cumulative = weights.double().cumsum(1)
+    cumulative = _widened(weights).cumsum(1)
     needed = options.top_p * (cumulative[:, -1] if total is None else total)
     kept = (cumulative < needed[:, None]).sum(1) + 1  # up to the candidate that reaches p
     complete = cumulative[:, -1] >= needed

@@ -21,7 +21,7 @@ from typing import Literal, cast
 import torch
 from torch import nn
 
-from ..hardware import cpu_flags, has_fast_bf16
+from ..hardware import cpu_flags, fast_precision
 from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import FeedForward
 from ..model.precision import Bf16Linear, Int8Linear, convert, replace_modules
@@ -155,7 +155,7 @@ def summaries(config: ModelSection, device: str, training_dtype: torch.dtype) ->
 def fastest_precision(device: str) -> str:
     """Return the precision in which this device translates fastest: int8 and bf16 where it has instructions for them."""
     if device != "cpu":
-        return "bf16" if has_fast_bf16(device) else "fp32"
+        return fast_precision(device)
     if cpu_flags() & {"avx512_vnni", "avx_vnni", "amx_int8"} and onednn.has_int8_linear() and not switched_off():
         return "int8"
-    return "bf16" if has_fast_bf16(device) else "fp32"
+    return fast_precision(device)

@@ -13,7 +13,8 @@ in the second (`_paired`). With D = log P1 - log P2, weight a and c1 = KL(P1 || 
 the gradient a / 2 * (P1 (D - c1 + 1) - P2) in the scores of the first pass, and the same with 1 and 2 exchanged and -D in
 those of the second.
 
-In bf16, the gradient of W is summed in fp32 over blocks of several chunks, and within a block by one matrix product.
+In bf16 and fp16, the gradient of W is summed in fp32 over blocks of several chunks, and within a block by one matrix
+product. In fp16 its sum stays in fp32 until it is multiplied by the loss's factor, because it could overflow.
 
     N target tokens   D d_model   V vocabulary   R rows of a chunk
 """
@@ -29,8 +30,8 @@ from torch import Tensor
 CHUNK_SCORES = {"cpu": 1_250_000, "cuda": 64_000_000}
 """Scores of a chunk, R * V, by device type: they fit into a CPU's last cache, and keep a GPU busy."""
 BLOCK_SCORES = 32_000_000
-"""Softmax values of a block in bf16."""
-DTYPES = (torch.float32, torch.bfloat16)
+"""Softmax values of a block in bf16 and fp16."""
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def supports(hidden: Tensor, weight: Tensor) -> str:
@@ -83,7 +84,7 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grads[0], grad_weight * grads[0], None, None, None  # the factor is in fp32
+        return grad_hidden * grads[0], (grad_weight * grads[0]).to(grad_hidden.dtype), None, None, None  # the factor is in fp32
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class _GradientSum:
         grad_weight = torch.zeros_like(self.weight) if self.grad_weight is None else self.grad_weight
         self.grad_hidden -= (constants.uniform * constants.column_sums).to(self.grad_hidden.dtype)
         grad_weight -= (constants.uniform * self.hidden.sum(0, dtype=torch.float32)).to(grad_weight.dtype)
-        return self.grad_hidden, grad_weight.to(self.weight.dtype)
+        return self.grad_hidden, grad_weight if self.weight.dtype == torch.float16 else grad_weight.to(self.weight.dtype)
 
 
 _scratch_buffers: dict[tuple[str, torch.device, torch.dtype], Tensor] = {}

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -76,14 +75,9 @@ class Packing:
         self.slots[: self.tokens] = within.flatten().nonzero().flatten()
         self.positions = self.slots % self.longest  # (N,) within the sentence
         self.mask = None if multiple == 1 and bool(within.all()) else within[:, None, None, :]  # (B, 1, 1, L), True = may be attended to
-        self._lengths = lengths
+        ends = torch.cat((lengths.cumsum(0), torch.tensor([self.size])))
+        self.starts = nn.functional.pad(ends, (1, 0))  # (B + 2,): the first row of each sentence, that of the spare rows, and N
         self._indices: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-
-    @cached_property
-    def starts(self) -> Tensor:
-        """(B + 2,): the first row of each sentence, that of the spare rows, and N."""
-        ends = torch.cat((self._lengths.cumsum(0), torch.tensor([self.size])))
-        return nn.functional.pad(ends, (1, 0))
 
     @property
     def longest_run(self) -> int:
@@ -111,6 +105,15 @@ class Packing:
     def pack(self, padded: Tensor) -> Tensor:
         """(B, L) -> (N,); spare rows hold a copy of the first element."""
         return padded.flatten()[self.slots]
+
+    def unpack(self, packed: Tensor, padding: int) -> Tensor:
+        """(N,) -> (B, L), filled up with `padding`."""
+        return packed[self.rows].masked_fill(self.rows == self.tokens, padding)
+
+    @property
+    def lengths(self) -> Tensor:
+        """(B,): the tokens of each sentence."""
+        return self.starts.diff()[:-1]
 
     def split_heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
         """See `Layout`."""

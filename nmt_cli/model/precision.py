@@ -1,10 +1,10 @@
-"""The precision in which a trained model computes: fp32, bf16 or int8. Registered in registry.PRECISIONS.
+"""The precision in which a trained model computes: fp32, bf16, fp16 or int8. Registered in registry.PRECISIONS.
 
     model ──▶ convert(model, "int8") ──▶ the same modules and parameters, each nn.Linear and the output projection replaced
                                           (N, d_in) fp32 ──▶ matrix product in the precision ──▶ (N, d_out) fp32
 
 * fp32: nothing changes.
-* bf16: rows and weights are rounded to bf16, sums are in fp32.
+* bf16, fp16: rows and weights are rounded to it, sums are in fp32.
 * int8: a weight is an integer in -127 .. 127 times one scale per output, a row the same with one fixed scale per linear
   map; products and sums are exact integers. Because the scales are fixed beforehand, a row's result depends on nothing
   but the row: int8 translations are as independent of the batch as fp32 ones. The input scales come from `calibrate`.
@@ -67,8 +67,19 @@ def fp32(model: Transformer) -> Transformer:
 @torch.no_grad()
 def bf16(model: Transformer) -> Transformer:
     """Return the model with `Bf16Linear` maps."""
-    new = cast(Transformer, replace_modules(model, lambda module, _: Bf16Linear(module.weight, module.bias) if type(module) is nn.Linear else None))
-    new.output_projection = Bf16Linear(model.output_weight, None)
+    return _rounded(model, Bf16Linear)
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def fp16(model: Transformer) -> Transformer:
+    """Return the model with `Fp16Linear` maps."""
+    return _rounded(model, Fp16Linear)
+
+
+def _rounded(model: Transformer, linear: type[Bf16Linear]) -> Transformer:
+    new = cast(Transformer, replace_modules(model, lambda module, _: linear(module.weight, module.bias) if type(module) is nn.Linear else None))
+    new.output_projection = linear(model.output_weight, None)
     return new
 
 
@@ -99,12 +110,18 @@ class Bf16Linear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.weight = weight.detach().bfloat16()
-        self.bias = bias.detach().bfloat16() if bias is not None else None
+        self.weight = weight.detach().to(self.attention_dtype)
+        self.bias = bias.detach().to(self.attention_dtype) if bias is not None else None
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, d_in) -> (…, d_out)."""
-        return F.linear(x.bfloat16(), self.weight, self.bias).float()
+        return F.linear(x.to(self.attention_dtype), self.weight, self.bias).float()
+
+
+class Fp16Linear(Bf16Linear):
+    """The same in fp16."""
+
+    attention_dtype = torch.float16
 
 
 class Int8Linear(nn.Module):

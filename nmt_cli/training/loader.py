@@ -3,7 +3,12 @@
     EpochPlan ──▶ rank_batches(…) ──▶ one RankBatch per update, with the same number of micro-batches on every rank
 
 Micro-batches are packed on the CPU. For a GPU, worker processes do this ahead of time, so that the training loop never
-waits for lengths or masks.
+waits for lengths or masks:
+
+    worker process: RankBatch ──▶ FlatBatch ──shared memory──▶ pinned memory ──one copy──▶ RankBatch on the GPU
+
+All numbers of an update travel in one tensor: one file descriptor, one block of pinned memory, one copy. The workers live as
+long as the training.
 
     B pairs   N, N' source and target tokens of a packed batch (see model/packing.py)
 """
@@ -12,14 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, count, islice
 
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..data.batches import MAX_PADDING, Batch, EpochPlan, Indices, Pair, collate, micro_batches
 from ..data.shards import Corpus
-from ..device import is_host, to_device
+from ..data.tokenizer import PAD
+from ..device import copies_from_pinned_memory, is_host, to_device
 from ..hardware import Hardware
 from ..model.packing import Packing
 from .process_group import ProcessGroup
@@ -47,20 +54,32 @@ class PackedBatch:
         src, tgt_in, tgt_out = (side.repeat(passes, 1) for side in (batch.src, batch.tgt_in, batch.tgt_out))
         return PackedBatch(source.pack(src), target.pack(tgt_in), target.pack(tgt_out), source, target)
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensors, in int64."""
+        return [self.src, self.tgt_in, self.tgt_out, *self.source.parts, *self.target.parts]
+
+    def with_tensors(self, tensors: Sequence[Tensor]) -> PackedBatch:
+        """Return the same batch with these copies of its `tensors`."""
+        src, tgt_in, tgt_out, *parts = tensors
+        half = len(parts) // 2
+        return PackedBatch(src, tgt_in, tgt_out, self.source.of(parts[:half]), self.target.of(parts[half:]))
+
     def to(self, device: str) -> PackedBatch:
-        """Return the batch on `device`. Its tensors travel to a GPU as one, and nothing waits for them."""
-        if is_host(device):
-            return self
-        source, target = self.source.parts, self.target.parts
-        src, tgt_in, tgt_out, *parts = to_device([self.src, self.tgt_in, self.tgt_out, *source, *target], device)
-        return PackedBatch(src, tgt_in, tgt_out, self.source.of(parts[: len(source)]), self.target.of(parts[len(source) :]))
+        """Return the batch on `device`."""
+        return self if str(self.src.device) == device else self.with_tensors(to_device(self.tensors, device))
+
+    def padded(self, pairs: int) -> Batch:
+        """Return the first pairs, padded, in the host's memory."""
+        source, target = self.source, self.target
+        tensors = (source.unpack(self.src, PAD), source.lengths, target.unpack(self.tgt_in, PAD), target.unpack(self.tgt_out, PAD), target.lengths)
+        return Batch(*(tensor[:pairs].to("cpu") for tensor in tensors))
 
 
 @dataclass(frozen=True)
 class MicroBatch:
     """The pairs of one forward and backward pass."""
 
-    batch: Batch
     packed: PackedBatch
     weight: float
     """A factor of the loss: 1 over the passes, or 0 for a filler on a rank for which no pairs are left."""
@@ -70,18 +89,26 @@ class MicroBatch:
     @staticmethod
     def of(batch: Batch, passes: int = 1, is_filler: bool = False) -> MicroBatch:
         """Return the micro-batch of `batch`, packed."""
-        return MicroBatch(batch, PackedBatch.of(batch, passes), 0.0 if is_filler else 1 / passes, passes)
+        return MicroBatch(PackedBatch.of(batch, passes), 0.0 if is_filler else 1 / passes, passes)
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs."""
+        return self.packed.source.sentences // self.passes
+
+    def padded(self) -> Batch:
+        """Return the pairs, padded, in the host's memory."""
+        return self.packed.padded(self.pairs)
 
     def split(self) -> list[MicroBatch]:
         """Return two micro-batches with half of the pairs each. For a single pair the second one has weight 0."""
-        pairs = len(self.batch.src)
-        if pairs == 1:
+        if self.pairs == 1:
             return [self, replace(self, weight=0.0)]
-        halves = (self.batch.part(0, pairs // 2), self.batch.part(pairs // 2, pairs))
-        return [MicroBatch.of(half, self.passes, not self.weight) for half in halves]
+        batch, middle = self.padded(), self.pairs // 2
+        return [MicroBatch.of(half, self.passes, not self.weight) for half in (batch.part(0, middle), batch.part(middle, self.pairs))]
 
     def __str__(self) -> str:
-        return f"{len(self.batch.src)} pairs of up to {self.batch.src.size(1)} source and {self.batch.tgt_out.size(1)} target tokens"
+        return f"{self.pairs} pairs of up to {self.packed.source.longest} source and {self.packed.target.longest} target tokens"
 
 
 @dataclass(frozen=True)
@@ -93,11 +120,50 @@ class RankBatch:
     """Target tokens of the whole update, over all ranks, end symbols counted."""
     pairs: Indices
     """The whole update's pairs, by their numbers in the corpus."""
+    epoch: int
+    """The epoch of the update, counted from 0."""
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors of all micro-batches, in int64."""
+        return [tensor for micro_batch in self.micro_batches for tensor in micro_batch.packed.tensors]
+
+    def with_tensors(self, tensors: Sequence[Tensor]) -> RankBatch:
+        """Return the same batch with these copies of its `tensors`."""
+        each = len(tensors) // len(self.micro_batches)
+        packed = [micro_batch.packed.with_tensors(tensors[i * each : (i + 1) * each]) for i, micro_batch in enumerate(self.micro_batches)]
+        return replace(self, micro_batches=[replace(micro_batch, packed=new) for micro_batch, new in zip(self.micro_batches, packed, strict=True)])
 
     def split(self, index: int) -> RankBatch:
         """Return the rank batch with the micro-batch at `index` split in two."""
         micro_batches = [*self.micro_batches[:index], *self.micro_batches[index].split(), *self.micro_batches[index + 1 :]]
         return replace(self, micro_batches=micro_batches)
+
+
+@dataclass(frozen=True)
+class FlatBatch:
+    """A `RankBatch` in one tensor."""
+
+    numbers: Tensor
+    """int64: all tensors of all micro-batches, one after another."""
+    outline: RankBatch
+    """The batch with the shapes of its tensors, without their numbers: they are on torch's meta device."""
+
+    @staticmethod
+    def of(batch: RankBatch) -> FlatBatch:
+        """Return the batch in one tensor."""
+        tensors = batch.tensors
+        return FlatBatch(torch.cat([tensor.flatten() for tensor in tensors]), batch.with_tensors([tensor.to("meta") for tensor in tensors]))
+
+    def pin_memory(self) -> FlatBatch:
+        """Return the batch in pinned memory. The thread of torch's DataLoader calls it."""
+        return replace(self, numbers=self.numbers.pin_memory())
+
+    def to(self, device: str) -> RankBatch:
+        """Return the batch on `device`. Nothing waits for the copy."""
+        shapes = [tensor.shape for tensor in self.outline.tensors]
+        parts = torch.split(self.numbers.to(device, non_blocking=True), [shape.numel() for shape in shapes])
+        return self.outline.with_tensors([part.view(shape) for part, shape in zip(parts, shapes, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -119,14 +185,17 @@ class TrainingText:
 
 
 def rank_batches(text: TrainingText, epoch: int, start: int, tokens: int, group: ProcessGroup, hardware: Hardware) -> Iterator[RankBatch]:
-    """Yield this rank's batch for each update of `epoch`, from update `start` of the epoch on.
+    """Yield this rank's batch of every update, from update `start` of `epoch` on, epoch after epoch without end.
 
     `tokens` is the size limit of a micro-batch, per side, padding and all passes counted.
     """
-    dataset = _RankBatches(text, epoch, start, tokens, group, max_padding(hardware))
+    batches = _RankBatches(text, epoch, start, tokens, group, max_padding(hardware))
     if is_host(hardware.device):
-        return iter(dataset)
-    return iter(DataLoader(dataset, batch_size=None, num_workers=WORKERS))
+        yield from batches
+        return
+    pinned = copies_from_pinned_memory(hardware.device)
+    for flat in DataLoader(_FlatBatches(batches), batch_size=None, num_workers=WORKERS, pin_memory=pinned):
+        yield flat.to(hardware.device)
 
 
 def max_padding(hardware: Hardware) -> float:
@@ -134,27 +203,48 @@ def max_padding(hardware: Hardware) -> float:
     return MAX_PADDING if is_host(hardware.device) else 1.0
 
 
-class _RankBatches(IterableDataset[RankBatch]):
-    """Iterates over `rank_batches`. Of n worker processes, worker i prepares updates i, i + n, i + 2n, …"""
+@dataclass(frozen=True)
+class _RankBatches:
+    """Iterates over `rank_batches`, in the host's memory."""
 
-    def __init__(self, text: TrainingText, epoch: int, start: int, tokens: int, group: ProcessGroup, max_padding: float) -> None:
-        self.text, self.epoch, self.start, self.tokens, self.group, self.max_padding = text, epoch, start, tokens, group, max_padding
+    text: TrainingText
+    epoch: int
+    start: int
+    tokens: int
+    group: ProcessGroup
+    max_padding: float
 
     def __iter__(self) -> Iterator[RankBatch]:
-        worker = get_worker_info()
-        first, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        return map(self._rank_batch, islice(self.text.plan.updates(self.epoch, self.start), first, None, workers))
+        return self.every(1, 0)
 
-    def _rank_batch(self, pairs: Indices) -> RankBatch:
+    def every(self, step: int, first: int) -> Iterator[RankBatch]:
+        """Yield the batches number `first`, `first` + `step`, and so on."""
+        plan = self.text.plan
+        updates = chain.from_iterable(((epoch, pairs) for pairs in plan.updates(epoch, self.start if epoch == self.epoch else 0)) for epoch in count(self.epoch))
+        return (self._rank_batch(epoch, pairs) for epoch, pairs in islice(updates, first, None, step))
+
+    def _rank_batch(self, epoch: int, pairs: Indices) -> RankBatch:
         """Return this rank's part of the update with these pairs."""
         text, passes = self.text, self.text.passes
         parts = micro_batches(text.plan, pairs, max(1, self.tokens // passes), self.group.world_size, self.max_padding)[self.group.rank]
         numbers = [(part if len(part) else pairs[:1]).tolist() for part in parts]
         if text.variations:  # the tokens of all ranks' pairs are counted, so all are read
-            ids = {number: text.pair(number, self.epoch) for number in pairs.tolist()}
+            ids = {number: text.pair(number, epoch) for number in pairs.tolist()}
             target_tokens = sum(len(target) + 1 for _, target in ids.values())
         else:
-            ids = {number: text.pair(number, self.epoch) for row in numbers for number in row}
+            ids = {number: text.pair(number, epoch) for row in numbers for number in row}
             target_tokens = text.plan.target_tokens(pairs)
         batches = [MicroBatch.of(collate([ids[number] for number in row]), passes, is_filler=not len(part)) for row, part in zip(numbers, parts, strict=True)]
-        return RankBatch(batches, target_tokens, pairs)
+        return RankBatch(batches, target_tokens, pairs, epoch)
+
+
+class _FlatBatches(IterableDataset[FlatBatch]):
+    """The same as `FlatBatch`es. Of n worker processes, worker i prepares updates i, i + n, i + 2n, …"""
+
+    def __init__(self, batches: _RankBatches) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[FlatBatch]:
+        worker = get_worker_info()
+        step, first = (worker.num_workers, worker.id) if worker else (1, 0)
+        return map(FlatBatch.of, self.batches.every(step, first))

@@ -1,10 +1,10 @@
 """The parameters in training: three flat tensors of P numbers. The parameters of two models are views of them.
 
-    main_params     (P,) fp32            what Adam updates and checkpoints hold        model          its views
-    compute_params  (P,) fp32 or bf16    what forward and backward passes read         compute_model  its views
-    main_grads      (P,) fp32            sums over micro-batches, then over ranks (gradients.py, data_parallel.py)
+    main_params     (P,) fp32               what Adam updates and checkpoints hold        model          its views
+    compute_params  (P,) fp32, bf16, fp16   what forward and backward passes read         compute_model  its views
+    main_grads      (P,) fp32               sums over micro-batches, then over ranks (gradients.py, data_parallel.py)
 
-In bf16, `compute_params` are rounded from `main_params` once per update, not once per pass. In fp32 both are one tensor.
+In bf16 and fp16, `compute_params` are rounded from `main_params` once per update, not once per pass. In fp32 both are one tensor.
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
     group.all_gather(values)    every rank's numbers, in the order of ranks
     group.run_on_main(work)     rank 0 works, every rank gets the result
+    group.run_on_all(work)      every rank works, and gets all results
     group.collective()          explains the errors of torch's own collectives
 
 Small values (a stop signal, elapsed time) go over gloo on the CPU. Gradients go over NCCL between GPUs and over gloo
 between CPUs. rendezvous.py creates the group.
 
-A decision that leads to a collective must depend on values that are equal on all ranks: the results of `all_gather` and
-`run_on_main` are.
+A decision that leads to a collective must depend on values that are equal on all ranks: the results of `all_gather`,
+`run_on_main` and `run_on_all` are.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TIMEOUT = timedelta(minutes=10)
 """How long a collective waits for a rank. A process that dies is noticed at once, because its connections close; the
 timeout is for a machine or a network that stops answering."""
 HEARTBEATS = 120
-"""Collectives per TIMEOUT by which rank 0 shows the others that it is still at work (see `run_on_main`)."""
+"""Collectives per TIMEOUT by which a rank shows the others that it is still at work (see `run_on_main`)."""
 END_TIMEOUT = timedelta(seconds=10)
 """How long a rank that ends waits for others, which may be gone as well."""
 INTERRUPT = signal.SIGUSR2
@@ -96,15 +97,34 @@ class ProcessGroup:
         if self.is_main:
             with _heartbeat(lambda: self.all_gather([0.0])):
                 content = json.dumps(work()).encode()
-            self.all_gather([float(len(content))])
-            buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            sizes = self.all_gather([float(len(content))])
         else:
-            while not (size := int(self.all_gather([0.0])[0][0])):
+            content = b""
+            while not (sizes := self.all_gather([0.0]))[0][0]:
                 pass  # a heartbeat
-            buffer = torch.empty(size, dtype=torch.uint8)
+        return json.loads(self._broadcast(content, 0, int(sizes[0][0])))
+
+    def run_on_all(self, work: Callable[[], Any]) -> list[Any]:
+        """Run `work` on every rank at the same time, and return all results on every rank, in the order of ranks.
+
+        The results must be JSON-serializable. Every rank must call it, in its main thread. The ranks wait for each other as
+        long as `work` takes, as in `run_on_main`.
+        """
+        if self.world_size == 1:
+            return [work()]
+        with _heartbeat(lambda: self.all_gather([0.0])):
+            content = json.dumps(work()).encode()
+        sizes = [0.0]
+        while not all(sizes):  # until then, these are heartbeats of ranks that are still at work
+            sizes = [row[0] for row in self.all_gather([float(len(content))])]
+        return [json.loads(self._broadcast(content, rank, int(size))) for rank, size in enumerate(sizes)]
+
+    def _broadcast(self, content: bytes, source: int, size: int) -> bytes:
+        """Return the `content` of rank `source`, which has `size` bytes."""
+        buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8) if self.rank == source else torch.empty(size, dtype=torch.uint8)
         with self.collective():
-            dist.broadcast(buffer, 0)
-        return json.loads(bytes(buffer.tolist()))
+            dist.broadcast(buffer, source)
+        return bytes(buffer.tolist())
 
     @contextmanager
     def collective(self) -> Iterator[None]:

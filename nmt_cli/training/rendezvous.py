@@ -1,6 +1,6 @@
 """How the processes find each other, and how they part.
 
-    with joined() as group      join the other processes; a group of one when nothing started this process as one of several
+    with joined(device) as group      join the other processes; a group of one when nothing started this process as one of several
 
 A rank that ends with an error writes the error to the store before its connections close. The collectives of the other
 ranks then fail. They read the error in the store, so the rank that had it reports it once, and all ranks end with its
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ..device import communication_backend
+from ..device import abort_communication, communication
 from ..errors import NmtError, Stopped, TrainingError, UsageError
 from . import process_group
 from .collective_errors import summary
@@ -34,9 +34,14 @@ def started_by_torchrun() -> bool:
     return "WORLD_SIZE" in os.environ and "RANK" in os.environ
 
 
+def local_rank() -> int:
+    """Return this process's rank among those on this machine."""
+    return int(os.environ.get("LOCAL_RANK", "0")) if started_by_torchrun() else 0
+
+
 @contextmanager
-def joined() -> Iterator[ProcessGroup]:
-    """Join the other processes, and leave them at the end. Raises TrainingError when they cannot be reached.
+def joined(device: str) -> Iterator[ProcessGroup]:
+    """Join the other processes, and leave them at the end. `device` is this rank's. Raises TrainingError when they cannot be reached.
 
     An exception that ends this rank is reported once: PeerFailed replaces it when another rank has already reported its
     own.
@@ -49,16 +54,18 @@ def joined() -> Iterator[ProcessGroup]:
     _import_before_the_group()
     try:
         store = _connect_store(rank, world_size)
-        dist.init_process_group(communication_backend(), store=store, rank=rank, world_size=world_size, timeout=process_group.TIMEOUT)
+        dist.init_process_group(**communication(device), store=store, rank=rank, world_size=world_size, timeout=process_group.TIMEOUT)
     except RuntimeError as error:
         raise TrainingError(f"rank {rank} of {world_size} cannot reach the others ({summary(error)}). Look whether all of them were started, and whether --rdzv-endpoint or --master-addr can be reached from every machine.") from None
-    group = ProcessGroup(rank, int(os.environ.get("LOCAL_RANK", "0")), world_size, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    group = ProcessGroup(rank, local_rank(), world_size, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     before = signal.signal(signal.SIGTERM, _raise_stopped)
     try:
         yield group
     except BaseException as error:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it as soon as another rank has ended
-        if (replacement := report_end(error, store, group)) is not None:
+        replacement = report_end(error, store, group)
+        abort_communication(device)
+        if replacement is not None:
             raise replacement from None
         raise
     finally:

@@ -44,6 +44,7 @@ from .checkpointer import Checkpointer
 from .in_flight import InFlight, StepMetrics
 from .initial import initial_model
 from .loader import RankBatch, TrainingText, Variation, rank_batches
+from .loss_scale import OVERFLOWS
 from .metrics import clock, skipped_line, skipped_record, train_record, training_line, valid_record, validation_line
 from .nonfinite import error_message, write_evidence
 from .probe import choose_micro_batch
@@ -148,8 +149,7 @@ class Trainer:
     def _train(self) -> None:
         self.check_patience()
         self._introduce()
-        while not self._is_done and self.stop is None:
-            self.train_epoch()
+        self.train_updates()
         if self.stop and self.stop.signal and not self._is_done:
             self.save_checkpoint()
             self.report.line(f"stopped at update {self.progress.update:,} and saved; run the same command to resume")
@@ -161,21 +161,20 @@ class Trainer:
         """Whether all updates are done."""
         return self.progress.update >= self.recipe.train.updates
 
-    def train_epoch(self) -> None:
-        """Train on what is left of the current epoch, or until training stops."""
+    def train_updates(self) -> None:
+        """Train until all updates are done, or training stops."""
         progress = self.progress
         batches = rank_batches(self.text, progress.epoch, progress.position, self.micro_batch_tokens, self.group, self.hardware)
         self.clock_started = time.perf_counter()
-        for batch in batches:
-            self.train_step(batch)
+        while not self._is_done and self.stop is None:
+            self.train_step(next(batches))
             self._after_step()
-            if self.stop or self._is_done:
-                return
-        progress.epoch, progress.position = progress.epoch + 1, 0
 
     def train_step(self, batch: RankBatch) -> None:
         """Start the next update."""
         progress = self.progress
+        if batch.epoch > progress.epoch:
+            progress.epoch, progress.position = batch.epoch, 0
         torch.manual_seed((self.recipe.train.seed * 1_000_003 + progress.update) * 4099 + self.group.rank)
         result = self.updater(batch, progress.update + 1)
         progress.update += 1
@@ -231,7 +230,7 @@ class Trainer:
 
     def _skip(self, step: StepMetrics) -> None:
         """Count and report an update whose gradient was not finite. Raises TrainingError when too many are in a row."""
-        progress, allowed = self.progress, self.recipe.train.skip_nonfinite
+        progress, allowed = self.progress, self.recipe.train.skip_nonfinite + (OVERFLOWS if self.updater.loss_scale else 0)
         progress.skipped += 1
         progress.skipped_in_a_row += 1
         record = skipped_record(progress, step.update, step.epoch, step.grad_norm)
@@ -253,18 +252,19 @@ class Trainer:
     def validate(self) -> None:
         """Score the model, report the scores with some samples, and save the model if it is the best so far.
 
-        Rank 0 computes the record. Every rank gets it, and so draws the same conclusions from it.
+        Every rank scores a share. Rank 0 makes the record of them; every rank gets it, and so draws the same conclusions.
         """
-        progress, train = self.progress, self.recipe.train
+        progress, train, validator, weights, group = self.progress, self.recipe.train, self.validator, self.updater.weights, self.group
+        assert validator is not None
         samples: list[Sample] = []  # of rank 0
+        self.report.clear_progress()
+        shares = group.run_on_all(lambda: validator.share(weights.model, weights.compute_model, group.rank, group.world_size))
 
-        def score() -> dict[str, Any]:
-            assert self.validator is not None
-            self.report.clear_progress()
-            scores, samples[:] = self.validator(self.updater.weights.model, self.updater.weights.compute_model)
+        def combine() -> dict[str, Any]:
+            scores, samples[:] = validator.combine(shares)
             return valid_record(progress, scores)
 
-        record = self.group.run_on_main(score)
+        record = group.run_on_main(combine)
         value = record[train.best_metric]
         is_best = progress.best is None or (value > progress.best if train.best_metric == "bleu" else value < progress.best)
         progress.best = value if is_best else progress.best

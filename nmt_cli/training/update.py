@@ -34,6 +34,7 @@ from .data_parallel import ReplicatedGradients
 from .gradients import FlatGradients, Gradients
 from .loader import MicroBatch, PackedBatch, RankBatch
 from .loss import label_smoothed_loss
+from .loss_scale import LossScale
 from .parameters import Weights
 from .process_group import ProcessGroup
 from .schedule import decay, learning_rate
@@ -106,6 +107,7 @@ class Updater:
             self.gradients = FlatGradients(self.weights, loss_model)
         else:
             self.gradients = ReplicatedGradients(self.weights, loss_model, group, _any_rows(train.passes).to(hardware.device))
+        self.loss_scale = LossScale(hardware.device) if hardware.dtype == torch.float16 else None
         self.adam = torch.optim.Adam([self.weights.main_params], lr=0.0, betas=(train.adam_beta1, train.adam_beta2), eps=train.adam_epsilon, fused=True)
         self.load_optimizer_state({}, 0)
 
@@ -118,6 +120,8 @@ class Updater:
     def step(self, update: int) -> tuple[Tensor, Tensor, float]:
         """Take a step of Adam on `main_grads`. Return `StepResult`'s grad_norm, skipped and lr."""
         gradient, train = self.weights.main_grads, self.recipe.train
+        if self.loss_scale:
+            self.loss_scale.unscale(gradient)
         norm = torch.linalg.vector_norm(gradient)
         skipped = (~torch.isfinite(norm)).float()
         if train.clip_norm:
@@ -126,6 +130,8 @@ class Updater:
         self.adam.param_groups[0]["lr"] = lr
         self.adam.found_inf = skipped  # type: ignore[attr-defined]  # how torch's own GradScaler lets Adam skip a step
         self.adam.step()
+        if self.loss_scale:
+            self.loss_scale.update(skipped)
         self.weights.refresh_compute_params()
         return norm, skipped, lr
 
@@ -161,15 +167,16 @@ class Updater:
     def forward_backward(self, micro_batch: MicroBatch, target_tokens: int) -> Tensor:
         """Run a micro-batch forward and backward, its loss divided by `target_tokens`. Return its sums of loss and NLL, (2,)."""
         loss, nll = self.gradients.losses(micro_batch.packed.to(self.hardware.device))
-        (loss * (micro_batch.weight / target_tokens)).backward()  # type: ignore[no-untyped-call]
+        scaled = loss * self.loss_scale.scale if self.loss_scale else loss
+        (scaled * (micro_batch.weight / target_tokens)).backward()  # type: ignore[no-untyped-call]
         return micro_batch.weight * torch.stack((loss.detach(), nll))
 
     def _split(self, batch: RankBatch, index: int) -> RankBatch:
         """Return the batch with the micro-batch at `index` split. Raises TrainingError when it has a single pair."""
         micro_batch = batch.micro_batches[index]
-        source, target = micro_batch.batch.src, micro_batch.batch.tgt_out
-        if len(source) == 1:
-            raise TrainingError(f"out of memory with a single pair of {source.size(1)} source and {target.size(1)} target tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more memory.")
+        if micro_batch.pairs == 1:
+            source, target = micro_batch.packed.source, micro_batch.packed.target
+            raise TrainingError(f"out of memory with a single pair of {source.longest} source and {target.longest} target tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more memory.")
         self.warn(f"out of memory with {micro_batch}: it is split in two, and the update is repeated. A smaller train.micro_batch_tokens avoids this.")
         return batch.split(index)
 
@@ -178,13 +185,17 @@ class Updater:
         release_cached_memory(self.hardware.device)
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """Return Adam's moments on the CPU, as "exp_avg.NAME" and "exp_avg_sq.NAME" for each parameter NAME."""
+        """Return Adam's moments on the CPU, as "exp_avg.NAME" and "exp_avg_sq.NAME" for each parameter NAME, and in fp16 "loss_scale"."""
         state = self.adam.state[self.weights.main_params]
-        return {f"{kind}.{name}": part.to("cpu") for kind in ("exp_avg", "exp_avg_sq") for name, part in self.weights.by_name(state[kind]).items()}
+        moments = {f"{kind}.{name}": part.to("cpu") for kind in ("exp_avg", "exp_avg_sq") for name, part in self.weights.by_name(state[kind]).items()}
+        return moments | ({"loss_scale": self.loss_scale.state.to("cpu")} if self.loss_scale else {})
 
     def load_optimizer_state(self, state: dict[str, Tensor], steps: int) -> None:
         """Continue from the `optimizer_state` after `steps` steps. Moments that it lacks are zero."""
-        main_params = self.weights.main_params
+        main_params, state = self.weights.main_params, dict(state)
+        scale = state.pop("loss_scale", None)
+        if self.loss_scale and scale is not None:
+            self.loss_scale.state = scale.to(self.hardware.device)
         moments = {kind: torch.zeros_like(main_params.data) for kind in ("exp_avg", "exp_avg_sq")}
         for key, moment in state.items():
             kind, _, name = key.partition(".")

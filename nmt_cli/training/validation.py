@@ -3,21 +3,23 @@
     shards' validation pairs ──▶ compute model ──▶ NLL, without label smoothing and dropout
     first lines of the validation text ──▶ Translator ──▶ translations ──▶ BLEU by sacrebleu, with its signature
 
-Translations come from the same search as those of `nmt translate`.
+Each rank computes a share of both (`share`); rank 0 combines them (`combine`). The scores do not depend on the number of
+ranks. Translations come from the same search as those of `nmt translate`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from .. import console
-from ..data.batches import EpochPlan, collate, micro_batches
+from ..data.batches import EpochPlan, Indices, collate, micro_batches
 from ..data.shards import Corpus, valid_text
 from ..data.tokenizer import Vocabulary
 from ..decoding.translator import Translator
@@ -39,6 +41,11 @@ class Sample:
     translation: str
 
 
+T = TypeVar("T")
+Share = tuple[list[float], list[str]]
+"""The NLLs of every n-th part of the pairs, and the translations of every n-th sentence, for n ranks."""
+
+
 class Validator:
     """Scores the model. It is built once per run, and called after every `train.valid_every` updates."""
 
@@ -52,33 +59,25 @@ class Validator:
             console.warn(f"{int((~fits).sum())} validation pairs are longer than model.max_positions = {recipe.model.max_positions}: they do not count in the NLL")
         parts = [part[fits[part]] for update in plan.updates(0) for part in micro_batches(plan, update, tokens)[0]]
         self.parts = [part for part in parts if len(part)]
+        self.tokens = sum(plan.target_tokens(part) for part in self.parts)
         source, target = valid_text(shards)
         self.source = source[: recipe.train.valid_bleu_sentences]
         self.target = target[: recipe.train.valid_bleu_sentences]
 
     @torch.no_grad()
-    def nll(self, compute_model: Transformer) -> float:
-        """Return the mean NLL per target token, end symbols counted, in nats. Raises TrainingError if it is not finite."""
-        total = tokens = 0.0
-        for part in self.parts:
-            batch = collate([self.corpus.pair(int(i)) for i in part])
-            _, nll = loss_sums(compute_model, PackedBatch.of(batch).to(self.hardware.device), 0.0)
-            total, tokens = total + float(nll), tokens + float(batch.tgt_lengths.sum())
-        if not math.isfinite(total):
-            raise TrainingError(
-                f"the NLL of the validation text is {total}: the model has diverged. Checkpoints up to the last one are kept. "
-                'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32".'
-            )
-        return total / tokens
+    def nlls(self, compute_model: Transformer, parts: Sequence[Indices]) -> list[float]:
+        """Return the NLL of each part: the sum over its target tokens, end symbols counted, in nats."""
+        batches = (PackedBatch.of(collate([self.corpus.pair(int(i)) for i in part])) for part in parts)
+        return [float(loss_sums(compute_model, batch.to(self.hardware.device), 0.0)[1]) for batch in batches]
 
-    def translate(self, model: Transformer) -> list[str]:
-        """Return the model's translations of the first `train.valid_bleu_sentences` sentences."""
+    def translate(self, model: Transformer, source: Sequence[str]) -> list[str]:
+        """Return the model's translations."""
         options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
         translator = Translator(model, self.vocabulary.source, self.vocabulary.target, options, longest=self.recipe.data.max_length, precision=self.hardware.precision, search="beam", defaults=self.recipe.constraint_values)
-        return [result.translation for result in translator.translate(self.source)]
+        return [result.translation for result in translator.translate(source)]
 
-    def __call__(self, model: Transformer, compute_model: Transformer) -> tuple[dict[str, Any], list[Sample]]:
-        """Return the scores, and `train.valid_samples` samples.
+    def share(self, model: Transformer, compute_model: Transformer, rank: int, ranks: int) -> Share:
+        """Return what rank `rank` of `ranks` computes.
 
         The NLL is that of `compute_model`, in the precision of training; `model` translates. Both are in training mode
         afterwards.
@@ -86,14 +85,30 @@ class Validator:
         model.eval()
         compute_model.eval()
         try:
-            scores: dict[str, Any] = {"nll": self.nll(compute_model), "bleu": None, "bleu_signature": None}
-            samples: list[Sample] = []
-            if self.source:
-                translations = self.translate(model)
-                bleu = compute("bleu", translations, [self.target])
-                scores |= {"bleu": bleu.value, "bleu_signature": bleu.signature, "bleu_sentences": len(self.source)}
-                samples = [Sample(*sides) for sides in zip(self.source, self.target, translations, strict=True)]
-            return scores, samples[: self.recipe.train.valid_samples]
+            source = self.source[rank::ranks]
+            return self.nlls(compute_model, self.parts[rank::ranks]), self.translate(model, source) if source else []
         finally:
             model.train()
             compute_model.train()
+
+    def combine(self, shares: Sequence[Share]) -> tuple[dict[str, Any], list[Sample]]:
+        """Return the scores of all ranks' shares, and `train.valid_samples` samples. Raises TrainingError if the NLL is not finite."""
+        nll = sum(_interleaved([nlls for nlls, _ in shares]))
+        if not math.isfinite(nll):
+            raise TrainingError(
+                f"the NLL of the validation text is {nll}: the model has diverged. Checkpoints up to the last one are kept. "
+                'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32".'
+            )
+        scores: dict[str, Any] = {"nll": nll / self.tokens, "bleu": None, "bleu_signature": None}
+        samples: list[Sample] = []
+        if self.source:
+            translations = _interleaved([translations for _, translations in shares])
+            bleu = compute("bleu", translations, [self.target])
+            scores |= {"bleu": bleu.value, "bleu_signature": bleu.signature, "bleu_sentences": len(self.source)}
+            samples = [Sample(*sides) for sides in zip(self.source, self.target, translations, strict=True)]
+        return scores, samples[: self.recipe.train.valid_samples]
+
+
+def _interleaved(shares: Sequence[Sequence[T]]) -> list[T]:
+    """Return the items of which shares[rank] has every `len(shares)`-th one."""
+    return [shares[i % len(shares)][i // len(shares)] for i in range(sum(map(len, shares)))]

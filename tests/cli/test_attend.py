@@ -201,8 +201,8 @@ def test_bytes_that_are_not_utf8_are_replaced(folder: Path) -> None:
         (["the cat", "--head", "0"], b"", 2, "--head 0: expected 1 to 2"),
         (["the cat", "--set", "train.seed=3"], b"", 2, "--set 'train.seed=3': the recipe of a trained model cannot be changed"),
         (["the cat", "--beam", "0"], b"", 2, "decode.beam = 0"),
-        (["the cat", "--precision", "fp16"], b"", 2, "--precision 'fp16': expected auto, fp32, bf16 or int8."),
-        (["the cat", "--device", "tpu"], b"", 2, "--device 'tpu': expected auto, cpu, cuda or cuda:N."),
+        (["the cat", "--precision", "fp8"], b"", 2, "--precision 'fp8': expected auto, fp32, bf16, fp16 or int8."),
+        (["the cat", "--device", "tpu"], b"", 2, "--device 'tpu': expected auto, cpu, cuda, cuda:N or mps."),
     ],
 )
 def test_faults(folder: Path, arguments: list[str], stdin: bytes, code: int, words: str) -> None:

@@ -136,7 +136,7 @@ def test_a_calibration_replaces_only_an_earlier_one() -> None:
     [
         (["--out", "in"], 2, "the calibration would replace its own input 'in'"),
         (["--out", "one"], 2, "the calibration is a file, and 'one' is a folder."),
-        (["--out", "own.json", "--precision", "fp16"], 2, "--precision 'fp16': expected auto, fp32, bf16 or int8."),
+        (["--out", "own.json", "--precision", "fp8"], 2, "--precision 'fp8': expected auto, fp32, bf16, fp16 or int8."),
         (["--out", "own.json", "--set", "train.seed=3"], 2, "only decode.KEY=VALUE can."),
         (["--out", "own.json", "--model", "nowhere"], 1, "no model at 'nowhere'"),
         (["--out", "own.json", "--ref", "nowhere"], 1, "cannot read 'nowhere'"),

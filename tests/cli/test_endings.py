@@ -109,7 +109,12 @@ def test_all_updates_done(place: Path, what: str) -> None:
             assert ours["nll"] == pytest.approx(theirs["nll"], rel=1e-3)
 
 
-WORSE = "Validator.nll = lambda v, c, was=Validator.nll: was(v, c) + 10 * next(validations)\n"
+WORSE = """
+def combine(validator, shares, was=Validator.combine):
+    scores, samples = was(validator, shares)
+    return {**scores, "nll": scores["nll"] + 10 * next(validations)}, samples
+Validator.combine = combine
+"""
 
 
 def test_out_of_patience_and_then_started_again(place: Path, tmp_path: Path, world: int) -> None:
@@ -201,6 +206,7 @@ FAILING = {
     "the last rank in an update": ("at_update(7, lambda t: fail('shard 3 is damaged') if last() else None)", "shard 3 is damaged"),
     "every rank alike": ("at_update(7, lambda t: fail('shard 3 is damaged'))", "shard 3 is damaged"),
     "rank 0 in a validation": ("in_validation(lambda v: fail('the model gives NaN'))", "the model gives NaN"),
+    "the last rank in a validation": ("in_validation(lambda v: fail('the model gives NaN'), last)", "the model gives NaN"),
     "rank 0 at the start": ("before(RunFolder, 'create', lambda r: fail('no permission'))", "no permission"),
     "the last rank at the start": ("before(Trainer, 'load_or_initialize', lambda t: fail('unreadable') if last() else None)", "unreadable"),
     "rank 0 while saving": ("before(RunFolder, 'save', lambda r: fail('the disk is full'))", "the disk is full"),
@@ -293,6 +299,7 @@ DYING = {
     "rank 0 in a validation": ("in_validation(lambda v: own(signal.SIGKILL))", 0),
     "rank 0 while saving": ("before(RunFolder, 'save', lambda r: own(signal.SIGKILL))", 0),
     "the last rank while rank 0 validates": ("process_group.HEARTBEATS = 3000\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if last() else None)\nin_validation(lambda v: time.sleep(60))", -1),
+    "rank 0 while the last one validates": ("process_group.HEARTBEATS = 3000\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if rank() == 0 else None)\nin_validation(lambda v: time.sleep(60), last)", 0),
     "the last rank at the start": ("before(Trainer, 'load_or_initialize', lambda t: own(signal.SIGKILL) if last() else None)", -1),
 }
 
@@ -320,8 +327,9 @@ def test_ranks_save_and_end_when_the_process_that_started_them_is_killed(place: 
 SLOW = "from datetime import timedelta\nprocess_group.TIMEOUT = timedelta(seconds=1)\nprocess_group.HEARTBEATS = 5\n"
 
 
-def test_others_wait_for_rank_0_as_long_as_it_works(place: Path, tmp_path: Path, world: int, untouched: Path) -> None:
-    job = Job(place, tmp_path / "run", world, prelude=SLOW + "in_validation(lambda v: time.sleep(1.6))\nbefore(RunFolder, 'save', lambda r: time.sleep(1.4))")
+@pytest.mark.parametrize("where", ["first", "last"])
+def test_ranks_wait_for_each_other_as_long_as_one_works(place: Path, tmp_path: Path, world: int, untouched: Path, where: str) -> None:
+    job = Job(place, tmp_path / "run", world, prelude=SLOW + f"in_validation(lambda v: time.sleep(1.6), {where})\nbefore(RunFolder, 'save', lambda r: time.sleep(1.4))")
     assert "finished at update 10" in job.last_line
     assert differences(job.folder, untouched) == []
 

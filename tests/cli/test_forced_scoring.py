@@ -200,8 +200,8 @@ def test_missing_and_empty_files_are_named() -> None:
         (["ref", "--ref", "ref", "--src", "src", "--device", "cpu"], "--device: only with --model DIR"),
         (["ref", "--ref", "ref", "--device", "cpu", "--precision", "fp32", "--batch-tokens", "5"], "--batch-tokens, --device, --precision: only with --model DIR"),
         (["--model", "model", "--src", "-", "--ref", "-"], "given more than once"),
-        ([*MODEL, "--precision", "fp8"], "--precision 'fp8': expected auto, fp32, bf16 or int8."),
-        ([*MODEL[:-1], "tpu"], "--device 'tpu': expected auto, cpu, cuda or cuda:N."),
+        ([*MODEL, "--precision", "fp8"], "--precision 'fp8': expected auto, fp32, bf16, fp16 or int8."),
+        ([*MODEL[:-1], "tpu"], "--device 'tpu': expected auto, cpu, cuda, cuda:N or mps."),
     ],
 )
 def test_wrong_usage_says_what_to_give(arguments: list[str], words: str) -> None:

@@ -185,7 +185,7 @@ from nmt_cli.errors import TrainingError
 from nmt_cli.training.trainer import Trainer
 def fail(self):
     raise TrainingError("failed at the start")
-Trainer.train_epoch = fail
+Trainer.train_updates = fail
 """
 
 

@@ -77,7 +77,7 @@ def given() -> list[str]:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["--precision", "fp16"], "--precision 'fp16': expected auto, fp32, bf16 or int8."),
+        (["--precision", "fp8"], "--precision 'fp8': expected auto, fp32, bf16, fp16 or int8."),
         (["--alignment"], "--alignment needs --json"),
         (["--prefix-column", "--prefix-file", "in"], "--prefix-column and --prefix-file were both given"),
         (["--top-k", "3"], "--top-k: only with --sample or --search mbr."),

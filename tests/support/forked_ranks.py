@@ -84,8 +84,12 @@ def signalled(trainer):  # wait until the launcher has passed the signal on to t
         time.sleep(0.01)
 
 
-def in_validation(action):
-    before(Validator, "translate", action)
+def first():
+    return rank() <= 0
+
+
+def in_validation(action, where=first):
+    before(Validator, "translate", lambda validator: action(validator) if where() else None)
 
 
 validations = itertools.count()

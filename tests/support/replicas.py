@@ -67,7 +67,7 @@ def findings(group: ProcessGroup) -> dict[str, Any]:
     dist.all_reduce = counted
     plan = EpochPlan(corpus().source_lengths, corpus().target_lengths, 2048, seed=1)
     found: dict[str, Any] = {}
-    for precision in ("fp32", "bf16"):
+    for precision in ("fp32", "bf16", "fp16"):
         for passes in (1, 2):
             r_drop = 3.0 if passes > 1 else 0.0
             text = TrainingText(corpus(), plan, passes=passes)
@@ -87,7 +87,7 @@ def findings(group: ProcessGroup) -> dict[str, Any]:
             together.step(1)
             found[f"weights {precision} {passes}"] = together.weights.compute_params.float().sum().item()
     text = TrainingText(corpus(), plan)
-    for precision in ("fp32", "bf16"):
+    for precision in ("fp32", "bf16", "fp16"):
         whole = train(new_updater(group, precision), text, group, range(4))
         first = train(new_updater(group, precision), text, group, range(2))
         resumed = new_updater(group, precision)

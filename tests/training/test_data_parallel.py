@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 RANKS = 3
-PRECISIONS = ["fp32", "bf16"]
+PRECISIONS = ["fp32", "bf16", "fp16"]
 Findings = list[dict[str, Any]]
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import pickle
+from itertools import islice
 from types import SimpleNamespace
 from typing import cast
 
@@ -9,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from nmt_cli.data.batches import EpochPlan, Pair
+from nmt_cli.data.batches import EpochPlan, Pair, collate
 from nmt_cli.data.directions import BothDirections
 from nmt_cli.data.shards import Corpus
 from nmt_cli.hardware import Hardware
 from nmt_cli.training import loader
-from nmt_cli.training.loader import MicroBatch, TrainingText, rank_batches
+from nmt_cli.training.loader import FlatBatch, MicroBatch, PackedBatch, TrainingText, rank_batches
 from nmt_cli.training.process_group import ProcessGroup
 
 PAIRS = 3000
@@ -26,45 +30,84 @@ def corpus() -> Corpus:
     return cast(Corpus, SimpleNamespace(pair=lambda i: (ids[: LENGTHS[i]], ids[: LENGTHS[i]])))
 
 
+CPU = cast(Hardware, SimpleNamespace(device="cpu"))
+ELSEWHERE = cast(Hardware, SimpleNamespace(device="meta"))
+"""As a GPU: worker processes prepare the batches."""
+
+
 @pytest.mark.parametrize("start", [0, 1, 5])
 @pytest.mark.parametrize("window", [800, PAIRS])
-def test_worker_processes_keep_the_order(start: int, window: int) -> None:
-    def pairs(device: str) -> list[list[int]]:
-        hardware = cast(Hardware, SimpleNamespace(device=device))
-        plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1, window)
-        return [batch.pairs.tolist() for batch in rank_batches(TrainingText(corpus(), plan), 0, start, 1024, ProcessGroup(), hardware)]
+def test_worker_processes_keep_the_order_from_epoch_to_epoch(start: int, window: int) -> None:
+    plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1, window)
+    expected = [(epoch, update.tolist()) for epoch in (3, 4, 5) for update in plan.updates(epoch, 0 if epoch > 3 else start)]
+    assert len(expected) > 30
 
-    expected = [update.tolist() for update in EpochPlan(LENGTHS, LENGTHS, 2048, 1, window).updates(0)]
-    assert len(expected) > 10
-    assert pairs("cpu") == expected[start:]
-    assert pairs("elsewhere") == expected[start:]
+    def updates(hardware: Hardware) -> list[tuple[int, list[int]]]:
+        stream = rank_batches(TrainingText(corpus(), plan), 3, start, 1024, ProcessGroup(), hardware)
+        return [(batch.epoch, batch.pairs.tolist()) for batch in islice(stream, len(expected))]
+
+    assert updates(CPU) == expected
+    assert updates(ELSEWHERE) == expected
+
+
+def test_from_the_end_of_an_epoch_on_the_next_one_follows() -> None:
+    plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
+    batch = next(rank_batches(TrainingText(corpus(), plan), 0, plan.updates_per_epoch, 1024, ProcessGroup(), CPU))
+    assert (batch.epoch, batch.pairs.tolist()) == (1, next(plan.updates(1)).tolist())
+
+
+def test_workers_end_with_the_stream() -> None:
+    before = set(multiprocessing.active_children())
+    stream = rank_batches(TrainingText(corpus(), EpochPlan(LENGTHS, LENGTHS, 2048, 1)), 0, 0, 1024, ProcessGroup(), ELSEWHERE)
+    next(stream)
+    assert len(set(multiprocessing.active_children()) - before) == loader.WORKERS
+    stream.close()  # type: ignore[attr-defined]
+    gc.collect()
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_on_a_gpu_padding_does_not_cut_micro_batches() -> None:
     plan = EpochPlan(LENGTHS, LENGTHS, 24_000, 1)
 
-    def micro_batches(device: str) -> int:
-        return len(next(rank_batches(TrainingText(corpus(), plan), 0, 0, 24_000, ProcessGroup(), cast(Hardware, SimpleNamespace(device=device)))).micro_batches)
+    def micro_batches(hardware: Hardware) -> int:
+        return len(next(rank_batches(TrainingText(corpus(), plan), 0, 0, 24_000, ProcessGroup(), hardware)).micro_batches)
 
-    assert micro_batches("cpu") > 2
-    assert micro_batches("elsewhere") <= 2
+    assert micro_batches(CPU) > 2
+    assert micro_batches(ELSEWHERE) <= 2
 
 
-def test_a_batch_that_travels_to_a_device_arrives_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As to a GPU: all in one copy. Here the device is this one."""
-    plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
-    batch = next(rank_batches(TrainingText(corpus(), plan), 0, 0, 1024, ProcessGroup(), cast(Hardware, SimpleNamespace(device="cpu")))).micro_batches[0].packed
-    monkeypatch.setattr(loader, "is_host", lambda _: False)
-    copy = batch.to("cpu")
-    for ours, theirs in zip((copy.src, copy.tgt_in, copy.tgt_out), (batch.src, batch.tgt_in, batch.tgt_out), strict=True):
-        assert torch.equal(ours, theirs)
-        assert ours is not theirs
+def assert_equal(copy: PackedBatch, batch: PackedBatch) -> None:
+    assert [tensor.tolist() for tensor in copy.tensors] == [tensor.tolist() for tensor in batch.tensors]
     for new, old in ((copy.source, batch.source), (copy.target, batch.target)):
-        assert new.tokens == old.tokens
-        assert all(torch.equal(ours, theirs) for ours, theirs in zip(new.parts, old.parts, strict=True))
+        assert (new.tokens, new.sentences, new.longest, new.size) == (old.tokens, old.sentences, old.longest, old.size)
         assert (new.mask is None) == (old.mask is None)
         if new.mask is not None and old.mask is not None:
             assert torch.equal(new.mask, old.mask)
+
+
+def test_a_batch_that_travels_to_a_device_arrives_whole() -> None:
+    """As to a GPU: in one tensor, through another process. Here the device is this one."""
+    plan = EpochPlan(LENGTHS, LENGTHS, 8192, 1)
+    batch = next(rank_batches(TrainingText(corpus(), plan), 0, 0, 1024, ProcessGroup(), CPU))
+    assert len(batch.micro_batches) > 3
+    flat = pickle.loads(pickle.dumps(FlatBatch.of(batch)))
+    storages = {tensor.untyped_storage().data_ptr() for tensor in flat.outline.tensors} - {0}
+    assert not storages  # only `numbers` has memory
+    copy = flat.to("cpu")
+    assert (copy.target_tokens, copy.pairs.tolist(), copy.epoch) == (batch.target_tokens, batch.pairs.tolist(), batch.epoch)
+    for ours, theirs in zip(copy.micro_batches, batch.micro_batches, strict=True):
+        assert (ours.weight, ours.passes) == (theirs.weight, theirs.passes)
+        assert_equal(ours.packed, theirs.packed)
+        assert_equal(ours.packed.with_tensors([tensor.clone() for tensor in ours.packed.tensors]), theirs.packed)
+
+
+def test_a_packed_batch_can_be_padded_again() -> None:
+    pairs = [(np.arange(4, 4 + length, dtype=np.uint16), np.arange(14, 14 + length // 2, dtype=np.uint16)) for length in (3, 9, 1, 9)]
+    batch = collate(pairs)
+    for passes in (1, 2):
+        padded = MicroBatch.of(batch, passes).padded()
+        for ours, theirs in zip(vars(padded).values(), vars(batch).values(), strict=True):
+            assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -72,25 +115,25 @@ def test_two_passes_hold_every_pair_twice_in_micro_batches_of_the_same_size(rank
     plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
     seen: list[int] = []
     for rank in range(ranks):
-        batch = next(rank_batches(TrainingText(corpus(), plan, passes=2), 0, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), cast(Hardware, SimpleNamespace(device="cpu"))))
+        batch = next(rank_batches(TrainingText(corpus(), plan, passes=2), 0, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), CPU))
         assert batch.target_tokens == plan.target_tokens(batch.pairs)
         for micro_batch in batch.micro_batches:
-            packed, once = micro_batch.packed, int(micro_batch.batch.tgt_lengths.sum())
+            packed, once = micro_batch.packed, int(micro_batch.padded().tgt_lengths.sum())
             assert packed.target.tokens == 2 * once <= 1024
             assert torch.equal(packed.tgt_out[:once], packed.tgt_out[once : 2 * once])
             assert torch.equal(packed.tgt_in[:once], packed.tgt_in[once : 2 * once])
             assert micro_batch.weight in (0.5, 0.0)
-            seen += micro_batch.batch.tgt_lengths.tolist() if micro_batch.weight else []
+            seen += micro_batch.padded().tgt_lengths.tolist() if micro_batch.weight else []
     assert sorted(seen) == sorted((LENGTHS[batch.pairs] + 1).tolist())
 
 
 def test_a_split_micro_batch_keeps_its_passes() -> None:
     plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
-    batch = next(rank_batches(TrainingText(corpus(), plan, passes=2), 0, 0, 1024, ProcessGroup(), cast(Hardware, SimpleNamespace(device="cpu"))))
+    batch = next(rank_batches(TrainingText(corpus(), plan, passes=2), 0, 0, 1024, ProcessGroup(), CPU))
     halves = batch.micro_batches[0].split()
     assert [(half.passes, half.weight) for half in halves] == [(2, 0.5), (2, 0.5)]
     assert sum(half.packed.target.tokens for half in halves) == batch.micro_batches[0].packed.target.tokens
-    filler = MicroBatch.of(halves[0].batch, 2, is_filler=True)
+    filler = MicroBatch.of(halves[0].padded(), 2, is_filler=True)
     assert [half.weight for half in filler.split()] == [0.0, 0.0]
 
 
@@ -104,8 +147,8 @@ def test_the_update_is_divided_by_the_tokens_that_its_pairs_really_have(ranks: i
 
     plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
     text = TrainingText(corpus(), plan, [longer])
-    batches = [next(rank_batches(text, 2, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), cast(Hardware, SimpleNamespace(device="cpu")))) for rank in range(ranks)]
-    real = sum(int(part.batch.tgt_lengths.sum()) for batch in batches for part in batch.micro_batches if part.weight)
+    batches = [next(rank_batches(text, 2, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), CPU)) for rank in range(ranks)]
+    real = sum(int(part.padded().tgt_lengths.sum()) for batch in batches for part in batch.micro_batches if part.weight)
     assert [batch.target_tokens for batch in batches] == [real] * ranks
     assert real == sum(int(LENGTHS[i]) + 1 + (i + 2) % 5 for i in batches[0].pairs.tolist())
 

@@ -75,7 +75,7 @@ def test_a_logger_from_outside_the_package_gets_every_record(place: Path, tmp_pa
 
 
 def test_a_logger_is_closed_after_an_error_too(place: Path, tmp_path: Path) -> None:
-    fails = "from nmt_cli.training.validation import Validator\ndef fail(*_):\n    raise ValueError('no')\nValidator.nll = fail\n"
+    fails = "from nmt_cli.training.validation import Validator\ndef fail(*_):\n    raise ValueError('no')\nValidator.nlls = fail\n"
     train(place, tmp_path / "run", "--logger", "list", prelude=OUTSIDE + fails, code=1)
     assert json.loads((tmp_path / "run/list.json").read_text(encoding="utf-8")) == records(tmp_path / "run")
 

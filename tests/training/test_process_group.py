@@ -175,7 +175,7 @@ def test_no_thread_of_the_group_outlives_it() -> None:
     code = """
 import os, torch
 from nmt_cli.training.rendezvous import joined
-with joined() as group:
+with joined("cpu") as group:
     group.all_gather([1.0])
     torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])  # imports much of torch
 print(*sorted(open(f"/proc/self/task/{thread}/comm").read().strip() for thread in os.listdir("/proc/self/task")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,10 +17,12 @@ from nmt_cli.data.batches import EpochPlan
 from nmt_cli.data.shards import Corpus
 from nmt_cli.errors import TrainingError
 from nmt_cli.hardware import Hardware
+from nmt_cli.kernels.chunked_loss import CHUNK_SCORES
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.loader import RankBatch, TrainingText, rank_batches
+from nmt_cli.training.loader import FlatBatch, RankBatch, TrainingText, rank_batches
 from nmt_cli.training.loss import label_smoothed_loss
+from nmt_cli.training.loss_scale import FIRST, GROW_AFTER, LARGEST, OVERFLOWS, LossScale
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.update import Updater
@@ -27,7 +30,7 @@ from nmt_cli.training.update import Updater
 ALONE = ProcessGroup()
 V = 60
 PAIRS = 400
-CPU = {precision: Hardware("cpu", precision, 2**32) for precision in ("fp32", "bf16")}
+CPU = {precision: Hardware("cpu", precision, 2**32) for precision in ("fp32", "bf16", "fp16")}
 
 
 def recipe(**train: Any) -> Recipe:
@@ -64,7 +67,7 @@ def plain_gradient(updater: Updater, batch: RankBatch) -> dict[str, Tensor]:
     """The reference implementation: padded batches, the plain loss, torch's autograd, one pass."""
     model, total = updater.weights.model, torch.zeros(())
     for micro_batch in batch.micro_batches:
-        padded = micro_batch.batch
+        padded = micro_batch.padded()
         hidden = model(padded.src, attention_mask(padded.src_lengths, padded.src.size(1)), padded.tgt_in)
         real = torch.arange(hidden.size(1)) < padded.tgt_lengths[:, None]
         total = total + label_smoothed_loss(hidden[real], model.output_weight, padded.tgt_out[real], 0.1)[0]
@@ -105,13 +108,75 @@ def test_with_dropout_r_drop_is_the_mean_loss_of_two_passes_and_their_divergence
     close(sums, torch.stack((smoothed + 5.0 / 4 * divergence, nll)))
 
 
-def test_in_bf16_it_points_the_same_way(corpus: Corpus) -> None:
-    updater, rounded, batch = new_updater(), new_updater(precision="bf16"), batch_of(corpus, 300)
-    updater.accumulate(batch)
-    rounded.accumulate(batch)
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.03), ("fp16", 0.006)])
+def test_in_half_precision_it_points_the_same_way(corpus: Corpus, precision: str, tolerance: float) -> None:
+    updater, rounded, batch = new_updater(), new_updater(precision=precision), batch_of(corpus, 300)
+    updater(batch, 1)
+    rounded(batch, 1)
     exact, ours = updater.weights.main_grads, rounded.weights.main_grads
     assert ours.dtype == torch.float32
-    assert (ours - exact).norm() <= 0.03 * exact.norm()
+    assert (ours - exact).norm() <= tolerance * exact.norm()
+
+
+def test_in_fp16_the_scale_of_the_loss_keeps_small_gradients(corpus: Corpus) -> None:
+    """As a small part of a very large update: without it, much of the gradient would be zero."""
+    batch = replace(batch_of(corpus, 300), target_tokens=100_000_000)
+
+    def zeros(scale: float) -> float:
+        updater = new_updater(precision="fp16")
+        assert updater.loss_scale is not None
+        updater.loss_scale.state[0] = scale
+        updater(batch, 1)
+        layers = [gradient for name, gradient in updater.weights.by_name(updater.weights.main_grads).items() if "feed_forward.inner.weight" in name]
+        return float(torch.cat([gradient.flatten() for gradient in layers]).eq(0).float().mean())
+
+    assert zeros(1.0) > zeros(2.0**16) + 0.2
+
+
+def test_in_fp16_an_overflow_halves_the_scale_and_takes_no_step(corpus: Corpus) -> None:
+    updater, batch = new_updater(precision="fp16"), batch_of(corpus, 300)
+    assert updater.loss_scale is not None
+    updater.loss_scale.state[0] = LARGEST
+    weights = updater.weights.main_params.detach().clone()
+    skipped = [float(updater(batch, 1).skipped) for _ in range(2)]
+    assert skipped == [1.0, 1.0]
+    assert torch.equal(updater.weights.main_params, weights)
+    assert updater.loss_scale.state.tolist() == [LARGEST / 4, 0.0]
+    while skipped[-1]:
+        skipped.append(float(updater(batch, 1).skipped))
+    assert len(skipped) < OVERFLOWS
+    assert torch.isfinite(updater.weights.main_params).all()
+    assert not torch.equal(updater.weights.main_params, weights)
+
+
+def test_the_scale_is_doubled_after_many_updates_without_overflow() -> None:
+    scale = LossScale("cpu")
+    for _ in range(GROW_AFTER):
+        assert float(scale.scale) == FIRST
+        scale.update(torch.tensor(0.0))
+    assert scale.state.tolist() == [2 * FIRST, 0.0]
+    for _ in range(GROW_AFTER - 1):
+        scale.update(torch.tensor(0.0))
+    scale.update(torch.tensor(1.0))
+    assert scale.state.tolist() == [FIRST, 0.0]
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_the_passes_of_an_update_compute_on_the_device_alone(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, precision: str, passes: int) -> None:
+    """On torch's meta device, which refuses to mix devices and to read values: nothing waits for a GPU."""
+    monkeypatch.setattr("nmt_cli.training.update.random_state", lambda _: [])
+    monkeypatch.setitem(CHUNK_SCORES, "meta", 10_000)
+    monkeypatch.setattr(Updater, "load_optimizer_state", lambda *_: None)
+    batch, chosen = batch_of(corpus, 300, passes=passes), recipe(r_drop=1.0 if passes > 1 else 0.0)
+    assert len(batch.micro_batches) > 1
+    updater = Updater(Transformer(chosen.model, V, V).to("meta").train(), chosen, Hardware("meta", precision, 2**32), ALONE)
+    sums, _ = updater.accumulate(FlatBatch.of(batch).to("meta"))
+    if updater.loss_scale:
+        updater.loss_scale.unscale(updater.weights.main_grads)
+        updater.loss_scale.update(sums[0])
+    updater.weights.refresh_compute_params()
+    assert {str(tensor.device) for tensor in (sums, updater.weights.main_params, updater.weights.main_grads)} == {"meta"}
 
 
 @pytest.mark.parametrize("passes", [1, 2])
@@ -168,7 +233,7 @@ def test_compute_params_are_main_params_in_fp32_and_rounded_in_bf16(corpus: Corp
         assert torch.equal(names[name], parameter.bfloat16())
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_the_optimizer_state_can_be_loaded_by_another(corpus: Corpus, precision: str) -> None:
     one, batch = new_updater(precision=precision, dropout=0.1), batch_of(corpus, 300)
     one(batch, 1)
@@ -176,6 +241,7 @@ def test_the_optimizer_state_can_be_loaded_by_another(corpus: Corpus, precision:
     other.weights.main_params.data.copy_(one.weights.main_params.data)
     other.weights.refresh_compute_params()
     other.load_optimizer_state({name: moment.clone() for name, moment in one.optimizer_state().items()}, 1)
+    assert [updater.loss_scale.state.tolist() for updater in (one, other) if updater.loss_scale] == ([[FIRST, 1.0]] * 2 if precision == "fp16" else [])
     for updater in (one, other):
         torch.manual_seed(5)
         updater(batch, 2)
@@ -188,7 +254,7 @@ def fail_on(updater: Updater, when: Callable[[int], bool]) -> list[int]:
     through = updater.forward_backward
 
     def failing(micro_batch: Any, tokens: int) -> Tensor:
-        tried.append(len(micro_batch.batch.src))
+        tried.append(micro_batch.pairs)
         if when(tried[-1]):
             torch.randn(1)  # random numbers are used before the memory runs out
             updater.weights.compute_model.matrix("output").sum().backward()  # type: ignore[no-untyped-call]  # and part of the gradient is there
@@ -204,13 +270,13 @@ def test_out_of_memory_splits_the_micro_batch_and_loses_no_pair(corpus: Corpus) 
     sums, _ = whole.accumulate(batch)
     warnings: list[str] = []
     updater = new_updater(warn=warnings.append)
-    largest = max(len(micro_batch.batch.src) for micro_batch in batch.micro_batches)
+    largest = max(micro_batch.pairs for micro_batch in batch.micro_batches)
     tried = fail_on(updater, lambda pairs: pairs > largest // 3)
     cut_sums, cut = updater.accumulate(batch)
     close(updater.weights.main_grads, whole.weights.main_grads)
     close(cut_sums, sums)
-    assert sum(len(micro_batch.batch.src) for micro_batch in cut.micro_batches) == sum(len(micro_batch.batch.src) for micro_batch in batch.micro_batches)
-    assert max(len(micro_batch.batch.src) for micro_batch in cut.micro_batches) <= largest // 3 < max(tried)
+    assert sum(micro_batch.pairs for micro_batch in cut.micro_batches) == sum(micro_batch.pairs for micro_batch in batch.micro_batches)
+    assert max(micro_batch.pairs for micro_batch in cut.micro_batches) <= largest // 3 < max(tried)
     assert len(warnings) == len(cut.micro_batches) - len(batch.micro_batches)
     assert "split in two" in warnings[0]
 
@@ -218,7 +284,7 @@ def test_out_of_memory_splits_the_micro_batch_and_loses_no_pair(corpus: Corpus) 
 def test_random_numbers_are_those_of_an_update_split_from_the_start(corpus: Corpus) -> None:
     batch = batch_of(corpus, 2048)
     updater, cut = new_updater(dropout=0.3), new_updater(dropout=0.3)
-    largest = max(len(micro_batch.batch.src) for micro_batch in batch.micro_batches)
+    largest = max(micro_batch.pairs for micro_batch in batch.micro_batches)
     fail_on(updater, lambda pairs: pairs == largest)
     torch.manual_seed(7)
     _, found = updater.accumulate(batch)

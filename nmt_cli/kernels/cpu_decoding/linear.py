@@ -168,7 +168,7 @@ def replace_linear(model: Transformer) -> Transformer:
             inner, outer = cast(nn.Module, module.inner), cast(nn.Module, module.outer)
             if type(inner) is nn.Linear and type(outer) is nn.Linear:
                 return PackedFeedForward(PackedLinear(inner.weight, inner.bias, relu=True), PackedLinear(outer.weight, outer.bias))
-            if isinstance(inner, Bf16Linear) and isinstance(outer, Bf16Linear):
+            if type(inner) is Bf16Linear and type(outer) is Bf16Linear:
                 return PackedFeedForward(PackedBf16Linear(inner, relu=True), PackedBf16Linear(outer))
             return None
         return packed(module)
