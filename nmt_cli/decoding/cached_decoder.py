@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..device import widest_float
+from ..device import is_host, widest_float
 from ..kernels.rows import padded_rows
 from ..model.layers import DecoderLayer
 from ..model.packing import Packing
@@ -71,8 +71,10 @@ class CacheMemory:
             self.free = [memory for memory in self.free if memory is not best]
             return best
         self.free = self.free[1:]  # memory that was too small is freed step by step
+        if not is_host(device):
+            return [torch.zeros(numbers, dtype=dtype, device=device) for _ in range(layers)]
         zeros = [np.zeros(numbers * dtype.itemsize, dtype=np.uint8) for _ in range(layers)]  # pages that nobody writes to cost nothing
-        return [torch.from_numpy(zero).view(dtype).to(device) for zero in zeros]
+        return [torch.from_numpy(zero).view(dtype) for zero in zeros]
 
     def give_back(self, memory: list[Tensor]) -> None:
         """Let the memory serve another sub-batch."""
