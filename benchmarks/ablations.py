@@ -1,6 +1,6 @@
 """What each setting of a recipe is worth: one training per variant, scored on validation text.
 
-    python benchmarks/ablations.py TABLE.toml --data-dir DIR --out FOLDER [--only NAME,NAME] [--seeds 1,2] [--jobs 2] [--markdown]
+    python benchmarks/ablations.py TABLE.toml --data-dir DIR --out FOLDER [--only NAME …] [--seeds 1,2] [--jobs 2] [--markdown]
 
 TABLE.toml names a recipe, settings of all variants, and the variants, each with settings of its own:
 

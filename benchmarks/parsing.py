@@ -1,6 +1,6 @@
 """Parsers of a table, trained and scored on the development trees: F1, precision, recall, tagging accuracy.
 
-    python benchmarks/parsing.py TABLE.toml --data-dir TREES --out FOLDER [--only NAME,NAME] [--seeds 1,2] [--jobs 2] [--markdown]
+    python benchmarks/parsing.py TABLE.toml --data-dir TREES --out FOLDER [--only NAME …] [--seeds 1,2] [--jobs 2] [--markdown]
 
 TREES is a folder with train.trees.gz and dev.trees.gz. TABLE.toml names a recipe, settings of all variants, and the
 variants, each with settings of its own; `data.terminals` among them says how the trees are written:

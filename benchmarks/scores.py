@@ -1,6 +1,6 @@
 """The scores of the recipes that are published in the README: several seeds of each, and each test set read once per seed.
 
-    python benchmarks/scores.py TABLE.toml --data-dir DIR --out FOLDER [--only RECIPE,RECIPE] [--seeds 1,2,3] [--jobs 2] [--markdown]
+    python benchmarks/scores.py TABLE.toml --data-dir DIR --out FOLDER [--only RECIPE …] [--seeds 1,2,3] [--jobs 2] [--markdown]
 
 TABLE.toml names for each recipe the commands that train it, as the README has them, and its test sets. DIR stands for the
 folder of the data set. For each recipe and seed these commands run, in the folder FOLDER/RECIPE-SEED; `nmt train` also gets

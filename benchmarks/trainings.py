@@ -128,7 +128,7 @@ def arguments(description: str, what: str) -> tuple[argparse.Namespace, dict[str
     parser.add_argument("table", type=Path, metavar="TABLE.toml")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=[], metavar="NAME,NAME", help=f"{what}; default: all")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"of the {what}, repeatable; default: all")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1], metavar="N,N")
     parser.add_argument("--jobs", type=int, default=1, help="trainings side by side; default: %(default)s")
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
