@@ -167,15 +167,20 @@ class RunFolder:
             if folders:
                 self.point(link, folders[0].folder)
 
-    def load_last(self, recipe: Recipe, data_fingerprint: str, ids_fingerprint: str = "") -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]] | None:
-        """Return progress, weights and optimizer state of the newest checkpoint; None when there is no checkpoint yet.
-
-        Raises ModelError when it is damaged, and names the one before it; and when the recipe or the shards are those
-        of another experiment.
-        """
+    def last_update(self) -> int | None:
+        """Return the update of the newest checkpoint; None when there is no checkpoint yet."""
         checkpoints = self.checkpoints()
-        if not checkpoints:
-            return None
+        return checkpoints[-1].update if checkpoints else None
+
+    def load(self, update: int, recipe: Recipe, data_fingerprint: str, ids_fingerprint: str = "") -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
+        """Return progress, weights and optimizer state of the newest checkpoint, which is that of `update`.
+
+        Raises ModelError when it is not there; when it is damaged, and names the one before it; and when the recipe or the shards
+        are those of another experiment.
+        """
+        checkpoints = [checkpoint for checkpoint in self.checkpoints() if checkpoint.update <= update]
+        if not checkpoints or checkpoints[-1].update != update:
+            raise ModelError(f"training resumes from update {update:,}, and {str(self.checkpoint_folder(update))!r} is not there: --run must lie on a file system that all machines share.")
         checkpoint = checkpoints[-1]
         try:
             config, state = checkpoint.read()

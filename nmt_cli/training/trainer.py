@@ -79,7 +79,7 @@ class Trainer:
         self.report = Report(self.run, group.is_main, loggers)
         self.checkpointer = Checkpointer(self.run, recipe, self.vocabulary, self.report)
         model, self.progress, optimizer_state = self.load_or_initialize(index)
-        self._check_ranks_see_the_same(index)
+        self._check_ranks_read_the_same(index)
         self.updater = Updater(model, recipe, hardware, group, lambda text: console.warn(f"rank {group.rank}: {text}"), backend)
         self.updater.load_optimizer_state(optimizer_state, self.progress.update - self.progress.skipped)
         self.plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, recipe.train.batch_tokens, recipe.train.seed)
@@ -105,16 +105,16 @@ class Trainer:
         return index
 
     def load_or_initialize(self, index: ShardIndex) -> tuple[Transformer, Progress, dict[str, Tensor]]:
-        """Return model, progress and optimizer state of the last checkpoint, or new ones."""
+        """Return model, progress and optimizer state of the last checkpoint, which rank 0 chooses, or new ones."""
         sizes = self.vocabulary.source_size, self.vocabulary.target_size
-        checkpoint = self.run.load_last(self.recipe, index.data_fingerprint, index.ids_fingerprint)
-        if checkpoint is None:
+        last_update = self.group.run_on_main(self.run.last_update)
+        if last_update is None:
             self.report.rewind(0)
             torch.manual_seed(self.recipe.train.seed)
             progress = Progress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
             model = initial_model(Path(self.recipe.train.init), self.recipe, self.vocabulary) if self.recipe.train.init else Transformer(self.recipe.model, *sizes)
             return model.to(self.hardware.device).train(), progress, {}
-        progress, weights, optimizer_state = checkpoint
+        progress, weights, optimizer_state = self.run.load(last_update, self.recipe, index.data_fingerprint, index.ids_fingerprint)
         self.report.rewind(progress.metrics_bytes)
         if self.group.is_main:
             self.checkpointer.prune()  # a killed process may have left more
@@ -128,11 +128,11 @@ class Trainer:
             variations.append(BpeDropout(self.vocabulary, train.bpe_dropout, train.seed, self.recipe.data.max_length))
         return variations
 
-    def _check_ranks_see_the_same(self, index: ShardIndex) -> None:
-        """Raise DataError when the ranks have loaded different checkpoints or shards."""
-        seen = self.group.all_gather([float(self.progress.update), float(int(index.data_fingerprint[:12], 16))])
+    def _check_ranks_read_the_same(self, index: ShardIndex) -> None:
+        """Raise DataError when the ranks read different shards."""
+        seen = self.group.all_gather([float(int(index.data_fingerprint[:12], 16))])
         if any(values != seen[0] for values in seen):
-            raise DataError("the ranks see different shards or checkpoints: --data and --run must lie on a file system that all machines share.")
+            raise DataError("the ranks see different shards: --data must lie on a file system that all machines share.")
 
     # --- the loop ---
 
