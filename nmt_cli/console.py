@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -47,8 +48,14 @@ def on_terminal() -> bool:
     return sys.stderr.isatty()
 
 
-def progress(total: int | None, what: str, unit: str = "", *, scale: bool = True) -> Any:
+def progress(total: int | None, what: str, unit: str = "", *, scale: bool = True, initial: int = 0, bar_format: str | None = None, shown: bool = True) -> Any:
     """Return a tqdm bar on stderr, which is shown only on a terminal. `total` None means an unknown length."""
     from tqdm import tqdm
 
-    return tqdm(total=total, desc=what, unit=unit, unit_scale=scale, disable=not on_terminal(), leave=False, dynamic_ncols=True)
+    hidden = not (shown and on_terminal())
+    return tqdm(total=total, desc=what, unit=unit, unit_scale=scale, initial=initial, bar_format=bar_format, miniters=0, disable=hidden, leave=False, dynamic_ncols=True)
+
+
+def status(what: str, *, shown: bool = True) -> AbstractContextManager[object]:
+    """Return a context manager that shows on a terminal that this work is going on."""
+    return _console().status(escape(what)) if shown and on_terminal() else nullcontext()

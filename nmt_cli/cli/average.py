@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..console import say
+from ..console import say, status
 from ..errors import UsageError
 from .arguments import output_path
 
@@ -30,6 +30,7 @@ def average(
 
     chosen = choose(folders[0], last, best) if len(folders) == 1 else folders
     target = out or folders[0] / "averaged"
-    made_of = average_folders(chosen, target)
+    with status(f"averaging {len(chosen)} checkpoints"):
+        made_of = average_folders(chosen, target)
     say(f"averaged {len(chosen)} checkpoints ({', '.join(made_of['averaged'])}) into {target}")
     say(f"next: nmt translate --model {target} < input")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..console import status
 from ..evaluation.lengths import BOUNDS, Part, by_length, parse_bounds
 from ..evaluation.metric import DEFAULT_TOKENIZER, MetricOptions, Protocol, check_known
 from ..evaluation.metrics import DEFAULT_METRICS, Score, Scorer, build, spec
@@ -56,9 +57,11 @@ def _resampled(request: ScoreRequest, systems: Sequence[System], scorers: Mappin
     """Metric → one row per system; empty if nothing is to be resampled."""
     seed = request.seed or SEED
     if len(systems) > 1:
-        return compare(systems, scorers, test=request.significance or BOOTSTRAP, samples=request.samples, seed=seed)
+        with status("resampling the test set"):
+            return compare(systems, scorers, test=request.significance or BOOTSTRAP, samples=request.samples, seed=seed)
     if request.confidence:
-        return {name: [confidence(*systems[0], scorer, samples=request.samples or SAMPLES, seed=seed)] for name, scorer in scorers.items()}
+        with status("resampling the test set"):
+            return {name: [confidence(*systems[0], scorer, samples=request.samples or SAMPLES, seed=seed)] for name, scorer in scorers.items()}
     return {}
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from ..console import status
 from ..data.tokenizer import Vocabulary
 from ..errors import ModelError, UsageError, did_you_mean, write_failed
 from ..files import system_error
@@ -51,7 +52,7 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
     exporter.check(source_model)
     texts = sentences(source_model, text)
     try:
-        with output_folder(out, WHAT, _not_free, [model], ModelError) as aside:
+        with status(f"converting for {to}"), output_folder(out, WHAT, _not_free, [model], ModelError) as aside:
             exporter.write(source_model, aside)
     except SafetensorError as error:
         raise write_failed(system_error(error), out, WHAT, ModelError) from None

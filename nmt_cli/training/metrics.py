@@ -44,6 +44,13 @@ def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
     )
 
 
+def live_text(progress: Progress) -> str:
+    """Return what the bar of a terminal says: the epoch, and the loss and speed of the updates that the meter counted, if there are any."""
+    meter = progress.meter
+    figures = f" · loss {meter.loss / meter.tokens:.3f} · {meter.tokens / progress.meter_seconds:,.0f} tok/s" if meter.tokens else ""
+    return f"epoch {progress.epoch + 1}{figures}"
+
+
 def valid_record(progress: Progress, scores: Mapping[str, Any]) -> dict[str, Any]:
     """Return the validation record of the validator's scores."""
     return {"type": "valid", "update": progress.update, "epoch": progress.epoch, "ppl": perplexity(scores["nll"]), **scores, "seconds": progress.seconds}

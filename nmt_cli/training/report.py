@@ -1,18 +1,19 @@
 """What training reports: records to metrics.jsonl and to loggers, lines for people to the terminal and to train.log.
 
     record(values)   a record for programs           line(text)        a line that stays
-                                                     progress(text)    the progress line
+                                                     progress(text)    a line of train.log that a terminal need not keep
+                                                     advance(updates)  the bar of a terminal
 
-On a terminal the progress line is rewritten; elsewhere each one is printed. Only rank 0 reports.
+On a terminal a bar moves with every micro-batch, and progress lines go to train.log alone; elsewhere each one is printed. Only
+rank 0 reports.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from ..files import flush_to_disk
 from .loggers import Logger
 from .run import RunFolder
 
+BAR = "{desc} |{bar}| ETA {remaining}"
+
 
 class Report:
     """Reports for rank 0. On other ranks, where `is_main` is false, it does nothing."""
@@ -29,7 +32,8 @@ class Report:
     def __init__(self, run: RunFolder, is_main: bool, loggers: Sequence[str] = ()) -> None:
         """Open the `loggers` of these names. Raises UsageError for one that is unknown or cannot be opened."""
         self.run, self.is_main = run, is_main
-        self.rewrites = is_main and console.on_terminal()
+        self.on_terminal = is_main and console.on_terminal()
+        self.bar: Any = None
         self.loggers: list[Logger] = [registry.load(registry.LOGGERS, name, "--logger")(run.path) for name in loggers] if is_main else []
 
     def rewind(self, size: int) -> None:
@@ -64,36 +68,41 @@ class Report:
     def line(self, text: str) -> None:
         """Print a line that stays, and append it to train.log."""
         if self.is_main:
-            self.clear_progress()
+            self.clear_bar()
             self._print(text, stays=True)
 
     def progress(self, text: str) -> None:
-        """Print the progress line, and append it to train.log."""
+        """Append a line to train.log; print it where there is no bar."""
         if self.is_main:
-            self._print(text, stays=not self.rewrites)
+            self._print(text, stays=not self.on_terminal)
 
-    def clear_progress(self) -> None:
-        """Remove the progress line from the terminal, so that another line can be printed."""
-        if self.rewrites:
-            _rewrite_line("")
+    def start_bar(self, done: int, updates: int) -> None:
+        """On a terminal, show a bar of `updates` updates, of which so many are done."""
+        if self.on_terminal:
+            self.bar = console.progress(updates, f"update {done:,}/{updates:,}", initial=done, bar_format=BAR)
+
+    def advance(self, updates: float, describe: Callable[[], str]) -> None:
+        """Let the bar stand at so many updates, with what `describe` says. Without a bar it is not called."""
+        if self.bar is not None:
+            self.bar.set_description_str(f"update {int(updates):,}/{self.bar.total:,} · {describe()}", refresh=False)
+            self.bar.update(updates - self.bar.n)
+
+    def clear_bar(self) -> None:
+        """Remove the bar from the terminal until it next moves, so that something else can be printed."""
+        if self.bar is not None:
+            self.bar.clear()
 
     def close(self) -> None:
-        """Close the loggers."""
+        """Close the bar and the loggers."""
+        if self.bar is not None:
+            self.bar.close()
         for logger in self.loggers:
             logger.close()
 
     def _print(self, text: str, stays: bool) -> None:
         if stays:
             console.say(text)
-        else:
-            _rewrite_line(text)
         _append(self.run.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}")
-
-
-def _rewrite_line(text: str) -> None:
-    """Replace the terminal's current line."""
-    sys.stderr.write("\r\x1b[K" + text)
-    sys.stderr.flush()
 
 
 def _append(path: Path, line: str) -> None:

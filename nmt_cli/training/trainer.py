@@ -45,7 +45,16 @@ from .in_flight import InFlight, StepMetrics
 from .initial import initial_model
 from .loader import RankBatch, TrainingText, Variation, rank_batches
 from .loss_scale import OVERFLOWS
-from .metrics import clock, skipped_line, skipped_record, train_record, training_line, valid_record, validation_line
+from .metrics import (
+    clock,
+    live_text,
+    skipped_line,
+    skipped_record,
+    train_record,
+    training_line,
+    valid_record,
+    validation_line,
+)
 from .nonfinite import error_message, write_evidence
 from .probe import choose_micro_batch
 from .process_group import ProcessGroup
@@ -82,9 +91,12 @@ class Trainer:
         self._check_ranks_read_the_same(index)
         self.updater = Updater(model, recipe, hardware, group, lambda text: console.warn(f"rank {group.rank}: {text}"), backend)
         self.updater.load_optimizer_state(optimizer_state, self.progress.update - self.progress.skipped)
+        self.updater.after_micro_batch = lambda share: self.report.advance(self.progress.update + share, self._live_text)
+        self.live_text = ""
         self.plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, recipe.train.batch_tokens, recipe.train.seed)
         self.text = TrainingText(self.corpus, self.plan, self._variations(), recipe.train.passes)
-        self.micro_batch_tokens = choose_micro_batch(self.updater, self.plan, self.progress.micro_batch_tokens)
+        with console.status("measuring the memory of a micro-batch", shown=group.is_main):
+            self.micro_batch_tokens = choose_micro_batch(self.updater, self.plan, self.progress.micro_batch_tokens)
         self.progress.micro_batch_tokens = self.micro_batch_tokens
         has_validation = "valid" in index.splits and index.splits["valid"].pairs > 0
         self.validator = Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens) if has_validation else None
@@ -165,6 +177,7 @@ class Trainer:
         """Train until all updates are done, or training stops."""
         progress = self.progress
         batches = rank_batches(self.text, progress.epoch, progress.position, self.micro_batch_tokens, self.group, self.hardware)
+        self.report.start_bar(progress.update, self.recipe.train.updates)
         self.clock_started = time.perf_counter()
         while not self._is_done and self.stop is None:
             self.train_step(next(batches))
@@ -218,6 +231,12 @@ class Trainer:
 
     # --- what happens between updates ---
 
+    def _live_text(self) -> str:
+        """Return what the bar says; after a training record, until the next update, what it said before."""
+        if self.progress.meter.tokens or not self.live_text:
+            self.live_text = live_text(self.progress)
+        return self.live_text
+
     def _log(self) -> None:
         """Report the training record, and restart the meter."""
         progress, updates = self.progress, self.recipe.train.updates
@@ -257,7 +276,7 @@ class Trainer:
         progress, train, validator, weights, group = self.progress, self.recipe.train, self.validator, self.updater.weights, self.group
         assert validator is not None
         samples: list[Sample] = []  # of rank 0
-        self.report.clear_progress()
+        self.report.clear_bar()
         shares = group.run_on_all(lambda: validator.share(weights.model, weights.compute_model, group.rank, group.world_size))
 
         def combine() -> dict[str, Any]:

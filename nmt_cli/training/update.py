@@ -109,6 +109,8 @@ class Updater:
             self.gradients = ReplicatedGradients(self.weights, loss_model, group, _any_rows(train.passes).to(hardware.device))
         self.loss_scale = LossScale(hardware.device) if hardware.dtype == torch.float16 else None
         self.adam = torch.optim.Adam([self.weights.main_params], lr=0.0, betas=(train.adam_beta1, train.adam_beta2), eps=train.adam_epsilon, fused=True)
+        self.after_micro_batch: Callable[[float], None] = lambda _: None
+        """Called after each micro-batch with the share of the update's micro-batches that are done."""
         self.load_optimizer_state({}, 0)
 
     def __call__(self, batch: RankBatch, update: int) -> StepResult:
@@ -157,6 +159,7 @@ class Updater:
             try:
                 with self.gradients.accumulating(first=index == 0, last=index == last):
                     sums += self.forward_backward(micro_batch, batch.target_tokens)
+                self.after_micro_batch((index + 1) / len(batch.micro_batches))
             except (RuntimeError, MemoryError) as error:
                 if self.group.world_size > 1 or not out_of_memory(error):
                     raise

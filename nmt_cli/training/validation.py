@@ -10,7 +10,7 @@ ranks. Translations come from the same search as those of `nmt translate`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,16 +65,26 @@ class Validator:
         self.target = target[: recipe.train.valid_bleu_sentences]
 
     @torch.no_grad()
-    def nlls(self, compute_model: Transformer, parts: Sequence[Indices]) -> list[float]:
+    def nlls(self, compute_model: Transformer, parts: Sequence[Indices], advance: Callable[[int], object]) -> list[float]:
         """Return the NLL of each part: the sum over its target tokens, end symbols counted, in nats."""
-        batches = (PackedBatch.of(collate([self.corpus.pair(int(i)) for i in part])) for part in parts)
-        return [float(loss_sums(compute_model, batch.to(self.hardware.device), 0.0)[1]) for batch in batches]
+        found = []
+        for part in parts:
+            batch = PackedBatch.of(collate([self.corpus.pair(int(i)) for i in part]))
+            found.append(float(loss_sums(compute_model, batch.to(self.hardware.device), 0.0)[1]))
+            advance(1)
+        return found
 
-    def translate(self, model: Transformer, source: Sequence[str]) -> list[str]:
+    def translate(self, model: Transformer, source: Sequence[str], advance: Callable[[int], object]) -> list[str]:
         """Return the model's translations."""
+        if not source:
+            return []
         options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
         translator = Translator(model, self.vocabulary.source, self.vocabulary.target, options, longest=self.recipe.data.max_length, precision=self.hardware.precision, search="beam", defaults=self.recipe.constraint_values)
-        return [result.translation for result in translator.translate(source)]
+        translations = []
+        for result in translator.translate(source):
+            translations.append(result.translation)
+            advance(1)
+        return translations
 
     def share(self, model: Transformer, compute_model: Transformer, rank: int, ranks: int) -> Share:
         """Return what rank `rank` of `ranks` computes.
@@ -85,8 +95,9 @@ class Validator:
         model.eval()
         compute_model.eval()
         try:
-            source = self.source[rank::ranks]
-            return self.nlls(compute_model, self.parts[rank::ranks]), self.translate(model, source) if source else []
+            parts, source = self.parts[rank::ranks], self.source[rank::ranks]
+            with console.progress(len(parts) + len(source), "validating", scale=False, shown=rank == 0) as bar:
+                return self.nlls(compute_model, parts, bar.update), self.translate(model, source, bar.update)
         finally:
             model.train()
             compute_model.train()

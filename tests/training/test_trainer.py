@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -285,3 +286,24 @@ def test_state_json_has_the_keys_of_older_versions(start: Callable[..., Trainer]
     assert state["progress"]["meter"].keys() == old["meter"].keys()
     assert state["progress"]["meter"]["updates"] == 2  # since the record of update 5
     assert state["sha256"].keys() >= old["sha256"].keys()
+
+
+def test_on_a_terminal_a_bar_moves_with_every_micro_batch(start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log's lines stay as they are."""
+    monkeypatch.setattr("nmt_cli.console.on_terminal", lambda: True)
+    monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)
+    moved: list[float] = []
+    trainer = start(micro_batch_tokens=128)
+    advance = trainer.report.advance
+    monkeypatch.setattr(trainer.report, "advance", lambda updates, describe: (moved.append(updates), advance(updates, describe)))
+    trainer.train()
+    assert len(moved) > 2 * 20
+    assert moved == sorted(moved)
+    assert moved[-1] == 20.0
+    shown = capsys.readouterr().err
+    assert "update 0/20 |" in shown
+    assert re.search(r"update \d+/20 · epoch \d · loss \d\.\d+ · [\d,]+ tok/s \|", shown)
+    assert "tok/s · |g|" not in shown
+    log = trainer.run.log.read_text(encoding="utf-8")
+    assert len(re.findall(r"update \d+/20 · epoch \d · loss .* · ETA", log)) == 4
+    assert "\r" not in log
