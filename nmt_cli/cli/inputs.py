@@ -45,6 +45,11 @@ def read_parallel(hypotheses: list[Path], ref: list[Path], src: Path | None = No
     return systems, references, source
 
 
+def typed_at_terminal(path: Path | None) -> bool:
+    """Return whether a person types what `open_input` opens."""
+    return path in (None, STDIN) and sys.stdin is not None and sys.stdin.isatty()
+
+
 def open_input(path: Path | None) -> BinaryIO:
     """Return the file as a stream, or standard input for STDIN or None. Raises DataError.
 

@@ -67,6 +67,7 @@ def parse(
     if output_file:
         check_output_file(output_file, WHAT, [path for path in (input_file,) if path] + [find_model(path) for path in models_named(model)])
 
+    from .inputs import typed_at_terminal
     from .loading import load
 
     keep_freed_memory()
@@ -78,7 +79,7 @@ def parse(
     replaced: Counter[str] = Counter()
     lines = parses.sentences(read_requests(InputFormat(input_file, False, None, False, None), replaced))
     with writing(output_file, WHAT) as sink:
-        translate_lines(translator, lines, sink, parses.tree, replaced, "parsing")
+        translate_lines(translator, lines, sink, parses.tree, replaced, "parsing", "one sentence per line, end with Ctrl-D" if typed_at_terminal(input_file) else "")
     if parses.repaired:
         say(f"{parses.repaired:,} of {parses.count:,} trees were repaired: the model's output was not a tree of the sentence.")
 

@@ -119,18 +119,21 @@ def translate(
         check_output_file(output_file, WHAT, inputs)
 
     from . import formats as forms
-    from .loading import load_translator
+    from .inputs import typed_at_terminal
+    from .loading import load
 
     keep_freed_memory()
-    translator = load_translator(
-        models_named(model), choice.changes, nbest=nbest, device=device, devices=devices, precision=precision, sampling=choice.sampling, mbr=choice.mbr,
-        constraints=choice.constraints, align=alignment, token_log_probs=confidence,
+    loaded = load(models_named(model), choice.changes, nbest=nbest, device=device, devices=devices)
+    translator = loaded.translator(
+        nbest=nbest, precision=precision, sampling=choice.sampling, mbr=choice.mbr, constraints=choice.constraints, align=alignment, token_log_probs=confidence,
     )  # fmt: skip
+    data = loaded.recipe.data
+    prompt = f"{data.source_language} → {data.target_language}, end with Ctrl-D" if typed_at_terminal(input_file) else ""
     replaced: Counter[str] = Counter()
     lines = read_requests(given, replaced)
     form = partial(forms.json_object, calibration=calibrated) if as_json else forms.moses if nbest > 1 else forms.scored if scores else forms.plain
     with writing(output_file, WHAT) as sink:
-        translate_lines(translator, lines, sink, form, replaced, "translating")
+        translate_lines(translator, lines, sink, form, replaced, "translating", prompt)
 
 
 def _check_usage(precision: str, alignment_alone: bool) -> None:

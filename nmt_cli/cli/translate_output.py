@@ -18,13 +18,18 @@ if TYPE_CHECKING:
     from ..decoding.translator import Line, Result, Translator
 
 
-def translate_lines(translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Callable[[int, Result], str], replaced: Counter[str], doing: str) -> None:
+def translate_lines(
+    translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Callable[[int, Result], str], replaced: Counter[str], doing: str, prompt: str = ""
+) -> None:
     """Translate all lines and write each window as soon as it is done; `doing` is in the progress bar.
 
-    `replaced`: file → lines with invalid UTF-8.
+    `replaced`: file → lines with invalid UTF-8. A `prompt` is for a person who types the lines: it is printed first, and there is
+    no bar, which would overwrite what is typed.
     """
     start, count, tokens = time.perf_counter(), 0, 0
-    with console.progress(None, doing, " lines") as bar, closing(translator.windows(lines)) as windows:
+    if prompt:
+        console.say(prompt)
+    with console.progress(None, doing, " lines", shown=not prompt) as bar, closing(translator.windows(lines)) as windows:
         for window in windows:
             for result in window:
                 sink.write((form(count, result) + "\n").encode("utf-8"))
@@ -34,7 +39,7 @@ def translate_lines(translator: Translator, lines: Iterable[Line], sink: BinaryI
     for name, damaged in replaced.items():
         if damaged:
             console.warn(f"{name!r}: {damaged:,} of {count:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
-    if console.on_terminal():
+    if console.on_terminal() and not prompt:
         seconds = time.perf_counter() - start
         console.say(f"{count:,} lines, {tokens:,} tokens in {seconds:.1f} s: {tokens / seconds:,.0f} tokens/s")
 

@@ -6,6 +6,7 @@ import functools
 import gzip
 import json
 import os
+import pty
 import random
 import shutil
 import signal
@@ -64,6 +65,29 @@ def test_crlf_is_a_line_end(folder: Path) -> None:
 def test_nothing_in_nothing_out(folder: Path, given: bytes, expected: bytes) -> None:
     done = nmt("--model", folder, stdin=given)
     assert (done.returncode, done.stdout) == (0, expected)
+
+
+def test_who_types_at_a_terminal_sees_a_prompt_and_no_bar(folder: Path) -> None:
+    """Each line is answered before the next one is typed."""
+    terminal, far_end = pty.openpty()
+    command = [sys.executable, "-m", "nmt_cli", "translate", "--model", folder, "--devices", "1"]
+    with subprocess.Popen(command, stdin=far_end, stderr=far_end, stdout=subprocess.PIPE, env=environment()) as process:
+        os.close(far_end)
+        said = b""
+        while b"Ctrl-D" not in said:
+            said += os.read(terminal, 1000)
+        assert process.stdout is not None
+        answers = []
+        for line in (b"the cat.\n", b"a dog.\n"):
+            os.write(terminal, line)
+            answers.append(process.stdout.readline())
+        os.write(terminal, b"\x04")
+        assert process.wait(30) == 0
+        said += os.read(terminal, 1000)
+    os.close(terminal)
+    assert b"en \xe2\x86\x92 de, end with Ctrl-D" in said
+    assert b"translating" not in said
+    assert b"".join(answers) == nmt("--model", folder, stdin=b"the cat.\na dog.\n").stdout
 
 
 def test_stdout_is_data_and_stderr_says_which_model(folder: Path) -> None:
