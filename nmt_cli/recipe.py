@@ -159,13 +159,17 @@ class ModelSection(Section):
     d_v: int = Field(default=0, ge=0, le=65_536)
     """Size of a head's values; 0: d_model / num_heads."""
     dropout: float = Field(default=0.1, ge=0.0, le=0.95)
-    """On each sub-layer's output and on embedding + position sums (section 5.4), nowhere else."""
+    """On each sub-layer's output and on embedding + position sums (section 5.4)."""
+    attention_dropout: float = Field(default=0.0, ge=0.0, le=0.95)
+    """On attention weights; the paper has none."""
+    activation_dropout: float = Field(default=0.0, ge=0.0, le=0.95)
+    """Inside the feed-forward network, after the activation; the paper has none."""
     residual: Annotated[str, _listed_in(RESIDUALS)] = "post"
     """`post`: Norm(x + Sublayer(x)), the paper's; `pre`: x + Sublayer(Norm(x)) and one last Norm per stack."""
     norm: Annotated[str, _listed_in(NORMS)] = "layer"
     """`layer`: LayerNorm, the paper's; `rms`: RMSNorm."""
     activation: Annotated[str, _listed_in(ACTIVATIONS)] = "relu"
-    """Of the feed-forward network. `relu`: max(0, x), the paper's (equation 2); `gelu`."""
+    """Of the feed-forward network. `relu`: max(0, x), the paper's (equation 2); `gelu`; `silu`; `swiglu`: a gate, with a third more weights than d_ff says otherwise."""
     positions: Annotated[str, _listed_in(POSITIONS)] = "sinusoidal"
     """`sinusoidal`: the paper's (section 3.5); `learned`: a trained vector per position (table 3, row E)."""
     max_positions: int = Field(default=1024, ge=2, le=1_048_576)
@@ -195,12 +199,13 @@ class ModelSection(Section):
     def parameters(self, source_vocab: int, target_vocab: int) -> int:
         """Return the number of trained parameters over vocabularies of these sizes, without building the model.
 
-        Exact for layer and rms norms; another norm counts as a layer norm.
+        Exact for the norms and activations that ship; another norm counts as a layer norm, another activation as relu.
         """
         d = self.d_model
         queries, values = self.num_heads * self.key_size, self.num_heads * self.value_size
         attention = 2 * (d + 1) * queries + (d + 1) * values + (values + 1) * d
-        feed_forward = (d + 1) * self.d_ff + (self.d_ff + 1) * d
+        gates = 2 if self.activation == "swiglu" else 1
+        feed_forward = (d + 1) * gates * self.d_ff + (self.d_ff + 1) * d
         norm = d if self.norm == "rms" else 2 * d
         encoder = self.encoder_layers * (attention + feed_forward + 2 * norm)
         decoder = self.decoder_layers * (2 * attention + feed_forward + 3 * norm)

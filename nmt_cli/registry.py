@@ -24,7 +24,12 @@ NORMS = {"layer": "nmt_cli.model.norms:layer_norm", "rms": "nmt_cli.model.norms:
 """model.norm: config → module over (…, d_model)."""
 RESIDUALS = {"post": "nmt_cli.model.residuals:PostNorm", "pre": "nmt_cli.model.residuals:PreNorm"}
 """model.residual: class of the residual connection around a sub-layer."""
-ACTIVATIONS = {"relu": "nmt_cli.model.activations:relu", "gelu": "nmt_cli.model.activations:gelu"}
+ACTIVATIONS = {
+    "relu": "nmt_cli.model.activations:relu",
+    "gelu": "nmt_cli.model.activations:gelu",
+    "silu": "nmt_cli.model.activations:silu",
+    "swiglu": "nmt_cli.model.activations:SwiGLU",
+}
 """model.activation: config → module between the two linear maps of a feed-forward network."""
 POSITIONS = {"sinusoidal": "nmt_cli.model.positions:Sinusoidal", "learned": "nmt_cli.model.positions:Learned"}
 """model.positions: class of the positional encoding."""

@@ -6,7 +6,8 @@
 `attend` is equation (1), computed by torch's own function; `attention_weights` is its softmax. Projections that read
 the same input are one matrix product: queries, keys and values in self-attention, keys and values of the memory in
 encoder-decoder attention. Projections have biases, as in torch's `nn.Transformer` and fairseq (the paper's formula shows
-none; they are 0.06 % of base's parameters). Attention weights get no dropout: the paper names none (section 5.4).
+none; they are 0.06 % of base's parameters). Attention weights get no dropout, as the paper names none (section 5.4), unless
+`model.attention_dropout` asks for it.
 
 A `Layout` says how sequences lie in x: padded (B, T, D), or packed (N, D) without padding. A `Cache` lets a decoder
 take one position at a time.
@@ -39,14 +40,14 @@ AttentionFunction = Callable[[Tensor, Tensor, Tensor, "Tensor | None", bool], Te
 """query (B, H, T, K), key (B, H, S, K), value (B, H, S, W), mask or None, causal -> (B, H, T, W)."""
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0) -> Tensor:
     """Return softmax(QK^T / sqrt(d_k)) V (equation 1), (B, H, T, W); arguments as in `AttentionFunction`.
 
-    `causal` hides the positions after the query's own.
+    `causal` hides the positions after the query's own. `dropout` is that of the weights.
     """
     if causal and mask is not None:  # torch takes one or the other
         mask, causal = allowed(query, key, mask, causal), False
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, dropout_p=dropout)
 
 
 def attend_plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -80,12 +81,26 @@ def _projection(d_in: int, sizes: list[int]) -> nn.Linear:
     return linear
 
 
-class SelfAttention(nn.Module):
-    """Every position attends to positions of the same sequence."""
+class _Attention(nn.Module):
+    """What both attentions share."""
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
-        self.num_heads, self.attend = config.num_heads, attend
+        self.num_heads, self.dropout = config.num_heads, config.attention_dropout
+        self.attend: AttentionFunction = attend
+
+    def attended(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """Return the result of `attend`; in training, with dropout on the weights."""
+        if self.dropout and self.training:
+            return attend(query, key, value, mask, causal, self.dropout)
+        return self.attend(query, key, value, mask, causal)
+
+
+class SelfAttention(_Attention):
+    """Every position attends to positions of the same sequence."""
+
+    def __init__(self, config: ModelSection) -> None:
+        super().__init__(config)
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
         self.sizes = [keys, keys, values]
         self.query_key_value = _projection(config.d_model, self.sizes)
@@ -96,15 +111,14 @@ class SelfAttention(nn.Module):
         query, key, value = layout.split_heads(self.query_key_value(x), self.sizes, self.num_heads)
         if cache is not None:
             key, value = cache.append(key, value)
-        return self.output(layout.merge_heads(self.attend(query, key, value, mask, causal)))  # type: ignore[no-any-return]
+        return self.output(layout.merge_heads(self.attended(query, key, value, mask, causal)))  # type: ignore[no-any-return]
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(_Attention):
     """Target positions attend to the encoder's output ("encoder-decoder attention")."""
 
     def __init__(self, config: ModelSection) -> None:
-        super().__init__()
-        self.num_heads, self.attend = config.num_heads, attend
+        super().__init__(config)
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
         self.sizes = [keys, values]
         self.query = _projection(config.d_model, [keys])
@@ -120,7 +134,7 @@ class CrossAttention(nn.Module):
         """x (B, T, D), `projected` from `project` -> (B, T, D). `layout` is the target's, `memory_layout` the source's."""
         query = self.query(x)
         [query] = layout.split_heads(query, [query.size(-1)], self.num_heads)
-        return self.output(layout.merge_heads(self.attend(query, *projected, mask)))  # type: ignore[no-any-return]
+        return self.output(layout.merge_heads(self.attended(query, *projected, mask)))  # type: ignore[no-any-return]
 
 
 @contextmanager

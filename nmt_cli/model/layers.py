@@ -18,20 +18,24 @@ from .residuals import Sublayer
 
 
 class FeedForward(nn.Module):
-    """max(0, xW1 + b1) W2 + b2 (equation 2), or another activation in the place of max(0, ·)."""
+    """max(0, xW1 + b1) W2 + b2 (equation 2), or another activation in the place of max(0, ·).
+
+    An activation that reads more than d_ff numbers says so: `inputs` times as many.
+    """
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
-        self.inner = nn.Linear(config.d_model, config.d_ff)
-        self.outer = nn.Linear(config.d_ff, config.d_model)
         self.activation: nn.Module = load(ACTIVATIONS, config.activation, "model.activation")(config)
+        self.inner = nn.Linear(config.d_model, config.d_ff * int(getattr(self.activation, "inputs", 1)))
+        self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.dropout = nn.Dropout(config.activation_dropout) if config.activation_dropout else nn.Identity()
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, D) -> (…, D)."""
-        return self.outer(self.activation(self.inner(x)))  # type: ignore[no-any-return]
+        return self.outer(self.dropout(self.activation(self.inner(x))))  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):

@@ -1,4 +1,4 @@
-"""Dropout is on embedding sums and sub-layer outputs, and nowhere else (section 5.4)."""
+"""Dropout is on embedding sums and sub-layer outputs, and nowhere else (section 5.4), unless a recipe asks for more."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nmt_cli.kernels import apply_kernels
+from nmt_cli.model.attention import SelfAttention
+from nmt_cli.model.precision import convert
 from nmt_cli.model.residuals import DropoutAdd
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import ModelSection
@@ -50,6 +53,43 @@ def test_training_differs_from_run_to_run_and_evaluation_does_not() -> None:
     model, batch = model_and_input("post")
     assert not torch.equal(model.train()(*batch), model(*batch))
     assert torch.equal(model.eval()(*batch), model(*batch))
+
+
+def test_dropout_on_attention_weights_drops_whole_weights() -> None:
+    """Values of one: a query's result is the sum of its weights that stay, each 1 / (1 - p) times as large. No evaluation drops any."""
+    torch.manual_seed(1)
+    attention = SelfAttention(ModelSection(d_model=64, num_heads=1, d_ff=8, attention_dropout=0.25))
+    ones = torch.ones(1, 1, 2000, 64)
+    query = torch.zeros(1, 1, 2000, 64)  # equal weights
+    sums = attention.train().attended(query, query, ones)[0, 0, :, 0]
+    assert sums.mean() == pytest.approx(1.0, abs=0.01)
+    assert sums.std() == pytest.approx((0.25 / 0.75 / 2000) ** 0.5, rel=0.1)
+    torch.testing.assert_close(attention.eval().attended(query, query, ones), ones)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_dropout_inside_the_feed_forward_network_follows_the_activation(precision: torch.dtype) -> None:
+    torch.manual_seed(1)
+    config = ModelSection(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=4096, num_heads=2, dropout=0.0, activation_dropout=0.4)
+    model = Transformer(config, 8, 8).to(precision)
+    seen: list[Tensor] = []
+    for feed_forward in (model.encoder[0].feed_forward, apply_kernels(model, "training").model.encoder[0].feed_forward):
+        hook = feed_forward.outer.register_forward_pre_hook(lambda _, given: seen.append(given[0].float()))
+        x = torch.randn(8, 16, dtype=precision)
+        feed_forward.eval()(x)
+        feed_forward.train()(x)
+        hook.remove()
+        plain, dropped = seen[-2:]
+        assert (plain >= 0).all()
+        kept = dropped[plain > 0.05] / plain[plain > 0.05]
+        assert kept.eq(0).float().mean() == pytest.approx(0.4, abs=0.02)
+        torch.testing.assert_close(kept[kept > 0], torch.full_like(kept[kept > 0], 1 / 0.6), rtol=0.02, atol=0)
+
+
+def test_kernels_decline_dropout_on_attention_weights() -> None:
+    model = Transformer(ModelSection(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, attention_dropout=0.1), 8, 8)
+    assert "plain torch: dropout on attention weights has no kernel" in apply_kernels(model, "training").summary
+    assert "attention weights" not in apply_kernels(convert(model, "fp32"), "decoding").summary
 
 
 def test_the_residual_stream_is_not_dropped() -> None:

@@ -26,6 +26,8 @@ def supports(module: nn.Module, device: torch.device) -> str:
         return f"device {device.type!r} has no kernel"
     if type(module) not in (SelfAttention, CrossAttention) or module.attend is not attend:
         return f"attention {type(module).__name__!r} has no kernel"
+    if module.dropout:
+        return "dropout on attention weights has no kernel"
     return "" if works() else "this torch lacks its private softmax gradient"
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from ...model.layers import FeedForward
 from .. import onednn
 from ..torch_private import relu_backward
+from .dropout import FastDropout
 
 
 def supports(module: nn.Module, device: torch.device, dtype: torch.dtype) -> str:
@@ -50,10 +51,11 @@ class FusedFeedForward(nn.Module):
     def __init__(self, feed_forward: FeedForward) -> None:
         super().__init__()
         self.inner, self.outer = FusedLinear(feed_forward.inner, relu=True), FusedLinear(feed_forward.outer)
+        self.dropout = FastDropout(feed_forward.dropout.p) if isinstance(feed_forward.dropout, nn.Dropout) else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, D) -> (…, D)."""
-        return self.outer(self.inner(x))  # type: ignore[no-any-return]
+        return self.outer(self.dropout(self.inner(x)))  # type: ignore[no-any-return]
 
 
 class _Fused(torch.autograd.Function):

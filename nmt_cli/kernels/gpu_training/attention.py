@@ -37,6 +37,8 @@ def supports(module: nn.Module, device: torch.device, dtype: torch.dtype) -> str
         return f"attention in {str(dtype).removeprefix('torch.')} on {device.type!r} has no kernel"
     if not isinstance(module, SelfAttention | CrossAttention) or type(module) not in (SelfAttention, CrossAttention) or module.attend is not attend:
         return f"attention {type(module).__name__!r} has no kernel"
+    if module.dropout:
+        return "dropout on attention weights has no kernel"
     width = module.output.in_features // module.num_heads
     if len(set(module.sizes)) > 1:
         return "attention with d_k other than d_v has no kernel"
@@ -59,7 +61,7 @@ class PackedSelfAttention(SelfAttention):
 
     def __init__(self, plain: SelfAttention, attend_packed: AttendPacked = attend_packed) -> None:
         nn.Module.__init__(self)
-        self.num_heads, self.attend, self.sizes = plain.num_heads, plain.attend, plain.sizes
+        self.num_heads, self.dropout, self.attend, self.sizes = plain.num_heads, plain.dropout, plain.attend, plain.sizes
         self.query_key_value, self.output = plain.query_key_value, plain.output
         self.attend_packed = attend_packed
 
@@ -76,7 +78,7 @@ class PackedCrossAttention(CrossAttention):
 
     def __init__(self, plain: CrossAttention, attend_packed: AttendPacked = attend_packed) -> None:
         nn.Module.__init__(self)
-        self.num_heads, self.attend, self.sizes = plain.num_heads, plain.attend, plain.sizes
+        self.num_heads, self.dropout, self.attend, self.sizes = plain.num_heads, plain.dropout, plain.attend, plain.sizes
         self.query, self.key_value, self.output = plain.query, plain.key_value, plain.output
         self.attend_packed = attend_packed
 
