@@ -171,7 +171,7 @@ class ModelSection(Section):
     activation: Annotated[str, _listed_in(ACTIVATIONS)] = "relu"
     """Of the feed-forward network. `relu`: max(0, x), the paper's (equation 2); `gelu`; `silu`; `swiglu`: a gate, with a third more weights than d_ff says otherwise."""
     positions: Annotated[str, _listed_in(POSITIONS)] = "sinusoidal"
-    """`sinusoidal`: the paper's (section 3.5); `learned`: a trained vector per position (table 3, row E)."""
+    """`sinusoidal`: the paper's (section 3.5); `learned`: a trained vector per position (table 3, row E); `rotary`: self-attention rotates queries and keys."""
     max_positions: int = Field(default=1024, ge=2, le=1_048_576)
     """The longest sequence: learned positions have so many rows; longer lines are split before translation."""
     tie_embeddings: bool = True
@@ -192,6 +192,8 @@ class ModelSection(Section):
             faults.append(f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v")
         if self.positions == "sinusoidal" and self.d_model % 2:
             faults.append(f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine")
+        if self.positions == "rotary" and self.key_size % 2:
+            faults.append(f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs of them. Change num_heads or d_k")
         if self.max_positions * self.d_model > MOST_POSITIONS:
             faults.append(f"max_positions = {self.max_positions} times d_model = {self.d_model} are {self.max_positions * self.d_model:,} numbers for positions: expected at most {MOST_POSITIONS:,}")
         return _checked(self, faults)

@@ -31,7 +31,11 @@ ACTIVATIONS = {
     "swiglu": "nmt_cli.model.activations:SwiGLU",
 }
 """model.activation: config → module between the two linear maps of a feed-forward network."""
-POSITIONS = {"sinusoidal": "nmt_cli.model.positions:Sinusoidal", "learned": "nmt_cli.model.positions:Learned"}
+POSITIONS = {
+    "sinusoidal": "nmt_cli.model.positions:Sinusoidal",
+    "learned": "nmt_cli.model.positions:Learned",
+    "rotary": "nmt_cli.model.positions:Rotary",
+}
 """model.positions: class of the positional encoding."""
 
 # --- training ---

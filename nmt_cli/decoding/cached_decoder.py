@@ -295,7 +295,7 @@ class CachedDecoder:
         self.weights = []
         x = self.model.embed(ids, self.model.matrix("target"), self.model.target_positions.at(positions))  # type: ignore[operator]
         for number, layer in enumerate(self.layers):
-            x = self._layer(number, layer, x, steps)
+            x = self._layer(number, layer, x, steps, positions)
         for sub_batch in self.sub_batches:
             sub_batch.steps += 1
         return self.model.logits(self.model.decoder_norm(x))[:count]
@@ -322,13 +322,13 @@ class CachedDecoder:
         bounds = torch.searchsorted(rows, ends).tolist()
         return list(zip([0, *bounds[:-1]], bounds, strict=True))
 
-    def _layer(self, number: int, layer: DecoderLayer, x: Tensor, steps: Sequence[tuple[_SubBatch, _StepIndex]]) -> Tensor:
-        """Apply a decoder layer to one token of each hypothesis, x (N, D) -> (N, D)."""
+    def _layer(self, number: int, layer: DecoderLayer, x: Tensor, steps: Sequence[tuple[_SubBatch, _StepIndex]], positions: Tensor) -> Tensor:
+        """Apply a decoder layer to one token of each hypothesis, x (N, D) at `positions` (N,) -> (N, D)."""
         own, other = layer.self_attention, layer.cross_attention
         value_size = own.sizes[2] // self.heads
 
         def self_attention(h: Tensor) -> Tensor:
-            rows = self._rows(own.query_key_value(h), own.sizes)  # (N * 3 * H, K)
+            rows = self._rows(own.project(h, positions), own.sizes)  # (N * 3 * H, K)
             return cast(Tensor, own.output(_concat([sub_batch.self_attention(number, rows, step, self.scale, value_size) for sub_batch, step in steps])))
 
         def cross_attention(h: Tensor) -> Tensor:

@@ -25,7 +25,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..recipe import ModelSection
-from .packing import PADDED, Layout
+from ..registry import POSITIONS, load
+from .packing import PADDED, Layout, Packing
+from .positions import rotated
 
 
 class Cache(Protocol):
@@ -103,12 +105,22 @@ class SelfAttention(_Attention):
         super().__init__(config)
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
         self.sizes = [keys, keys, values]
+        self.rotates = bool(getattr(load(POSITIONS, config.positions, "model.positions"), "rotates", False))
         self.query_key_value = _projection(config.d_model, self.sizes)
         self.output = _projection(values, [config.d_model])
 
-    def forward(self, x: Tensor, mask: Tensor | None, causal: bool = False, cache: Cache | None = None, layout: Layout = PADDED) -> Tensor:
-        """x (B, T, D) -> (B, T, D). With a `cache`, x is the newest position alone and attends to all cached ones."""
-        query, key, value = layout.split_heads(self.query_key_value(x), self.sizes, self.num_heads)
+    def project(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x (…, D) at `positions`, which are broadcast to (…,) -> queries, keys and values side by side, (…, sum of `sizes`)."""
+        rows: Tensor = self.query_key_value(x)
+        if not self.rotates:
+            return rows
+        heads = rows[..., : 2 * self.sizes[0]].reshape(*rows.shape[:-1], 2 * self.num_heads, -1)  # (…, 2 * H, K)
+        return torch.cat((rotated(heads, positions[..., None]).flatten(-2), rows[..., 2 * self.sizes[0] :]), -1)
+
+    def forward(self, x: Tensor, mask: Tensor | None, causal: bool = False, cache: Cache | None = None, layout: Layout = PADDED, start: int = 0) -> Tensor:
+        """x (B, T, D) -> (B, T, D), for positions from `start` on. With a `cache`, x is the newest position alone and attends to all cached ones."""
+        positions = layout.positions if isinstance(layout, Packing) else torch.arange(start, start + x.size(1), device=x.device)
+        query, key, value = layout.split_heads(self.project(x, positions), self.sizes, self.num_heads)
         if cache is not None:
             key, value = cache.append(key, value)
         return self.output(layout.merge_heads(self.attended(query, key, value, mask, causal)))  # type: ignore[no-any-return]

@@ -70,17 +70,17 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self, x: Tensor, memory: tuple[Tensor, Tensor], memory_mask: Tensor | None, cache: Cache | None = None,
-        layout: Layout = PADDED, memory_layout: Layout = PADDED,
+        layout: Layout = PADDED, memory_layout: Layout = PADDED, start: int = 0,
     ) -> Tensor:  # fmt: skip
         """x (B, T, D), `memory` projected by this layer's cross-attention, its mask (B, 1, 1, S) -> (B, T, D).
 
-        With a `cache`, x is the newest position alone and attends to all cached ones. `layout` is the target's,
+        With a `cache`, x is the newest position alone, `start`, and attends to all cached ones. `layout` is the target's,
         `memory_layout` the source's.
         """
         causal = cache is None
         return self.sublayers(
             x,
-            lambda h: self.self_attention(h, None, causal, cache, layout),
+            lambda h: self.self_attention(h, None, causal, cache, layout, start),
             lambda h: self.cross_attention(h, memory, memory_mask, layout, memory_layout),
         )
 

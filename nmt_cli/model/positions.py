@@ -1,7 +1,8 @@
-"""Positional encodings: sinusoids (section 3.5) or learned vectors (table 3, row E). Registered in registry.POSITIONS.
+"""Positional encodings: sinusoids (section 3.5), learned vectors (table 3, row E), or rotations. Registered in registry.POSITIONS.
 
 An encoding is built from the config. Called with a length it gives (T, D) for positions start .. start + T - 1; `at`
-gives (N, D) for positions (N,) named one by one. The result is added to the scaled embeddings.
+gives (N, D) for positions (N,) named one by one. The result is added to the scaled embeddings. With `rotates` self-attention
+rotates its queries and keys as well (`rotated`).
 """
 
 from __future__ import annotations
@@ -24,9 +25,23 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     return table.to(torch.get_default_dtype())
 
 
+def rotated(x: Tensor, positions: Tensor) -> Tensor:
+    """Return x (…, K) with each pair of numbers 2i, 2i + 1 rotated by position / 10000^(2i / K) (Su et al. 2021, equation 34), in x's dtype.
+
+    `positions` (…,) are broadcast to the dimensions before K. K is even. Products of two such vectors depend on the distance of
+    their positions alone.
+    """
+    frequency = 10_000.0 ** (-torch.arange(0, x.size(-1), 2, device=x.device) / x.size(-1))
+    angles = positions[..., None].float() * frequency
+    sin, cos = angles.sin(), angles.cos()
+    even, odd = x.float().reshape(*x.shape[:-1], -1, 2).unbind(-1)
+    return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2).to(x.dtype)
+
+
 class Sinusoidal(nn.Module):
     """The paper's fixed sinusoids; they have no parameters and are not saved."""
 
+    rotates = False
     table: Tensor
 
     def __init__(self, config: ModelSection) -> None:
@@ -46,6 +61,8 @@ class Sinusoidal(nn.Module):
 class Learned(nn.Module):
     """A trained vector for each position, initialised like the embeddings that they are added to after scaling."""
 
+    rotates = False
+
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(config.max_positions, config.d_model))
@@ -59,3 +76,22 @@ class Learned(nn.Module):
     def at(self, positions: Tensor) -> Tensor:
         """Return the encodings of `positions` (N,), (N, D)."""
         return F.embedding(positions, self.weight)
+
+
+class Rotary(nn.Module):
+    """Rotary positions (Su et al. 2021): nothing is added to the embeddings; self-attention rotates its queries and keys."""
+
+    rotates = True
+    nothing: Tensor
+
+    def __init__(self, config: ModelSection) -> None:
+        super().__init__()
+        self.register_buffer("nothing", torch.zeros(()), persistent=False)
+
+    def forward(self, length: int, start: int = 0) -> Tensor:
+        """Return 0."""
+        return self.nothing
+
+    def at(self, positions: Tensor) -> Tensor:
+        """Return 0."""
+        return self.nothing

@@ -112,7 +112,7 @@ class Transformer(nn.Module):
         """
         x = self.embed(tgt_in, self.matrix("target"), self.target_positions(tgt_in.size(1), start))
         for index, layer in enumerate(self.decoder):
-            x = layer(x, memory[index], memory_mask, caches[index] if caches is not None else None)
+            x = layer(x, memory[index], memory_mask, caches[index] if caches is not None else None, start=start)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -62,14 +62,14 @@ class PackedSelfAttention(SelfAttention):
     def __init__(self, plain: SelfAttention, attend_packed: AttendPacked = attend_packed) -> None:
         nn.Module.__init__(self)
         self.num_heads, self.dropout, self.attend, self.sizes = plain.num_heads, plain.dropout, plain.attend, plain.sizes
-        self.query_key_value, self.output = plain.query_key_value, plain.output
+        self.query_key_value, self.output, self.rotates = plain.query_key_value, plain.output, plain.rotates
         self.attend_packed = attend_packed
 
-    def forward(self, x: Tensor, mask: Tensor | None, causal: bool = False, cache: Cache | None = None, layout: Layout = PADDED) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, causal: bool = False, cache: Cache | None = None, layout: Layout = PADDED, start: int = 0) -> Tensor:
         """x (N, D) -> (N, D); the packing says what may be attended to, not `mask`."""
         if not isinstance(layout, Packing):
-            return super().forward(x, mask, causal, cache, layout)
-        query, key, value = self.query_key_value(x).view(len(x), 3, self.num_heads, -1).unbind(1)
+            return super().forward(x, mask, causal, cache, layout, start)
+        query, key, value = self.project(x, layout.positions).view(len(x), 3, self.num_heads, -1).unbind(1)
         return self.output(self.attend_packed(query, key, value, layout, layout, causal).flatten(1))  # type: ignore[no-any-return]
 
 
