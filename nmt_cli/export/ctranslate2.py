@@ -3,7 +3,7 @@
     embeddings, sqrt(d_model), the table of positions as it is ──▶ encoder, decoder ──▶ projection
     query | key | value and key | value stay one matrix product each; tied matrices are stored once
 
-Either norm, either kind of positions, tied or not, any head size. Where keys and values differ in size, the smaller
+Every residual, norm, activation and kind of positions, tied or not, any head size. Where keys and values differ in size, the smaller
 are filled with zeros. The source's end symbol is added by the engine (`add_source_eos`).
 
 It shows logits and log-probabilities, not the encoder's output. With its names for what it does otherwise: beam search
@@ -24,12 +24,16 @@ import torch
 from torch import Tensor, nn
 
 from ..data.tokenizer import BOS, EOS, UNK, Vocabulary
+from ..model.activations import SwiGLU
 from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import DecoderLayer, EncoderLayer, FeedForward
+from ..model.positions import Rotary
 from ..model.residuals import PostNorm, PreNorm
 from ..recipe import ModelSection
 from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_modules, library, projections
 
+ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
+"""CTranslate2's names; swiglu is its gated feed-forward network."""
 README = """\
 # A translation model for CTranslate2
 
@@ -68,7 +72,7 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 def check(source_model: SourceModel) -> None:
     """Raise ModelError if CTranslate2 has no such model, UsageError if it is not installed."""
     library("ctranslate2")
-    check_modules(source_model.model, "CTranslate2")
+    check_modules(source_model.model, "CTranslate2", (nn.RMSNorm, SwiGLU, Rotary))
 
 
 def write(source_model: SourceModel, folder: Path) -> None:
@@ -89,17 +93,25 @@ def write(source_model: SourceModel, folder: Path) -> None:
 
 def _specification(source_model: SourceModel) -> Any:
     """Return CTranslate2's specification of the model, with all weights."""
-    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec, common_spec
 
     model, config, vocabulary = source_model.model, source_model.recipe.model, source_model.vocabulary
-    spec = TransformerSpec.from_config((config.encoder_layers, config.decoder_layers), config.num_heads, pre_norm=config.residual == "pre")
+    form = {
+        "pre_norm": config.residual == "pre",
+        "rms_norm": config.norm == "rms",
+        "activation": getattr(common_spec.Activation, ACTIVATIONS[config.activation]),
+        "ffn_glu": config.activation == "swiglu",
+        "rotary_dim": config.key_size if config.positions == "rotary" else None,
+    }
+    spec = TransformerSpec(TransformerEncoderSpec(config.encoder_layers, config.num_heads, **form), TransformerDecoderSpec(config.decoder_layers, config.num_heads, **form))
     spec.encoder.embeddings[0].weight = _array(model.matrix("source"))
     spec.decoder.embeddings.weight = _array(model.matrix("target"))
     spec.decoder.projection.weight = _array(model.output_weight)
     for side, positions, norm in ((spec.encoder, model.source_positions, model.encoder_norm), (spec.decoder, model.target_positions, model.decoder_norm)):
         side.scale_embeddings = True
-        side.position_encodings.encodings = _array(positions(config.max_positions))
-        if isinstance(norm, nn.LayerNorm):
+        if hasattr(side, "position_encodings"):
+            side.position_encodings.encodings = _array(positions(config.max_positions).expand(config.max_positions, config.d_model))
+        if not isinstance(norm, nn.Identity):
             _set(side.layer_norm, norm)
     for target, encoder_layer in zip(spec.encoder.layer, model.encoder, strict=True):
         _set_layer(target, cast(EncoderLayer, encoder_layer), config)
@@ -110,7 +122,7 @@ def _specification(source_model: SourceModel) -> Any:
     table = vocabulary.target.table
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = table[UNK], table[BOS], table[EOS]
     spec.config.decoder_start_token, spec.config.add_source_eos = table[BOS], True
-    spec.config.layer_norm_epsilon = nn.LayerNorm(1).eps
+    spec.config.layer_norm_epsilon = cast(nn.LayerNorm, model.decoder[0].around_self_attention.norm).eps
     return spec
 
 
@@ -130,17 +142,21 @@ def _set_attention(target: Any, attention: SelfAttention | CrossAttention, aroun
         linear.bias = _array(torch.cat([parts[name][1] for name in names]))
     if {config.key_size, config.value_size} != {config.d_model // config.num_heads}:
         target.queries_scale = config.key_size**-0.5
-    _set(target.layer_norm, cast(nn.LayerNorm, around.norm))
+    _set(target.layer_norm, around.norm)
 
 
 def _set_feed_forward(target: Any, feed_forward: FeedForward, around: PostNorm | PreNorm) -> None:
-    for linear, ours in ((target.linear_0, feed_forward.inner), (target.linear_1, feed_forward.outer)):
-        linear.weight, linear.bias = _array(ours.weight), _array(ours.bias)
-    _set(target.layer_norm, cast(nn.LayerNorm, around.norm))
+    inner = [target.linear_0, *([target.linear_0_noact] if isinstance(feed_forward.activation, SwiGLU) else [])]  # the gate is first
+    weights, biases = feed_forward.inner.weight.chunk(len(inner)), feed_forward.inner.bias.chunk(len(inner))
+    for linear, weight, bias in zip([*inner, target.linear_1], [*weights, feed_forward.outer.weight], [*biases, feed_forward.outer.bias], strict=True):
+        linear.weight, linear.bias = _array(weight), _array(bias)
+    _set(target.layer_norm, around.norm)
 
 
-def _set(target: Any, norm: nn.LayerNorm) -> None:
-    target.gamma, target.beta = _array(norm.weight), _array(norm.bias)
+def _set(target: Any, norm: nn.Module) -> None:
+    target.gamma = _array(cast(Tensor, norm.weight))
+    if isinstance(norm, nn.LayerNorm):
+        target.beta = _array(norm.bias)
 
 
 def _array(tensor: Tensor) -> Any:

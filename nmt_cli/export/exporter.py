@@ -109,9 +109,9 @@ def library(name: str) -> Any:
         raise UsageError(f"--to {extra} needs the extra package {name} ({error}): pip install 'nmt-cli[{extra}]'.") from None
 
 
-def check_modules(model: Transformer, library_name: str) -> None:
-    """Raise ModelError for a norm, residual, activation or positional encoding that exports do not know."""
-    known = (nn.LayerNorm, nn.ReLU, nn.Identity, PostNorm, PreNorm, Sinusoidal, Learned)
+def check_modules(model: Transformer, library_name: str, more: Sequence[type] = ()) -> None:
+    """Raise ModelError for a norm, residual, activation or positional encoding that this export does not know; `more` are those that not every one does."""
+    known = (nn.LayerNorm, nn.ReLU, nn.GELU, nn.SiLU, nn.Identity, PostNorm, PreNorm, Sinusoidal, Learned, *more)
     parts: list[nn.Module] = [model.source_positions, model.target_positions, model.encoder_norm, model.decoder_norm]
     for layer in (*model.encoder, *model.decoder):
         parts.append(cast(EncoderLayer, layer).feed_forward.activation)
@@ -119,7 +119,8 @@ def check_modules(model: Transformer, library_name: str) -> None:
             parts += [child, getattr(child, "norm", child)] if name.startswith("around_") else []
     for part in parts:
         if type(part) not in known:
-            raise ModelError(f"the model has a {type(part).__name__} module, which the export to {library_name} does not know: it knows LayerNorm, ReLU, post- and pre-norm, sinusoidal and learned positions.")
+            names = ", ".join(one.__name__ for one in known if one is not nn.Identity)
+            raise ModelError(f"the model has a {type(part).__name__} module, which the export to {library_name} does not know: it knows {names}.")
 
 
 def nearest_length_penalty(alpha: float, penalty: Callable[[int, float], float]) -> float:

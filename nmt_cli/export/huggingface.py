@@ -117,7 +117,7 @@ def _configuration(source_model: SourceModel) -> dict[str, Any]:
         "decoder_attention_heads": config.num_heads,
         "encoder_ffn_dim": config.d_ff,
         "decoder_ffn_dim": config.d_ff,
-        "activation_function": "relu",
+        "activation_function": config.activation,
         "dropout": config.dropout,
         "attention_dropout": 0.0,
         "activation_dropout": 0.0,

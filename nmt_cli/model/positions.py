@@ -86,7 +86,8 @@ class Rotary(nn.Module):
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
-        self.register_buffer("nothing", torch.zeros(()), persistent=False)
+        with torch.device("cpu"):  # see `sinusoids`
+            self.register_buffer("nothing", torch.zeros(()), persistent=False)
 
     def forward(self, length: int, start: int = 0) -> Tensor:
         """Return 0."""
