@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 a named error of data or state, 2 usage, 128 + signal (130
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
 from typing import Annotated
@@ -18,6 +19,7 @@ from . import output, process
 from .attend import attend
 from .average import average
 from .calibrate import calibrate
+from .completion import COMPLETE
 from .data import group as data
 from .export import export
 from .info import info
@@ -32,7 +34,6 @@ app = typer.Typer(
     help='The Transformer of "Attention Is All You Need": from two text files to a scored translation.',
     epilog="nmt data · nmt preprocess · nmt train · nmt average · nmt translate < input · nmt score",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
@@ -70,6 +71,8 @@ def run() -> int:
 def _invoke() -> int:
     """Run the command of the arguments and return its exit code. (`Typer.__call__` would turn interrupts and errors of stdout into its own codes.)"""
     command = typer.main.get_command(app)
+    if COMPLETE in os.environ:
+        command.main(prog_name="nmt")  # answers the shell and exits
     try:
         with command.make_context("nmt", sys.argv[1:]) as context:
             command.invoke(context)

@@ -19,6 +19,7 @@ from ..console import on_terminal, say
 from ..errors import DataError, UsageError
 from . import output
 from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
+from .completion import runs
 from .loading import check_precision, decode_changes, load, models_named
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ OTHER_FORMATS = (".svg", ".pdf", ".jpg", ".jpeg", ".gif", ".webp")
 
 def attend(
     sentence: Annotated[list[str] | None, typer.Argument(metavar="SENTENCE", help="The sentence, in quotes.  [default: one line from stdin]", show_default=False)] = None,
-    model: Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", help="Model folder, or run folder (its averaged model, else the best, else the last).  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
+    model: Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", autocompletion=runs, help="Model folder, or run folder (its averaged model, else the best, else the last).  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", parser=output_path, metavar="FILE", help="HTML page to write.  [default: attention.html; none with --png or --json]", show_default=False)] = None,
     png: Annotated[Path | None, typer.Option("--png", parser=output_path, metavar="FILE|DIR", help="Also write pictures: into DIR one per kind; into FILE.png one, of cross-attention or of --kind. Needs matplotlib.", show_default=False)] = None,
     target: Annotated[str | None, typer.Option("--target", metavar="TEXT", help="Use this translation instead of searching for one.", show_default=False)] = None,

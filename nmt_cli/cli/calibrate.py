@@ -17,6 +17,7 @@ from .. import console
 from ..console import say
 from ..errors import UsageError
 from .arguments import STDIN, DecodeOverrides, Device, output_path
+from .completion import runs
 from .loading import check_precision, decode_changes, load_translator, models_named
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def calibrate(
     src: Annotated[Path, typer.Option("--src", metavar="SRC", help="Source text, one line per sentence: plain, .gz, .xz or .bz2; - is stdin.", show_default=False)],
     ref: Annotated[Path, typer.Option("--ref", metavar="REF", help="Reference translations, line by line parallel to SRC.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", parser=output_path, metavar="FILE", help="JSON file to write: a new one, or an earlier calibration.", show_default=False)],
-    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", help="Model or run folder; repeat it for an ensemble.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
+    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", autocompletion=runs, help="Model or run folder; repeat it for an ensemble.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,

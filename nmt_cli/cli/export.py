@@ -10,13 +10,14 @@ import typer
 from ..console import say
 from ..registry import EXPORTERS
 from .arguments import output_path
+from .completion import runs
 
 if TYPE_CHECKING:
     from ..export.convert import Export
 
 
 def export(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, or run folder (its averaged model, else the best, else the last).")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", autocompletion=runs, help="Model folder, or run folder (its averaged model, else the best, else the last).")],
     to: Annotated[str, typer.Option("--to", metavar="LIBRARY", help=f"{' or '.join(EXPORTERS)}.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", parser=output_path, metavar="DIR", help="Folder to write: a new or an empty one.", show_default=False)],
     text: Annotated[Path | None, typer.Option("--text", metavar="FILE", help="Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2).", show_default=False)] = None,

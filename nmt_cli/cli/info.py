@@ -12,6 +12,7 @@ from .. import console
 from ..errors import UsageError
 from . import output
 from .arguments import Device, Overrides
+from .completion import recipes
 
 if TYPE_CHECKING:
     from ..hardware import Hardware
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def info(
-    what: Annotated[str, typer.Argument(metavar="RECIPE|RUN|MODEL|SHARDS", help="Name or path of a recipe, a run folder, a model folder, or a folder of shards.")] = "demo",
+    what: Annotated[str, typer.Argument(metavar="RECIPE|RUN|MODEL|SHARDS", autocompletion=recipes, help="Name or path of a recipe, a run folder, a model folder, or a folder of shards.")] = "demo",
     devices: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Number of devices to estimate for.")] = 1,
     device: Device = "auto",
     overrides: Overrides = None,

@@ -22,6 +22,7 @@ from ..parsing.brackets import between_spaces
 from ..parsing.linearization import TERMINALS, delinearise, repaired
 from . import translate_options as options
 from .arguments import BeamSize, DecodeOverrides, Device, output_path
+from .completion import runs
 from .loading import check_precision, decode_changes, models_named
 from .translate_input import InputFormat, read_requests
 from .translate_output import translate_lines, writing
@@ -37,7 +38,7 @@ APOSTROPHE = re.compile(r"(?<=\w)’(?=\w)")
 
 
 def parse(
-    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", help="Folder of a model or run, trained with data.terminals in its recipe. Repeat it for an ensemble of models with the same vocabulary.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
+    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", autocompletion=runs, help="Folder of a model or run, trained with data.terminals in its recipe. Repeat it for an ensemble of models with the same vocabulary.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
     input_file: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Read from FILE (plain, .gz, .xz, .bz2) instead of stdin.", show_default=False)] = None,
     output_file: Annotated[Path | None, typer.Option("--output", "-o", parser=output_path, metavar="FILE", help="Write to FILE instead of stdout. FILE appears when everything is parsed; an existing file is replaced and keeps its mode. A device or pipe is written to directly.", show_default=False)] = None,
     tokenized: Annotated[bool, typer.Option("--tokenized", help="Words are separated by spaces already, as in .words of nmt data trees. Without it NLTK separates them: pip install 'nmt-cli[parse]'.")] = False,

@@ -12,13 +12,14 @@ import typer
 from .. import console
 from . import output
 from .arguments import Overrides, output_path
+from .completion import recipes
 
 if TYPE_CHECKING:
     from ..data.prepare import Summary
 
 
 def preprocess(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Name of a recipe, or path of a .toml file.")] = "demo",
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", autocompletion=recipes, help="Name of a recipe, or path of a .toml file.")] = "demo",
     data_dirs: Annotated[list[Path] | None, typer.Option("--data-dir", metavar="DIR", help="Folder with the text files of the recipe; repeatable: each file is taken from the first folder that has it.", show_default=False)] = None,
     out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Folder for the shards.  [default: data/RECIPE]", show_default=False)] = None,
     overrides: Overrides = None,

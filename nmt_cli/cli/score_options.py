@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..registry import METRICS
+from .completion import runs
 
 BLEU, COMPARISON, LENGTHS, MODEL = "BLEU as in papers (--protocol)", "Comparison and confidence", "Scores by length", "Score by a model's probability"
 OUTPUTS = "Faulty outputs (--src)"
@@ -39,7 +40,7 @@ Lengths = Annotated[str | None, typer.Option("--lengths", metavar="N,N,…", ric
 Source = Annotated[Path | None, typer.Option("--src", metavar="SRC", rich_help_panel=OUTPUTS, help="Source text, line by line: also count empty, invented, looping and copied HYP lines, and lines of unusual length. --model and --metric comet need it.", show_default=False)]
 Worst = Annotated[int | None, typer.Option("--worst", metavar="N", min=0, max=1_000_000, rich_help_panel=OUTPUTS, help="With HYP and --src: show the N worst lines of each HYP, those with faults first; 0: none.  [default: 5]", show_default=False)]
 
-Model = Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", rich_help_panel=MODEL, help="Model or run folder: score REF, given SRC, by the model's probability.", show_default=False)]
+Model = Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", autocompletion=runs, rich_help_panel=MODEL, help="Model or run folder: score REF, given SRC, by the model's probability.", show_default=False)]
 BatchTokens = Annotated[int | None, typer.Option("--batch-tokens", metavar="N", min=1, max=100_000_000, rich_help_panel=MODEL, help="With --model: tokens per side scored together; changes only the speed.  [default: the recipe's, 4096]", show_default=False)]
 Device = Annotated[str | None, typer.Option("--device", rich_help_panel=MODEL, help="With --model: auto, cpu, cuda, cuda:N or mps.  [default: auto]", show_default=False)]
 Precision = Annotated[str | None, typer.Option("--precision", metavar="P", rich_help_panel=MODEL, help="With --model: fp32, bf16, fp16, int8 or auto (fp32 on a CPU, elsewhere what the hardware computes fast).  [default: fp32]", show_default=False)]

@@ -9,10 +9,11 @@ import typer
 
 from ..errors import TrainingError, UsageError
 from .arguments import output_path
+from .completion import recipes
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Name of a recipe, or path of a .toml file.")] = "demo",
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", autocompletion=recipes, help="Name of a recipe, or path of a .toml file.")] = "demo",
     run: Annotated[Path | None, typer.Option(parser=output_path, metavar="DIR", help="Run folder.  [default: runs/RECIPE]")] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of shards from `nmt preprocess`.  [default: data/RECIPE]")] = None,
     devices: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Number of processes on this machine, one per GPU.")] = 1,

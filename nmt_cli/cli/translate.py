@@ -16,6 +16,7 @@ import typer
 from ..errors import UsageError
 from . import translate_options as options
 from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
+from .completion import runs
 from .loading import check_precision, decode_changes, models_named, recipe_search
 from .translate_input import InputFormat, read_requests
 from .translate_options import entries, search_choice
@@ -28,7 +29,7 @@ WHAT = "the translation"
 
 
 def translate(
-    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", help="Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for an ensemble of models with the same vocabulary; options come from the first one's recipe.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
+    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", autocompletion=runs, help="Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for an ensemble of models with the same vocabulary; options come from the first one's recipe.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
     input_file: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Read from FILE (plain, .gz, .xz, .bz2) instead of stdin.", show_default=False)] = None,
     output_file: Annotated[Path | None, typer.Option("--output", "-o", parser=output_path, metavar="FILE", help="Write to FILE instead of stdout. FILE appears when everything is translated; an existing file is replaced and keeps its mode. A device or pipe is written to directly.", show_default=False)] = None,
     nbest: Annotated[int, typer.Option("--nbest", metavar="N", min=1, max=4096, rich_help_panel=options.FORMAT, help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.")] = 1,
