@@ -169,7 +169,7 @@ class ModelSection(Section):
     norm: Annotated[str, _listed_in(NORMS)] = "layer"
     """`layer`: LayerNorm, the paper's; `rms`: RMSNorm."""
     activation: Annotated[str, _listed_in(ACTIVATIONS)] = "relu"
-    """Of the feed-forward network. `relu`: max(0, x), the paper's (equation 2); `gelu`; `silu`; `swiglu`: a gate, with a third more weights than d_ff says otherwise."""
+    """Of the feed-forward network. `relu`: max(0, x), the paper's (equation 2); `gelu`; `silu`; `swiglu`: a gate, with three matrices of d_model × d_ff instead of two."""
     positions: Annotated[str, _listed_in(POSITIONS)] = "sinusoidal"
     """`sinusoidal`: the paper's (section 3.5); `learned`: a trained vector per position (table 3, row E); `rotary`: self-attention rotates queries and keys."""
     max_positions: int = Field(default=1024, ge=2, le=1_048_576)
