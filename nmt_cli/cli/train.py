@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -70,13 +71,15 @@ def train(
         options += [f"--logger={name}" for name in logger_names]
         launch(devices, ["train", recipe, *options, *(f"--set={override}" for override in overrides or [])])
     keep_freed_memory()
-    name = device_named(device, local_rank())
-    if name.startswith("mps") and started_by_torchrun():
-        raise UsageError("--device mps trains in one process: torch has no communication between such devices.")
+    name = "cpu"
+    with suppress(UsageError):  # a device that is not there: reported below, once for all ranks
+        name = device_named(device, local_rank())
     start_training(name)
     with joined(name) as group:
         torch.set_num_threads(threads or max(1, cores() // group.local_world_size))
-        hardware = Hardware.find(name, loaded.train.precision, group.local_rank, limit)
+        hardware = Hardware.find(device, loaded.train.precision, group.local_rank, limit)
+        if hardware.device.startswith("mps") and group.world_size > 1:
+            raise UsageError("--device mps trains in one process: torch has no communication between such devices.")
         if hardware.device == "cpu":
             _check_memory(loaded.model.parameters(index.source_size, index.target_size), group.local_world_size)
         Trainer(loaded, shards, folder, hardware, group, logger_names, "inductor" if compiled else "").train()

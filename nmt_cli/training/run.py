@@ -180,7 +180,7 @@ class RunFolder:
         """
         checkpoints = [checkpoint for checkpoint in self.checkpoints() if checkpoint.update <= update]
         if not checkpoints or checkpoints[-1].update != update:
-            raise ModelError(f"training resumes from update {update:,}, and {str(self.checkpoint_folder(update))!r} is not there: --run must lie on a file system that all machines share.")
+            raise ModelError(f"training resumes from update {update:,}, and {str(self.checkpoint_folder(update))!r} is not there: --data and --run must lie on a file system that all machines share.")
         checkpoint = checkpoints[-1]
         try:
             config, state = checkpoint.read()

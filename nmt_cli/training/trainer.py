@@ -121,6 +121,8 @@ class Trainer:
         sizes = self.vocabulary.source_size, self.vocabulary.target_size
         last_update = self.group.run_on_main(self.run.last_update)
         if last_update is None:
+            if self.run.last_update() is not None:
+                raise DataError(f"this rank sees checkpoints in {str(self.run.path)!r}, and rank 0 sees none: --data and --run must lie on a file system that all machines share.")
             self.report.rewind(0)
             torch.manual_seed(self.recipe.train.seed)
             progress = Progress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)

@@ -137,9 +137,11 @@ def test_an_error_that_every_rank_meets_is_reported_once(runs: Path) -> None:
     assert "Traceback" not in job.said()
 
 
-def test_ranks_that_do_not_share_the_run_folder_are_told(runs: Path, untouched: Path) -> None:
-    shutil.copytree(untouched, runs / "own-1", symlinks=True)
-    train = f"exec {sys.executable} -m nmt_cli train numbers.toml --run runs/own-$RANK"
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_that_do_not_share_the_run_folder_are_told(runs: Path, untouched: Path, rank: int) -> None:
+    """Only one of them has checkpoints."""
+    shutil.copytree(untouched, runs / f"own-{rank}-{rank}", symlinks=True)
+    train = f"exec {sys.executable} -m nmt_cli train numbers.toml --run runs/own-{rank}-$RANK"
     command = [sys.executable, *TORCHRUN[:4], "--no-python", "sh", "-c", train]
     done = subprocess.run(command, cwd=runs.parent, env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "400"}, capture_output=True, text=True, check=False)
     assert done.returncode == 1

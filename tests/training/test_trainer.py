@@ -214,7 +214,7 @@ def test_training_may_start_from_another_models_weights(start: Callable[..., Tra
     assert torch.equal(resumed.updater.weights.main_params, second.updater.weights.main_params)
     with pytest.raises(ModelError, match=r"train\.init: the run has '.*first', the recipe ''"):
         resumed.run.load(resumed.progress.update, recipe(seed=2), resumed.progress.data_fingerprint)
-    with pytest.raises(ModelError, match=r"resumes from update 1,000, and .* is not there: --run must lie on a file system that all machines share"):
+    with pytest.raises(ModelError, match=r"resumes from update 1,000, and .* is not there: --data and --run must lie on a file system that all machines share"):
         resumed.run.load(1000, recipe(), "")
 
 
