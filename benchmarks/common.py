@@ -17,18 +17,19 @@ import torch
 from nmt_cli import __version__
 from nmt_cli.data.prepare import prepare
 from nmt_cli.decoding.translator import Line, Result, Translator
-from nmt_cli.hardware import cores, has_fast_bf16
+from nmt_cli.hardware import cores, has_fast_bf16, reproducible_products
 from nmt_cli.lines import read_parallel
 from nmt_cli.recipe import Recipe
 from nmt_cli.recipe_files import load_recipe
 
 BASE = ["model.encoder_layers=6", "model.decoder_layers=6", "model.d_model=512", "model.d_ff=2048", "model.num_heads=8", "model.dropout=0.1", "train.batch_tokens=2048", "data.vocab_size=8000"]
-SMALL = ["model.dropout=0.3", "data.vocab_size=10000", "train.batch_tokens=4096"]
-"""Of the recipe multi30k_en_de: 4 + 4 layers, d_model 128, d_ff 256."""
+SMALL = ["model.d_ff=256", "model.dropout=0.3", "data.vocab_size=10000", "train.batch_tokens=4096"]
+"""Of the recipe multi30k_en_de: 4 + 4 layers, d_model 128; here d_ff 256."""
 
 
 def setup(threads: int) -> None:
     """Threads as `nmt train` takes them; prints what the figures belong to."""
+    reproducible_products()
     torch.set_num_threads(threads or cores())
     print(f"{date.today()} · nmt {__version__} · torch {torch.__version__} · Python {platform.python_version()} · {processor()}, {torch.get_num_threads()} threads · fast bf16: {has_fast_bf16('cpu')}")
 

@@ -21,7 +21,7 @@ from typing import Any
 from decode_sides import Job, Process
 
 from nmt_cli.errors import NmtError
-from nmt_cli.export.convert import export
+from nmt_cli.exporting.convert import export
 from nmt_cli.hardware import cpu_flags
 from nmt_cli.kernels.onednn import X86, has_int8_linear
 

@@ -1,18 +1,34 @@
-"""nmt: the Transformer of "Attention Is All You Need" as a command-line translation toolkit."""
+"""nmt: the Transformer of "Attention Is All You Need" as a command-line translation toolkit, and from Python.
 
-import os
+    import nmt_cli as nmt
+    nmt.preprocess("demo"); nmt.train("demo")
+    with nmt.load("runs/demo") as translator:
+        print(translator.translate(["the dog sleeps."])[0].text)
+
+The names are imported when they are used: importing this loads no torch, nor anything else (see `__main__.leave_working_folder`).
+docs/python.md describes them, and `interface` has them.
+"""
 
 __version__ = "0.1.0"
 
+_NAMES = {
+    "preprocess": "interface.commands", "train": "interface.commands", "average": "interface.commands", "export": "interface.commands",
+    "Run": "interface.commands", "load": "interface.translator", "Translator": "interface.translator", "Line": "interface.translator",
+    "Translation": "interface.translator", "Candidate": "interface.translator", "evaluate": "interface.evaluation",
+    "Evaluation": "interface.evaluation", "Progress": "interface.progress", "NmtError": "errors",
+}  # fmt: skip
+"""Public names by the module that has them. `__init__.pyi` tells type checkers the same."""
 
-def _cpu_has(flag: str) -> bool:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            return any(flag in line.split() for line in file if line.startswith("flags"))
-    except OSError:
-        return False
+__all__ = ["__version__", *_NAMES]
 
 
-# MKL, torch's library for matrix products in fp32, reads this at its first product: then it computes the same numbers
-# whatever the number of rows, of columns and of threads. On processors that are not Intel's it does nothing.
-os.environ.setdefault("MKL_CBWR", "AVX512,STRICT" if _cpu_has("avx512f") else "AVX2,STRICT")
+def __getattr__(name: str) -> object:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,13 +1,17 @@
 """Messages for people, on stderr: lines, warnings, progress bars. Data goes to stdout, by `cli.output`.
 
 `say` prints a plain line, `warn` a line marked "warning:". `progress` shows a tqdm bar on a terminal and nothing elsewhere.
+Within `listening` it calls a function instead.
 """
 
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -48,8 +52,73 @@ def on_terminal() -> bool:
     return sys.stderr.isatty()
 
 
+def shows_progress() -> bool:
+    """Return whether `progress` is seen: on a terminal, or by a function."""
+    return on_terminal() or _listener.get() is not None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far something is that takes long."""
+
+    what: str
+    """Such as "encoding train" or "training"."""
+    done: float
+    total: float | None
+    """None: unknown."""
+    unit: str = ""
+    """Of `done` and `total`, such as "pairs" or "updates"."""
+    text: str = ""
+    """More for people, such as the loss and the speed."""
+
+
+_listener: ContextVar[Callable[[Progress], None] | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Callable[[Progress], None]) -> Iterator[None]:
+    """Let `progress` and `status` call `listener` instead of showing a bar, in this thread, while the block runs."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+class _Reported:
+    """What `progress` returns within `listening`: the part of tqdm's interface that this package uses."""
+
+    def __init__(self, listener: Callable[[Progress], None], what: str, total: float | None, unit: str, initial: float) -> None:
+        self.listener, self.what, self.total, self.unit, self.n, self.text = listener, what, total, unit.strip(), initial, ""
+        self._report()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def update(self, n: float = 1) -> None:
+        self.n += n
+        self._report()
+
+    def set_description_str(self, text: str, refresh: bool = True) -> None:
+        self.text = text
+
+    def clear(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def _report(self) -> None:
+        self.listener(Progress(self.what, self.n, self.total, self.unit, self.text))
+
+
 def progress(total: int | None, what: str, unit: str = "", *, scale: bool = True, initial: int = 0, bar_format: str | None = None, shown: bool = True) -> Any:
     """Return a tqdm bar on stderr, which is shown only on a terminal. `total` None means an unknown length."""
+    if shown and (listener := _listener.get()) is not None:
+        return _Reported(listener, what, total, unit, initial)
     from tqdm import tqdm
 
     hidden = not (shown and on_terminal())
@@ -58,4 +127,7 @@ def progress(total: int | None, what: str, unit: str = "", *, scale: bool = True
 
 def status(what: str, *, shown: bool = True) -> AbstractContextManager[object]:
     """Return a context manager that shows on a terminal that this work is going on."""
+    if shown and (listener := _listener.get()) is not None:
+        listener(Progress(what, 0, None))
+        return nullcontext()
     return _console().status(escape(what)) if shown and on_terminal() else nullcontext()

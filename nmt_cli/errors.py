@@ -5,6 +5,7 @@
     ├── DataError           corpora, tokenizers and shards
     ├── ModelError          a model folder, run folder or checkpoint
     ├── TrainingError       training cannot continue (a non-finite loss, a dead rank)
+    │   └── RankFailed      the exit status of that process, which has said why
     ├── UsageError          exit 2: the command was called wrongly
     ├── OutputError         standard output cannot be written to
     ├── ReaderLeft          exit 0, no message: the reader of standard output has closed it
@@ -44,6 +45,14 @@ class ModelError(NmtError):
 
 class TrainingError(NmtError):
     """Training cannot continue."""
+
+
+class RankFailed(TrainingError):
+    """One of several processes that train has failed, and has said why on standard error; `exit_code` is its own."""
+
+    def __init__(self, rank: int, ranks: int, exit_code: int) -> None:
+        super().__init__(f"rank {rank} of {ranks} failed with exit status {exit_code}; it has said why on standard error.")
+        self.exit_code = exit_code
 
 
 class UsageError(NmtError):

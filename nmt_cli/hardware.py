@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import console
 from .errors import UsageError, shown
 
 if TYPE_CHECKING:
@@ -96,6 +97,47 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in ((-3, 2**30), (-1, 2**31 - 1), (-2, 2**26)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD
             mallopt(parameter, value)
+
+
+AUTO, AVX2, AVX512, STRICT = 2, 10, 12, 1 << 16
+"""MKL's numbers for `mkl_cbwr_set`."""
+TOO_LATE, UNSUPPORTED = -8, -3
+"""What it returns after MKL's first product, and for instructions that are not this processor's."""
+
+
+def reproducible_products() -> None:
+    """Let MKL, torch's library for fp32 products, compute the same numbers whatever the number of rows, columns and threads.
+
+    On processors that are not Intel's it does nothing. It has to be called before MKL's first product; where that has been,
+    a warning says so. $MKL_CBWR, MKL's own variable, has precedence.
+    """
+    import torch
+
+    if "MKL_CBWR" in os.environ or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
+        return
+    wanted = (AVX512 if "avx512f" in cpu_flags() else AVX2) | STRICT
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        mode, set_mode = library.mkl_serv_cbwr_get, library.mkl_serv_cbwr_set
+    except (OSError, AttributeError):  # MKL is a library of its own
+        os.environ["MKL_CBWR"] = "AVX512,STRICT" if wanted == AVX512 | STRICT else "AVX2,STRICT"
+        return
+    if mode(-1) in (wanted, AUTO | STRICT):
+        return
+    failure = set_mode(wanted)
+    if failure == UNSUPPORTED:
+        failure = set_mode(AUTO | STRICT)
+    if failure == TOO_LATE and _is_intel():
+        console.warn_once(
+            "torch multiplied matrices before nmt was used, so MKL can no longer be told to be reproducible: in fp32 a translation may depend on the "
+            "lines beside it. Load a model before other work with torch, or set MKL_CBWR=AVX512,STRICT (or AVX2,STRICT) in the environment."
+        )
+
+
+def _is_intel() -> bool:
+    with suppress(OSError):
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    return False
 
 
 def out_of_memory(error: BaseException) -> bool:

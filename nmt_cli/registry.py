@@ -88,7 +88,7 @@ METRICS = {
     "comet": "nmt_cli.evaluation.comet:SPEC",
 }
 """--metric of nmt score: a MetricSpec."""
-EXPORTERS = {"ctranslate2": "nmt_cli.export.ctranslate2:EXPORTER", "huggingface": "nmt_cli.export.huggingface:EXPORTER"}
+EXPORTERS = {"ctranslate2": "nmt_cli.exporting.ctranslate2:EXPORTER", "huggingface": "nmt_cli.exporting.huggingface:EXPORTER"}
 """--to of nmt export: an Exporter."""
 
 # --- data ---

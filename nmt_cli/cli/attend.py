@@ -17,14 +17,14 @@ import typer
 
 from ..console import on_terminal, say
 from ..errors import DataError, UsageError
+from ..interface.loading import check_precision, decode_changes, load, models_named
 from . import output
 from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
 from .completion import runs
-from .loading import check_precision, decode_changes, load, models_named
 
 if TYPE_CHECKING:
     from ..decoding.attention_maps import AttentionRecord
-    from .loading import Loaded
+    from ..interface.loading import Loaded
 
 OUT = Path("attention.html")
 PNG = ".png"
@@ -65,8 +65,9 @@ def attend(
     text = _sentence(sentence or [])
 
     from ..decoding.attention_maps import check_choice, select_views
+    from .inputs import say_model
 
-    loaded = load(models_named([model] if model else None), changes, device=device)
+    loaded = load(models_named([model] if model else None), changes, device=device, chosen=say_model)
     check_choice(loaded.models[0].config, kind, layer, head)
     whole = _see(loaded, text, _valid(target).replace("\n", " ") if target else None, precision)
     seen = replace(whole, views=select_views(whole.views, kind, layer, head))

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..console import say, status
-from ..errors import UsageError
+from ..console import say
 from .arguments import output_path
 from .completion import runs
 
@@ -20,18 +19,8 @@ def average(
     out: Annotated[Path | None, typer.Option(parser=output_path, metavar="DIR", help="Model folder to write: a new one, or an earlier average.  [default: RUN/averaged]")] = None,
 ) -> None:
     """Average the weights of a run's last or best checkpoints into a model folder."""
-    folders = runs or [Path("runs/latest")]
-    if len(folders) > 1 and (last or best):
-        raise UsageError("--last and --best choose among the checkpoints of one run: name one run folder.")
-    if len(folders) > 1 and out is None:
-        raise UsageError("several folders are averaged: give --out DIR, the model folder to write.")
+    from ..interface import commands
 
-    from ..training.averaging import average as average_folders
-    from ..training.averaging import choose
-
-    chosen = choose(folders[0], last, best) if len(folders) == 1 else folders
-    target = out or folders[0] / "averaged"
-    with status(f"averaging {len(chosen)} checkpoints"):
-        made_of = average_folders(chosen, target)
-    say(f"averaged {len(chosen)} checkpoints ({', '.join(made_of['averaged'])}) into {target}")
-    say(f"next: nmt translate --model {target} < input")
+    made = commands.average(runs or "runs/latest", last=last, best=best, out=out)
+    say(f"averaged {len(made.averaged)} checkpoints ({', '.join(made.averaged)}) into {made.path}")
+    say(f"next: nmt translate --model {made.path} < input")

@@ -16,9 +16,9 @@ import typer
 from .. import console
 from ..console import say
 from ..errors import UsageError
+from ..interface.loading import check_precision, decode_changes, load_translator, models_named
 from .arguments import STDIN, DecodeOverrides, Device, output_path
 from .completion import runs
-from .loading import check_precision, decode_changes, load_translator, models_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ def calibrate(
     """
     from ..model.contents import find_model
     from ..output_paths import check_output_file, output_file
-    from .inputs import read_parallel
+    from .inputs import read_parallel, say_model
 
     check_precision(precision)
     changes = decode_changes(overrides or [], {})
@@ -60,7 +60,7 @@ def calibrate(
         raise UsageError(f"{str(out)!r} is not replaced: {reason}. Choose another output, or move it away.")
     _, [reference], source = read_parallel([], [ref], src)
     assert source is not None
-    translator = load_translator(models_named(model), changes, nbest=1, device=device, devices=devices, precision=precision, token_log_probs=True)
+    translator = load_translator(models_named(model), changes, nbest=1, device=device, devices=devices, precision=precision, chosen=say_model, token_log_probs=True)
     rows, chrf = measured(translator, source, reference)
     calibration = Calibration.fit(rows, chrf)
     with output_file(out, WHAT, ours=not_a_calibration) as stream:

@@ -13,7 +13,7 @@ from .arguments import output_path
 from .completion import runs
 
 if TYPE_CHECKING:
-    from ..export.convert import Export
+    from ..exporting.convert import Export
 
 
 def export(
@@ -28,13 +28,13 @@ def export(
     (transformers), logits and log-probabilities within 0.0001, and identical greedy outputs. If they differ, the first
     difference is printed, and the exit code is 1.
     """
-    from ..export.convert import export as convert
+    from ..interface import commands
     from ..model.contents import find_model
 
     folder = find_model(model)
     if folder != model:
         say(f"model: {folder}")
-    exported = convert(folder, to, out, text)
+    exported = commands.export(folder, to, out, text=text)
     say(f"wrote {out}: {to}, {sum(parameter.numel() for parameter in exported.source_model.model.parameters()):,} parameters, fp32")
     say(_verified(exported))
     say(_different(exported))

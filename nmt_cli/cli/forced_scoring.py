@@ -17,12 +17,12 @@ from .. import console
 from ..console import say, warn
 from ..errors import DataError
 from ..hardware import Hardware
+from ..interface.loading import check_precision
 from ..lines import read_pairs, read_parallel
 from ..model.contents import find_model
 from . import output
 from .arguments import STDIN
 from .inputs import open_input
-from .loading import check_precision
 from .score_request import ScoreRequest
 
 if TYPE_CHECKING:

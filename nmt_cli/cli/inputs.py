@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import UnsupportedOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from ..console import warn
+from ..console import say, warn
 from ..errors import DataError, UsageError
 from ..lines import decode_line, iter_lines, open_binary, open_descriptor
 from .arguments import STDIN, STDIN_TWICE
@@ -45,6 +45,11 @@ def read_parallel(hypotheses: list[Path], ref: list[Path], src: Path | None = No
     return systems, references, source
 
 
+def say_model(folder: Path) -> None:
+    """Say which model folder of a run folder is used."""
+    say(f"model: {folder}")
+
+
 def typed_at_terminal(path: Path | None) -> bool:
     """Return whether a person types what `open_input` opens."""
     return path in (None, STDIN) and sys.stdin is not None and sys.stdin.isatty()
@@ -78,7 +83,7 @@ def _read(path: Path) -> list[str]:
     return [text for text, _ in decoded]
 
 
-def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metrics: list[str], tokenize: str | None, *, protocol: bool = False) -> None:
+def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metrics: Sequence[str], tokenize: str | None, *, protocol: bool = False) -> None:
     """Warn about input that is allowed but seldom intended."""
     for hypothesis in hypotheses:
         for reference in ref:

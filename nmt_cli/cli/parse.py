@@ -2,7 +2,7 @@
 
     line ──▶ words, tokenised as treebanks do ──▶ model ──▶ linearised tree ──▶ delinearise ──▶ tree in brackets
 
-It is `nmt translate` with words before and trees after: `loading` loads the models, `translate_output` writes.
+It is `nmt translate` with words before and trees after: `interface.loading` loads the models, `translate_output` writes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import typer
 
 from ..console import say, warn
 from ..errors import ModelError, UsageError
+from ..interface.loading import check_precision, decode_changes, models_named
 from ..parsing.brackets import between_spaces
 from ..parsing.linearization import TERMINALS, delinearise, repaired
 from . import translate_options as options
 from .arguments import BeamSize, DecodeOverrides, Device, output_path
 from .completion import runs
-from .loading import check_precision, decode_changes, models_named
 from .translate_input import InputFormat, read_requests
 from .translate_output import translate_lines, writing
 
@@ -68,11 +68,11 @@ def parse(
     if output_file:
         check_output_file(output_file, WHAT, [path for path in (input_file,) if path] + [find_model(path) for path in models_named(model)])
 
-    from .inputs import typed_at_terminal
-    from .loading import load
+    from ..interface.loading import load
+    from .inputs import say_model, typed_at_terminal
 
     keep_freed_memory()
-    loaded = load(models_named(model), changes, device=device, devices=devices)
+    loaded = load(models_named(model), changes, device=device, devices=devices, chosen=say_model)
     translator = loaded.translator(precision=precision)
     if not tokenized and not any("``" in piece for piece in translator.source.table):
         tokenize = _with_plain_quotes(tokenize)

@@ -32,14 +32,12 @@ def preprocess(
     Inputs are plain text, .gz, .xz or .bz2, one sentence per line; source and target are parallel, line by line. A second
     run with the same text and recipe does nothing.
     """
-    from ..data.prepare import prepare
+    from ..interface import commands
     from ..recipe_files import load_recipe
 
-    loaded = load_recipe(recipe, overrides or [])
-    folder = out or loaded.folder("data", "--out")
-    summary = prepare(loaded, data_dirs or [], folder, force, workers)
+    summary = commands.preprocess(recipe, data_dirs=data_dirs or [], out=out, overrides=overrides or [], force=force, workers=workers)
     console.say(_described(summary))
-    data = ["--data", str(out)] if out is not None and out != Path("data") / loaded.name else []
+    data = ["--data", str(out)] if out is not None and out != Path("data") / load_recipe(recipe, overrides or []).name else []
     changes = [word for override in overrides or [] for word in ("--set", override)]
     console.say("next: " + shlex.join(["nmt", "train", recipe, *data, *changes]))
     if as_json:

@@ -1,7 +1,7 @@
 """`nmt translate`: translate text line by line.
 
-Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as soon as they are ready. `loading`
-loads the models, `formats` has the output formats, `translate_output` writes.
+Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as soon as they are ready. `interface`
+loads the models and chooses the search, `formats` has the output formats, `translate_output` writes.
 """
 
 from __future__ import annotations
@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..errors import UsageError
+from ..interface.loading import check_precision, models_named, recipe_search
+from ..interface.options import TranslateOptions, choose
 from . import translate_options as options
 from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
 from .completion import runs
-from .loading import check_precision, decode_changes, models_named, recipe_search
 from .translate_input import InputFormat, read_requests
-from .translate_options import entries, search_choice
+from .translate_options import entries
 from .translate_output import translate_lines, writing
-
-if TYPE_CHECKING:
-    from ..decoding.confidence import Calibration
 
 WHAT = "the translation"
 
@@ -95,36 +93,32 @@ def translate(
     subwords), and quality, an estimate of sentence chrF / 100 from the model's own probabilities; for a blank line null.
     """
     from ..hardware import keep_freed_memory
+    from ..interface.translator import calibration_of
     from ..model.contents import find_model
     from ..output_paths import check_output_file
 
-    keys = {
-        "beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length, "batch_tokens": batch_tokens, "length_penalty": length_penalty,
-        "max_len_ratio": max_len_ratio, "coverage_penalty": coverage_penalty, "diverse_groups": diverse_groups, "diversity_penalty": diversity_penalty,
-        "no_repeat_ngram": no_repeat_ngram, "repetition_penalty": repetition_penalty,
-    }  # fmt: skip
-    changes = decode_changes(overrides or [], keys)
     given = InputFormat(input_file, prefix_column, prefix_file, terms_columns, terms)
-    _check_usage(precision, alignment and not as_json)
-    calibrated = _calibration(confidence, calibration, as_json)
-    beam_only = {"diverse_groups": diverse_groups, "diversity_penalty": diversity_penalty, "coverage_penalty": coverage_penalty}
-    choice = search_choice(
-        search, sample, {"top_k": top_k, "top_p": top_p, "min_p": min_p, "temperature": temperature, "seed": seed},
-        {"samples": mbr_samples, "utility": mbr_utility, "candidates": mbr_candidates}, beam_only,
-        {"terms": given.terms or None, "banned_words": entries(banned_words, "words or phrases"), "outputs": entries(outputs, "translations")},
-        changes, nbest, recipe_search(models_named(model)),
+    _check_usage(precision, alignment and not as_json, confidence and not as_json)
+    calibrated = calibration_of(confidence, calibration)
+    chosen = TranslateOptions(
+        nbest=nbest, search=search, beam=beam, length_penalty=length_penalty, alpha=alpha, coverage_penalty=coverage_penalty, max_extra=max_extra,
+        max_len_ratio=max_len_ratio, min_length=min_length, diverse_groups=diverse_groups, diversity_penalty=diversity_penalty, sample=sample, top_k=top_k,
+        top_p=top_p, min_p=min_p, temperature=temperature, seed=seed, mbr_samples=mbr_samples, mbr_utility=mbr_utility, mbr_candidates=mbr_candidates,
+        terms=given.terms, banned_words=entries(banned_words, "words or phrases"), outputs=entries(outputs, "translations"), no_repeat_ngram=no_repeat_ngram,
+        repetition_penalty=repetition_penalty, overrides=overrides or [], batch_tokens=batch_tokens,
     )  # fmt: skip
+    choice = choose(chosen, recipe_search(models_named(model)))
 
     if output_file:
         inputs = [path for path in (*given.paths, banned_words, outputs, calibration) if path] + [find_model(path) for path in models_named(model)]
         check_output_file(output_file, WHAT, inputs)
 
+    from ..interface.loading import load
     from . import formats as forms
-    from .inputs import typed_at_terminal
-    from .loading import load
+    from .inputs import say_model, typed_at_terminal
 
     keep_freed_memory()
-    loaded = load(models_named(model), choice.changes, nbest=nbest, device=device, devices=devices)
+    loaded = load(models_named(model), choice.changes, nbest=nbest, device=device, devices=devices, chosen=say_model)
     translator = loaded.translator(
         nbest=nbest, precision=precision, sampling=choice.sampling, mbr=choice.mbr, constraints=choice.constraints, align=alignment, token_log_probs=confidence,
     )  # fmt: skip
@@ -137,20 +131,9 @@ def translate(
         translate_lines(translator, lines, sink, form, replaced, "translating", prompt)
 
 
-def _check_usage(precision: str, alignment_alone: bool) -> None:
+def _check_usage(precision: str, alignment_alone: bool, confidence_alone: bool) -> None:
     check_precision(precision)
     if alignment_alone:
         raise UsageError("--alignment needs --json, the only format with an alignment.")
-
-
-def _calibration(confidence: bool, file: Path | None, as_json: bool) -> Calibration | None:
-    """Return the calibration of --confidence, None without it. Raises UsageError, DataError."""
-    if file and not confidence:
-        raise UsageError("--calibration needs --confidence, which it changes.")
-    if not confidence:
-        return None
-    if not as_json:
+    if confidence_alone:
         raise UsageError("--confidence needs --json, the only format with words and their probabilities.")
-    from ..decoding.confidence import DEFAULT, read_calibration
-
-    return read_calibration(file) if file else DEFAULT

@@ -1,23 +1,15 @@
-"""The options of `nmt translate` that choose a search, sampling, constraints and hardware: names, types, and lines of --help.
-
-`search_choice` turns what was given into changes of the recipe's [decode], and into what a Translator needs besides.
-"""
+"""The options of `nmt translate` that choose a search, sampling, constraints and hardware: names, types, and lines of --help."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ..errors import DataError, UsageError, did_you_mean
-from ..registry import LENGTH_PENALTIES, SEARCHES, UTILITIES, load
+from ..errors import DataError
+from ..registry import LENGTH_PENALTIES, SEARCHES, UTILITIES
 from .arguments import SEARCH
-
-if TYPE_CHECKING:
-    from ..decoding.search import MbrOptions, SamplingOptions
 
 FORMAT, SAMPLING, CONSTRAINTS = "Output format", "Sampling and minimum Bayes risk", "Constraints"
 """Headings in --help, besides SEARCH."""
@@ -51,106 +43,6 @@ RepetitionPenalty = Annotated[float | None, typer.Option("--repetition-penalty",
 BatchTokens = Annotated[int | None, typer.Option("--batch-tokens", metavar="N", help="Source tokens that one worker translates together; changes only speed and memory.  [default: the recipe's, 4096]", show_default=False)]
 Devices = Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)]
 Precision = Annotated[str, typer.Option(metavar="P", help="fp32, bf16, fp16, int8 or auto (the fastest on this hardware). fp32 is exact; the others differ from it by rounding.")]
-
-CANDIDATES = ("sample", "beam")
-
-
-@dataclass(frozen=True)
-class SearchChoice:
-    """What a Translator needs besides the recipe's [decode]."""
-
-    changes: list[str]
-    """Changes of [decode], in the form of --set."""
-    sampling: SamplingOptions | None
-    mbr: MbrOptions
-    constraints: dict[str, Any]
-    """By name of the registry's CONSTRAINTS, their values."""
-
-
-def search_choice(
-    search: str | None, sample: bool, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any], constraints: dict[str, Any],
-    changes: Sequence[str], nbest: int, recipe_search: str,
-) -> SearchChoice:  # fmt: skip
-    """Return the choice of these options; None: not given. Raises UsageError where they do not fit together or are out of range.
-
-    `beam`: options of beam search. `changes`: those of [decode] that were given so far, `beam`'s included. `recipe_search`:
-    the search of the model's recipe.
-    """
-    if sample and search not in (None, "sample"):
-        raise UsageError(f"--sample and --search {search} were both given: --sample is --search sample.")
-    if search is not None and search not in SEARCHES:
-        raise UsageError(f"--search {search!r}: expected {', '.join(SEARCHES)}.{did_you_mean(search, list(SEARCHES))}")
-    chosen = "sample" if sample else search or _chosen(changes, "search")
-    name = chosen or recipe_search
-    sampling, mbr, beam = ({key: value for key, value in given.items() if value is not None} for given in (sampling, mbr, beam))
-    _check_search(name, sampling, mbr, beam)
-    _check_ranges(sampling, mbr)
-    random = name in ("sample", "mbr") and mbr.get("candidates") != "beam"
-    if name in ("sample", "mbr") and _chosen(changes, "beam"):
-        instead = "--nbest N for N samples" if name == "sample" else "--mbr-samples N for N hypotheses"
-        raise UsageError(f"--beam (decode.beam) was given with --{'sample' if name == 'sample' else 'search mbr'}, which keeps no beam: give {instead} per line.")
-    if constraints.get("terms") is not None and random:
-        raise UsageError(f"terms and {'--sample' if sample else f'--search {name}'} were both given: random samples cannot be made to contain words. Leave one of them out.")
-    more = [f"decode.search={chosen}"] if chosen else []
-    if name == "sample":
-        more.append(f"decode.beam={nbest}")
-    elif name == "mbr" and (chosen or "samples" in mbr):
-        hypotheses = mbr.get("samples", 100)
-        if nbest > hypotheses:
-            raise UsageError(f"--nbest {nbest} exceeds the {hypotheses} hypotheses of a line: give --mbr-samples {nbest} or more.")
-        more.append(f"decode.beam={hypotheses}")
-    if random:
-        more.append("decode.coverage_penalty=0")  # samples have none, and the compiled decoder need not decline it
-    return SearchChoice([*changes, *more], *_more_options(name, sampling, mbr), {key: value for key, value in constraints.items() if value is not None})
-
-
-def _more_options(name: str, sampling: dict[str, Any], mbr: dict[str, Any]) -> tuple[SamplingOptions | None, MbrOptions]:
-    """Return the options of sampling, None for the search's own, and of minimum Bayes risk."""
-    from ..decoding.search import MbrOptions, SamplingOptions
-
-    own = getattr(load(SEARCHES, name, "search"), "SAMPLING", SamplingOptions()) if sampling else None
-    return replace(own, **sampling) if own else None, MbrOptions(**{key: value for key, value in mbr.items() if key != "samples"})
-
-
-def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any]) -> None:
-    """Raise UsageError for an option that the search `name` does not have."""
-    if sampling and name not in ("sample", "mbr"):
-        raise UsageError(f"{_options(sampling)}: only with --sample or --search mbr.")
-    if mbr and name != "mbr":
-        raise UsageError(f"{_options(f'mbr_{key}' for key in mbr)}: only with --search mbr.")
-    if sampling and mbr.get("candidates") == "beam":
-        raise UsageError(f"{_options(sampling)}: only with --mbr-candidates sample; --mbr-candidates beam samples nothing.")
-    diverse = [key for key in beam if key.startswith("divers")]
-    if diverse and name != "diverse":
-        raise UsageError(f"{_options(diverse)}: only with --search diverse.")
-    if "coverage_penalty" in beam and name in ("sample", "mbr") and mbr.get("candidates") != "beam":
-        raise UsageError(f"--coverage-penalty: random samples have none. Leave it out, or give --search beam{' or --mbr-candidates beam' * (name == 'mbr')}.")
-
-
-def _chosen(changes: Sequence[str], key: str) -> str | None:
-    """Return the value of decode.KEY among the changes, unquoted; None: it is not changed."""
-    values = [value for name, _, value in (change.partition("=") for change in changes) if name.strip() == f"decode.{key}"]
-    return values[-1].strip().strip("\"'") if values else None
-
-
-def _options(names: Any) -> str:
-    return ", ".join("--" + name.replace("_", "-") for name in names)
-
-
-def _check_ranges(sampling: dict[str, Any], mbr: dict[str, Any]) -> None:
-    """Raise UsageError for a value that is out of range."""
-    import math
-
-    if not 0 < sampling.get("top_p", 1.0) <= 1:
-        raise UsageError(f"--top-p {sampling['top_p']}: expected a probability above 0, at most 1.")
-    if not 0 <= sampling.get("min_p", 0.0) <= 1:
-        raise UsageError(f"--min-p {sampling['min_p']}: expected a share of the largest probability, 0 to 1.")
-    if not 0 < sampling.get("temperature", 1.0) < math.inf:
-        raise UsageError(f"--temperature {sampling['temperature']}: expected a number above 0. For the most probable tokens alone: --top-k 1.")
-    for key, names in (("utility", list(UTILITIES)), ("candidates", list(CANDIDATES))):
-        if mbr.get(key, names[0]) not in names:
-            raise UsageError(f"--mbr-{key} {mbr[key]!r}: expected {', '.join(names)}.{did_you_mean(mbr[key], names)}")
-
 
 def entries(path: Path | None, what: str) -> list[str] | None:
     """Return the lines of a file that are not blank; None without a file. Raises DataError if there are none, or for invalid UTF-8."""

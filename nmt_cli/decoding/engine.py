@@ -23,6 +23,10 @@ How a session stops
     in the middle of a batch. Close is called when the last result was read, when the caller closes the iterator or
     raises, and when Python exits while the iterator is kept.
 
+Threads and forks of the caller
+    Several threads may translate with one translator: each has a session of its own, and single batches take turns. After a
+    fork by the caller the child may translate too. It never touches the parent's workers.
+
 How a process ends
     Signals that end a program (SIGINT, SIGTERM, SIGHUP) reach all processes of a terminal or a job. The caller's process
     alone decides what they mean, because training saves first. So worker processes ignore them. They are killed by
@@ -33,6 +37,7 @@ How a process ends
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,8 +59,14 @@ class Engine:
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self.workers = workers
-        self.local = workers[0].copy()
-        """The worker of the caller's thread."""
+        self._local, self._owner = workers[0].copy(), os.getpid()
+
+    @property
+    def local(self) -> Worker:
+        """The worker of the caller's threads. A fork gets a new one, because a thread that it lacks may have held the lock of the old one."""
+        if self._owner != os.getpid():
+            self._local, self._owner = self.workers[0].copy(), os.getpid()
+        return self._local
 
     def session(self) -> Session:
         """Return a session, to be used in a `with` statement."""
@@ -88,7 +99,7 @@ class Session:
     """The threads and processes that search the batches of one stream of lines."""
 
     def __init__(self, engine: Engine) -> None:
-        self.engine, self.queue = engine, BatchQueue()
+        self.engine, self.queue, self.owner = engine, BatchQueue(), os.getpid()
         self.threads: list[threading.Thread] = []
         self.processes: list[WorkerProcess] = []
 
@@ -111,7 +122,9 @@ class Session:
         return Submission(batches, None)
 
     def close(self) -> None:
-        """Stop all work and wait for the threads."""
+        """Stop all work and wait for the threads. In a fork of the caller's process there are none."""
+        if os.getpid() != self.owner:
+            return
         self.queue.stop()
         for process in self.processes:
             process.kill()
@@ -121,7 +134,7 @@ class Session:
     def _start(self) -> None:
         """Start a thread for each worker, and its process where there is one."""
         workers = self.engine.workers
-        targets: list[Callable[[], None]] = [partial(self._run, worker) for worker in workers]
+        targets: list[Callable[[], None]] = [partial(self._run, worker.copy()) for worker in workers]
         if can_fork(workers):
             for worker in workers:
                 self.processes.append(WorkerProcess(worker, self.processes))

@@ -26,7 +26,7 @@ from .engine import Engine, Session, Submission
 from .search import DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
 from .split import parts_of
 from .windows import WindowSize, windows
-from .workers import workers
+from .workers import ConvertedModels, workers
 
 WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
 """Lines of a stream that are translated together; a list is cut into windows of the largest size."""
@@ -127,8 +127,8 @@ class _Window:
 class Translator:
     """Models, their tokenizers and the options of the search.
 
-    `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged. `decode` is
-    the recipe's section. A line of more than `longest` tokens is translated in parts (0: what the model can take; the
+    `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged. Where they are
+    converted already, `precision` and `devices` are theirs. `decode` is the recipe's section. A line of more than `longest` tokens is translated in parts (0: what the model can take; the
     recipe's `data.max_length` is the longest it was trained on), except where a constraint reads whole lines. `nbest` is at
     most `decode.beam`. `precision` is a name of the registry's PRECISIONS. `devices` are torch devices, one worker each;
     "cpu" several times for several cores; none: one worker where the model is. `search` is a name of the registry's
@@ -143,7 +143,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer | Sequence[Transformer],
+        model: Transformer | Sequence[Transformer] | ConvertedModels,
         source: Tokenizer,
         target: Tokenizer,
         decode: DecodeSection,
@@ -160,9 +160,11 @@ class Translator:
         align: bool = False,
         token_log_probs: bool = False,
     ) -> None:
-        models = [model] if isinstance(model, Transformer) else list(model)
+        if not isinstance(model, ConvertedModels):
+            models = [model] if isinstance(model, Transformer) else list(model)
+            model = ConvertedModels.of(models, precision, list(devices) or [str(models[0].output_weight.device)])
         self.source, self.target, self.decode, self.align = source, target, decode, align
-        capacity = min(one.config.max_positions for one in models) - 1  # one for the end symbol, or the begin symbol
+        capacity = min(kernels.model.config.max_positions for kernels in model.kernels) - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity
         search_class = load(SEARCHES, search or decode.search, "search")
         sampling = sampling or getattr(search_class, "SAMPLING", None) or SamplingOptions()
@@ -178,8 +180,7 @@ class Translator:
             diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty), coverage_penalty=decode.coverage_penalty,
         )  # fmt: skip
         self.source_pieces, self.target_pieces = source.table, target.table
-        where = list(devices) or [str(models[0].output_weight.device)]
-        self.engine = Engine(workers(models, precision, where, self.options, decode.batch_tokens, search_class, align))
+        self.engine = Engine(workers(model, self.options, decode.batch_tokens, search_class, align))
 
     def translate(self, lines: Iterable[Line]) -> Iterator[Result]:
         """Yield a result for each line, in order. A thread reads ahead, unless `lines` is a sequence."""

@@ -10,8 +10,9 @@ Workers of one device share their models' weights.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -37,7 +38,10 @@ SearchClass = Callable[[Decoder, SearchOptions], Search]
 
 
 class Worker:
-    """A model, or an ensemble of models, on a device. It searches at most `batch_tokens` source tokens at once."""
+    """A model, or an ensemble of models, on a device. It searches at most `batch_tokens` source tokens at once.
+
+    One thread at a time may use it; `search_one` sees to that itself.
+    """
 
     def __init__(self, kernels: Sequence[KernelsInUse], options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> None:
         self.kernels, self.batch_tokens, self.search, self.align = kernels, batch_tokens, search, align
@@ -47,6 +51,7 @@ class Worker:
             options = replace(options, top_candidates=first.top_candidates, log_softmax=first.log_softmax)
         self.options = options
         self.device = self.models[0].output_weight.device
+        self._lock = threading.Lock()
 
     @property
     def sentences(self) -> int:
@@ -64,8 +69,9 @@ class Worker:
             waiting = self._search_together(batch, batches)
 
     def search_one(self, batch: Batch) -> None:
-        """Search one batch."""
-        self.run(SingleBatch(batch))
+        """Search one batch, after those of other threads."""
+        with self._lock:
+            self.run(SingleBatch(batch))
 
     def _search_together(self, first: Batch, batches: BatchSource) -> Batch | None:
         """Search `first` and the batches that come meanwhile. Return a batch that came and was not begun."""
@@ -156,15 +162,33 @@ def _closed(batch: Batch) -> list[list[int]]:
     return [[*sentence.tokens, EOS] for sentence in batch.sentences]
 
 
-def workers(
-    models: list[Transformer], precision: str, devices: Sequence[str], options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool
-) -> list[Worker]:
-    """Return a worker for each device; those of one device share its models. Raises UsageError for an unknown precision."""
-    ready: dict[str, list[KernelsInUse]] = {}
-    for device in devices:
-        if device not in ready:
+@dataclass(frozen=True)
+class ConvertedModels:
+    """A model, or an ensemble, in one precision with kernels on each device. Translators with different options may share it."""
+
+    devices: Sequence[str]
+    """One per worker; "cpu" several times for several cores."""
+    by_device: Mapping[str, Sequence[KernelsInUse]]
+
+    @staticmethod
+    def of(models: Sequence[Transformer], precision: str, devices: Sequence[str]) -> ConvertedModels:
+        """Convert fp32 models. Raises UsageError for an unknown precision."""
+        by_device: dict[str, list[KernelsInUse]] = {}
+        for device in dict.fromkeys(devices):
             moved = [model if str(model.output_weight.device) == device else copy.deepcopy(model).to(device) for model in models]
-            ready[device] = [apply_kernels(convert(model, precision), "decoding") for model in moved]
-            if options.coverage_penalty:  # the first model reports its attention
-                ready[device][0] = ready[device][0].without_compiled_decoder("attention weights, which decode.coverage_penalty needs, have no kernel")
-    return [Worker(ready[device], options, batch_tokens, search, align) for device in devices]
+            by_device[device] = [apply_kernels(convert(model, precision), "decoding") for model in moved]
+        return ConvertedModels(devices, by_device)
+
+    @property
+    def kernels(self) -> Sequence[KernelsInUse]:
+        """Those of the first device, one per model."""
+        return self.by_device[self.devices[0]]
+
+
+def workers(models: ConvertedModels, options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> list[Worker]:
+    """Return a worker for each device; those of one device share its models."""
+    by_device = {device: list(kernels) for device, kernels in models.by_device.items()}
+    if options.coverage_penalty:  # the first model reports its attention
+        for kernels in by_device.values():
+            kernels[0] = kernels[0].without_compiled_decoder("attention weights, which decode.coverage_penalty needs, have no kernel")
+    return [Worker(by_device[device], options, batch_tokens, search, align) for device in models.devices]

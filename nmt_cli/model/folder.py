@@ -26,6 +26,7 @@ from torch import Tensor
 from .. import __version__
 from ..errors import ModelError, NmtError
 from ..files import sha256
+from ..hardware import reproducible_products
 from ..recipe import Recipe
 from ..records import to_json
 from .contents import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig, check_files, read_config
@@ -78,6 +79,7 @@ def load_model(folder: Path, checked: Future[None] | None = None) -> LoadedModel
 
     Raises ModelError when a file is missing, cut, changed, of a newer format or does not fit the recipe.
     """
+    reproducible_products()
     config = read_config(folder)
     try:
         checked.result() if checked else check_files(folder, config.sha256)

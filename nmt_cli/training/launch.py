@@ -1,6 +1,6 @@
 """`--devices N`: the same command in N processes on this machine, as torchrun starts them, and one exit status for all.
 
-    launch(N, argv)   start the ranks, pass signals on to them, wait for all, exit with the status of the first that failed
+    launch(N, argv)   start the ranks, pass signals on to them, wait for all, raise for the first that failed
 
 Each process gets torchrun's environment variables, so `joined` works the same for both. torchrun itself is needed only
 for several machines: it ends the ranks 30 seconds after a signal, and its exit status does not say how they ended.
@@ -14,11 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import NoReturn
 
 import torch.distributed as dist
 
-from ..errors import Stopped, TrainingError
+from ..errors import RankFailed, Stopped, TrainingError
 from .process_group import RESUME
 from .stopping import not_ignored, signal_handler
 
@@ -29,10 +28,11 @@ TERMINATE, KILL = 5.0, 30.0
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-def launch(devices: int, command: Sequence[str]) -> NoReturn:
-    """Run `python -m nmt_cli COMMAND` in `devices` processes, and exit with their status.
+def launch(devices: int, command: Sequence[str]) -> None:
+    """Run `python -m nmt_cli COMMAND` in `devices` processes.
 
-    Raises Stopped when a signal to this process ended them, TrainingError when one of them was killed.
+    Raises Stopped when a signal to this process ended them, TrainingError when one of them was killed, RankFailed when one
+    failed by itself.
     """
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]  # outlives every rank
     job = _Job(devices)
@@ -43,7 +43,7 @@ def launch(devices: int, command: Sequence[str]) -> NoReturn:
             job.wait()
         finally:
             job.signal(signal.SIGKILL)
-    sys.exit(job.exit_code())
+    job.check()
 
 
 def variables(rank: int, devices: int, port: int) -> dict[str, str]:
@@ -104,16 +104,16 @@ class _Job:
         for process in self.processes:
             process.send_signal(number)
 
-    def exit_code(self) -> int:
-        """Return the exit code of the first rank that failed by itself, 0 if none did. Raises what `launch` raises."""
+    def check(self) -> None:
+        """Raise what `launch` raises for the first rank that failed by itself, if one did."""
         failed = [(rank, code) for rank, code in self.ended.items() if code and rank not in self.terminated]
         if not failed:
             if self.terminated:
                 raise Stopped(self.signals[-1], "")
-            return 0
+            return
         rank, code = failed[0]
         if code > 0:
-            return code  # the rank has reported why
+            raise RankFailed(rank, self.devices, code)
         if -code in self.signals:
             raise Stopped(-code, "")
         raise TrainingError(f"rank {rank} of {self.devices} was killed by {signal.Signals(-code).name}, and so the others were ended. {RESUME}")

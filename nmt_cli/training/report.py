@@ -2,10 +2,10 @@
 
     record(values)   a record for programs           line(text)        a line that stays
                                                      progress(text)    a line of train.log that a terminal need not keep
-                                                     advance(updates)  the bar of a terminal
+                                                     advance(updates)  the bar
 
-On a terminal a bar moves with every micro-batch, and progress lines go to train.log alone; elsewhere each one is printed. Only
-rank 0 reports.
+On a terminal, or where a function is told of the progress, a bar moves with every micro-batch, and progress lines go to train.log
+alone; elsewhere each one is printed. Only rank 0 reports.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Report:
     def __init__(self, run: RunFolder, is_main: bool, loggers: Sequence[str] = ()) -> None:
         """Open the `loggers` of these names. Raises UsageError for one that is unknown or cannot be opened."""
         self.run, self.is_main = run, is_main
-        self.on_terminal = is_main and console.on_terminal()
+        self.has_bar = is_main and console.shows_progress()
         self.bar: Any = None
         self.loggers: list[Logger] = [registry.load(registry.LOGGERS, name, "--logger")(run.path) for name in loggers] if is_main else []
 
@@ -74,12 +74,12 @@ class Report:
     def progress(self, text: str) -> None:
         """Append a line to train.log; print it where there is no bar."""
         if self.is_main:
-            self._print(text, stays=not self.on_terminal)
+            self._print(text, stays=not self.has_bar)
 
     def start_bar(self, done: int, updates: int) -> None:
-        """On a terminal, show a bar of `updates` updates, of which so many are done."""
-        if self.on_terminal:
-            self.bar = console.progress(updates, f"update {done:,}/{updates:,}", initial=done, bar_format=BAR)
+        """Where progress is seen, show a bar of `updates` updates, of which so many are done."""
+        if self.has_bar:
+            self.bar = console.progress(updates, "training", "updates", initial=done, bar_format=BAR)
 
     def advance(self, updates: float, describe: Callable[[], str]) -> None:
         """Let the bar stand at so many updates, with what `describe` says. Without a bar it is not called."""

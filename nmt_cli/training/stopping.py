@@ -12,7 +12,10 @@ from types import FrameType
 
 @contextmanager
 def signal_handler(numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Install a handler of these signals while the block runs."""
+    """Install a handler of these signals while the block runs. Outside the main thread, where Python allows no handlers, do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -50,9 +53,6 @@ class PendingSignal:
         A SIGINT after another signal raises KeyboardInterrupt at once. SIGHUP stays ignored if it is, as under nohup.
         Outside the main thread, where Python allows no handlers, nothing is caught.
         """
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
         with signal_handler((signal.SIGINT, signal.SIGTERM, *not_ignored((signal.SIGHUP,))), self._handle):
             yield
 

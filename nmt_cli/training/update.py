@@ -24,7 +24,7 @@ from ..data.batches import collate
 from ..data.tokenizer import UNK
 from ..device import random_state, release_cached_memory, restore_random_state
 from ..errors import TrainingError
-from ..hardware import Hardware, out_of_memory
+from ..hardware import Hardware, out_of_memory, reproducible_products
 from ..kernels import apply_kernels
 from ..kernels.chunked_loss import chunked_loss, supports
 from ..kernels.switch import switched_off
@@ -96,6 +96,7 @@ class Updater:
         self, model: Transformer, recipe: Recipe, hardware: Hardware, group: ProcessGroup, warn: Callable[[str], None] = lambda _: None, backend: str = ""
     ) -> None:
         """`backend` is that of torch.compile for the forward and backward pass; "" does not compile them."""
+        reproducible_products()
         self.recipe, self.hardware, self.group, self.warn = recipe, hardware, group, warn
         train = recipe.train
         self.weights = Weights(model, hardware.dtype)

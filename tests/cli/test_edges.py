@@ -84,7 +84,7 @@ COMMANDS = {
     "info": Command("info model", "nmt_cli.training.estimate:estimate"),
     "info of a recipe": Command("info numbers.toml --json", "nmt_cli.training.estimate:estimate"),
     "average": Command("average model second --out average{n}", "nmt_cli.training.averaging:write_model", writes=False),
-    "export": Command("export model --to huggingface --out export{n}", "nmt_cli.export.verification:verify", writes=False),
+    "export": Command("export model --to huggingface --out export{n}", "nmt_cli.exporting.verification:verify", writes=False),
     "train": Command("train numbers.toml --run run{n} --set train.updates=2", "nmt_cli.training.trainer:choose_micro_batch", writes=False),
 }
 TEXT = "the small cat.\nä big red dog.\nthe house.\n"

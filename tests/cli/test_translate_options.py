@@ -14,11 +14,11 @@ import typer
 from typer.testing import CliRunner, Result
 from untrained import sentence, write_untrained
 
-from nmt_cli.cli.loading import workers_on
 from nmt_cli.cli.translate import translate
 from nmt_cli.data.tokenizer import Tokenizer
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.hardware import cores
+from nmt_cli.interface.loading import workers_on
 from nmt_cli.kernels import fastest_precision
 from nmt_cli.kernels.onednn import has_int8_linear
 

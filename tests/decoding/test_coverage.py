@@ -24,7 +24,7 @@ from nmt_cli.decoding.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.search import DiverseOptions, Hypothesis, SearchOptions, plain_sentences, run_to_end
 from nmt_cli.decoding.translator import Candidate, Translator
-from nmt_cli.decoding.workers import workers
+from nmt_cli.decoding.workers import ConvertedModels, workers
 from nmt_cli.errors import UsageError
 from nmt_cli.kernels import apply_kernels
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
@@ -182,7 +182,7 @@ def test_a_decoder_without_attention_is_named() -> None:
 def test_workers_choose_a_decoder_that_reports_attention(beta: float) -> None:
     """The other members of an ensemble stay compiled, and the summary says what does not."""
     opts = options(beta=beta)
-    [worker] = workers([make(), make(1)], "fp32", ["cpu"], opts, 1000, BeamSearch, False)
+    [worker] = workers(ConvertedModels.of([make(), make(1)], "fp32", ["cpu"]), opts, 1000, BeamSearch, False)
     declined = "plain torch: attention weights, which decode.coverage_penalty needs, have no kernel"
     first, second = (kernels.summary for kernels in worker.kernels)
     if library() is not None:

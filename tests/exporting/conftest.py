@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary, learn_bpe
 from nmt_cli.demo_corpus import generate
-from nmt_cli.export import sentences, verification
+from nmt_cli.exporting import sentences, verification
 from nmt_cli.model.folder import weights_of, write_model
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import Recipe

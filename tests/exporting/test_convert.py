@@ -21,10 +21,10 @@ from nmt_cli.data.tokenizer import EOS, Vocabulary
 from nmt_cli.decoding.length_penalties import average, gnmt, none
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import DataError, ModelError, UsageError
-from nmt_cli.export import ctranslate2
-from nmt_cli.export.convert import export, find_exporter
-from nmt_cli.export.exporter import Exporter, SourceModel, nearest_length_penalty
-from nmt_cli.export.verification import run, verify
+from nmt_cli.exporting import ctranslate2
+from nmt_cli.exporting.convert import export, find_exporter
+from nmt_cli.exporting.exporter import Exporter, SourceModel, nearest_length_penalty
+from nmt_cli.exporting.verification import run, verify
 from nmt_cli.model.folder import load_model, weights_of, write_model
 from nmt_cli.registry import EXPORTERS
 

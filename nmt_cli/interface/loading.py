@@ -1,9 +1,9 @@
-"""Model folders and options of the command line ──▶ a `Translator`: one model or an ensemble, on the chosen devices."""
+"""Model folders and options ──▶ `Loaded` ──▶ `decoding`'s Translator: one model or an ensemble, on the chosen devices."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,11 @@ from ..errors import RecipeError, UsageError
 from ..registry import PRECISIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..data.tokenizer import Vocabulary
     from ..decoding.translator import Translator
+    from ..decoding.workers import ConvertedModels
     from ..model.folder import LoadedModel
     from ..model.transformer import Transformer
     from ..recipe import Recipe
@@ -29,7 +30,7 @@ def models_named(given: list[Path] | None) -> list[Path]:
     return given or [Path(os.environ.get("NMT_MODEL") or DEFAULT_MODEL)]
 
 
-def decode_changes(overrides: list[str], given: dict[str, Any]) -> list[str]:
+def decode_changes(overrides: Sequence[str], given: Mapping[str, Any]) -> list[str]:
     """Return the changes of the recipe's [decode], in the form of --set: `overrides`, and the options in `given`, by key, that are not None."""
     wrong = [change for change in overrides if not change.strip().startswith("decode.")]
     if wrong:
@@ -61,46 +62,64 @@ class Loaded:
     folders: list[Path]
     models: list[Transformer]
     vocabulary: Vocabulary
+    values: dict[str, object]
+    """The recipe of the first model as its config.json has it."""
     recipe: Recipe
     devices: list[str]
+    converted: dict[str, ConvertedModels] = field(default_factory=dict)
+    """By precision, the models as they were converted to it."""
+
+    def changed(self, changes: Sequence[str], nbest: int = 1) -> Loaded:
+        """Return the same models with these changes of [decode]. Raises UsageError."""
+        return replace(self, recipe=_changed(self.values, changes, nbest))
 
     def translator(self, *, nbest: int = 1, precision: str = "auto", **options: Any) -> Translator:
         """Return what translates with them. `options` are more parameters of Translator."""
         from ..decoding.translator import Translator
+
+        return Translator(
+            self.in_precision(precision), self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
+            longest=self.recipe.data.max_length, nbest=nbest, defaults=self.recipe.constraint_values, **options,
+        )  # fmt: skip
+
+    def in_precision(self, precision: str) -> ConvertedModels:
+        """Return the converted models; "auto": in the precision that is fastest on the device."""
+        from ..decoding.workers import ConvertedModels
         from ..kernels import fastest_precision
 
-        translator = Translator(
-            self.models, self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
-            longest=self.recipe.data.max_length, nbest=nbest, precision=fastest_precision(self.devices[0]) if precision == "auto" else precision,
-            devices=self.devices, defaults=self.recipe.constraint_values, **options,
-        )  # fmt: skip
-        for kernels in translator.engine.workers[0].kernels:
-            if kernels.unknown_forms:
-                say(kernels.summary)
-        return translator
+        name = fastest_precision(self.devices[0]) if precision == "auto" else precision
+        if name not in self.converted:
+            self.converted[name] = ConvertedModels.of(self.models, name, self.devices)
+            for kernels in self.converted[name].kernels:
+                if kernels.unknown_forms:
+                    say(kernels.summary)
+        return self.converted[name]
 
 
-def load_translator(paths: Sequence[Path], changes: Sequence[str], *, nbest: int, device: str, devices: int | None, precision: str, **options: Any) -> Translator:
+def load_translator(
+    paths: Sequence[Path], changes: Sequence[str], *, nbest: int, device: str, devices: int | None, precision: str, chosen: Callable[[Path], None] = lambda _: None,
+    **options: Any,
+) -> Translator:  # fmt: skip
     """Return a translator with the models at `paths`, by the first one's recipe with `changes`; `options` are more parameters of Translator."""
-    return load(paths, changes, nbest=nbest, device=device, devices=devices).translator(nbest=nbest, precision=precision, **options)
+    return load(paths, changes, nbest=nbest, device=device, devices=devices, chosen=chosen).translator(nbest=nbest, precision=precision, **options)
 
 
-def load(paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None) -> Loaded:
-    """Load the models at `paths` on the chosen devices. Raises UsageError, ModelError."""
+def load(
+    paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None, chosen: Callable[[Path], None] = lambda _: None
+) -> Loaded:
+    """Load the models at `paths` on the chosen devices. Raises UsageError, ModelError.
+
+    `chosen` is called with each model folder that was found in a run folder.
+    """
     from ..hardware import Hardware
     from ..model.contents import checking, find_model, read_config
 
     folders = [find_model(path) for path in paths]
     for folder, path in zip(folders, paths, strict=True):
         if folder != path:
-            say(f"model: {folder}")
+            chosen(folder)
     configs = [read_config(folder) for folder in folders]
-    try:
-        recipe = _overridden(configs[0].recipe, changes)
-    except RecipeError as error:
-        raise UsageError(str(error)) from None
-    if nbest > recipe.decode.beam:
-        raise UsageError(f"--nbest {nbest} exceeds the beam of {recipe.decode.beam}: give --beam {nbest} or more.")
+    recipe = _changed(configs[0].recipe, changes, nbest)
     checks = [checking(folder, config) for folder, config in zip(folders, configs, strict=True)]  # while torch loads
     workers = workers_on(Hardware.find(device).device, device, devices)
 
@@ -109,7 +128,8 @@ def load(paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, devic
 
     loaded = [load_model(folder, checked) for folder, checked in zip(folders, checks, strict=True)]
     _check_vocabularies(loaded)
-    return Loaded(folders, [one.model.to(workers[0]) for one in loaded], Vocabulary.load(folders[0], loaded[0].config.vocabularies), recipe, workers)
+    vocabulary = Vocabulary.load(folders[0], loaded[0].config.vocabularies)
+    return Loaded(folders, [one.model.to(workers[0]) for one in loaded], vocabulary, configs[0].recipe, recipe, workers)
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:
@@ -143,10 +163,18 @@ def _check_vocabularies(loaded: Sequence[LoadedModel]) -> None:
             )
 
 
-def _overridden(values: dict[str, object], changes: Sequence[str]) -> Recipe:
+def _changed(values: dict[str, object], changes: Sequence[str], nbest: int) -> Recipe:
+    """Return the recipe with these values and changes. Raises UsageError."""
     from ..recipe import Recipe
     from ..recipe_files import apply_override
 
-    for change in changes:
-        apply_override(values, change)
-    return Recipe.from_dict(values, f"the model's recipe{' with these options' if changes else ''}")
+    values = {section: dict(keys) if isinstance(keys, dict) else keys for section, keys in values.items()}
+    try:
+        for change in changes:
+            apply_override(values, change)
+        recipe = Recipe.from_dict(values, f"the model's recipe{' with these options' if changes else ''}")
+    except RecipeError as error:
+        raise UsageError(str(error)) from None
+    if nbest > recipe.decode.beam:
+        raise UsageError(f"--nbest {nbest} exceeds the beam of {recipe.decode.beam}: give --beam {nbest} or more.")
+    return recipe

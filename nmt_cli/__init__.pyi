@@ -1,0 +1,18 @@
+"""The public names, for type checkers; `__init__.py` imports them when they are used."""
+
+from .errors import NmtError as NmtError
+from .interface.commands import Run as Run
+from .interface.commands import average as average
+from .interface.commands import export as export
+from .interface.commands import preprocess as preprocess
+from .interface.commands import train as train
+from .interface.evaluation import Evaluation as Evaluation
+from .interface.evaluation import evaluate as evaluate
+from .interface.progress import Progress as Progress
+from .interface.translator import Candidate as Candidate
+from .interface.translator import Line as Line
+from .interface.translator import Translation as Translation
+from .interface.translator import Translator as Translator
+from .interface.translator import load as load
+
+__version__: str

@@ -1,0 +1,219 @@
+"""`nmt preprocess`, `nmt train`, `nmt average` and `nmt export` as functions, with the same options.
+
+    preprocess(recipe) ──▶ Summary of the shards ──▶ train(recipe) ──▶ Run ──▶ average(run) ──▶ model folder ──▶ export(model)
+
+A recipe is a name or a path. `overrides` changes its keys: {"train.updates": 1000}, or ["train.updates=1000"] as --set has it.
+`progress`: see `progress.py`. All of them raise `NmtError`s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import console
+from ..errors import ModelError, TrainingError, UsageError
+from .progress import ProgressOption, showing
+
+if TYPE_CHECKING:
+    from ..data.prepare import Summary
+    from ..exporting.convert import Export
+    from ..hardware import Hardware
+    from ..recipe import Recipe
+
+Overrides = Mapping[str, object] | Sequence[str]
+
+
+def changes_of(overrides: Overrides) -> list[str]:
+    """Return changes of a recipe in the form of --set. Raises UsageError for a value that no key can have."""
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    try:
+        return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in overrides.items()]
+    except TypeError as error:
+        raise UsageError(f"overrides {overrides!r}: expected numbers, texts, True, False or lists of texts as values ({error}).") from None
+
+
+def preprocess(
+    recipe: str | Path = "demo", *, data_dirs: Sequence[str | Path] = (), out: str | Path | None = None, overrides: Overrides = (), force: bool = False,
+    workers: int | None = None, progress: ProgressOption = None,
+) -> Summary:  # fmt: skip
+    """Learn the subword vocabulary and write the shards that training reads, by default to data/RECIPE.
+
+    A second call with the same text and recipe does nothing; the summary's `fresh` says so. Raises RecipeError, DataError, UsageError.
+    """
+    from ..data.prepare import prepare
+    from ..recipe_files import load_recipe
+
+    loaded = load_recipe(str(recipe), changes_of(overrides))
+    with showing(progress):
+        return prepare(loaded, [Path(folder) for folder in data_dirs], Path(out) if out else loaded.folder("data", "--out"), force, workers)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder."""
+
+    path: Path
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The records of metrics.jsonl, oldest first; docs/training.md says what they have."""
+        return list(self._records())
+
+    @property
+    def validation(self) -> dict[str, Any] | None:
+        """The record of the last validation."""
+        return next((record for record in reversed(self.records) if record.get("type") == "valid"), None)
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        try:
+            lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            raise ModelError(f"{str(self.path)!r} has no metrics.jsonl: expected a run folder of nmt train.") from None
+        for line in lines:
+            with suppress(ValueError):  # the last line, while training writes it
+                yield json.loads(line)
+
+
+def train(
+    recipe: str | Path = "demo", *, run: str | Path | None = None, data: str | Path | None = None, devices: int = 1, device: str = "auto", precision: str = "",
+    threads: int = 0, memory_limit: str = "", compiled: bool = False, loggers: Sequence[str] = (), overrides: Overrides = (), progress: ProgressOption = None,
+) -> Run:  # fmt: skip
+    """Train a model into a run folder, by default runs/RECIPE; a second call resumes. `nmt train --help` has the options.
+
+    Several `devices` are processes of their own; started by torchrun, this process is one of them. An interrupt saves, then
+    raises Stopped. Raises RecipeError, DataError, TrainingError, UsageError.
+    """
+    from ..cache import compile_cache
+    from ..hardware import Hardware, cores, device_named, keep_freed_memory, memory_size
+    from ..recipe import TRAINING_PRECISIONS
+    from ..recipe_files import load_recipe
+    from ..registry import LOGGERS, load
+
+    for name in loggers:
+        load(LOGGERS, name, "--logger")
+    if precision not in ("", *TRAINING_PRECISIONS):
+        raise UsageError(f"--precision {precision!r}: expected {', '.join(TRAINING_PRECISIONS[:-1])} or {TRAINING_PRECISIONS[-1]}.")
+    changes = changes_of(overrides)
+    loaded = load_recipe(str(recipe), [*changes, *([f"train.precision={precision}"] if precision else [])])
+    limit = memory_size(memory_limit) if memory_limit else 0
+    shards = Path(data) if data else loaded.folder("data", "--data DIR and --run")
+    folder = Path(run) if run else loaded.folder("runs", "--run")
+
+    from ..data.shards import check_matches, open_index
+
+    index = open_index(shards)
+    check_matches(index, loaded, shards)  # before torch: a wrong path is told at once
+
+    if compiled:
+        compile_cache()
+
+    from ..device import start_training
+    from ..training.launch import launch
+    from ..training.rendezvous import joined, local_rank, started_by_torchrun
+    from ..training.trainer import Trainer
+
+    if devices > 1 and not started_by_torchrun():
+        options = [f"--run={folder}", f"--data={shards}", f"--device={device}", f"--threads={threads}"]
+        options += [f"--precision={precision}"] if precision else []
+        options += [f"--memory-limit={memory_limit}"] if memory_limit else []
+        options += ["--compile"] if compiled else []
+        options += [f"--logger={name}" for name in loggers]
+        launch(devices, ["train", str(recipe), *options, *(f"--set={change}" for change in changes)])
+        return Run(folder)
+    keep_freed_memory()
+    name = "cpu"
+    with suppress(UsageError):  # a device that is not there: reported below, once for all ranks
+        name = device_named(device, local_rank())
+    start_training(name)
+    with showing(progress), joined(name) as group, _threads(threads or max(1, cores() // group.local_world_size)):
+        hardware = Hardware.find(device, loaded.train.precision, group.local_rank, limit)
+        _check_device(hardware, loaded, index.source_size, index.target_size, group.world_size, group.local_world_size)
+        Trainer(loaded, shards, folder, hardware, group, loggers, "inductor" if compiled else "").train()
+    return Run(folder)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Let torch compute with so many threads while the block runs."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _check_device(hardware: Hardware, recipe: Recipe, source_size: int, target_size: int, ranks: int, local_ranks: int) -> None:
+    """Raise UsageError if the device cannot train in several ranks, TrainingError if the weights of all ranks do not fit into a CPU's memory.
+
+    A GPU raises an error itself; on a CPU the system would kill the process.
+    """
+    from ..hardware import free_memory
+    from ..recipe import BYTES_PER_PARAMETER
+
+    if hardware.device.startswith("mps") and ranks > 1:
+        raise UsageError("--device mps trains in one process: torch has no communication between such devices.")
+    if hardware.device != "cpu":
+        return
+    parameters = recipe.model.parameters(source_size, target_size)
+    needed, free = parameters * BYTES_PER_PARAMETER * local_ranks, free_memory()
+    if needed > free:
+        raise TrainingError(
+            f"{parameters:,} parameters take {needed / 2**30:,.1f} GiB to train (weights, gradients and Adam's moments in fp32{f', {local_ranks} processes' * (local_ranks > 1)}), "
+            f"and {free / 2**30:,.1f} GiB are free. Choose a smaller model, or a machine with more memory."
+        )
+
+
+@dataclass(frozen=True)
+class Average:
+    """An averaged model."""
+
+    path: Path
+    """Its folder."""
+    averaged: tuple[str, ...]
+    """The names of what it is made of."""
+
+
+def average(
+    runs: str | Path | Sequence[str | Path] = "runs/latest", *, last: int = 0, best: int = 0, out: str | Path | None = None, progress: ProgressOption = None
+) -> Average:
+    """Average a run's last or best checkpoints, or several model folders, into a model folder, by default RUN/averaged.
+
+    Raises ModelError, UsageError.
+    """
+    folders = [Path(runs)] if isinstance(runs, str | Path) else [Path(run) for run in runs]
+    if not folders:
+        raise UsageError("there is nothing to average: name a run folder.")
+    if len(folders) > 1 and (last or best):
+        raise UsageError("--last and --best choose among the checkpoints of one run: name one run folder.")
+    if len(folders) > 1 and out is None:
+        raise UsageError("several folders are averaged: give --out DIR, the model folder to write.")
+
+    from ..training.averaging import average as average_folders
+    from ..training.averaging import choose
+
+    chosen = choose(folders[0], last, best) if len(folders) == 1 else folders
+    target = Path(out) if out else folders[0] / "averaged"
+    with showing(progress), console.status(f"averaging {len(chosen)} checkpoints"):
+        made_of = average_folders(chosen, target)
+    return Average(target, tuple(made_of["averaged"]))
+
+
+def export(model: str | Path, to: str, out: str | Path, *, text: str | Path | None = None, progress: ProgressOption = None) -> Export:
+    """Convert a model or run folder for the library `to`, "ctranslate2" or "huggingface", into the new folder `out`, and verify that it is equal.
+
+    Raises UsageError, and ModelError where the library cannot express the model, or the result is not equal.
+    """
+    from ..exporting.convert import export as convert
+    from ..model.contents import find_model
+
+    with showing(progress):
+        return convert(find_model(Path(model)), to, Path(out), Path(text) if text else None)

@@ -1,0 +1,267 @@
+"""`nmt score` as a function: translations against references, by metrics, with significance and checks of the outputs.
+
+    lines or files ──▶ evaluate ──▶ Evaluation: scores, resampled rows, scores by length, faults of the outputs, for each system
+
+`evaluation` computes all of it; here it is put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..console import status
+from ..errors import DataError, UsageError
+from ..evaluation.lengths import BOUNDS, Part, by_length, parse_bounds
+from ..evaluation.metric import DEFAULT_TOKENIZER, MetricOptions, Protocol, check_known
+from ..evaluation.metrics import DEFAULT_METRICS, Score, Scorer, build, check_parallel
+from ..evaluation.outputs import check_outputs, count_faults, worst_lines
+from ..evaluation.significance import BOOTSTRAP, SAMPLES, SEED, TESTS, Row, compare, confidence
+from ..lines import decode_line, iter_lines, open_binary
+from .progress import ProgressOption, showing
+
+WORST = 5
+"""Lines shown without --worst."""
+HYPOTHESIS = "hypothesis"
+"""The name of a system that has none."""
+
+Text = Path | Sequence[str]
+"""A file, plain or compressed, or its lines."""
+System = tuple[str, Sequence[str]]
+"""The name of a system, and its lines."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Options by the names of `nmt score`; `nmt score --help` describes each one."""
+
+    metrics: Sequence[str] | None = None
+    lowercase: bool = False
+    tokenize: str | None = None
+    comet_model: Path | None = None
+    evalb_repair: bool = False
+    protocol: str | None = None
+    language: str | None = None
+    no_compounds: bool = False
+    tokenized_ref: bool = False
+    significance: str | None = None
+    confidence: bool = False
+    samples: int | None = None
+    seed: int | None = None
+    by_length: bool = False
+    lengths: str | None = None
+    worst: int | None = None
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The metrics, those by default where none are named."""
+        return self.metrics or (DEFAULT_METRICS if self.protocol is None else ["bleu"])
+
+    @property
+    def metric_options(self) -> MetricOptions:
+        """Those of the metrics."""
+        protocol = None
+        if self.protocol is not None:
+            language = {"language": self.language.lower()} if self.language else {}
+            protocol = Protocol(self.protocol, compounds=not self.no_compounds, tokenized_references=self.tokenized_ref, **language)
+        return MetricOptions(
+            lowercase=self.lowercase, tokenize=self.tokenize or DEFAULT_TOKENIZER, protocol=protocol, comet_model=self.comet_model,
+            evalb_repair=self.evalb_repair,
+        )  # fmt: skip
+
+    @property
+    def bounds(self) -> Sequence[int]:
+        """Those of the lengths, none without lengths. Raises UsageError."""
+        return parse_bounds(self.lengths) if self.lengths is not None else BOUNDS if self.by_length else ()
+
+    def check_names(self) -> None:
+        """Raise UsageError for an unknown metric, tokenizer or test, and for wrong lengths, before any file is read."""
+        check_known("test of significance", self.significance or BOOTSTRAP, TESTS)
+        for name in self.names:
+            build(name, self.metric_options)
+        _ = self.bounds
+
+
+@dataclass(frozen=True)
+class WorstLine:
+    """One of the worst lines."""
+
+    number: int
+    """From 1."""
+    faults: tuple[str, ...]
+    chrf: float
+    """sacrebleu's sentence chrF, against all references."""
+    source: str
+    hypothesis: str
+    reference: str
+    """The first one."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: `line`, `faults`, `chrf`, `source`, `hypothesis`, `reference`, all unshortened."""
+        return {
+            "line": self.number, "faults": list(self.faults), "chrf": self.chrf,
+            "source": self.source, "hypothesis": self.hypothesis, "reference": self.reference,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SystemOutputs:
+    """What the checks say about one system."""
+
+    system: str
+    lines: int
+    counts: Mapping[str, int]
+    """Lines with each fault."""
+    worst: Sequence[WorstLine]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: `lines`, a count per fault, `worst`."""
+        return {"lines": self.lines, **self.counts, "worst": [line.as_dict() for line in self.worst]}
+
+
+def _checked(
+    systems: Sequence[System], references: Sequence[Sequence[str]], source: Sequence[str] | None, scorers: Mapping[str, Scorer], options: MetricOptions, most: int
+) -> list[SystemOutputs]:
+    """Return the checks of every system, with up to `most` of its worst lines; an empty list without a source.
+
+    If chrF is one of `scorers`, its statistics are used again.
+    """
+    if source is None:
+        return []
+    chrf = scorers.get("chrf") or Scorer("chrf", references, options)
+    results = []
+    for name, hypotheses in systems:
+        faults = check_outputs(source, hypotheses, references)
+        not_blank = [line for line, (text, output) in enumerate(zip(source, hypotheses, strict=True)) if text.strip() or output.strip()]
+        scores = {line: chrf.score(hypotheses, [line]).value for line in not_blank} if most else {}
+        worst = [
+            WorstLine(line + 1, faults[line], scores[line], source[line], hypotheses[line], references[0][line])
+            for line in worst_lines(faults, scores, most)
+        ]  # fmt: skip
+        results.append(SystemOutputs(name, len(hypotheses), count_faults(faults), worst))
+    return results
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of one or several systems."""
+
+    systems: Sequence[System]
+    scorers: Mapping[str, Scorer]
+    """By metric."""
+    resampled: Mapping[str, Sequence[Row]]
+    """By metric a row per system, with mean, interval and p-value; empty where nothing was resampled."""
+    lengths: Sequence[Sequence[Part]]
+    """Per system, its scores by length; empty where they were not asked for."""
+    outputs: Sequence[SystemOutputs]
+    """Per system, the checks of its outputs; empty without a source."""
+    protocol: Protocol | None = field(default=None)
+
+    def scores(self, system: str | None = None) -> dict[str, Score]:
+        """Return a system's scores by metric; without a name the first one's. Raises UsageError for an unknown name."""
+        lines = next((lines for name, lines in self.systems if system in (None, name)), None)
+        if lines is None:
+            raise UsageError(f"there is no system {system!r}: expected {', '.join(repr(name) for name, _ in self.systems)}.")
+        return {metric: scorer.score(lines) for metric, scorer in self.scorers.items()}
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """For JSON, per system: `hypothesis`, `lines`, `scores`, and what was asked for of `protocol`, `by_length`, `outputs`."""
+        return [self._as_dict(number) for number in range(len(self.systems))]
+
+    def _as_dict(self, number: int) -> dict[str, Any]:
+        name, lines = self.systems[number]
+        rows = {metric: rows[number].as_dict() for metric, rows in self.resampled.items()}
+        if len(self.systems) == 1:  # one system alone has no p-value
+            rows = {metric: {key: value for key, value in row.items() if key != "p_value"} for metric, row in rows.items()}
+        scores = rows or {metric: scorer.score(lines).as_dict() for metric, scorer in self.scorers.items()}
+        for metric, scorer in self.scorers.items():
+            if counts := scorer.counts(lines):
+                scores[metric]["counts"] = dict(counts)
+        value: dict[str, Any] = {"hypothesis": name, "lines": len(lines), "scores": scores}
+        if self.protocol:
+            value["protocol"] = _protocol(self.protocol)
+        if self.lengths[number]:
+            value["by_length"] = [part.as_dict() for part in self.lengths[number]]
+        if self.outputs:
+            value["outputs"] = self.outputs[number].as_dict()
+        return value
+
+
+def evaluate(
+    hypotheses: Text | Mapping[str, Text], references: Sequence[Text], *, source: Text | None = None, metrics: Sequence[str] | None = None,
+    lowercase: bool = False, tokenize: str | None = None, comet_model: str | Path | None = None, evalb_repair: bool = False, protocol: str | None = None,
+    language: str | None = None, no_compounds: bool = False, tokenized_ref: bool = False, significance: str | None = None, confidence: bool = False,
+    samples: int | None = None, seed: int | None = None, by_length: bool = False, lengths: str | None = None, worst: int | None = None,
+    progress: ProgressOption = None,
+) -> Evaluation:  # fmt: skip
+    """Score translations, or several systems by name, against references: a list of texts, each parallel to the translations.
+
+    A text is a list of lines, or a `pathlib.Path`. With several systems they are compared with the first. With a `source` the
+    outputs are checked. Raises UsageError, DataError.
+    """
+    options = EvaluationOptions(
+        metrics, lowercase, tokenize, Path(comet_model) if comet_model else None, evalb_repair, protocol, language, no_compounds, tokenized_ref,
+        significance, confidence, samples, seed, by_length, lengths, worst,
+    )  # fmt: skip
+    for what, given in (("references", references), ("metrics", metrics or [])):
+        if isinstance(given, str | Path):
+            raise UsageError(f"{what} {str(given)[:60]!r}: expected a list of them.")
+    options.check_names()
+    systems = hypotheses if isinstance(hypotheses, Mapping) else {str(hypotheses) if isinstance(hypotheses, Path) else HYPOTHESIS: hypotheses}
+    with showing(progress):
+        return evaluated(
+            [(name, _lines(text, name)) for name, text in systems.items()], [_lines(text, "a reference") for text in references],
+            _lines(source, "the source") if source is not None else None, options,
+        )  # fmt: skip
+
+
+def evaluated(systems: Sequence[System], references: Sequence[Sequence[str]], source: Sequence[str] | None, options: EvaluationOptions) -> Evaluation:
+    """Return the evaluation of systems whose lines are in memory, parallel to each reference."""
+    if not systems:
+        raise UsageError("there is nothing to score: give one system or more.")
+    for name, lines in systems:
+        check_parallel(lines, references)
+        if source is not None and len(source) != len(lines):
+            raise DataError(f"{name!r} has {len(lines):,} lines and the source {len(source):,}: they must be parallel, line by line.")
+    metric_options = options.metric_options
+    scorers = {name: Scorer(name, references, replace(metric_options, source=source)) for name in options.names}
+    resampled = _resampled(systems, scorers, options)
+    bounds = options.bounds
+    lengths = [by_length(lines, references[0], scorers, bounds) if bounds else [] for _, lines in systems]
+    outputs = _checked(systems, references, source, scorers, metric_options, WORST if options.worst is None else options.worst)
+    return Evaluation(systems, scorers, resampled, lengths, outputs, metric_options.protocol)
+
+
+def _resampled(systems: Sequence[System], scorers: Mapping[str, Scorer], options: EvaluationOptions) -> dict[str, list[Row]]:
+    """Metric → one row per system; empty if nothing is to be resampled."""
+    seed = options.seed or SEED
+    if len(systems) > 1:
+        with status("resampling the test set"):
+            return compare(systems, scorers, test=options.significance or BOOTSTRAP, samples=options.samples, seed=seed)
+    if options.confidence:
+        with status("resampling the test set"):
+            return {name: [confidence(*systems[0], scorer, samples=options.samples or SAMPLES, seed=seed)] for name, scorer in scorers.items()}
+    return {}
+
+
+def _protocol(protocol: Protocol) -> dict[str, Any]:
+    """The protocol's name, language and steps: name → label in the signature."""
+    from ..evaluation.protocols import steps
+
+    labels = {name: label for name, (label, _) in steps(protocol).items()} | {"bleu": "multi-bleu"}
+    return {"name": protocol.name, "language": protocol.language, "steps": labels, "tokenized_references": protocol.tokenized_references}
+
+
+def _lines(text: Text, name: str) -> Sequence[str]:
+    """Return the lines of a text; one list, since a `Scorer` knows systems by identity. Raises UsageError, DataError."""
+    if isinstance(text, str):
+        raise UsageError(f"{name} is the text {text[:60]!r}: expected a list of lines, or a pathlib.Path.")
+    if not isinstance(text, Path):
+        return list(text)
+    with open_binary(text) as stream:
+        decoded = [decode_line(raw) for raw in iter_lines(stream)]
+    if damaged := sum(replaced for _, replaced in decoded):
+        raise DataError(f"{str(text)!r}: {damaged:,} of {len(decoded):,} lines hold invalid UTF-8. Convert the file to UTF-8.")
+    return [line for line, _ in decoded]

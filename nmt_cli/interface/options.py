@@ -1,0 +1,191 @@
+"""The options of a translation, by the names that `nmt translate` gives them: which search, what it samples, its constraints.
+
+    TranslateOptions ──▶ choose ──▶ SearchChoice: changes of the recipe's [decode], and what a Translator needs besides
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ..errors import UsageError, did_you_mean
+from ..registry import SEARCHES, UTILITIES, load
+from .loading import decode_changes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..decoding.confidence import Calibration
+    from ..decoding.search import MbrOptions, SamplingOptions
+
+
+class TranslateOptions(TypedDict, total=False):
+    """Options of one call; what is not given, or None, is the recipe's. `nmt translate --help` describes each one."""
+
+    nbest: int
+    alignment: bool
+    confidence: bool
+    calibration: Path | Calibration | None
+    search: str | None
+    beam: int | None
+    length_penalty: str | None
+    alpha: float | None
+    coverage_penalty: float | None
+    max_extra: int | None
+    max_len_ratio: float | None
+    min_length: int | None
+    diverse_groups: int | None
+    diversity_penalty: float | None
+    sample: bool
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    temperature: float | None
+    seed: int | None
+    mbr_samples: int | None
+    mbr_utility: str | None
+    mbr_candidates: str | None
+    terms: bool
+    """Lines may have terms. A list of lines says so by itself."""
+    banned_words: Sequence[str] | None
+    outputs: Sequence[str] | None
+    no_repeat_ngram: int | None
+    repetition_penalty: float | None
+    overrides: Sequence[str]
+    """Changes of [decode], as decode.KEY=VALUE."""
+    batch_tokens: int | None
+
+
+DECODE = (
+    "beam", "alpha", "max_extra", "min_length", "batch_tokens", "length_penalty", "max_len_ratio", "coverage_penalty", "diverse_groups", "diversity_penalty",
+    "no_repeat_ngram", "repetition_penalty",
+)  # fmt: skip
+"""Options that are keys of [decode]."""
+SAMPLING = ("top_k", "top_p", "min_p", "temperature", "seed")
+MOST_NBEST = 4096
+BEAM_ONLY = ("diverse_groups", "diversity_penalty", "coverage_penalty")
+
+
+def choose(options: Mapping[str, Any], recipe_search: str) -> SearchChoice:
+    """Return the choice of these `TranslateOptions`. Raises UsageError for an unknown option, or where they do not fit together.
+
+    `recipe_search`: the search of the model's recipe.
+    """
+    names = list(TranslateOptions.__annotations__)
+    if unknown := [name for name in options if name not in names]:
+        raise UsageError(f"option {unknown[0]!r}: expected {', '.join(names)}.{did_you_mean(unknown[0], names)}")
+
+    def given(keys: Sequence[str], prefix: str = "") -> dict[str, Any]:
+        return {key: options.get(prefix + key) for key in keys}
+
+    constraints = {"terms": options.get("terms") or None, **given(("banned_words", "outputs"))}
+    return search_choice(
+        options.get("search"), bool(options.get("sample")), given(SAMPLING), given(("samples", "utility", "candidates"), "mbr_"), given(BEAM_ONLY),
+        constraints, decode_changes(options.get("overrides") or [], given(DECODE)), options.get("nbest", 1), recipe_search,
+    )  # fmt: skip
+
+
+CANDIDATES = ("sample", "beam")
+
+
+@dataclass(frozen=True)
+class SearchChoice:
+    """What a Translator needs besides the recipe's [decode]."""
+
+    changes: list[str]
+    """Changes of [decode], in the form of --set."""
+    sampling: SamplingOptions | None
+    mbr: MbrOptions
+    constraints: dict[str, Any]
+    """By name of the registry's CONSTRAINTS, their values."""
+
+
+def search_choice(
+    search: str | None, sample: bool, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any], constraints: dict[str, Any],
+    changes: Sequence[str], nbest: int, recipe_search: str,
+) -> SearchChoice:  # fmt: skip
+    """Return the choice of these options; None: not given. Raises UsageError where they do not fit together or are out of range.
+
+    `beam`: options of beam search. `changes`: those of [decode] that were given so far, `beam`'s included. `recipe_search`:
+    the search of the model's recipe.
+    """
+    if not 1 <= nbest <= MOST_NBEST:
+        raise UsageError(f"--nbest {nbest}: expected 1 to {MOST_NBEST}.")
+    if sample and search not in (None, "sample"):
+        raise UsageError(f"--sample and --search {search} were both given: --sample is --search sample.")
+    if search is not None and search not in SEARCHES:
+        raise UsageError(f"--search {search!r}: expected {', '.join(SEARCHES)}.{did_you_mean(search, list(SEARCHES))}")
+    chosen = "sample" if sample else search or _chosen(changes, "search")
+    name = chosen or recipe_search
+    sampling, mbr, beam = ({key: value for key, value in given.items() if value is not None} for given in (sampling, mbr, beam))
+    _check_search(name, sampling, mbr, beam)
+    _check_ranges(sampling, mbr)
+    random = name in ("sample", "mbr") and mbr.get("candidates") != "beam"
+    if name in ("sample", "mbr") and _chosen(changes, "beam"):
+        instead = "--nbest N for N samples" if name == "sample" else "--mbr-samples N for N hypotheses"
+        raise UsageError(f"--beam (decode.beam) was given with --{'sample' if name == 'sample' else 'search mbr'}, which keeps no beam: give {instead} per line.")
+    if constraints.get("terms") is not None and random:
+        raise UsageError(f"terms and {'--sample' if sample else f'--search {name}'} were both given: random samples cannot be made to contain words. Leave one of them out.")
+    more = [f"decode.search={chosen}"] if chosen else []
+    if name == "sample":
+        more.append(f"decode.beam={nbest}")
+    elif name == "mbr" and (chosen or "samples" in mbr):
+        hypotheses = mbr.get("samples", 100)
+        if nbest > hypotheses:
+            raise UsageError(f"--nbest {nbest} exceeds the {hypotheses} hypotheses of a line: give --mbr-samples {nbest} or more.")
+        more.append(f"decode.beam={hypotheses}")
+    if random:
+        more.append("decode.coverage_penalty=0")  # samples have none, and the compiled decoder need not decline it
+    return SearchChoice([*changes, *more], *_more_options(name, sampling, mbr), {key: value for key, value in constraints.items() if value is not None})
+
+
+def _more_options(name: str, sampling: dict[str, Any], mbr: dict[str, Any]) -> tuple[SamplingOptions | None, MbrOptions]:
+    """Return the options of sampling, None for the search's own, and of minimum Bayes risk."""
+    from ..decoding.search import MbrOptions, SamplingOptions
+
+    own = getattr(load(SEARCHES, name, "search"), "SAMPLING", SamplingOptions()) if sampling else None
+    return replace(own, **sampling) if own else None, MbrOptions(**{key: value for key, value in mbr.items() if key != "samples"})
+
+
+def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any]) -> None:
+    """Raise UsageError for an option that the search `name` does not have."""
+    if sampling and name not in ("sample", "mbr"):
+        raise UsageError(f"{_options(sampling)}: only with --sample or --search mbr.")
+    if mbr and name != "mbr":
+        raise UsageError(f"{_options(f'mbr_{key}' for key in mbr)}: only with --search mbr.")
+    if sampling and mbr.get("candidates") == "beam":
+        raise UsageError(f"{_options(sampling)}: only with --mbr-candidates sample; --mbr-candidates beam samples nothing.")
+    diverse = [key for key in beam if key.startswith("divers")]
+    if diverse and name != "diverse":
+        raise UsageError(f"{_options(diverse)}: only with --search diverse.")
+    if "coverage_penalty" in beam and name in ("sample", "mbr") and mbr.get("candidates") != "beam":
+        raise UsageError(f"--coverage-penalty: random samples have none. Leave it out, or give --search beam{' or --mbr-candidates beam' * (name == 'mbr')}.")
+
+
+def _chosen(changes: Sequence[str], key: str) -> str | None:
+    """Return the value of decode.KEY among the changes, unquoted; None: it is not changed."""
+    values = [value for name, _, value in (change.partition("=") for change in changes) if name.strip() == f"decode.{key}"]
+    return values[-1].strip().strip("\"'") if values else None
+
+
+def _options(names: Any) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name in names)
+
+
+def _check_ranges(sampling: dict[str, Any], mbr: dict[str, Any]) -> None:
+    """Raise UsageError for a value that is out of range."""
+    import math
+
+    for name, value, least in (("top-k", sampling.get("top_k", 0), 0), ("seed", sampling.get("seed", 0), 0), ("mbr-samples", mbr.get("samples", 1), 1)):
+        if not least <= value < 2**63:
+            raise UsageError(f"--{name} {value}: expected a whole number, at least {least}.")
+    if not 0 < sampling.get("top_p", 1.0) <= 1:
+        raise UsageError(f"--top-p {sampling['top_p']}: expected a probability above 0, at most 1.")
+    if not 0 <= sampling.get("min_p", 0.0) <= 1:
+        raise UsageError(f"--min-p {sampling['min_p']}: expected a share of the largest probability, 0 to 1.")
+    if not 0 < sampling.get("temperature", 1.0) < math.inf:
+        raise UsageError(f"--temperature {sampling['temperature']}: expected a number above 0. For the most probable tokens alone: --top-k 1.")
+    for key, names in (("utility", list(UTILITIES)), ("candidates", list(CANDIDATES))):
+        if mbr.get(key, names[0]) not in names:
+            raise UsageError(f"--mbr-{key} {mbr[key]!r}: expected {', '.join(names)}.{did_you_mean(mbr[key], names)}")

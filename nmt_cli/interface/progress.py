@@ -1,0 +1,58 @@
+"""Progress of what takes long: shown as on the command line, as a bar everywhere, or passed to a function.
+
+    with showing(progress): …    None: a bar on a terminal; True: a bar, in a notebook too; False: none; a function: called with each `Progress`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..console import Progress, listening
+
+__all__ = ["Progress", "ProgressOption", "showing"]
+
+ProgressOption = bool | Callable[[Progress], None] | None
+"""The option `progress` of every function that has it."""
+
+
+@contextmanager
+def showing(progress: ProgressOption) -> Iterator[None]:
+    """Show progress in this way while the block runs, in this thread."""
+    if progress is None:
+        yield
+    elif progress is True:
+        bars = _Bars()
+        try:
+            with listening(bars):
+                yield
+        finally:
+            bars.close()
+    else:
+        with listening(progress or (lambda _: None)):
+            yield
+
+
+class _Bars:
+    """A bar of tqdm for what is going on now."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+        self.what = ""
+
+    def __call__(self, progress: Progress) -> None:
+        from tqdm.auto import tqdm
+
+        if self.bar is None or progress.what != self.what:
+            self.close()
+            self.bar, self.what = tqdm(total=progress.total, desc=progress.what, unit=progress.unit, unit_scale=True, leave=False), progress.what
+        if progress.text:
+            self.bar.set_description_str(f"{progress.what} · {progress.text}", refresh=False)
+        self.bar.update(progress.done - self.bar.n)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self.bar is not None:
+            self.bar.close()
+        self.bar = None

@@ -1,0 +1,275 @@
+"""A trained model, or an ensemble, that translates lists and streams of lines, and scores translations.
+
+    load(folders) ──▶ Translator ── translate(lines, beam=8, …) ──▶ Translation: text, score, tokens, n best, alignment, confidence
+                                 └─ score(pairs) ──▶ Scored: log P of each translation given its source
+
+For each set of options there is one Translator of `decoding`; all share the models. Several threads may use a Translator at
+once. After a fork the child may use it too, with one thread where the parent used several.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, overload
+
+from ..errors import UsageError
+from .loading import Loaded, check_precision, models_named
+from .loading import load as load_models
+from .options import TranslateOptions, choose
+
+if TYPE_CHECKING:
+    from ..decoding import translator as decoding
+    from ..decoding.confidence import Calibration
+    from ..decoding.scoring import Scored
+    from ..decoding.translator import Request, Result
+
+KEPT = 16
+"""Sets of options whose translators are kept."""
+
+
+class WordProbability(NamedTuple):
+    """A word of a translation and its probability, given the source and the words before it."""
+
+    word: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line to translate with what its translation has to begin with and to contain."""
+
+    text: str
+    prefix: str | None = None
+    terms: Sequence[str] = ()
+    """Words and phrases. `A|B`: one of several; `A*`: the word may go on."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a line."""
+
+    text: str
+    score: float
+    """What the search ranks by; `nmt translate --help` has the formula. Nearer to 0 is better."""
+    log_prob: float
+    """Natural logarithm."""
+    tokens: tuple[str, ...]
+    """Its subwords."""
+    words: tuple[WordProbability, ...] | None = None
+    """With `confidence`: each word's probability."""
+    quality: float | None = None
+    """With `confidence`: an estimate of sentence chrF / 100, 0 to 1; None for a blank line."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: `translation`, `score`, `log_prob`, `tokens`, with confidence also `words` and `quality`."""
+        values: dict[str, Any] = {"translation": self.text, "score": self.score, "log_prob": self.log_prob, "tokens": self.tokens}
+        if self.words is not None:
+            values |= {"words": [word._asdict() for word in self.words], "quality": self.quality}
+        return values
+
+
+@dataclass(frozen=True)
+class Translation(Candidate):
+    """The best translation of a line, and the others."""
+
+    source: str = ""
+    nbest: tuple[Candidate, ...] = ()
+    """All, best first."""
+    source_tokens: tuple[str, ...] = ()
+    alignment: tuple[tuple[int, int], ...] | None = None
+    """With `alignment`: pairs of a source token and the token that attends most to it, both by index."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, as `nmt translate --json` prints it."""
+        values = {"source": self.source, **super().as_dict()}
+        if self.alignment is not None:
+            values |= {"source_tokens": self.source_tokens, "alignment": self.alignment}
+        return {**values, "nbest": [candidate.as_dict() for candidate in self.nbest]}
+
+
+def translation_of(result: Result, calibration: Calibration | None = None) -> Translation:
+    """Return a search's result as users see it; with a calibration, with its confidence. Raises UsageError."""
+    nbest = tuple(_candidate(result, index, calibration) for index in range(len(result.candidates)))
+    best = nbest[0]
+    return Translation(
+        best.text, best.score, best.log_prob, best.tokens, best.words, best.quality,
+        source=result.source, nbest=nbest, source_tokens=result.source_pieces, alignment=result.alignment,
+    )  # fmt: skip
+
+
+def _candidate(result: Result, index: int, calibration: Calibration | None) -> Candidate:
+    candidate = result.candidates[index]
+    plain = Candidate(candidate.text, candidate.score, candidate.log_prob, candidate.pieces)
+    if calibration is None:
+        return plain
+    from ..decoding.confidence import features, word_probabilities
+
+    if not result.source_pieces:
+        return Candidate(plain.text, plain.score, plain.log_prob, plain.tokens, ())
+    if not candidate.token_log_probs:
+        raise UsageError("--confidence needs a search that keeps the probabilities of single tokens, such as beam search.")
+    words = word_probabilities(candidate.pieces, candidate.token_log_probs, candidate.part_lengths)
+    quality = calibration.estimate(features(len(result.source_pieces), candidate))
+    return Candidate(plain.text, plain.score, plain.log_prob, plain.tokens, tuple(WordProbability(*word) for word in words), quality)
+
+
+def calibration_of(confidence: bool, given: Path | Calibration | None) -> Calibration | None:
+    """Return the calibration of these options, None without `confidence`. Raises UsageError, DataError."""
+    from ..decoding.confidence import DEFAULT, Calibration, read_calibration
+
+    if given is not None and not confidence:
+        raise UsageError("--calibration needs --confidence, which it changes.")
+    if not confidence:
+        return None
+    if given is None:
+        return DEFAULT
+    return given if isinstance(given, Calibration) else read_calibration(Path(given))
+
+
+def load(
+    model: str | Path | Sequence[str | Path] | None = None, *, device: str = "auto", devices: int | None = None, precision: str = "auto"
+) -> Translator:
+    """Load a model folder, or a run folder's best model: averaged, else best, else last. Several folders are an ensemble.
+
+    Without `model`: $NMT_MODEL, else runs/latest. The options are those of `nmt translate`. Raises UsageError, ModelError.
+    """
+    check_precision(precision)
+    folders = [] if model is None else [model] if isinstance(model, str | Path) else list(model)
+    from ..hardware import keep_freed_memory
+
+    keep_freed_memory()
+    return Translator(load_models(models_named([Path(folder) for folder in folders]), [], device=device, devices=devices), precision)
+
+
+class Translator:
+    """Translates and scores with loaded models. A context manager: at its end running translations stop and memory is freed."""
+
+    def __init__(self, loaded: Loaded, precision: str = "auto") -> None:
+        """`load` makes one of a folder."""
+        self._loaded: Loaded | None = loaded
+        self.precision = precision
+        self.folders = tuple(loaded.folders)
+        self.source_language, self.target_language = loaded.recipe.data.source_language, loaded.recipe.data.target_language
+        self._lock = threading.Lock()
+        self._translators: dict[str, decoding.Translator] = {}
+        self._running: weakref.WeakSet[Generator[Translation, None, None]] = weakref.WeakSet()
+        _let_forks_compute()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop what is running and free the models. The translator cannot be used any more."""
+        self._loaded = None
+        self._translators.clear()
+        for stream in list(self._running):
+            with suppress(ValueError):  # another thread is in the middle of it
+                stream.close()
+
+    @overload
+    def translate(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> list[Translation]: ...
+    @overload
+    def translate(self, lines: Iterator[str | Line], **options: Unpack[TranslateOptions]) -> Generator[Translation, None, None]: ...
+
+    def translate(self, lines: Iterable[str | Line], **options: Unpack[TranslateOptions]) -> list[Translation] | Generator[Translation, None, None]:
+        r"""Translate lines: a sequence gives a list, an iterator a generator, which begins before the input ends.
+
+        Each line is text without "\n". There is one translation per line, in order; that of a blank line is empty. The
+        translation of a line depends on the line, the model and the options only. Raises UsageError for a wrong option.
+        """
+        if isinstance(lines, str):
+            raise UsageError(f"translate was given the text {lines[:60]!r}: expected a list or another iterable of lines. Give [text].")
+        in_memory = isinstance(lines, Sequence)
+        if in_memory and any(isinstance(line, Line) and line.terms for line in lines):
+            options = {**options, "terms": True}
+        calibration = calibration_of(bool(options.get("confidence")), options.get("calibration"))
+        translator = self._translator(options)
+        requests = map(partial(_request, terms=bool(options.get("terms"))), lines)
+        stream = self._stream(translator, list(requests) if in_memory else requests, calibration)
+        if in_memory:
+            return list(stream)
+        self._running.add(stream)
+        return stream
+
+    def score(self, pairs: Iterable[tuple[str, str]], *, precision: str = "fp32", batch_tokens: int | None = None) -> list[Scored]:
+        """Return for each (source, translation) log P of the translation, as `nmt score --model` prints it. Raises UsageError for an ensemble."""
+        check_precision(precision)
+        loaded = self._models()
+        if len(loaded.models) > 1:
+            raise UsageError(f"score was called with an ensemble of {len(loaded.models)} models: load one of them.")
+        from ..decoding.scoring import Scorer
+
+        scorer = Scorer(loaded.models[0], loaded.vocabulary, batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens, precision=precision)
+        return [scored for window in scorer.windows(pairs) for scored in window]
+
+    def _stream(
+        self, translator: decoding.Translator, requests: Iterable[str | Request], calibration: Calibration | None
+    ) -> Generator[Translation, None, None]:
+        for result in translator.translate(requests):
+            yield translation_of(result, calibration)
+
+    def _models(self) -> Loaded:
+        if self._loaded is None:
+            raise UsageError("the translator is closed. Load the model again.")
+        return self._loaded
+
+    def _translator(self, options: Mapping[str, Any]) -> decoding.Translator:
+        """Return the translator with these options, a new one if there is none."""
+        loaded = self._models()
+        choice = choose(options, loaded.recipe.decode.search)
+        nbest = options.get("nbest", 1)
+        kwargs = {
+            "sampling": choice.sampling, "mbr": choice.mbr, "constraints": choice.constraints, "align": bool(options.get("alignment")),
+            "token_log_probs": bool(options.get("confidence")),
+        }  # fmt: skip
+        key = repr((choice.changes, nbest, kwargs))
+        with self._lock:
+            if key not in self._translators:
+                if len(self._translators) >= KEPT:
+                    del self._translators[next(iter(self._translators))]
+                self._translators[key] = loaded.changed(choice.changes, nbest).translator(nbest=nbest, precision=self.precision, **kwargs)
+            return self._translators[key]
+
+
+def _request(line: str | Line, terms: bool) -> str | Request:
+    """Return a line as decoding takes it. Raises UsageError."""
+    from ..decoding.translator import Request
+
+    text = line.text if isinstance(line, Line) else line
+    if not isinstance(text, str):
+        raise UsageError(f"translate was given {text!r} as a line: expected a str or a Line.")
+    if "\n" in text:
+        raise UsageError(f"the line {text[:60]!r} contains a line end: give each line by itself.")
+    if isinstance(line, str):
+        return line
+    if line.terms and not terms:
+        raise UsageError(f"the line {text[:60]!r} has terms, and the lines come from an iterator: give terms=True to translate.")
+    inputs: dict[str, Any] = {} if line.prefix is None else {"prefix": line.prefix}
+    if line.terms:
+        inputs["terms"] = list(line.terms)
+    return Request(text, inputs)
+
+
+def _let_forks_compute() -> None:
+    """Let a fork of this process compute with one thread: those of torch's pool are not there, and it would wait for them for ever."""
+    global _registered
+    if not _registered and sys.platform != "win32":
+        import torch
+
+        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
+        _registered = True
+
+
+_registered = False

@@ -1,0 +1,174 @@
+"""`nmt.preprocess`, `train`, `average`, `export` and `evaluate`: the path through all of them, what they report, and their options."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import random
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from untrained import sentence
+
+import nmt_cli as nmt
+from nmt_cli.cli import average as cli_average
+from nmt_cli.cli import preprocess as cli_preprocess
+from nmt_cli.cli import score as cli_score
+from nmt_cli.cli import train as cli_train
+from nmt_cli.cli.export import export as export_command
+from nmt_cli.interface.evaluation import EvaluationOptions
+
+TINY: dict[str, object] = {
+    "data.generator": "", "data.train_source": ["text.en"], "data.train_target": ["text.de"], "data.valid_source": ["valid.en"], "data.valid_target": ["valid.de"],
+    "data.vocab_size": 330, "model.encoder_layers": 1, "model.decoder_layers": 1, "model.d_model": 32,
+    "model.d_ff": 64, "model.num_heads": 2, "train.batch_tokens": 512, "train.updates": 4, "train.log_every": 2, "train.valid_every": 2, "train.checkpoint_every": 1,
+}  # fmt: skip
+
+
+def test_from_text_to_an_averaged_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = random.Random(0)
+    for name, count in (("text", 300), ("valid", 10)):
+        for language in ("en", "de"):
+            Path(f"{name}.{language}").write_text("".join(sentence(rng, rng.randint(2, 9)) + "\n" for _ in range(count)), encoding="utf-8")
+    seen: list[nmt.Progress] = []
+    shards = nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1, progress=seen.append)
+    assert shards.fresh
+    assert not nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1, progress=False).fresh
+    assert {progress.what for progress in seen} >= {"encoding train", "encoding valid"}
+    seen.clear()
+    run = nmt.train("demo", overrides=TINY, data="shards", run="run", device="cpu", threads=1, precision="fp32", progress=seen.append)
+    training = [progress for progress in seen if progress.what == "training"]
+    assert (training[0].done, training[-1].done, training[-1].total, training[-1].unit) == (0, 4, 4, "updates")
+    assert "validating" in {progress.what for progress in seen}
+    assert [record["update"] for record in run.records if record["type"] == "train"] == [2, 4]
+    assert run.validation is not None
+    assert run.validation["update"] == 4
+    averaged = nmt.average(run.path, last=2)
+    assert (averaged.path, len(averaged.averaged)) == (Path("run/averaged"), 2)
+    with nmt.load("run", device="cpu") as translator:
+        assert translator.folders == (Path("run/averaged"),)
+        hypotheses = [one.text for one in translator.translate(["the dog sleeps", "a cat"])]
+    scores = nmt.evaluate(hypotheses, [["der hund schläft", "eine katze"]], metrics=["chrf"]).scores()
+    assert 0 <= scores["chrf"].value <= 100
+
+
+def test_a_changed_option_is_an_error_as_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call, text in (
+        (lambda: nmt.train("demo", precision="fp8"), "--precision 'fp8': expected"),
+        (lambda: nmt.train("nothing"), "nothing"),
+        (lambda: nmt.train("demo", data="nowhere"), "nowhere"),
+        (lambda: nmt.preprocess("demo", overrides={"train.updates": object()}), "expected numbers, texts"),
+        (lambda: nmt.preprocess("demo", overrides={"train.update": 3}), "train.update"),
+        (lambda: nmt.average([]), "nothing to average"),
+        (lambda: nmt.average(["a", "b"]), "give --out DIR"),
+        (lambda: nmt.export("nowhere", "ctranslate2", "out"), "nowhere"),
+        (lambda: nmt.evaluate(["a"], "b"), "references 'b': expected a list of them."),
+        (lambda: nmt.evaluate(["a"], ["b"]), "a reference is the text 'b'"),
+        (lambda: nmt.evaluate("a", [["b"]]), "is the text 'a': expected a list of lines"),
+        (lambda: nmt.evaluate(["a"], [["b"]], metrics=["blue"]), "Did you mean 'bleu'?"),
+        (lambda: nmt.evaluate(["a"], [["b", "c"]]), "1 hypothesis lines cannot be scored against 2 lines of reference 1"),
+        (lambda: nmt.evaluate(["a"], [["b"]], source=["c", "d"]), "'hypothesis' has 1 lines and the source 2"),
+        (lambda: nmt.evaluate({}, [["b"]]), "nothing to score"),
+        (lambda: nmt.evaluate(["a"], [["b"]]).scores("x"), "there is no system 'x'"),
+        (lambda: nmt.Run(Path("nowhere")).records, "has no metrics.jsonl"),
+    ):
+        with pytest.raises(nmt.NmtError) as error:
+            call()
+        assert text in str(error.value)
+
+
+def test_several_systems_and_files(tmp_path: Path) -> None:
+    references = [f"the cat number {number} sees a dog." for number in range(30)]
+    worse = [line.replace("cat", "dog") for line in references]
+    file = tmp_path / "ref.txt"
+    file.write_text("".join(line + "\n" for line in references), encoding="utf-8")
+    found = nmt.evaluate({"good": references, "bad": worse}, [file], metrics=["bleu"], samples=100, source=references)
+    assert found.scores("good")["bleu"].value == pytest.approx(100)
+    assert found.scores("bad")["bleu"].value < 90
+    good, bad = found.as_dicts()
+    assert (good["scores"]["bleu"]["p_value"], bad["scores"]["bleu"]["p_value"] < 0.05) == (None, True)
+    assert (good["outputs"]["lines"], good["outputs"]["empty"], len(good["outputs"]["worst"])) == (30, 0, 5)
+    json.dumps([good, bad])
+
+
+def parameters(function: Any) -> set[str]:
+    return set(inspect.signature(function).parameters)
+
+
+def test_the_commands_have_no_option_that_the_functions_lack() -> None:
+    assert parameters(cli_preprocess.preprocess) - parameters(nmt.preprocess) == {"as_json"}
+    assert parameters(cli_train.train) - parameters(nmt.train) == {"tensorboard"}  # a logger
+    assert parameters(cli_average.average) - parameters(nmt.average) == set()
+    assert parameters(export_command) - parameters(nmt.export) == set()
+    of_models = {"model", "batch_tokens", "device", "precision"}  # Translator.score
+    assert parameters(cli_score.score) - parameters(nmt.evaluate) - of_models == {"as_json", "width"}
+    assert parameters(nmt.evaluate) - {"hypotheses", "references", "source", "progress"} == set(EvaluationOptions.__dataclass_fields__)
+
+
+def python(code: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *options, "-c", textwrap.dedent(code)], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_importing_loads_no_torch_and_changes_no_environment(tmp_path: Path) -> None:
+    done = python(
+        """
+        import os, sys
+        before = dict(os.environ)
+        import nmt_cli as nmt
+        assert dict(os.environ) == before
+        assert not {"torch", "numpy", "typer", "rich"} & set(sys.modules), sorted(sys.modules)
+        nmt.load, nmt.train, nmt.NmtError, nmt.Progress, nmt.evaluate
+        assert "torch" not in sys.modules
+        assert dict(os.environ) == before
+        try:
+            nmt.lode
+        except AttributeError as error:
+            print(error)
+        print(sorted(set(dir(nmt)) ^ set(nmt.__all__)))
+        """, tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "module 'nmt_cli' has no attribute 'lode'\n[]\n"
+
+
+def test_what_the_stub_declares_is_there() -> None:
+    stub = (Path(nmt.__file__).parent / "__init__.pyi").read_text(encoding="utf-8")
+    declared = {line.split(" as ")[1] for line in stub.splitlines() if " as " in line}
+    assert declared | {"__version__"} == set(nmt.__all__)
+    for name in declared:
+        assert getattr(nmt, name).__name__ == name
+
+
+def test_mypy_accepts_a_users_file_and_finds_its_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(
+        textwrap.dedent(
+            """
+            from pathlib import Path
+
+            import nmt_cli as nmt
+
+            def seen(progress: nmt.Progress) -> None:
+                print(progress.what, progress.done)
+
+            run: nmt.Run = nmt.train("demo", overrides={"train.updates": 3}, progress=seen)
+            with nmt.load(Path("runs/demo"), precision="int8") as translator:
+                texts: list[str] = [one.text for one in translator.translate(["a", nmt.Line("b", terms=["c"])], beam=3, nbest=2)]
+                for one in translator.translate(iter(["a"])):
+                    print(one.score, one.alignment)
+                log_prob: float | None = translator.score([("a", "b")])[0].log_prob
+            bleu: float = nmt.evaluate(texts, [["x"]], metrics=["bleu"]).scores()["bleu"].value
+            """
+        )
+    )
+    (tmp_path / "bad.py").write_text('import nmt_cli as nmt\nnmt.load("x").translate(["a"], bean=3)\nnmt.train(update=3)\n')
+    check = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache")]
+    good = subprocess.run([*check, "good.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (good.returncode, good.stdout) == (0, "")
+    bad = subprocess.run([*check, "bad.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert {line.split(":")[1] for line in bad.stdout.splitlines() if "error:" in line} == {"2", "3"}

@@ -1,0 +1,232 @@
+"""`nmt.load(…).translate` and `.score`: the same as the commands for every option, in threads, after a fork, and when used wrongly."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+from untrained import sentence, write_untrained
+
+import nmt_cli as nmt
+from nmt_cli.cli.translate import translate as command
+from nmt_cli.interface.options import TranslateOptions
+
+app = typer.Typer()
+app.command()(command)
+
+OF_THE_COMMAND = {
+    "model", "device", "devices", "precision",  # of load
+    "input_file", "output_file", "as_json", "scores", "prefix_column", "prefix_file", "terms_columns",  # what goes in and out
+}  # fmt: skip
+"""Parameters of the command that are no options of a call."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_untrained(tmp_path_factory.mktemp("models") / "one")
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    rng = random.Random(1)
+    return [sentence(rng, rng.randint(1, 12)) if number != 4 else "" for number in range(12)]
+
+
+@pytest.fixture
+def translator(model: Path) -> Iterator[nmt.Translator]:
+    with nmt.load(model, precision="fp32", device="cpu") as loaded:
+        yield loaded
+
+
+def printed(model: Path, path: Path, lines: list[str], *arguments: object) -> list[dict[str, Any]]:
+    """What `nmt translate --json` prints."""
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    threads = torch.get_num_threads()
+    result = CliRunner().invoke(app, [*map(str, ["--model", model, "--input", path, "--precision", "fp32", "--device", "cpu", "--json", *arguments])])
+    torch.set_num_threads(threads)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def as_json(translations: list[nmt.Translation]) -> list[dict[str, Any]]:
+    return [json.loads(json.dumps(translation.as_dict())) for translation in translations]
+
+
+CASES: dict[str, tuple[dict[str, Any], list[object]]] = {
+    "nbest": ({"nbest": 2}, ["--nbest", 2]),
+    "alignment": ({"alignment": True}, ["--alignment"]),
+    "confidence": ({"confidence": True}, ["--confidence"]),
+    "search": ({"search": "diverse", "beam": 4}, ["--search", "diverse", "--beam", 4]),
+    "beam": ({"beam": 3}, ["--beam", 3]),
+    "length_penalty": ({"length_penalty": "average"}, ["--length-penalty", "average"]),
+    "alpha": ({"alpha": 1.5}, ["--alpha", 1.5]),
+    "coverage_penalty": ({"coverage_penalty": 0.3}, ["--coverage-penalty", 0.3]),
+    "max_extra": ({"max_extra": 1}, ["--max-extra", 1]),
+    "max_len_ratio": ({"max_len_ratio": 0.5}, ["--max-len-ratio", 0.5]),
+    "min_length": ({"min_length": 3}, ["--min-length", 3]),
+    "diverse_groups": ({"search": "diverse", "beam": 4, "diverse_groups": 2}, ["--search", "diverse", "--beam", 4, "--diverse-groups", 2]),
+    "diversity_penalty": ({"search": "diverse", "beam": 4, "diversity_penalty": 2.0}, ["--search", "diverse", "--beam", 4, "--diversity-penalty", 2]),
+    "sample": ({"sample": True, "nbest": 2}, ["--sample", "--nbest", 2]),
+    "top_k": ({"sample": True, "top_k": 2}, ["--sample", "--top-k", 2]),
+    "top_p": ({"sample": True, "top_p": 0.5}, ["--sample", "--top-p", 0.5]),
+    "min_p": ({"sample": True, "min_p": 0.5}, ["--sample", "--min-p", 0.5]),
+    "temperature": ({"sample": True, "temperature": 0.5}, ["--sample", "--temperature", 0.5]),
+    "seed": ({"sample": True, "seed": 7}, ["--sample", "--seed", 7]),
+    "mbr_samples": ({"search": "mbr", "mbr_samples": 4}, ["--search", "mbr", "--mbr-samples", 4]),
+    "mbr_utility": ({"search": "mbr", "mbr_samples": 4, "mbr_utility": "bleu"}, ["--search", "mbr", "--mbr-samples", 4, "--mbr-utility", "bleu"]),
+    "mbr_candidates": ({"search": "mbr", "mbr_samples": 4, "mbr_candidates": "beam"}, ["--search", "mbr", "--mbr-samples", 4, "--mbr-candidates", "beam"]),
+    "no_repeat_ngram": ({"no_repeat_ngram": 1}, ["--no-repeat-ngram", 1]),
+    "repetition_penalty": ({"repetition_penalty": 2.0}, ["--repetition-penalty", 2]),
+    "overrides": ({"overrides": ["decode.beam=1"]}, ["--set", "decode.beam=1"]),
+    "batch_tokens": ({"batch_tokens": 20}, ["--batch-tokens", 20]),
+    "banned_words": ({"banned_words": ["cat", "dog"]}, ["--banned-words", "FILE"]),
+    "outputs": ({"outputs": ["the cat", "a dog"]}, ["--outputs", "FILE"]),
+    "calibration": ({"confidence": True, "calibration": "FILE"}, ["--confidence", "--calibration", "FILE"]),
+}
+"""Per option, how a call and the command are given it. FILE stands for a file of it."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_call_equals_the_command(name: str, model: Path, lines: list[str], translator: nmt.Translator, tmp_path: Path) -> None:
+    options, arguments = CASES[name]
+    file = tmp_path / "file"
+    if name == "calibration":
+        from nmt_cli.decoding.confidence import DEFAULT
+        from nmt_cli.records import to_json
+
+        file.write_bytes(to_json(DEFAULT.model_copy(update={"intercept": 0.5})))
+        options = {**options, "calibration": file}
+    elif "FILE" in arguments:
+        file.write_text("".join(f"{text}\n" for text in options[name]), encoding="utf-8")
+    found = as_json(translator.translate(lines, **options))
+    assert found == printed(model, tmp_path / "in", lines, *(file if argument == "FILE" else argument for argument in arguments))
+    if name != "batch_tokens":
+        assert found != as_json(translator.translate(lines)) or name in ("outputs", "banned_words", "no_repeat_ngram", "min_length", "mbr_utility")
+
+
+def test_every_option_of_the_command_is_one_of_a_call() -> None:
+    names = set(TranslateOptions.__annotations__)
+    assert names == set(inspect.signature(command).parameters) - OF_THE_COMMAND
+    assert names - {"terms"} == set(CASES)
+
+
+def test_prefixes_and_terms(model: Path, lines: list[str], translator: nmt.Translator, tmp_path: Path) -> None:
+    given = [nmt.Line(line, prefix="the", terms=["dog"]) for line in lines]
+    found = as_json(translator.translate(given))
+    assert found == printed(model, tmp_path / "in", [f"{line}\tthe\tdog" for line in lines], "--prefix-column", "--terms-columns")
+    assert all(value["translation"].startswith("the") and "dog" in value["translation"] for value in found if value["source"])
+    assert as_json(list(translator.translate(iter(given), terms=True))) == found
+
+
+def test_a_stream_begins_before_its_input_ends(lines: list[str], translator: nmt.Translator) -> None:
+    seen: list[int] = []
+
+    def endless() -> Iterator[str]:
+        number = 0
+        while True:
+            seen.append(number)
+            yield lines[number % len(lines)]
+            number += 1
+
+    stream = translator.translate(endless())
+    assert [next(stream).source for _ in lines] == lines
+    translator.close()
+    with pytest.raises(StopIteration):
+        next(stream)
+
+
+def test_scores(translator: nmt.Translator, lines: list[str]) -> None:
+    found = translator.translate(lines, beam=1, max_extra=50)
+    scored = translator.score([(one.source, one.text) for one in found])
+    for one, score in zip(found, scored, strict=True):
+        assert score.log_prob is not None
+        assert len(one.tokens) + 1 != score.tokens or score.log_prob == pytest.approx(one.log_prob, abs=1e-3) or not one.source
+
+
+def test_several_threads_at_once(model: Path, lines: list[str]) -> None:
+    with nmt.load(model, precision="fp32", device="cpu", devices=1) as translator:
+        expected = {beam: as_json(translator.translate(lines, beam=beam)) for beam in (1, 2, 3)}
+        wrong: list[int] = []
+
+        def work(number: int) -> None:
+            torch.set_num_threads(1)
+            for turn in range(6):
+                beam = (number + turn) % 3 + 1
+                if as_json(translator.translate(lines[number:], beam=beam)) != expected[beam][number:]:
+                    wrong.append(number)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_translates_too_and_leaves_its_parent_alone(model: Path, lines: list[str]) -> None:
+    many = lines * 20
+    with nmt.load(model, precision="fp32", device="cpu", devices=2) as translator:
+        torch.set_num_threads(2)
+        expected = [one.text for one in translator.translate(many)]
+        stream = translator.translate(iter(many))
+        first = next(stream).text  # its workers are running
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                status = 0 if [one.text for one in translator.translate(many)] == expected and [one.text for one in translator.translate(many[:3])] == expected[:3] else 2
+                stream.close()
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert [first, *(one.text for one in stream)] == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda t: t.translate("a cat."), "expected a list or another iterable of lines. Give [text]."),
+        (lambda t: t.translate(["a\nb"]), "contains a line end"),
+        (lambda t: t.translate([7]), "was given 7 as a line: expected a str or a Line."),
+        (lambda t: t.translate(["a"], bean=2), "option 'bean': expected nbest"),
+        (lambda t: t.translate(["a"], bean=2), "Did you mean 'beam'?"),
+        (lambda t: t.translate(["a"], nbest=3), "--nbest 3 exceeds the beam of 2"),
+        (lambda t: t.translate(["a"], nbest=0), "--nbest 0: expected 1 to 4096."),
+        (lambda t: t.translate(["a"], sample=True, top_k=-1), "--top-k -1: expected a whole number, at least 0."),
+        (lambda t: t.translate(["a"], beam=0), "decode.beam = 0: expected at least 1"),
+        (lambda t: t.translate(["a"], calibration="x"), "--calibration needs --confidence"),
+        (lambda t: t.translate(["a"], overrides=["model.d_model=2"]), "only decode.KEY=VALUE can"),
+        (lambda t: list(t.translate(iter([nmt.Line("a", terms=["b"])]))), "give terms=True to translate."),
+        (lambda t: t.score([("a", "b")], precision="fp9"), "--precision 'fp9': expected"),
+    ],
+)
+def test_wrong_use(call: Any, text: str, translator: nmt.Translator) -> None:
+    with pytest.raises(nmt.NmtError) as error:
+        call(translator)
+    assert text in str(error.value)
+
+
+def test_a_closed_translator_says_so(translator: nmt.Translator) -> None:
+    translator.close()
+    with pytest.raises(nmt.NmtError, match="the translator is closed"):
+        translator.translate(["a"])
+
+
+def test_an_ensemble(model: Path, lines: list[str], tmp_path: Path) -> None:
+    other = write_untrained(tmp_path / "two", seed=1)
+    with nmt.load([model, str(other)], precision="fp32", device="cpu") as translator:
+        assert as_json(translator.translate(lines)) == printed(model, tmp_path / "in", lines, "--model", other)
+        with pytest.raises(nmt.NmtError, match="ensemble of 2 models"):
+            translator.score([("a", "b")])
