@@ -80,6 +80,7 @@ class Report:
         """Where progress is seen, show a bar of `updates` updates, of which so many are done."""
         if self.has_bar:
             self.bar = console.progress(updates, "training", "updates", initial=done, bar_format=BAR)
+            self.bar.set_description_str(f"update {done:,}/{updates:,}")
 
     def advance(self, updates: float, describe: Callable[[], str]) -> None:
         """Let the bar stand at so many updates, with what `describe` says. Without a bar it is not called."""
