@@ -88,8 +88,10 @@ class _Job:
             for number in self.signals[self.passed_on :]:
                 self.passed_on += 1
                 self.signal(number)
-            codes = {rank: process.poll() for rank, process in enumerate(self.processes) if rank not in self.ended}
-            self.ended.update(sorted(((rank, code) for rank, code in codes.items() if code is not None), key=lambda pair: pair[1] >= 0))
+            if any(process.poll() is not None for rank, process in enumerate(self.processes) if rank not in self.ended):
+                # asked again: a rank that was killed while the others were asked has ended before those that failed for it
+                codes = {rank: process.poll() for rank, process in enumerate(self.processes) if rank not in self.ended}
+                self.ended.update(sorted(((rank, code) for rank, code in codes.items() if code is not None), key=lambda pair: pair[1] >= 0))
             if not failed_at and (any(self.ended.values()) or self.signals.count(signal.SIGINT) > 1):
                 failed_at = time.monotonic()
             waited = time.monotonic() - failed_at if failed_at else 0.0
