@@ -2,8 +2,8 @@
 
     one SystemOutputs per system (`interface.evaluation`) ──▶ texts
 
-Shown text is one row per text: its middle is left out where the row is too short,
-and control characters are written as their numbers.
+Shown text is one row per text: its middle is left out where the row is too short, and control characters are written as
+their numbers.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ class Translator:
     """Models, their tokenizers and the options of the search.
 
     `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged. Where they are
-    converted already, `precision` and `devices` are theirs. `decode` is the recipe's section. A line of more than `longest` tokens is translated in parts (0: what the model can take; the
-    recipe's `data.max_length` is the longest it was trained on), except where a constraint reads whole lines. `nbest` is at
+    converted already, `precision` and `devices` are theirs. `decode` is the recipe's section. A line of more than `longest`
+    tokens is translated in parts (0: what the model can take; the recipe's `data.max_length` is the longest it was trained on), except where a constraint reads whole lines. `nbest` is at
     most `decode.beam`. `precision` is a name of the registry's PRECISIONS. `devices` are torch devices, one worker each;
     "cpu" several times for several cores; none: one worker where the model is. `search` is a name of the registry's
     SEARCHES, "": the recipe's; "sample" draws `decode.beam` outputs per line as `sampling` says, "mbr" chooses among
