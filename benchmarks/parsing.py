@@ -13,8 +13,13 @@ variants, each with settings of its own; `data.terminals` among them says how th
 
 For each variant and seed the commands of docs/parsing.md run: `nmt data trees`, `nmt preprocess`, `nmt train` with one
 thread, `nmt average`, and `nmt parse` and `nmt score` twice: with the constraint that makes every output a tree of its
-sentence, and without it. Test trees are never read. Everything is kept in FOLDER; the same command goes on where an
-earlier one was stopped.
+sentence, and without it. Figures are those of all sentences (`--evalb-repair`); EVALB leaves out the sentences in which a
+part of speech decides otherwise than the reference's which words count, the last column. Test trees are never read.
+
+    curve = [1000, 2000, 4000]      # also the F1 of these checkpoints (train.keep must keep them),
+    curve_sentences = 400           # on so many of the development sentences
+
+Everything is kept in FOLDER; the same command goes on where an earlier one was stopped.
 """
 
 from __future__ import annotations
@@ -42,21 +47,37 @@ def texts(trees: Path, out: Path, terminals: str) -> Path:
     return folder
 
 
-def parsed(job: Job, search: str) -> dict[str, Any]:
-    """Parse the development sentences, if that was not done before. Return the figures of nmt score, and how many trees were repaired."""
-    trees, log = job.run / f"dev.{search}.trees", job.run / f"dev.{search}.log"
+def parsed(job: Job, search: str, model: str = "averaged", sentences: int | None = None) -> dict[str, Any]:
+    """Parse the first development sentences, None: all, if that was not done before.
+
+    Return the figures of all of them, how many trees were repaired, and how many EVALB leaves out.
+    """
+    stem = job.run / (f"dev.{search}" if model == "averaged" else f"dev.{search}.{Path(model).name}.{sentences}")
+    trees, log, words, reference = (Path(f"{stem}.{kind}") for kind in ("trees", "log", "words", "ptb"))
+    for part in (words, reference):
+        lines = (job.data_dir / f"dev{part.suffix}").read_text(encoding="utf-8").split("\n")[:-1]
+        part.write_text("".join(f"{line}\n" for line in lines[:sentences]), encoding="utf-8")
     if not trees.exists():
         log.unlink(missing_ok=True)
-        nmt(log, "parse", "--model", job.run / "averaged", "--tokenized", "--input", job.data_dir / "dev.words", "--output", trees, "--set", f"decode.constraints={SEARCHES[search]}")
-    score = json.loads(job.nmt("score", trees, "--ref", job.data_dir / "dev.ptb", "--metric", "evalb", "--json"))["scores"]["evalb"]
+        nmt(log, "parse", "--model", job.run / model, "--tokenized", "--input", words, "--output", trees, "--set", f"decode.constraints={SEARCHES[search]}")
+
+    def score(*options: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(job.nmt("score", trees, "--ref", reference, "--metric", "evalb", "--json", *options))["scores"]["evalb"]
+        return found
+
+    every, strict = score("--evalb-repair"), score()["counts"]
     repaired = re.search(r"([\d,]+) of [\d,]+ trees were repaired", log.read_text(encoding="utf-8"))
-    return {**score["counts"], "f1": score["score"], "repaired": int(repaired[1].replace(",", "")) if repaired else 0}
+    left_out = strict["errors"] + strict["skipped"]
+    return {**every["counts"], "f1": every["score"], "repaired": int(repaired[1].replace(",", "")) if repaired else 0, "left_out": left_out}
 
 
-def result(job: Job) -> dict[str, dict[str, Any]]:
-    """Train and parse. Return the figures of each search, with those of the training."""
+def result(job: Job, curve: Sequence[int], sentences: int) -> dict[str, dict[str, Any]]:
+    """Train and parse. Return the figures of each search, with those of the training, and F1 after the updates of the curve."""
     training = job.train()
-    return {search: {**training, **parsed(job, search)} for search in SEARCHES}
+    figures = {search: {**training, **parsed(job, search)} for search in SEARCHES}
+    for search, of_search in figures.items():
+        of_search["curve"] = {update: parsed(job, search, f"checkpoints/step-{update:08}", sentences)["f1"] for update in curve}
+    return figures
 
 
 def row(variant: str, search: str, settings: Sequence[str], figures: Sequence[dict[str, Any]]) -> list[str]:
@@ -65,10 +86,10 @@ def row(variant: str, search: str, settings: Sequence[str], figures: Sequence[di
     def share(part: str, whole: str) -> str:
         return f"{100 * mean(one[part] / one[whole] for one in figures):.1f}" if part in figures[0] else ""
 
-    average = {key: mean(one[key] for one in figures) for key in ("updates", "minutes", "nll", "repaired", "errors", "skipped")}
+    average = {key: mean(one[key] for one in figures) for key in ("updates", "minutes", "nll", "repaired", "left_out")}
     return [
         variant, search, " ".join(settings), f"{average['updates']:,.0f}", f"{average['minutes']:.0f}", f"{average['nll']:.3f}", spread([one["f1"] for one in figures]),
-        share("matched", "test"), share("matched", "gold"), share("correct_tags", "words"), f"{average['repaired']:g}", f"{average['errors'] + average['skipped']:g}",
+        share("matched", "test"), share("matched", "gold"), share("correct_tags", "words"), f"{average['repaired']:g}", f"{average['left_out']:g}",
     ]  # fmt: skip
 
 
@@ -85,10 +106,17 @@ def main() -> None:
     for job in {job.shards: job for of_variant in jobs.values() for job in of_variant}.values():
         job.preprocess()
     with ThreadPoolExecutor(options.jobs) as pool:
-        running = {name: [pool.submit(result, job) for job in of_variant] for name, of_variant in jobs.items()}
+        curve, sentences = table.get("curve", []), table.get("curve_sentences", 400)
+        running = {name: [pool.submit(result, job, curve, sentences) for job in of_variant] for name, of_variant in jobs.items()}
         results = {name: [future.result() for future in futures] for name, futures in running.items()}
     rows = [row(name, search, variants[name], [figures[search] for figures in results[name]]) for name in results for search in SEARCHES]
-    print_rows([["variant", "search", "settings", "updates", "minutes", "NLL", "F1", "P", "R", "tags", "repaired", "not valid"], *rows], options.markdown)
+    print_rows([["variant", "search", "settings", "updates", "minutes", "NLL", "F1", "P", "R", "tags", "repaired", "left out by EVALB"], *rows], options.markdown)
+    if curve:
+        print()
+        points = [
+            [name, search, *(spread([figures[search]["curve"][update] for figures in results[name]]) for update in curve)] for name in results for search in SEARCHES
+        ]
+        print_rows([["variant", "search", *(f"{update:,} updates" for update in curve)], *points], options.markdown)
 
 
 if __name__ == "__main__":

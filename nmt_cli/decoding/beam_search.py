@@ -33,12 +33,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import UsageError
-from ..kernels.protocols import AttentionDecoder, Decoder
+from ..kernels.protocols import AttentionDecoder, Decoder, RankingDecoder
 from .allocation import allocate
 from .beam_state import NONE, Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, appended
-from .constraint import Constraints, Sentence
+from .constraint import Constraints, Sentence, Step
 from .coverage import Coverage
-from .min_length import MinLength
+from .min_length import Bans, MinLength
 from .search import (
     FinishedSentences,
     Hypothesis,
@@ -70,6 +70,8 @@ class BeamSearch:
         self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
         self.normalized, self.adjusts = self.constraints.edits, self.constraints.adjusts
         self.attention = _reporting(decoder) if options.coverage_penalty else None
+        plain = not (self.normalized or self.attention or self.constraints.progresses)
+        self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
         self.beam: Beam | None = None
         self.rows = torch.empty(0, dtype=torch.long)  # (N,) the open hypotheses
         self.penalties = torch.empty(0)  # lp by length
@@ -107,7 +109,10 @@ class BeamSearch:
         if beam is None:
             return []
         too_short = self.min_length.concerns(beam.open.missing)
-        candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.rows).float(), too_short)
+        if self.ranking:
+            candidates = self._ranked_by_decoder(self.ranking, beam, too_short)
+        else:
+            candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.rows).float(), too_short)
         if self.attention and beam.coverage:
             beam.coverage.add(self.rows, self.attention.attention())
         ends = candidates.tokens == self.options.eos
@@ -121,11 +126,7 @@ class BeamSearch:
     def _candidates(self, beam: Beam, logits: Tensor, too_short: bool) -> Candidates:
         """Return the best candidates, given the logits (N, V) of the open hypotheses."""
         step = beam.step(self.rows)
-        bans = self.min_length.always
-        if too_short:
-            bans = self.min_length.bans(step.of_rows(beam.open.missing), step.remaining[step.sentences], logits.size(1))
-        only = beam.sentences.required_tokens(self.constraints.required(beam.constraints, step), step.sentences, self.options.eos)
-        own = None
+        bans, only, own = self._bans(beam, step, too_short, logits.size(1)), self._only(beam, step), None
         if self.normalized:
             logits = self.options.log_softmax(logits)
         if self.constraints.edits:
@@ -133,6 +134,21 @@ class BeamSearch:
             self.constraints.edit(beam.constraints, step, logits, only, self.options.eos)
             bans = self.min_length.give_way(bans, logits)
         return self._best(beam, Scores(self.rows, logits, own, bans, only))
+
+    def _ranked_by_decoder(self, decoder: RankingDecoder, beam: Beam, too_short: bool) -> Candidates:
+        """The same by a decoder that ranks candidates itself."""
+        step, width, vocabulary = beam.step(self.rows), self.options.beam, decoder.vocabulary
+        bans, only = self._bans(beam, step, too_short, vocabulary), self._only(beam, step)
+        log_probs, flat = decoder.best(beam.open.newest, self.rows, beam.open.log_probs, 2 * width if width > 1 else 1, bans.tokens, only, bans.counts)
+        return Candidates(log_probs, flat // vocabulary, flat % vocabulary, None)
+
+    def _bans(self, beam: Beam, step: Step, too_short: bool, vocabulary: int) -> Bans:
+        """Return the tokens that may not follow; `too_short`: some hypothesis may not end."""
+        return self.min_length.bans(step.of_rows(beam.open.missing), step.remaining[step.sentences], vocabulary) if too_short else self.min_length.always
+
+    def _only(self, beam: Beam, step: Step) -> Tensor | None:
+        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: all are free."""
+        return beam.sentences.required_tokens(self.constraints.required(beam.constraints, step), step.sentences, self.options.eos)
 
     def _best(self, beam: Beam, scores: Scores) -> Candidates:
         """Return the best candidates by `scores`, with their own log-probabilities where they differ."""

@@ -29,10 +29,11 @@ from ..model.residuals import DropoutAdd
 from ..model.transformer import Transformer
 from ..recipe import ModelSection
 from . import onednn
-from .cpu_decoding import decoder, linear
+from .cpu_decoding import decoder, linear, whole_steps
 from .cpu_decoding.decoder import NativeDecoder, NativeModel
 from .cpu_decoding.functions import log_softmax_ as compiled_log_softmax
 from .cpu_decoding.functions import top_candidates as compiled_top_candidates
+from .cpu_decoding.whole_steps import WholeStepDecoder, WholeSteps
 from .cpu_training import attention, dropout
 from .cpu_training import linear as training_linear
 from .gpu_training import attention as packed_attention
@@ -51,19 +52,23 @@ class KernelsInUse:
     purpose: Purpose
     native: NativeModel | None = None
     """For the compiled decoder; None: it declined."""
+    whole_steps: WholeSteps | None = None
+    """The same with compiled products; None: some are not."""
     used: tuple[str, ...] = ()
     declined: dict[str, str] = field(default_factory=dict)
     """By what declined, the reason."""
 
     def native_decoder(self, sources: Sequence[Sequence[int]], beam: int) -> NativeDecoder | None:
         """Return a compiled decoder over sentences of these ids, end symbols included; None where it declined."""
+        if self.whole_steps is not None:
+            return WholeStepDecoder(self.whole_steps, sources, beam)
         return NativeDecoder(self.native, sources, beam) if self.native is not None else None
 
     def without_compiled_decoder(self, reason: str) -> KernelsInUse:
         """Return the same kernels without the compiled decoder, which declines for this reason."""
         if self.native is None:
             return self
-        return replace(self, native=None, used=tuple(name for name in self.used if name != COMPILED_DECODER), declined={**self.declined, "decoder": reason})
+        return replace(self, native=None, whole_steps=None, used=tuple(name for name in self.used if name != COMPILED_DECODER), declined={**self.declined, "decoder": reason})
 
     @property
     def top_candidates(self) -> TopCandidates | None:
@@ -100,13 +105,15 @@ def apply_kernels(model: Transformer, purpose: Purpose) -> KernelsInUse:
 def _for_decoding(model: Transformer) -> KernelsInUse:
     device, declined = model.output_weight.device, dict[str, str]()
     replaced = linear.replace_linear(model)
-    used = {f"{linear.NAMES[type(module)]}" for module in replaced.modules() if type(module) in linear.NAMES}
+    used = {linear.name_of(module) for module in replaced.modules() if isinstance(module, linear.KernelLinear)}
     for module in model.modules():
         if isinstance(module, nn.Linear | Bf16Linear | Int8Linear | FeedForward) and (reason := linear.supports(module, device)):
             declined[type(module).__name__] = reason
     if reason := decoder.supports(replaced):
-        return KernelsInUse(replaced, "decoding", None, tuple(sorted(used)), {**declined, "decoder": reason})
-    return KernelsInUse(replaced, "decoding", NativeModel(replaced), (COMPILED_DECODER, *sorted(used)), declined)
+        return KernelsInUse(replaced, "decoding", None, None, tuple(sorted(used)), {**declined, "decoder": reason})
+    native = NativeModel(replaced)
+    steps = WholeSteps(native) if whole_steps.supports(native) else None
+    return KernelsInUse(replaced, "decoding", native, steps, (COMPILED_DECODER, *sorted(used)), declined)
 
 
 def _for_training(model: Transformer) -> KernelsInUse:
@@ -136,7 +143,7 @@ def _for_training(model: Transformer) -> KernelsInUse:
         return None
 
     replaced = cast(Transformer, replace_modules(model, rule))
-    return KernelsInUse(replaced, "training", None, tuple(used), declined)
+    return KernelsInUse(replaced, "training", None, None, tuple(used), declined)
 
 
 def summaries(config: ModelSection, device: str, training_dtype: torch.dtype) -> dict[Purpose, str]:

@@ -50,6 +50,22 @@ class AttentionDecoder(Decoder, Protocol):
         ...
 
 
+@runtime_checkable
+class RankingDecoder(Decoder, Protocol):
+    """A decoder that ranks what may follow without giving out logits, which is faster."""
+
+    @property
+    def vocabulary(self) -> int:
+        """V."""
+        ...
+
+    def best(
+        self, tokens: Tensor, rows: Tensor, log_probs: Tensor, count: int, banned_tokens: Sequence[int], only: Tensor | None, banned_counts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Take a step. Return what `TopCandidates` returns for its logits, which are not normalised."""
+        ...
+
+
 class GrowingDecoder(Decoder, Protocol):
     """A decoder that takes more sentences while it is in use."""
 

@@ -14,8 +14,10 @@ from nmt_cli.decoding.cached_decoder import CachedDecoder, CacheMemory
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
 from nmt_cli.decoding.search import Hypothesis, SearchOptions, plain_sentences
 from nmt_cli.kernels import apply_kernels
+from nmt_cli.kernels.cpu_decoding import whole_steps
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
 from nmt_cli.kernels.cpu_decoding.linear import KernelLinear
+from nmt_cli.kernels.cpu_decoding.whole_steps import WholeStepDecoder, WholeSteps
 from nmt_cli.kernels.rows import padded_rows
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
@@ -57,13 +59,21 @@ def native(model: Transformer, batch: list[list[int]], beam: int) -> NativeDecod
     return NativeDecoder(NativeModel(model), batch, beam)
 
 
+def whole(model: Transformer, batch: list[list[int]], beam: int) -> NativeDecoder:
+    """The same with compiled steps."""
+    steps = native(model, batch, beam).model
+    if not whole_steps.supports(steps):
+        pytest.skip("this processor has no compiled products in this precision")
+    return WholeStepDecoder(WholeSteps(steps), batch, beam)
+
+
 def made(precision: str | None, **features: object) -> Transformer:
     """In a precision, with kernels; None: in plain torch."""
     return apply_kernels(convert(make(**features), precision), "decoding").model if precision else make(**features)
 
 
-DECODERS = [(CachedDecoder, None), (CachedDecoder, "fp32"), (native, "fp32")]
-EXACT = [(CachedDecoder, "fp32"), (CachedDecoder, "int8"), (native, "fp32"), (native, "int8")]
+DECODERS = [(CachedDecoder, None), (CachedDecoder, "fp32"), (native, "fp32"), (whole, "fp32")]
+EXACT = [(kind, precision) for kind in (CachedDecoder, native, whole) for precision in ("fp32", "int8")]
 """Those whose results do not depend on neighbours."""
 
 
@@ -76,7 +86,7 @@ def translate(kind: Kind, model: Transformer, batch: list[list[int]], beam: int 
 
 @pytest.mark.parametrize(("kind", "features", "beam"), [
     *[(CachedDecoder, features, beam) for features in FEATURES for beam in (1, 3)],
-    *[(native, features, beam) for features in [*FEATURES, *SIZES] for beam in (1, 3, 4)],
+    *[(kind, features, beam) for kind in (native, whole) for features in [*FEATURES, *SIZES] for beam in (1, 3, 4)],
     (CachedDecoder, {}, 20),
     (native, {"num_heads": 1}, 20),
 ])  # fmt: skip
@@ -85,7 +95,7 @@ def test_fast_is_reference_step_by_step(kind: Kind, features: dict[str, object],
     """Random tokens, parents, closed hypotheses and departures, beyond the caches' first room: log-probabilities equal to 1e-5."""
     model, generator = make(**features), torch.Generator().manual_seed(5)
     batch = sources(7)
-    decoders = ReferenceDecoder(model, batch, beam), kind(made("fp32", **features) if kind is native else model, batch, beam)
+    decoders = ReferenceDecoder(model, batch, beam), kind(made("fp32", **features) if kind in (native, whole) else model, batch, beam)
     count = 7
     opened = torch.ones(count, beam, dtype=torch.bool)
     for step in range(45):
@@ -167,8 +177,8 @@ def test_an_ensemble_averages_probabilities() -> None:
     together = EnsembleDecoder([CachedDecoder(model, batch, 2) for model in models]).step(tokens, rows)
     torch.testing.assert_close(together.exp(), torch.stack(alone).mean(0))
     plain = translate(lambda model, *rest: EnsembleDecoder([ReferenceDecoder(m, *rest) for m in models]), models[0], batch)  # type: ignore[arg-type, return-value]
-    for kind in (CachedDecoder, native):
-        of = [apply_kernels(convert(m, "fp32"), "decoding").model if kind is native else m for m in models]
+    for kind in (CachedDecoder, native, whole):
+        of = [apply_kernels(convert(m, "fp32"), "decoding").model if kind in (native, whole) else m for m in models]
         fast = translate(lambda _, *rest: EnsembleDecoder([kind(m, *rest) for m in of]), models[0], batch)  # type: ignore[arg-type, return-value]  # noqa: B023
         assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
 

@@ -36,15 +36,23 @@ from nmt_cli.decoding.workers import Worker
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
 from nmt_cli.kernels.cpu_decoding.functions import library
+from nmt_cli.kernels.cpu_decoding.products import multiplies
+from nmt_cli.kernels.cpu_decoding.whole_steps import WholeStepDecoder
 from nmt_cli.kernels.protocols import Decoder
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.registry import SEARCHES
 
-DECODER = NativeDecoder if library() else CachedDecoder
+DECODER: type = WholeStepDecoder if multiplies(torch.float32) else NativeDecoder if library() else CachedDecoder
 """The decoder of the workers on this machine."""
 
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
+
+
+def step_by(monkeypatch: pytest.MonkeyPatch, step: Any) -> None:
+    """Let decoders take their steps by this method, and rank nothing themselves."""
+    monkeypatch.setattr(DECODER, "step", step)
+    monkeypatch.delattr(DECODER, "best", raising=False)
 
 
 def sentence(rng: random.Random, length: int) -> str:
@@ -139,7 +147,7 @@ def reluctant(monkeypatch: pytest.MonkeyPatch) -> None:
         logits[:, EOS] += 80.0
         return logits
 
-    monkeypatch.setattr(DECODER, "step", reluctantly)
+    step_by(monkeypatch, reluctantly)
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -352,7 +360,7 @@ def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
             both.wait(30)
         return step(self, *given)
 
-    monkeypatch.setattr(DECODER, "step", met)
+    step_by(monkeypatch, met)
     assert list(translator(more={"devices": ["cpu"] * 2}).translate(lines())) == same
 
 
@@ -362,7 +370,7 @@ def test_an_error_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.
     def broken(*_: object) -> None:
         raise ValueError("cut")
 
-    monkeypatch.setattr(DECODER, "step", broken)
+    step_by(monkeypatch, broken)
     with pytest.raises(ValueError, match="cut"):
         list(translator(more={"devices": devices}, batch_tokens=200).translate(lines()))
     with pytest.raises(ValueError, match="cut"):
@@ -380,7 +388,7 @@ def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(device
         time.sleep(0.2)
         return step(self, *given)
 
-    monkeypatch.setattr(DECODER, "step", slow)
+    step_by(monkeypatch, slow)
     monkeypatch.setattr(module, "WINDOW", WindowSize(20, 20))
     given = [""] * 20 + [line for line in lines() if line]  # the second window is searched when the first has been answered
     results = translator(max_positions=600, max_extra=500, batch_tokens=200, more={"devices": devices}).translate(given)

@@ -231,7 +231,7 @@ def searched() -> tuple[type, list[list[int]]]:
 @pytest.fixture(scope="module")
 def expected() -> tuple[type, list[list[int]]]:
     found = searched()
-    assert found[0] is (NativeDecoder if library() else CachedDecoder)
+    assert issubclass(found[0], NativeDecoder if library() else CachedDecoder)
     return found
 
 
@@ -321,7 +321,7 @@ def test_a_loaded_library_depends_on_no_file(anew: Path, quick: Path) -> None:
         stream.truncate(100)
     file.unlink()
     test_norm(24, torch.float32, None, False)
-    assert loaded.nmt_has_int8_matmul() in (0, 1)
+    assert loaded.nmt_multiplies(0) in (0, 1)
     maps = Path("/proc/self/maps").read_text().splitlines()
     assert any(f"memfd:{file.name}" in line for line in maps)
     assert not any(line.endswith(str(file)) for line in maps)

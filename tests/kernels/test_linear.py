@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
+from typing import cast
 
 import pytest
 import torch
@@ -14,21 +16,21 @@ from torch.nn import functional as F
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.search import SearchOptions
 from nmt_cli.kernels import apply_kernels, fastest_precision, onednn
-from nmt_cli.kernels.cpu_decoding import decoder as native
-from nmt_cli.kernels.cpu_decoding import linear as module
+from nmt_cli.kernels.cpu_decoding import products as module
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
+from nmt_cli.kernels.cpu_decoding.functions import top_candidates
 from nmt_cli.kernels.cpu_decoding.linear import (
-    FEW_ROWS,
     PackedBf16Linear,
     PackedInt8FeedForward,
     PackedInt8Linear,
     PackedLinear,
-    few_rows_work,
     packed,
     quantized,
     replace_linear,
     supports,
 )
+from nmt_cli.kernels.cpu_decoding.products import FEW_ROWS, fp32_product, int8_product, multiplies
+from nmt_cli.kernels.cpu_decoding.whole_steps import WholeStepDecoder
 from nmt_cli.model.layers import FeedForward
 from nmt_cli.model.precision import INT8_MAX, Bf16Linear, Int8FeedForward, Int8Linear, convert, quantize
 from nmt_cli.model.transformer import Transformer
@@ -39,7 +41,8 @@ CPU = torch.device("cpu")
 needs_int8 = pytest.mark.skipif(not onednn.has_int8_linear(), reason="oneDNN has no int8 linear map for this processor")
 needs_vnni = pytest.mark.skipif(fastest_precision("cpu") != "int8", reason="this processor has no instruction for 8-bit products")
 needs_fp32 = pytest.mark.skipif(not onednn.has_fp32_linear(), reason="oneDNN has no linear map for this processor")
-needs_few_rows = pytest.mark.skipif(not onednn.has_int8_linear() or not few_rows_work(), reason="few rows have no function of their own on this processor")
+needs_int8_products = pytest.mark.skipif(not onednn.has_int8_linear() or not multiplies(torch.int8), reason="there are no compiled int8 products for this processor")
+needs_products = pytest.mark.skipif(not multiplies(torch.float32), reason="there are no compiled products for this processor")
 
 
 def small(**changes: str) -> Transformer:
@@ -153,33 +156,123 @@ def test_the_fastest_precision_follows_the_processor(monkeypatch: pytest.MonkeyP
         assert fastest_precision("cpu") in expected
 
 
-@needs_few_rows
-@pytest.mark.parametrize(("d_in", "d_out"), [(512, 512), (512, 2048), (2048, 512), (512, 8011), (132, 33), (32, 1000), (16, 1000), (70, 300)])
+SHAPES = [(512, 512), (512, 2048), (2048, 512), (512, 8011), (132, 33), (32, 1000), (16, 1000), (4, 1)]
+
+
+@needs_int8_products
+@pytest.mark.parametrize(("d_in", "d_out"), SHAPES)
 @pytest.mark.parametrize("bias", [True, False])
-def test_few_rows_give_the_bits_of_many(d_in: int, d_out: int, bias: bool) -> None:
-    """Signed rows and unsigned, in fp32 and in 8 bits, with max(0, ·) and without, at both ends of the range."""
+def test_compiled_int8_products_have_the_bits_of_plain_torch(d_in: int, d_out: int, bias: bool) -> None:
+    """Signed rows and unsigned, in fp32 and in 8 bits, with max(0, ·) and without, at both ends of the range, for any number of rows."""
     generator = torch.Generator().manual_seed(d_in)
-    weight, added, x = torch.randn(d_out, d_in, generator=generator), torch.randn(d_out, generator=generator), 3 * torch.randn(4 * FEW_ROWS, d_in, generator=generator)
+    weight, added, x = torch.randn(d_out, d_in, generator=generator), torch.randn(d_out, generator=generator), 3 * torch.randn(33, d_in, generator=generator)
     x[1], x[2] = 1e9, -1e9
+    linear = Int8Linear(weight, added if bias else None, 0.0307)
+    signed = quantized(x, linear.input_scale)
     for relu in (False, True):
-        linear = PackedInt8Linear(Int8Linear(weight, added if bias else None, 0.0307), relu)
-        signed = quantized(x, linear.input_scale)
+        product = int8_product(linear.weight, linear.scales, linear.bias, linear.input_scale, relu)
+        assert product is not None
         for rows in (signed, signed.view(torch.uint8)):
-            for output_scale, dtype in ((1.0, torch.float32), (0.0173, torch.uint8)):
-                many = linear.matmul(rows, output_scale, dtype)
-                for count in range(1, FEW_ROWS + 1):
-                    assert torch.equal(linear.matmul(rows[:count], output_scale, dtype), many[:count])
+            plain = F.relu(linear.matmul(rows)) if relu else linear.matmul(rows)
+            in_bytes = (plain * (1.0 / torch.tensor(0.0173))).round().clamp(0, 255).to(torch.uint8)
+            for output_scale, dtype, expected in ((1.0, torch.float32, plain), (0.0173, torch.uint8, in_bytes)):
+                for count in (1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 33):
+                    assert torch.equal(product(rows[:count], output_scale, dtype), expected[:count])
 
 
-@needs_few_rows
-@pytest.mark.parametrize("works", [False, True])
-def test_few_rows_change_no_bit_of_a_translation(works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not works:
-        monkeypatch.setattr(module, "few_rows_work", lambda: False)
-        monkeypatch.setattr(native, "few_rows_work", lambda: False)
-    model = apply_kernels(convert(small(), "int8"), "decoding").native
-    assert model is not None
-    assert model.few == (FEW_ROWS if works else 0)
+@needs_products
+@pytest.mark.parametrize(("d_in", "d_out"), [*SHAPES, (70, 300), (1, 17)])
+@pytest.mark.parametrize("relu", [False, True])
+def test_compiled_fp32_products_do_not_depend_on_the_number_of_rows(d_in: int, d_out: int, relu: bool) -> None:
+    weight, bias, x = (torch.randn(shape, generator=torch.Generator().manual_seed(d_in)) for shape in ((d_out, d_in), (d_out,), (300, d_in)))
+    product = fp32_product(weight, bias, relu)
+    assert product is not None
+    every, plain = product(x), F.linear(x, weight, bias)
+    torch.testing.assert_close(every, F.relu(plain) if relu else plain, rtol=1e-4, atol=1e-4)
+    for count in (1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 257):
+        assert torch.equal(product(x[:count]), every[:count])
+    assert torch.equal(product(x.view(30, 10, d_in)), every.view(30, 10, d_out))
+    assert fp32_product(weight, None, relu)(x[:0]).shape == (0, d_out)  # type: ignore[misc]
+
+
+@needs_products
+def test_threads_divide_a_product_and_change_no_bit() -> None:
+    """Also several callers at once, and a fork."""
+    script = (
+        "import os, threading, torch\n"
+        "from nmt_cli.kernels.cpu_decoding.products import fp32_product\n"
+        "weight, x = torch.randn(2048, 512), torch.randn(64, 512)\n"
+        "product = fp32_product(weight, None, False)\n"
+        "torch.set_num_threads(1)\n"
+        "alone = product(x)\n"
+        "failures = []\n"
+        "def multiply(threads, times):\n"
+        "    torch.set_num_threads(threads)\n"
+        "    failures.extend(1 for _ in range(times) if not torch.equal(product(x), alone))\n"
+        "for threads in (2, 3, 8):\n"
+        "    multiply(threads, 100)\n"
+        "callers = [threading.Thread(target=multiply, args=(4, 100)) for _ in range(4)]\n"
+        "[caller.start() for caller in callers], [caller.join() for caller in callers]\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    ours = [product(x).tolist() for _ in range(10)]\n"
+        "    os._exit(0 if ours == 10 * [alone.tolist()] else 1)\n"
+        "raise SystemExit(os.waitpid(child, 0)[1] + len(failures))\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+@needs_int8_products
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_where_onednn_is_better_it_multiplies_and_the_bits_are_the_same(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In int8 with AMX few rows are multiplied by the compiled products, many by oneDNN."""
     options, sources = SearchOptions(beam=2, alpha=0.6, bos=2, eos=3, banned_tokens=(0, 1, 2)), [[5, 6, 7, 3], [8, 9, 3], [10, 3], [11, 12, 13, 14, 3], [15, 3], [16, 17, 3]]
-    alone = [beam_search(NativeDecoder(model, [source], 2), torch.tensor([9]), options)[0] for source in sources]
-    assert alone == beam_search(NativeDecoder(model, sources, 2), torch.full((6,), 9), options)
+    results = []
+    for amx in (False, True):
+        monkeypatch.setattr(module, "has_amx", lambda amx=amx: amx)
+        monkeypatch.setattr(module, "NARROW", 0)
+        module._right.cache_clear()
+        if precision == "int8" and not multiplies(torch.int8):
+            pytest.skip("oneDNN has other bits on this processor")
+        kernels = apply_kernels(convert(small(), precision), "decoding")
+        assert kernels.native is not None
+        whole = not amx or precision == "fp32"
+        assert (kernels.whole_steps is not None) is whole
+        assert kernels.native.few == (0 if whole else FEW_ROWS)
+        decoders = [kernels.native_decoder([source], 2) for source in sources], kernels.native_decoder(sources, 2)
+        alone = [beam_search(cast(NativeDecoder, decoder), torch.tensor([9]), options)[0] for decoder in decoders[0]]
+        assert alone == beam_search(cast(NativeDecoder, decoders[1]), torch.full((6,), 9), options)
+        results.append(alone)
+    assert results[0] == results[1]
+
+
+@needs_products
+@pytest.mark.parametrize("residual", ["pre", "post"])
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@torch.inference_mode()
+def test_a_whole_step_has_the_bits_of_one_by_parts(precision: str, residual: str) -> None:
+    kernels = apply_kernels(convert(small(residual=residual), precision), "decoding")
+    if kernels.native is None or kernels.whole_steps is None:
+        pytest.skip("this processor has no whole steps in this precision")
+    sources, options = [[5, 6, 7, 3], [8, 9, 3], [10, 3]], (5, (0, 1, 2))
+    parts, whole, ranking = (make(sources, 3) for make in (partial(NativeDecoder, kernels.native), *[partial(WholeStepDecoder, kernels.whole_steps)] * 2))
+    tokens, rows, so_far = torch.full((3, 3), 2), torch.tensor([0, 3, 6]), torch.zeros(3, 3)
+    for step in range(12):
+        expected = parts.step(tokens, rows)
+        assert torch.equal(whole.step(tokens, rows), expected)
+        only = torch.full((len(rows),), -1).index_fill_(0, torch.tensor([0]), 7) if step == 4 else None
+        counts = torch.full((len(rows),), 2) if step == 5 else None
+        values, flat = top_candidates(expected.clone(), so_far, rows, *options, only, counts)
+        ranked = ranking.best(tokens, rows, so_far, *options, only, counts)
+        assert torch.equal(ranked[0], values)
+        assert torch.equal(ranked[1][values > -torch.inf], flat[values > -torch.inf])
+        parents, tokens, so_far = flat[:, :3] // ranking.vocabulary, flat[:, :3] % ranking.vocabulary, values[:, :3].contiguous()
+        for decoder in (parts, whole, ranking):
+            decoder.reorder(parents)
+        if step == 6:
+            for decoder in (parts, whole, ranking):
+                decoder.keep(torch.tensor([0, 2]))
+                decoder.add([[20, 21, 3]])
+            tokens, so_far = torch.cat([tokens[[0, 2]], torch.full((1, 3), 2)]), torch.cat([so_far[[0, 2]], torch.tensor([[0.0, -torch.inf, -torch.inf]])])
+        so_far[0, 2] = -torch.inf
+        rows = so_far.flatten().isneginf().logical_not().nonzero().flatten()

@@ -50,7 +50,7 @@ PARTS = sorted(SOURCE.parent.glob("*.[ch]pp"))
 TRIAL = Path(__file__).with_name("trial.py")
 COMPILERS = ("c++", "g++", "clang++")
 """Tried in this order; $CXX replaces them."""
-FLAGS = ("-fno-fast-math", "-O3", "-std=c++17", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+FLAGS = ("-fno-fast-math", "-O3", "-std=c++17", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-pthread")
 """After those of $CXX. The first undoes one of theirs: infinities and NaN have a meaning here."""
 NATIVE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "AMD64": ("-march=native",), "aarch64": ("-mcpu=native",), "arm64": ("-mcpu=native",)}
 """For this very processor, by its kind."""

@@ -1,4 +1,4 @@
-"""The compiled decoder: matrix products are torch's, everything between them is compiled C++ (sources/).
+"""The compiled decoder: everything but matrix products is compiled C++ (sources/); `whole_steps` compiles those too.
 
     B sentences   W beam   N rows of a step   D d_model   H heads   K d_k   V d_v   P slots
 
@@ -33,7 +33,7 @@ from ...model.residuals import PostNorm, PreNorm
 from ...model.transformer import Transformer
 from ..rows import padded_rows
 from .functions import DTYPES, library
-from .linear import FEW_ROWS, FewRows, KernelFeedForward, KernelLinear, PackedInt8Linear, few_rows_work
+from .linear import KernelFeedForward, KernelLinear, PackedInt8Linear, PackedLinear
 
 FEW_TOKENS, MANY_TOKENS = 16, 64
 """Rows of the encoder are a multiple of the second, or of the first if they are fewer: products are prepared for each number."""
@@ -123,7 +123,7 @@ class _Stack:
         self.post = type(_sublayers(cast(EncoderLayer, layers[0]))[0][0]) is PostNorm
         ordered: list[nn.Module | None] = [None, *norms] if self.post else [*norms, final]
         self.norms = [norm if isinstance(norm, nn.LayerNorm) else None for norm in ordered]
-        self.readers = [*(_first_linear(module) for _, module in self.sublayers), last]
+        self.readers = [*(first_linear(module) for _, module in self.sublayers), last]
 
     def norm(self, index: int, x: Tensor, y: Tensor | None) -> Tensor:
         """x (N, D) <- x + y, and LayerNorm; returns the input of the next product, (N, D)."""
@@ -137,11 +137,16 @@ class _Stack:
         return out
 
 
-def _first_linear(module: Any) -> Any:
+def first_linear(module: Any) -> Any:
     """Return the linear map that reads a sub-layer's input."""
     if isinstance(module, SelfAttention):
         return module.query_key_value
     return module.query if isinstance(module, CrossAttention) else module.inner
+
+
+def last_linear(module: Any) -> Any:
+    """Return the linear map that gives a sub-layer's result."""
+    return module.output if isinstance(module, SelfAttention | CrossAttention) else module.outer
 
 
 class NativeModel:
@@ -153,14 +158,19 @@ class NativeModel:
         self.cache_dtype: torch.dtype = self.output.cache_dtype
         self.encoder = _Stack(model.encoder, model.encoder_norm)
         self.decoder = _Stack(model.decoder, model.decoder_norm, self.output)
-        wide = all(FewRows.supports(size) for size in (config.d_model, config.d_ff, config.num_heads * config.value_size))
-        self.few = FEW_ROWS if wide and isinstance(self.output, PackedInt8Linear) and few_rows_work() else 0  # rows that need no padding
+        products = [module.product if isinstance(module, PackedLinear | PackedInt8Linear) else None for module in self.maps]
+        self.few = min(product.most_rows if product else 0 for product in products)  # rows that need no padding
         self.heads, self.key, self.value = config.num_heads, config.key_size, config.value_size
         self.shape = (self.heads, self.key, self.value, self.key**-0.5)
         self.width = self.heads * (self.key + self.value)  # of one slot
         self.factor = math.sqrt(config.d_model)
         self.positions = [positions(config.max_positions).detach().float().contiguous() for positions in (model.source_positions, model.target_positions)]
         self.tables = [model.matrix(use).detach() for use in ("source", "target")]
+
+    @property
+    def maps(self) -> list[Any]:
+        """Return the linear maps of the decoder's layers, and the output's."""
+        return [get(module) for _, module in self.decoder.sublayers for get in (first_linear, last_linear)] + [self.output]
 
     def embed(self, side: int, ids: Tensor, positions: Tensor) -> Tensor:
         """Embeddings and positional encodings of the source (0) or the target (1): ids (N,), positions (N,) -> (N, D)."""
@@ -243,7 +253,7 @@ class NativeDecoder:
     def _attend(self, attention: SelfAttention | CrossAttention, layer: int, h: Tensor, context: Tensor) -> Tensor:
         """Attention of the open hypotheses to their past, or to the memory."""
         output, history, shape = cast(Any, attention.output), self.history, self.model.shape
-        rows = cast(Tensor, _first_linear(attention).matmul(h))
+        rows = cast(Tensor, first_linear(attention).matmul(h))
         kept, result = DTYPES[self.model.cache_dtype], (context.data_ptr(), DTYPES[context.dtype], output.input_scale)
         if isinstance(attention, SelfAttention):
             self.library.nmt_attend_history(history, *shape, rows.data_ptr(), DTYPES[rows.dtype], self.caches[layer].data_ptr(), kept, *result)

@@ -40,15 +40,43 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_history_step": (_int, (_at, _int, _at, _at)),
     "nmt_attend_history": (None, (_at, *_shape, _at, _kind, _at, _kind, *_out)),
     "nmt_attend_memory": (None, (_at, *_shape, _at, _kind, _at, _kind, *_out)),
-    "nmt_has_int8_matmul": (_kind, ()),
-    "nmt_int8_pack": (None, (_int, _int, _at, _at, _at)),
-    "nmt_int8_matmul": (None, (_int, _int, _int, _at, _kind, _at, _at, _at, _at, _kind, _at, _kind, _float)),
+    "nmt_multiplies": (_kind, (_kind,)),
+    "nmt_pack_fp32": (None, (_int, _int, _at, _at)),
+    "nmt_pack_int8": (None, (_int, _int, _at, _at, _at)),
+    "nmt_multiply": (None, (_at, _int, _at, _kind, _int, _at, _kind, _float)),
+    "nmt_stack_step": (None, (_at, _at, _int, _at, _at, _at, _at, _int, _at)),
     "nmt_log_softmax": (None, (_int, _int, _at)),
     "nmt_top_candidates": (None, (_int, _int, _int, _at, _int, _at, _kind, _at, _int, _at, _at, _at, _int, _at, _at)),
+    "nmt_best_outputs": (None, (_at, _at, _int, _int, _int, _at, _at, _int, _at, _at, _at, _int, _int, _at, _at)),
 }
 """The result and the parameters of each function, as in the sources."""
-OPTIONAL = {"nmt_int8_matmul"}
-"""For some processors only: see nmt_has_int8_matmul."""
+
+class Map(ctypes.Structure):
+    """See sources/matmul.hpp."""
+
+    _fields_ = (("d_in", _int), ("d_out", _int), ("weight", _at), ("sums", _at), ("scales", _at), ("bias", _at), ("input_scale", _float), ("relu", ctypes.c_int32))
+
+
+class Norm(ctypes.Structure):
+    """See sources/stack.hpp."""
+
+    _fields_ = (("weight", _at), ("bias", _at), ("epsilon", _float))
+
+
+class Sublayer(ctypes.Structure):
+    """See sources/stack.hpp."""
+
+    _fields_ = (("kind", _int), ("layer", _int), ("first", _at), ("last", _at))
+
+
+class Stack(ctypes.Structure):
+    """See sources/stack.hpp."""
+
+    _fields_ = (
+        *((name, _int) for name in ("size", "heads", "key", "value", "count")), ("factor", _float), ("scale", _float), ("post", ctypes.c_int32),
+        ("cache", ctypes.c_int32), *((name, _at) for name in ("table", "positions", "sublayers", "norms", "output")),
+    )  # fmt: skip
+
 
 
 @cache
@@ -57,15 +85,14 @@ def library() -> ctypes.CDLL | None:
     if switched_off():
         return None
     try:
-        found = compiled_library([name for name in FUNCTIONS if name not in OPTIONAL])
+        found = compiled_library(list(FUNCTIONS))
     except OSError as error:
         console.warn(f"translating with torch's operators, which are slower than the compiled kernels: {explained(error)}. NMT_KERNELS=off in the environment chooses them without this warning.")
         return None
     if found is not None:
         for name, (result, parameters) in FUNCTIONS.items():
-            if name not in OPTIONAL or found.nmt_has_int8_matmul():
-                function = getattr(found, name)
-                function.restype, function.argtypes = result, parameters
+            function = getattr(found, name)
+            function.restype, function.argtypes = result, parameters
     return found
 
 

@@ -1,17 +1,17 @@
-"""Linear maps for decoding on an x86 CPU, by oneDNN over weights in its own layout; int8 ones for few rows compiled.
+"""Linear maps for decoding on an x86 CPU: compiled ones (`products`), or oneDNN's over weights in its own layout.
 
     replace_linear(model)   nn.Linear, Bf16Linear, Int8Linear of a converted model (model/precision.py) ──▶ the maps here
     PackedX(x)              (N, d_in) fp32 ──▶ (N, d_out) fp32, as the module that it replaces
     PackedX.matmul(rows)    rows in `input_dtype` ──▶ the dtype of the product: for the compiled decoder, which writes rows so
 
-fp32: `F.linear` uses torch's default library, which reorders the weights in each call and on AMD processors leaves half of
-the arithmetic unused. int8: sums are exact integers, so results equal those of `Int8Linear` but for the last rounding.
+Which of the two multiplies depends on the processor alone, never on the number of rows in fp32: results do not depend on
+it. In int8 both give the same bits. `F.linear` uses torch's default library, which reorders the weights in each call and on
+AMD processors leaves half of the arithmetic unused. int8: sums are exact integers, so results equal those of `Int8Linear`
+but for the last rounding.
 """
 
 from __future__ import annotations
 
-import ctypes
-from functools import cache
 from typing import cast
 
 import torch
@@ -23,10 +23,7 @@ from ...model.precision import Bf16Linear, Int8FeedForward, Int8Linear, quantize
 from ...model.transformer import Transformer
 from .. import onednn
 from ..torch_private import has_quantize, quantize_fast
-from .functions import library
-
-FEW_ROWS = 8
-"""Rows up to which int8 products have a compiled function of their own, where the processor allows."""
+from .products import Product, fp32_product, int8_product
 
 
 class PackedLinear(nn.Module):
@@ -34,19 +31,22 @@ class PackedLinear(nn.Module):
 
     cache_dtype = torch.float32
     """What a decoder with such maps keeps keys and values in."""
-    min_rows = 4
-    """From this number of rows on, a row of the result is the same bit for bit, whatever their number."""
     input_dtype = torch.float32
     """What `matmul` reads; int8: integers in units of `input_scale`."""
     input_scale = 1.0
 
     def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False) -> None:
         super().__init__()
-        self.weight, self.bias, self.relu = onednn.reorder(weight.detach()), bias.detach() if bias is not None else None, relu
+        self.bias, self.relu = bias.detach() if bias is not None else None, relu
+        self.product = fp32_product(weight.detach(), self.bias, relu)
+        self.compiled = self.product is not None
+        self.weight = None if self.compiled else onednn.reorder(weight.detach())
+        self.min_rows = 1 if self.compiled else 4
+        """From this number of rows on, a row of the result is the same bit for bit, whatever their number."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, d_in) -> (…, d_out)."""
-        return onednn.linear(x, self.weight, self.bias, self.relu)
+        return onednn.linear(x, self.weight, self.bias, self.relu) if self.weight is not None else cast(Product, self.product)(x)
 
     matmul = forward
 
@@ -54,6 +54,7 @@ class PackedLinear(nn.Module):
 class PackedBf16Linear(nn.Module):
     """`Bf16Linear`, with `relu` followed by max(0, ·)."""
 
+    compiled = False
     cache_dtype = input_dtype = torch.bfloat16
     attention_dtype = Bf16Linear.attention_dtype
     min_rows = 1
@@ -81,14 +82,17 @@ class PackedInt8Linear(nn.Module):
 
     cache_dtype, input_dtype = torch.bfloat16, torch.int8
     attention_dtype = Int8Linear.attention_dtype
-    min_rows = 16
-    """Results of at most 256 numbers take another path in oneDNN, whose last bits differ."""
 
     def __init__(self, linear: Int8Linear, relu: bool = False) -> None:
         super().__init__()
-        self.weight, self.scales, self.zeros = onednn.int8_reorder(linear.weight), linear.scales, torch.zeros(len(linear.scales), dtype=torch.int64)
-        self.bias, self.relu, self.input_scale = linear.bias, relu, linear.input_scale
-        self.few = FewRows(linear.weight, linear.scales, linear.bias, relu)
+        self.scales, self.bias, self.relu, self.input_scale = linear.scales, linear.bias, relu, linear.input_scale
+        self.product = int8_product(linear.weight, linear.scales, linear.bias, linear.input_scale, relu)
+        self.compiled = self.product is not None and not self.product.most_rows
+        """Whether `product` multiplies any number of rows."""
+        self.weight = None if self.compiled else onednn.int8_reorder(linear.weight)
+        self.zeros = torch.zeros(len(linear.scales), dtype=torch.int64)
+        self.min_rows = 1 if self.compiled else 16
+        """oneDNN's results of at most 256 numbers take another path, whose last bits differ."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, d_in) -> (…, d_out), fp32."""
@@ -96,9 +100,9 @@ class PackedInt8Linear(nn.Module):
 
     def matmul(self, rows: Tensor, output_scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
         """rows (N, d_in) int8 or uint8 -> (N, d_out) in `dtype`, in units of `output_scale`."""
-        if len(rows) <= FEW_ROWS and rows.dim() == 2 and FewRows.supports(rows.size(1)) and few_rows_work():
-            return self.few.matmul(rows, self.input_scale, output_scale, dtype)
-        return onednn.int8_linear(rows, self.input_scale, self.weight, self.scales, self.zeros, self.bias, self.relu, output_scale, dtype)
+        if self.product is not None and self.product.takes(rows):
+            return self.product(rows, output_scale, dtype)
+        return onednn.int8_linear(rows, self.input_scale, cast(Tensor, self.weight), self.scales, self.zeros, self.bias, self.relu, output_scale, dtype)
 
 
 class PackedFeedForward(nn.Module):
@@ -133,9 +137,14 @@ class PackedInt8FeedForward(nn.Module):
         return self.outer.matmul(self.inner.matmul(rows, self.outer.input_scale, torch.uint8))
 
 
-NAMES: dict[type, str] = {PackedLinear: "oneDNN fp32 linear maps", PackedBf16Linear: "oneDNN bf16 linear maps", PackedInt8Linear: "oneDNN int8 linear maps"}
 KernelLinear = PackedLinear | PackedBf16Linear | PackedInt8Linear
 KernelFeedForward = PackedFeedForward | PackedInt8FeedForward
+
+
+def name_of(module: KernelLinear) -> str:
+    """Return what users know a map as: the library that multiplies many rows, and the precision."""
+    precision = "bf16" if isinstance(module, PackedBf16Linear) else "fp32" if isinstance(module, PackedLinear) else "int8"
+    return f"{'compiled' if module.compiled else 'oneDNN'} {precision} linear maps"
 
 
 def supports(module: nn.Module, device: torch.device) -> str:
@@ -189,59 +198,3 @@ def packed(linear: nn.Module) -> nn.Module:
 def quantized(x: Tensor, scale: float) -> Tensor:
     """Return x / scale as int8: `model.precision.quantize`, in one pass over memory where torch can."""
     return quantize_fast(x, scale) if has_quantize() else quantize(x, scale)
-
-
-class FewRows:
-    """`PackedInt8Linear` for at most FEW_ROWS rows, compiled (sources/int8_matmul.hpp).
-
-    oneDNN starts every product with more work than such a product is. The result is the same to the last bit. The weight
-    is converted on first use.
-    """
-
-    @staticmethod
-    def supports(d_in: int) -> bool:
-        """Whether there is a function for maps from so many numbers; for fewer, oneDNN rounds differently."""
-        return d_in >= 32 and d_in % 4 == 0
-
-    def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None, relu: bool) -> None:
-        self.weight: Tensor | None = weight
-        self.scales, self.bias, self.relu, self.shape = scales, bias, relu, weight.shape
-        self.packed: tuple[Tensor, Tensor] | None = None
-        self.scaled_for: tuple[float, float] | None = None
-
-    def matmul(self, rows: Tensor, input_scale: float, output_scale: float, dtype: torch.dtype) -> Tensor:
-        """See `PackedInt8Linear.matmul`."""
-        if self.scaled_for != (input_scale, output_scale):
-            self._prepare(input_scale, output_scale)
-        d_out, d_in = self.shape
-        out = torch.empty(len(rows), d_out, dtype=dtype)
-        self.function(len(rows), d_in, d_out, rows.data_ptr(), rows.dtype == torch.int8, *self.addresses, self.relu, out.data_ptr(), dtype == torch.uint8, self.factor)
-        return out
-
-    def _prepare(self, input_scale: float, output_scale: float) -> None:
-        """Compute all that does not depend on the rows; `scaled_for` is set last, because workers may be threads."""
-        functions, (d_out, d_in), weight = cast(ctypes.CDLL, library()), self.shape, self.weight
-        if weight is not None:
-            outputs = -(-d_out // 16) * 16
-            packed = torch.empty(outputs * d_in, dtype=torch.int8), torch.empty(outputs, dtype=torch.int32)
-            functions.nmt_int8_pack(d_out, d_in, weight.data_ptr(), packed[0].data_ptr(), packed[1].data_ptr())
-            self.packed, self.weight = packed, None
-        self.operands = [*cast(tuple[Tensor, Tensor], self.packed), torch.tensor(input_scale) * self.scales, self.bias]  # kept: their addresses are used
-        self.addresses = [None if tensor is None else tensor.data_ptr() for tensor in self.operands]
-        self.function, self.factor = functions.nmt_int8_matmul, float(1.0 / torch.tensor(output_scale))
-        self.scaled_for = (input_scale, output_scale)
-
-
-@cache
-def few_rows_work() -> bool:
-    """Whether the compiled function for few rows exists for this processor and gives oneDNN's numbers."""
-    functions = library()
-    if functions is None or not functions.nmt_has_int8_matmul():
-        return False
-    generator = torch.Generator().manual_seed(1)
-    x, weight, bias = (torch.randn(shape, generator=generator) for shape in ((64, 132), (67, 132), (67,)))
-    for relu, dtype, output_scale in ((False, torch.float32, 1.0), (True, torch.uint8, 0.03)):
-        linear, rows = PackedInt8Linear(Int8Linear(weight, bias, 0.02), relu), quantized(x, 0.02)
-        if not torch.equal(linear.few.matmul(rows[:FEW_ROWS], 0.02, output_scale, dtype), linear.matmul(rows, output_scale, dtype)[:FEW_ROWS]):
-            return False
-    return True

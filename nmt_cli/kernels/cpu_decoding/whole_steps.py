@@ -1,0 +1,97 @@
+"""The compiled decoder, one function for the layers of a step and one for its output: where all products are compiled.
+
+    step: tokens, open hypotheses ──▶ nmt_stack_step ──▶ rows that the output map reads (N, D)
+                                        ├─ step: output map ──▶ logits (N, V)
+                                        └─ best: nmt_best_outputs, a few rows at a time ──▶ the best candidates (B, C)
+
+A step is few calls from Python, so that small models and single sentences do not wait for it, and the logits of a step,
+(N, V), are never all in memory. The numbers are those of `NativeDecoder`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ...model.attention import CrossAttention, SelfAttention
+from .decoder import NativeDecoder, NativeModel, first_linear, last_linear
+from .functions import DTYPES, Norm, Stack, Sublayer
+from .linear import KernelLinear
+from .products import Product
+
+KINDS = {SelfAttention: 0, CrossAttention: 1}
+"""The kinds of sub-layers in the sources; the feed-forward network is 2."""
+
+
+def supports(model: NativeModel) -> bool:
+    """Return whether all linear maps of the decoder are compiled products for any number of rows."""
+    return all(isinstance(module, KernelLinear) and module.compiled for module in model.maps)
+
+
+class WholeSteps:
+    """What the compiled functions need of a model that `supports` accepts. Its addresses are those of the model's tensors."""
+
+    def __init__(self, model: NativeModel) -> None:
+        self.model = model
+        self.output = cast(Product, model.output.product)
+        sublayers = [
+            Sublayer(KINDS.get(type(module), 2), layer, first_linear(module).product.address, last_linear(module).product.address) for layer, module in model.decoder.sublayers
+        ]
+        norms = [Norm(norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps) if norm else Norm(None, None, 0.0) for norm in model.decoder.norms]
+        self.arrays = (Sublayer * len(sublayers))(*sublayers), (Norm * len(norms))(*norms)
+        self.stack = Stack(
+            model.tables[1].size(1), model.heads, model.key, model.value, len(sublayers), model.factor, model.shape[3], model.decoder.post, DTYPES[model.cache_dtype],
+            model.tables[1].data_ptr(), model.positions[1].data_ptr(), *(ctypes.addressof(array) for array in self.arrays), self.output.address,
+        )  # fmt: skip
+        self.address = ctypes.addressof(self.stack)
+
+
+class WholeStepDecoder(NativeDecoder):
+    """A `RankingDecoder`."""
+
+    def __init__(self, steps: WholeSteps, sources: Sequence[Sequence[int]], beam: int) -> None:
+        self.steps, self._memories = steps, (ctypes.c_void_p * 0)()
+        super().__init__(steps.model, sources, beam)
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """See `Decoder`."""
+        return self.steps.output(self._hidden(tokens, rows))
+
+    @torch.inference_mode()
+    def best(
+        self, tokens: Tensor, rows: Tensor, log_probs: Tensor, count: int, banned_tokens: Sequence[int], only: Tensor | None, banned_counts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """See `RankingDecoder`."""
+        hidden, (batch, beam) = self._hidden(tokens, rows), log_probs.shape
+        log_probs, rows, ids = log_probs.contiguous(), rows.contiguous(), torch.tensor(banned_tokens, dtype=torch.int64)
+        values, flat = torch.empty(batch, count), torch.empty(batch, count, dtype=torch.int64)
+        self.library.nmt_best_outputs(
+            self.steps.output.address, hidden.data_ptr(), batch, beam, len(rows), rows.data_ptr(), log_probs.data_ptr(), len(ids), ids.data_ptr(),
+            *(each.data_ptr() if each is not None else None for each in (banned_counts, only)), count, torch.get_num_threads(), values.data_ptr(), flat.data_ptr(),
+        )  # fmt: skip
+        return values, flat
+
+    @property
+    def vocabulary(self) -> int:
+        """See `RankingDecoder`."""
+        return self.steps.output.d_out
+
+    def _hidden(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """Take a step. Return the rows that the output map reads, (N, D)."""
+        count, rows = len(rows), rows.contiguous()
+        positions, ids = torch.empty(count, dtype=torch.int64), tokens.flatten().index_select(0, rows)
+        self._reserve(self.library.nmt_history_step(self.history, count, rows.data_ptr(), positions.data_ptr()))
+        hidden = torch.empty(count, self.steps.stack.size, dtype=self.model.output.input_dtype)
+        caches = (ctypes.c_void_p * len(self.caches))(*(cache.data_ptr() for cache in self.caches))
+        self.library.nmt_stack_step(self.steps.address, self.history, count, ids.data_ptr(), positions.data_ptr(), caches, self._memories, torch.get_num_threads(), hidden.data_ptr())
+        return hidden
+
+    def _update_addresses(self) -> None:
+        super()._update_addresses()
+        arrays: list[Any] = self._addresses
+        self._memories = (ctypes.c_void_p * len(arrays))(*(ctypes.addressof(array) for array in arrays))
