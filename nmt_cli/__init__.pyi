@@ -5,6 +5,7 @@ from .interface.commands import Run as Run
 from .interface.commands import average as average
 from .interface.commands import export as export
 from .interface.commands import preprocess as preprocess
+from .interface.commands import quantize as quantize
 from .interface.commands import train as train
 from .interface.evaluation import Evaluation as Evaluation
 from .interface.evaluation import evaluate as evaluate

@@ -25,6 +25,7 @@ from .export import export
 from .info import info
 from .parse import parse
 from .preprocess import preprocess
+from .quantize import quantize
 from .score import score
 from .train import train
 from .translate import translate
@@ -38,7 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (preprocess, train, average, translate, parse, score, calibrate, attend, export, info):
+for command in (preprocess, train, average, translate, parse, score, calibrate, attend, quantize, export, info):
     app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
 app.add_typer(data)
 

@@ -19,7 +19,7 @@ from ..errors import DataError
 from ..hardware import Hardware
 from ..interface.loading import check_precision
 from ..lines import read_pairs, read_parallel
-from ..model.contents import find_model
+from ..model.contents import find_model, read_config
 from . import output
 from .arguments import STDIN
 from .inputs import open_input
@@ -39,8 +39,9 @@ def score_by_model(request: ScoreRequest) -> None:
     """
     assert request.model is not None
     assert request.source is not None
-    (ref,), src, precision = request.references, request.source, request.precision or "fp32"
-    check_precision(precision)
+    (ref,), src = request.references, request.source
+    if request.precision:
+        check_precision(request.precision)
     names = ["standard input" if path == STDIN else str(path) for path in (src, ref)]
     empty = DataError(f"{names[1]!r} is empty: expected one translation per line.")
     replaced: Counter[str] = Counter()
@@ -51,7 +52,7 @@ def score_by_model(request: ScoreRequest) -> None:
         total = sum(1 for _ in read_parallel([src], [ref])) if files else None
         if total == 0:
             raise empty
-        scorer = _scorer(request.model, request.batch_tokens, request.device or "auto", precision)
+        scorer = _scorer(request.model, request.batch_tokens, request.device or "auto", request.precision)
         pairs = read_pairs(names[0], streams[0], names[1], streams[1], replaced)
         totals = _run(scorer, pairs, total, _json if request.as_json else partial(_text, width=width))
     if totals.lines == 0:
@@ -59,22 +60,22 @@ def score_by_model(request: ScoreRequest) -> None:
     _report(totals, names, replaced, scorer.longest, width)
 
 
-def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str) -> Scorer:
-    """Return a scorer with the model at `path`."""
+def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str | None) -> Scorer:
+    """Return a scorer with the model at `path`. Without a precision it is that of the model folder's weights."""
     folder = find_model(path)
     if folder != path:
         say(f"model: {folder}")
+    stored = read_config(folder).precision
+    precision = stored if precision is None or (precision == "auto" and stored == "int8") else precision
     hardware = Hardware.find(device, precision)
-    if hardware.device == "cpu" and precision == "auto":
-        precision = "fp32"
-    elif precision == "auto":
-        precision = hardware.precision
+    if precision == "auto":
+        precision = "fp32" if hardware.device == "cpu" else hardware.precision
 
     from ..data.tokenizer import Vocabulary
     from ..decoding.scoring import Scorer
     from ..model.folder import load_model
 
-    loaded = load_model(folder)
+    loaded = load_model(folder, quantized=True)
     vocabulary = Vocabulary.load(folder, loaded.config.vocabularies)
     return Scorer(loaded.model.to(hardware.device), vocabulary, batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens, precision=precision)
 

@@ -153,7 +153,7 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], dic
         for checkpoint in checkpoints:
             checkpoint.verify()
         facts["verified"] = [str(model), *(str(checkpoint.folder) for checkpoint in checkpoints)]
-    facts["scores"] = read_metrics(model)
+    facts |= {"weights": config.precision, "scores": read_metrics(model)}
     return Recipe.from_dict(config.recipe, str(model)), config.vocabularies, facts
 
 
@@ -195,6 +195,8 @@ def _described(values: dict[str, Any], recipe: Recipe) -> str:
     if values["kind"] != "recipe":
         read = f"; {len(values['verified'])} folders read" if "verified" in values else ""
         lines.append(f"  files       {WHOLE} ({values['model']}, written by nmt {values['package_version']}{read})")
+    if values.get("weights", "fp32") != "fp32":
+        lines.append(f"  weights     {values['weights']}: for translation only")
     if "updates_done" in values:
         lines.append(f"  done        {values['updates_done']:,} updates; checkpoints {', '.join(values['checkpoints'])}")
     scores = {key: value for key, value in values.get("scores", {}).items() if key in ("update", "nll", "ppl", "bleu", "bleu_signature", "averaged") and value is not None}

@@ -1,4 +1,4 @@
-"""`nmt preprocess`, `nmt train`, `nmt average` and `nmt export` as functions, with the same options.
+"""`nmt preprocess`, `nmt train`, `nmt average`, `nmt quantize` and `nmt export` as functions, with the same options.
 
     preprocess(recipe) ──▶ Summary of the shards ──▶ train(recipe) ──▶ Run ──▶ average(run) ──▶ model folder ──▶ export(model)
 
@@ -22,6 +22,7 @@ from .progress import ProgressOption, showing
 if TYPE_CHECKING:
     from ..data.prepare import Summary
     from ..exporting.convert import Export
+    from ..exporting.quantizing import Quantized
     from ..hardware import Hardware
     from ..recipe import Recipe
 
@@ -205,6 +206,19 @@ def average(
     with showing(progress), console.status(f"averaging {len(chosen)} checkpoints"):
         made_of = average_folders(chosen, target)
     return Average(target, tuple(made_of["averaged"]))
+
+
+def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = None) -> Quantized:
+    """Write a model or run folder as a model folder in int8: a quarter of the size, and loaded sooner.
+
+    It translates as the model does with precision="int8". Raises ModelError, and UsageError for an `out` that is neither free
+    nor an earlier result.
+    """
+    from ..exporting.quantizing import quantize as write
+    from ..model.contents import find_model
+
+    with showing(progress):
+        return write(find_model(Path(model)), Path(out))
 
 
 def export(model: str | Path, to: str, out: str | Path, *, text: str | Path | None = None, progress: ProgressOption = None) -> Export:

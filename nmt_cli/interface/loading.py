@@ -57,7 +57,7 @@ def recipe_search(paths: Sequence[Path]) -> str:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Models in fp32 on the first of `devices`, their vocabulary, and the first one's recipe with what was changed in it."""
+    """Models in fp32, or as they are stored in int8, on the first of `devices`, their vocabulary, and the first one's recipe with what was changed in it."""
 
     folders: list[Path]
     models: list[Transformer]
@@ -83,11 +83,14 @@ class Loaded:
         )  # fmt: skip
 
     def in_precision(self, precision: str) -> ConvertedModels:
-        """Return the converted models; "auto": in the precision that is fastest on the device."""
+        """Return the converted models; "auto": in int8 if they are stored so, else in the precision that is fastest on the device."""
         from ..decoding.workers import ConvertedModels
         from ..kernels import fastest_precision
+        from ..model.precision import in_int8
 
-        name = fastest_precision(self.devices[0]) if precision == "auto" else precision
+        name = precision
+        if precision == "auto":
+            name = "int8" if any(in_int8(model) for model in self.models) else fastest_precision(self.devices[0])
         if name not in self.converted:
             self.converted[name] = ConvertedModels.of(self.models, name, self.devices)
             for kernels in self.converted[name].kernels:
@@ -126,7 +129,7 @@ def load(
     from ..data.tokenizer import Vocabulary
     from ..model.folder import load_model
 
-    loaded = [load_model(folder, checked) for folder, checked in zip(folders, checks, strict=True)]
+    loaded = [load_model(folder, checked, quantized=True) for folder, checked in zip(folders, checks, strict=True)]
     _check_vocabularies(loaded)
     vocabulary = Vocabulary.load(folders[0], loaded[0].config.vocabularies)
     return Loaded(folders, [one.model.to(workers[0]) for one in loaded], vocabulary, configs[0].recipe, recipe, workers)

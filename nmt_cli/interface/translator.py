@@ -203,15 +203,21 @@ class Translator:
         self._running.add(stream)
         return stream
 
-    def score(self, pairs: Iterable[tuple[str, str]], *, precision: str = "fp32", batch_tokens: int | None = None) -> list[Scored]:
-        """Return for each (source, translation) log P of the translation, as `nmt score --model` prints it. Raises UsageError for an ensemble."""
-        check_precision(precision)
+    def score(self, pairs: Iterable[tuple[str, str]], *, precision: str | None = None, batch_tokens: int | None = None) -> list[Scored]:
+        """Return for each (source, translation) log P of the translation, as `nmt score --model` prints it: by default in fp32, of a model in int8 in int8.
+
+        Raises UsageError for an ensemble.
+        """
         loaded = self._models()
+        if precision:
+            check_precision(precision)
         if len(loaded.models) > 1:
             raise UsageError(f"score was called with an ensemble of {len(loaded.models)} models: load one of them.")
         from ..decoding.scoring import Scorer
+        from ..model.precision import in_int8
 
-        scorer = Scorer(loaded.models[0], loaded.vocabulary, batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens, precision=precision)
+        chosen = precision or ("int8" if in_int8(loaded.models[0]) else "fp32")
+        scorer = Scorer(loaded.models[0], loaded.vocabulary, batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens, precision=chosen)
         return [scored for window in scorer.windows(pairs) for scored in window]
 
     def _stream(

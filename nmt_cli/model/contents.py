@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import SerializerFunctionWrapHandler, TypeAdapter, ValidationError, model_serializer
 
 from ..cache import remembered_sha256
 from ..errors import ModelError
@@ -40,6 +40,15 @@ class ModelConfig(Record):
     sha256: dict[str, str]
     """By file name: the weights, the tokenizers and metrics.json (the last since format version 2)."""
     recipe: dict[str, Any]
+    precision: Literal["fp32", "int8"] = "fp32"
+    """Of the weights: int8 is what `nmt quantize` writes. Not in the file if it is fp32, as in files of earlier versions."""
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        if self.precision == "fp32":
+            del values["precision"]
+        return values
 
     @property
     def vocabularies(self) -> tuple[int, int]:
@@ -109,6 +118,15 @@ def foreign(folder: Path, expected: Mapping[str, str]) -> str:
         if expected[item.name] and remembered_sha256(item) != expected[item.name]:
             return f"its file {item.name!r} was changed after it was written"
     return ""
+
+
+def not_quantized(folder: Path) -> str:
+    """Why `folder` is not what `nmt quantize` wrote, unchanged; "" if it is."""
+    try:
+        config = read_config(folder)
+        return foreign(folder, {CONFIG: "", **config.sha256}) if config.precision == "int8" else "it is a model folder that nmt quantize did not write"
+    except ModelError as error:
+        return f"it is not a model folder that nmt quantize wrote ({error})" if (folder / CONFIG).exists() else "nmt quantize did not write it"
 
 
 def not_an_average(folder: Path) -> str:

@@ -1,6 +1,6 @@
 """The model folder (DESIGN: "The model folder"): all that `translate`, `export` and `info` need.
 
-    model.safetensors   weights, tied matrices once
+    model.safetensors   weights, tied matrices once; fp32, or as int8 stores them (`precision.integers`)
     config.json         format version, the whole recipe, sizes, package version, SHA-256 of every other file
     tokenizer.model     SentencePiece (with separate vocabularies tokenizer.source.model and tokenizer.target.model)
     metrics.json        what it scored, on what, with which signature
@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from .. import __version__
 from ..errors import ModelError, NmtError
@@ -30,7 +30,11 @@ from ..hardware import reproducible_products
 from ..recipe import Recipe
 from ..records import to_json
 from .contents import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig, check_files, read_config
+from .precision import OUTPUT, integers, with_integers
 from .transformer import Transformer
+
+SCALES = (".scales", ".input_scale")
+"""Endings of what int8 stores beside the parameters."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,11 @@ def weights_of(model: Transformer) -> dict[str, Tensor]:
 
 def write_model(
     folder: Path, weights: Mapping[str, Tensor], recipe: Recipe, vocabularies: tuple[int, int],
-    tokenizers: Mapping[str, bytes], metrics: Mapping[str, Any],
+    tokenizers: Mapping[str, bytes], metrics: Mapping[str, Any], precision: Literal["fp32", "int8"] = "fp32",
 ) -> None:  # fmt: skip
     """Fill `folder` with a model: `vocabularies` are the source's and target's sizes, `tokenizers` name -> bytes.
 
-    Raises OSError.
+    `weights` are those of `weights_of`, or of `quantized_weights` for int8. Raises OSError.
     """
     save_file(dict(weights), folder / WEIGHTS)
     (folder / METRICS).touch()
@@ -65,22 +69,26 @@ def write_model(
     config = ModelConfig(
         format_version=FORMAT_VERSION,
         package_version=__version__,
-        parameters=sum(weight.numel() for weight in weights.values()),
+        parameters=sum(weight.numel() for name, weight in weights.items() if not name.endswith(SCALES)),
         source_vocab=vocabularies[0],
         target_vocab=vocabularies[1],
         sha256={name: sha256(folder / name) for name in (WEIGHTS, METRICS, *tokenizers)},
         recipe=recipe.to_dict(),
+        precision=precision,
     )
     (folder / CONFIG).write_bytes(to_json(config))
 
 
-def load_model(folder: Path, checked: Future[None] | None = None) -> LoadedModel:
+def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: bool = False) -> LoadedModel:
     """Read a model folder into a Transformer in evaluation mode, fp32, on the CPU; `checked` if its files are already.
 
-    Raises ModelError when a file is missing, cut, changed, of a newer format or does not fit the recipe.
+    With `quantized` the folder may be in int8; its model is then one of `precision.int8`. Raises ModelError when a file is
+    missing, cut, changed, of a newer format or does not fit the recipe.
     """
     reproducible_products()
     config = read_config(folder)
+    if config.precision == "int8" and not quantized:
+        raise ModelError(f"the model {str(folder)!r} is in int8, which translates only: name the model that it was made from.")
     try:
         checked.result() if checked else check_files(folder, config.sha256)
         recipe = Recipe.from_dict(config.recipe, f"{str(folder / CONFIG)!r}")
@@ -90,7 +98,7 @@ def load_model(folder: Path, checked: Future[None] | None = None) -> LoadedModel
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{str(folder)!r} does not load ({type(error).__name__}: {error}). {REMEDY}") from None
     try:
-        model = build(recipe, *config.vocabularies, weights)
+        model = (build_quantized if config.precision == "int8" else build)(recipe, *config.vocabularies, weights)
     except (ModelError, TypeError, RuntimeError) as error:
         raise ModelError(f"{str(folder)!r} does not load: {error} {REMEDY}") from None
     return LoadedModel(model.eval(), recipe, folder, config)
@@ -98,14 +106,46 @@ def load_model(folder: Path, checked: Future[None] | None = None) -> LoadedModel
 
 def build(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:
     """A Transformer holding a copy of `weights`; no time is spent on drawing random ones. Raises ModelError."""
-    with torch.device("meta"):
-        model = Transformer(recipe.model, source_vocab, target_vocab)
+    model = _without_weights(recipe, source_vocab, target_vocab)
     parameters = dict(model.named_parameters())
-    if parameters.keys() != weights.keys():
-        differing = sorted(parameters.keys() ^ weights.keys())
-        raise ModelError(f"the weights do not fit the recipe: {len(differing)} names differ, the first is {differing[0]!r}.")
-    for name, parameter in parameters.items():
-        if parameter.shape != weights[name].shape:
-            raise ModelError(f"the weights do not fit the recipe: {name} has shape {tuple(weights[name].shape)}, expected {tuple(parameter.shape)}.")
+    _check_fit({name: parameter.shape for name, parameter in parameters.items()}, weights)
     model.load_state_dict({name: weights[name].to(torch.float32, copy=True) for name in parameters}, assign=True)
     return model
+
+
+def quantized_weights(model: Transformer) -> dict[str, Tensor]:
+    """What a folder in int8 has of an fp32 model: `precision.integers`, and the other parameters as they are."""
+    return {name: value.to("cpu").contiguous() for name, value in {**weights_of(model), **integers(model)}.items()}
+
+
+def build_quantized(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:
+    """A Transformer of `precision.int8` with what `quantized_weights` returned. Raises ModelError."""
+    model = _without_weights(recipe, source_vocab, target_vocab)
+    parameters = dict(model.named_parameters())
+    matrices = [f"{name}.weight" for name, module in model.named_modules() if type(module) is nn.Linear]
+    tables = [f"embeddings.{key}" for key in model.embeddings]
+    shapes = {name: parameter.shape for name, parameter in parameters.items()}
+    shapes |= {f"{name.removesuffix('.weight')}{SCALES[0]}": parameters[name].shape[:1] for name in (*matrices, *tables)}
+    shapes |= {f"{name.removesuffix('.weight')}{SCALES[1]}": torch.Size() for name in (*matrices, f"{OUTPUT}.weight")}
+    _check_fit(shapes, weights)
+    for name in (*matrices, *tables):
+        if weights[name].dtype != torch.int8:
+            raise ModelError(f"the weights do not fit int8: {name} is {weights[name].dtype}.")
+    rest = {name: weights[name].to(torch.float32, copy=True) for name in parameters if name not in (*matrices, *tables)}
+    model.load_state_dict(rest, assign=True, strict=False)
+    return with_integers(model, weights)
+
+
+def _without_weights(recipe: Recipe, source_vocab: int, target_vocab: int) -> Transformer:
+    with torch.device("meta"):
+        return Transformer(recipe.model, source_vocab, target_vocab)
+
+
+def _check_fit(shapes: Mapping[str, torch.Size], weights: Mapping[str, Tensor]) -> None:
+    """Raise ModelError unless the weights have these names and shapes."""
+    if shapes.keys() != weights.keys():
+        differing = sorted(shapes.keys() ^ weights.keys())
+        raise ModelError(f"the weights do not fit the recipe: {len(differing)} names differ, the first is {differing[0]!r}.")
+    for name, shape in shapes.items():
+        if shape != weights[name].shape:
+            raise ModelError(f"the weights do not fit the recipe: {name} has shape {tuple(weights[name].shape)}, expected {tuple(shape)}.")

@@ -8,6 +8,8 @@
 * int8: a weight is an integer in -127 .. 127 times one scale per output, a row the same with one fixed scale per linear
   map; products and sums are exact integers. Because the scales are fixed beforehand, a row's result depends on nothing
   but the row: int8 translations are as independent of the batch as fp32 ones. The input scales come from `calibrate`.
+  Embeddings are rounded to such integers too. `integers` has all of them, and a folder in int8 stores them
+  (model/folder.py): `with_integers` makes a model of them, so both give the same translations.
 
 Everything else stays in fp32. These are plain torch, on any device; `kernels` replaces them by faster modules that
 compute the same.
@@ -16,13 +18,14 @@ compute the same.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..errors import UsageError
 from ..registry import PRECISIONS, load
 from .layers import FeedForward
 from .transformer import Transformer
@@ -42,8 +45,13 @@ Rule = Callable[[nn.Module, str], "nn.Module | None"]
 def convert(model: Transformer, precision: str) -> Transformer:
     """Return a model for evaluation in `precision`, which shares all other parameters with `model`.
 
-    Later changes of `model` do not reach the converted weights. Raises UsageError for an unknown precision.
+    Later changes of `model` do not reach the converted weights. Raises UsageError for an unknown precision, and for another
+    one than int8 of a model whose weights are stored in int8.
     """
+    if in_int8(model):
+        if precision != "int8":
+            raise UsageError(f"the model's weights are stored in int8, and {precision} was asked for: give int8 or auto as the precision, or name the model that it was made from.")
+        return fp32(model).eval()  # nothing is left to be converted
     converted: Transformer = load(PRECISIONS, precision, "precision")(model)
     return converted.eval()
 
@@ -87,19 +95,63 @@ def _rounded(model: Transformer, linear: type[Bf16Linear]) -> Transformer:
 @torch.no_grad()
 def int8(model: Transformer) -> Transformer:
     """Return the model with `Int8Linear` maps; a feed-forward network with ReLU becomes an `Int8FeedForward`."""
-    scales = calibrate(model)
+    return with_integers(model, integers(model))
 
-    def quantized(module: nn.Module, name: str) -> nn.Module | None:
-        if type(module) is FeedForward and type(module.activation) is nn.ReLU:
-            inner, outer = (Int8Linear(linear.weight, linear.bias, scales[f"{name}.{key}"]) for key, linear in (("inner", module.inner), ("outer", module.outer)))
-            return Int8FeedForward(inner, outer)
+
+def in_int8(model: Transformer) -> bool:
+    """Return whether a model is one of `int8`."""
+    return isinstance(model.output_projection, Int8Linear)
+
+
+@torch.no_grad()
+def integers(model: Transformer) -> dict[str, Tensor]:
+    """Return what int8 stores of a model in fp32: its rounded matrices, by the names of their parameters, and their scales.
+
+    NAME.weight of a linear map (d_out, d_in) and embeddings.KEY (V, D) are int8; NAME.scales and embeddings.KEY.scales, one for
+    each row, fp32; NAME.input_scale fp64.
+    """
+    inputs, state = calibrate(model), dict[str, Tensor]()
+    for name, module in model.named_modules():
+        if _has_relu(module):  # its result is never negative, so that all values of uint8 are used
+            inputs[f"{name}.outer"] *= INT8_MAX / UINT8_MAX
         if type(module) is nn.Linear:
-            return Int8Linear(module.weight, module.bias, scales[name])
-        return None
+            state[f"{name}.weight"], state[f"{name}.scales"] = rounded(module.weight)
+    for key, table in model.embeddings.items():
+        state[f"embeddings.{key}"], state[f"embeddings.{key}.scales"] = rounded(table)
+    return {**state, **{f"{name}.input_scale": torch.tensor(value, dtype=torch.float64) for name, value in inputs.items()}}
 
-    new = cast(Transformer, replace_modules(model, quantized))
-    new.output_projection = Int8Linear(model.output_weight, None, scales[OUTPUT])
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def with_integers(model: Transformer, state: Mapping[str, Tensor]) -> Transformer:
+    """Return a copy of the module tree that has its matrices from `integers`; only the other parameters of `model` are used."""
+
+    def linear(module: nn.Linear, name: str) -> Int8Linear:
+        return Int8Linear(state[f"{name}.weight"], state[f"{name}.scales"], module.bias, float(state[f"{name}.input_scale"]))
+
+    def rule(module: nn.Module, name: str) -> nn.Module | None:
+        if _has_relu(module):
+            inner, outer = (linear(cast(nn.Linear, getattr(module, key)), f"{name}.{key}") for key in ("inner", "outer"))
+            return Int8FeedForward(inner, outer)
+        return linear(module, name) if type(module) is nn.Linear else None
+
+    new = cast(Transformer, replace_modules(model, rule))
+    tables = {key: (state[f"embeddings.{key}"], state[f"embeddings.{key}.scales"]) for key in model.embeddings}
+    new.embeddings = nn.ParameterDict({key: nn.Parameter(table.float() * scales[:, None], requires_grad=False) for key, (table, scales) in tables.items()})
+    new.output_projection = Int8Linear(*tables["shared" if model.config.tie_embeddings else "output"], None, float(state[f"{OUTPUT}.input_scale"]))
     return new
+
+
+def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a matrix (N, D) as integers in -127 .. 127, int8 (N, D), and what one step is worth in each row, fp32 (N,)."""
+    weight = weight.detach()
+    scales = torch.maximum(weight.amax(1), -weight.amin(1)).clamp_min(1e-12) / INT8_MAX
+    return (weight / scales[:, None]).round().to(torch.int8), scales
+
+
+def _has_relu(module: nn.Module) -> bool:
+    """Return whether a module becomes an `Int8FeedForward`."""
+    return type(module) is FeedForward and type(module.activation) is nn.ReLU
 
 
 class Bf16Linear(nn.Module):
@@ -133,13 +185,11 @@ class Int8Linear(nn.Module):
     attention_dtype = torch.float32
     """Not bf16: on some processors, sums of its products depend on the shape of the batch."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, input_scale: float) -> None:
+    def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None, input_scale: float) -> None:
+        """`weight` (d_out, d_in) and `scales` from `rounded`."""
         super().__init__()
-        weight = weight.detach()
-        self.scales = torch.maximum(weight.amax(1), -weight.amin(1)).clamp_min(1e-12) / INT8_MAX  # (d_out,)
-        self.weight = (weight / self.scales[:, None]).round().to(torch.int8)  # (d_out, d_in)
+        self.weight, self.scales, self.input_scale = weight, scales, input_scale
         self.bias = bias.detach() if bias is not None else None
-        self.input_scale = input_scale
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, d_in) -> (…, d_out)."""
@@ -153,12 +203,11 @@ class Int8Linear(nn.Module):
 
 
 class Int8FeedForward(nn.Module):
-    """A feed-forward network with ReLU. The inner result is never negative, so it uses all 256 values of uint8."""
+    """A feed-forward network with ReLU. The inner result is never negative: it is rounded to uint8, in units of the outer map's `input_scale`."""
 
     def __init__(self, inner: Int8Linear, outer: Int8Linear) -> None:
         super().__init__()
         self.inner, self.outer = inner, outer
-        outer.input_scale *= INT8_MAX / UINT8_MAX
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, D) -> (…, D)."""

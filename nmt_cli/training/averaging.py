@@ -55,6 +55,8 @@ def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     check_output_folder(out, "the averaged model", not_an_average, folders)
     configs = [read_config(folder) for folder in folders]
     for folder, config in zip(folders, configs, strict=True):
+        if config.precision != "fp32":
+            raise ModelError(f"the model {str(folder)!r} is in {config.precision}, which translates only: average the models in fp32, and quantize the average.")
         check_files(folder, config.sha256)
     _check_same_architecture(folders, configs)
     _check_different(folders, configs)

@@ -32,7 +32,16 @@ from nmt_cli.kernels.cpu_decoding.linear import (
 from nmt_cli.kernels.cpu_decoding.products import FEW_ROWS, fp32_product, int8_product, multiplies
 from nmt_cli.kernels.cpu_decoding.whole_steps import WholeStepDecoder
 from nmt_cli.model.layers import FeedForward
-from nmt_cli.model.precision import INT8_MAX, Bf16Linear, Int8FeedForward, Int8Linear, convert, quantize
+from nmt_cli.model.precision import (
+    INT8_MAX,
+    UINT8_MAX,
+    Bf16Linear,
+    Int8FeedForward,
+    Int8Linear,
+    convert,
+    quantize,
+    rounded,
+)
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import PRECISIONS
@@ -56,7 +65,7 @@ def small(**changes: str) -> Transformer:
 def test_a_linear_map_is_that_of_plain_torch(precision: str, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     linear, x = nn.Linear(48, 40), torch.randn(shape)
-    plain = {"fp32": linear, "bf16": Bf16Linear(linear.weight, linear.bias), "int8": Int8Linear(linear.weight, linear.bias, float(x.abs().max()) / INT8_MAX)}[precision]
+    plain = {"fp32": linear, "bf16": Bf16Linear(linear.weight, linear.bias), "int8": Int8Linear(*rounded(linear.weight), linear.bias, float(x.abs().max()) / INT8_MAX)}[precision]
     if reason := supports(plain, CPU):
         pytest.skip(reason)
     torch.testing.assert_close(packed(plain)(x), plain(x), atol=0.02 if precision == "bf16" else 1e-5, rtol=1e-5)
@@ -66,7 +75,7 @@ def test_a_linear_map_is_that_of_plain_torch(precision: str, shape: tuple[int, .
 @torch.inference_mode()
 def test_int8_is_integers_times_scales() -> None:
     torch.manual_seed(0)
-    linear, x = Int8Linear(torch.randn(40, 48), torch.randn(40), 0.02), torch.randn(30, 48)
+    linear, x = Int8Linear(*rounded(torch.randn(40, 48)), torch.randn(40), 0.02), torch.randn(30, 48)
     torch.testing.assert_close(PackedInt8Linear(linear)(x), linear(x), atol=1e-5, rtol=1e-6)
 
 
@@ -108,8 +117,8 @@ def test_quantizing_in_one_pass_gives_the_same_integers() -> None:
 def test_an_int8_feed_forward_network_is_that_of_plain_torch() -> None:
     torch.manual_seed(0)
     first, second, x = nn.Linear(48, 96), nn.Linear(96, 48), torch.randn(30, 48)
-    inner = Int8Linear(first.weight, first.bias, float(x.abs().max()) / INT8_MAX)
-    outer = Int8Linear(second.weight, second.bias, float(F.relu(first(x)).max()) / INT8_MAX)
+    inner = Int8Linear(*rounded(first.weight), first.bias, float(x.abs().max()) / INT8_MAX)
+    outer = Int8Linear(*rounded(second.weight), second.bias, float(F.relu(first(x)).max()) / UINT8_MAX)
     plain = Int8FeedForward(inner, outer)
     fast = PackedInt8FeedForward(PackedInt8Linear(inner, relu=True), PackedInt8Linear(outer))
     torch.testing.assert_close(fast(x), plain(x), atol=0.02, rtol=0.0)
@@ -167,7 +176,7 @@ def test_compiled_int8_products_have_the_bits_of_plain_torch(d_in: int, d_out: i
     generator = torch.Generator().manual_seed(d_in)
     weight, added, x = torch.randn(d_out, d_in, generator=generator), torch.randn(d_out, generator=generator), 3 * torch.randn(33, d_in, generator=generator)
     x[1], x[2] = 1e9, -1e9
-    linear = Int8Linear(weight, added if bias else None, 0.0307)
+    linear = Int8Linear(*rounded(weight), added if bias else None, 0.0307)
     signed = quantized(x, linear.input_scale)
     for relu in (False, True):
         product = int8_product(linear.weight, linear.scales, linear.bias, linear.input_scale, relu)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from nmt_cli.errors import UsageError
 from nmt_cli.model.precision import (
     INT8_MAX,
+    UINT8_MAX,
     Bf16Linear,
     Int8FeedForward,
     Int8Linear,
@@ -17,6 +18,7 @@ from nmt_cli.model.precision import (
     convert,
     int8_matmul,
     quantize,
+    rounded,
 )
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
@@ -34,7 +36,7 @@ def test_a_linear_map_is_torchs_but_for_rounding(shape: tuple[int, ...]) -> None
     torch.manual_seed(0)
     linear, x = nn.Linear(48, 40), torch.randn(shape)
     expected = linear(x)
-    for found, near in ((Bf16Linear(linear.weight, linear.bias)(x), 0.01), (Int8Linear(linear.weight, linear.bias, float(x.abs().max()) / INT8_MAX)(x), 0.02)):
+    for found, near in ((Bf16Linear(linear.weight, linear.bias)(x), 0.01), (Int8Linear(*rounded(linear.weight), linear.bias, float(x.abs().max()) / INT8_MAX)(x), 0.02)):
         assert (found.dtype, found.shape) == (torch.float32, expected.shape)
         assert float((found - expected).abs().max()) < near * float(expected.abs().max())
 
@@ -61,8 +63,8 @@ def test_an_int8_feed_forward_network_is_its_two_maps() -> None:
     torch.manual_seed(0)
     first, second, x = nn.Linear(48, 96), nn.Linear(96, 48), torch.randn(30, 48)
     hidden = F.relu(first(x))
-    inner = Int8Linear(first.weight, first.bias, float(x.abs().max()) / INT8_MAX)
-    outer = Int8Linear(second.weight, second.bias, float(hidden.max()) / INT8_MAX)
+    inner = Int8Linear(*rounded(first.weight), first.bias, float(x.abs().max()) / INT8_MAX)
+    outer = Int8Linear(*rounded(second.weight), second.bias, float(hidden.max()) / UINT8_MAX)
     expected = second(hidden)
     found = Int8FeedForward(inner, outer)(x)
     assert float((found - expected).abs().max()) < 0.03 * float(expected.abs().max())

@@ -1,0 +1,47 @@
+"""A model folder in int8: the integers and scales with which `--precision int8` computes, instead of fp32 weights.
+
+    fp32 model folder ──▶ `model.folder.quantized_weights` ──▶ model folder with precision int8, which translates the same
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from ..console import status
+from ..errors import ModelError, write_failed
+from ..files import follow_links, system_error
+from ..model.contents import WEIGHTS, not_quantized
+from ..model.folder import load_model, quantized_weights, write_model
+from ..output_paths import check_output_folder, output_folder
+
+WHAT = "the model in int8"
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A model folder in int8."""
+
+    path: Path
+    parameters: int
+    weights: tuple[int, int]
+    """Bytes of the weights, of the model that it was made from and its own."""
+
+
+def quantize(model: Path, out: Path) -> Quantized:
+    """Write the model folder `model` in int8 to `out`.
+
+    Raises ModelError for a damaged folder or one in int8 already, UsageError for an `out` that is neither free nor an earlier result.
+    """
+    check_output_folder(out, WHAT, not_quantized, [model])
+    loaded = load_model(model)
+    config = loaded.config
+    try:
+        with status(f"rounding {config.parameters:,} parameters"), output_folder(out, WHAT, not_quantized, [model], ModelError) as aside:
+            tokenizers = {name: (model / name).read_bytes() for name in config.tokenizers}
+            write_model(aside, quantized_weights(loaded.model), loaded.recipe, config.vocabularies, tokenizers, {"quantized": follow_links(model).name}, "int8")
+    except SafetensorError as error:
+        raise write_failed(system_error(error), out, WHAT, ModelError) from None
+    return Quantized(out, config.parameters, ((model / WEIGHTS).stat().st_size, (out / WEIGHTS).stat().st_size))

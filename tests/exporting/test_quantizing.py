@@ -1,0 +1,122 @@
+"""A model folder in int8 translates as the model does with precision int8; what it cannot do is refused by name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import nmt_cli as nmt
+from nmt_cli.cli import app
+from nmt_cli.errors import ModelError, UsageError
+from nmt_cli.model.contents import CONFIG, WEIGHTS, ModelConfig, read_config
+from nmt_cli.model.folder import load_model
+from nmt_cli.model.precision import convert
+from nmt_cli.records import content_hash
+
+Made = Callable[..., Path]
+
+LINES = ["the dog sleeps .", "a small cat sees the house .", "", "zzz ß 漢"]
+KINDS = [
+    (True, {"residual": "pre"}), (True, {"residual": "post", "positions": "learned"}), (False, {"tie_embeddings": False}), (True, {"tie_embeddings": False}),
+    (True, {"activation": "gelu"}), (True, {"activation": "swiglu", "norm": "rms", "positions": "rotary"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("joint", "features"), KINDS)
+def test_it_is_the_model_that_int8_makes(joint: bool, features: dict[str, object], made: Made, tmp_path: Path) -> None:
+    folder = made(joint=joint, **features)
+    done = nmt.quantize(folder, tmp_path / "int8")
+    ours, theirs = load_model(done.path, quantized=True).model, convert(load_model(folder).model, "int8")
+    assert str(ours) == str(theirs)
+    expected = dict(theirs.named_parameters())
+    assert all(torch.equal(parameter, expected[name]) for name, parameter in ours.named_parameters())
+    source, target = torch.randint(4, 300, (3, 9)), torch.randint(4, 300, (3, 7))
+    with torch.inference_mode():
+        assert torch.equal(ours.logits(ours(source, None, target)), theirs.logits(theirs(source, None, target)))
+
+
+def test_it_translates_and_scores_as_the_model_does_with_precision_int8(trained: Path, tmp_path: Path) -> None:
+    done = nmt.quantize(trained, tmp_path / "int8")
+    assert (done.path, done.parameters) == (tmp_path / "int8", read_config(trained).parameters)
+    assert done.weights[1] < 0.3 * done.weights[0] == 0.3 * (trained / WEIGHTS).stat().st_size
+    with nmt.load(trained, device="cpu", precision="int8") as model, nmt.load(done.path, device="cpu") as quantized:
+        assert quantized.translate(LINES, nbest=2, beam=3, alignment=True) == model.translate(LINES, nbest=2, beam=3, alignment=True)
+        pairs = [(line, "der Hund schläft .") for line in LINES[:2]]
+        assert quantized.score(pairs) == model.score(pairs, precision="int8")
+        with pytest.raises(UsageError, match="the model's weights are stored in int8, and fp32 was asked for"):
+            quantized.score(pairs, precision="fp32")
+    with nmt.load([done.path, trained], device="cpu") as ensemble:  # in int8 together
+        assert all(one.text for one in ensemble.translate(LINES[:2]))
+
+
+def test_what_needs_fp32_refuses_it_by_name(trained: Path, tmp_path: Path) -> None:
+    quantized = nmt.quantize(trained, tmp_path / "int8").path
+    for use in (lambda: nmt.export(quantized, "ctranslate2", tmp_path / "out"), lambda: nmt.quantize(quantized, tmp_path / "twice")):
+        with pytest.raises(ModelError, match="is in int8, which translates only: name the model that it was made from"):
+            use()
+    with pytest.raises(ModelError, match="average the models in fp32, and quantize the average"):
+        nmt.average([quantized, trained], out=tmp_path / "out")
+    with pytest.raises(UsageError, match="stored in int8, and bf16 was asked for"):
+        nmt.load(quantized, device="cpu", precision="bf16").translate(LINES)
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_an_earlier_result_is_replaced(trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "int8"
+    first = nmt.quantize(trained, out)
+    assert nmt.quantize(trained, out) == first
+    with pytest.raises(UsageError, match="would replace its own input"):
+        nmt.quantize(trained, trained)
+    (out / "mine").touch()
+    with pytest.raises(UsageError, match="it holds 'mine', which nmt did not write"):
+        nmt.quantize(trained, out)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine").touch()
+    with pytest.raises(UsageError, match="nmt quantize did not write it"):
+        nmt.quantize(trained, other)
+
+
+@pytest.mark.parametrize("fault", ["a name", "a shape", "a dtype"])
+def test_damaged_integers_have_a_name(fault: str, trained: Path, tmp_path: Path) -> None:
+    folder = nmt.quantize(trained, tmp_path / "int8").path
+    weights = load_file(folder / WEIGHTS)
+    name = next(name for name in weights if name.endswith("output.weight"))
+    if fault == "a name":
+        del weights[name]
+    else:
+        weights[name] = weights[name][:-1] if fault == "a shape" else weights[name].float()
+    save_file(weights, folder / WEIGHTS)
+    values = json.loads((folder / CONFIG).read_text())
+    del values["content_sha256"]
+    values["sha256"][WEIGHTS] = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    (folder / CONFIG).write_text(json.dumps({**values, "content_sha256": content_hash(values)}))
+    with pytest.raises(ModelError, match={"a name": "1 names differ", "a shape": "has shape", "a dtype": "do not fit int8"}[fault]):
+        nmt.load(folder, device="cpu")
+
+
+def test_a_config_in_fp32_is_as_earlier_versions_wrote_it(trained: Path) -> None:
+    assert "precision" not in json.loads((trained / CONFIG).read_text())
+    assert ModelConfig.model_fields["precision"].default == "fp32"
+
+
+def test_the_command_says_what_it_wrote(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["nmt", *map(str, arguments)])
+        assert app.run() == 0
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    out = tmp_path / "int8"
+    said = run("quantize", trained, "--out", out)
+    assert f"wrote {out}: " in said
+    assert "parameters in int8, " in said
+    assert f"next: nmt translate --model {out} < input" in said
+    assert "weights     int8: for translation only" in run("info", out)
