@@ -176,6 +176,8 @@ class ModelSection(Section):
     """The longest sequence: learned positions have so many rows; longer lines are split before translation."""
     tie_embeddings: bool = True
     """One matrix for both embeddings and the output projection (section 3.4)."""
+    monotonic_attention: bool = False
+    """Of a parser: the decoder also reads the encoder's state of the next word (hard monotonic attention, Aharoni and Goldberg 2017)."""
 
     @property
     def key_size(self) -> int:
@@ -345,6 +347,11 @@ class Recipe(Section):
             faults.append("model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix")
         if self.train.both_directions and not self.data.joint_vocab:
             faults.append("train.both_directions = true needs data.joint_vocab = true: source and target change places")
+        if self.model.monotonic_attention and (not self.data.terminals or (self.data.terminals, self.data.target_tokenization) == ("words", "bpe")):
+            faults.append(
+                f'model.monotonic_attention = true with data.terminals = "{self.data.terminals}" and data.target_tokenization = "{self.data.target_tokenization}": '
+                "it is for parsers, and which words a tree has must follow from its tokens: both, tags, xx, or words that are one token each"
+            )
         if self.data.max_length >= self.model.max_positions:
             faults.append(
                 f"data.max_length = {self.data.max_length} must be below model.max_positions = {self.model.max_positions}: "

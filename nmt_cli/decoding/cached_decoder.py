@@ -43,6 +43,7 @@ from ..model.layers import DecoderLayer
 from ..model.packing import Packing
 from ..model.transformer import Transformer
 from .alignment import alignment_layer
+from .next_words import NextWords
 
 LANES = {torch.float32: 16, torch.bfloat16: 32, torch.float16: 32}
 """S and C are a multiple of it, by the dtype of keys and values."""
@@ -105,6 +106,7 @@ class _SubBatch:
         self.batch, self.steps = len(sources), 0
         lengths = torch.tensor([len(source) for source in sources])
         packing = Packing(lengths, self.lanes)
+        self.next_words: NextWords | None = None
         self.memory = self._encode(model, sources, packing)
         own = cast(DecoderLayer, model.decoder[0]).self_attention
         self.heads, self.size, self.layers = own.num_heads, max(own.sizes) // own.num_heads, len(model.decoder)
@@ -123,6 +125,8 @@ class _SubBatch:
         ids[: packing.tokens] = torch.tensor([token for source in sources for token in source])
         source = packing.to(str(self.device))
         memory = model.encode_packed(ids.to(self.device), source)
+        if model.next_word is not None:
+            self.next_words = NextWords(model.next_word, sources, memory, self.beam)
         projected = [cast(DecoderLayer, layer).cross_attention.project(memory, source) for layer in model.decoder]
         pairs = [(keys.to(self.dtype).flatten(0, 1), values.to(self.dtype).flatten(0, 1)) for keys, values in projected]
         return [(keys.transpose(1, 2).contiguous(), values.contiguous()) for keys, values in pairs]
@@ -223,6 +227,8 @@ class _SubBatch:
         if len(parents) < self.batch:
             every = torch.zeros(self.batch, self.beam, dtype=torch.long, device=self.device)
             parents = every.index_copy_(0, self.present, parents)
+        if self.next_words:
+            self.next_words.reorder(parents)
         self.ancestors = self.ancestors.gather(1, parents[:, :, None].expand_as(self.ancestors))
 
     def keep(self, sentences: Tensor) -> None:
@@ -241,6 +247,8 @@ class _SubBatch:
         self.memory = [(keys[:, :, :longest].index_select(0, matrices), values[:, :longest].index_select(0, matrices)) for keys, values in self.memory]
         caches = [cache.index_select(1, matrices) for cache in self.caches]
         self.ancestors, self.source = self.ancestors[kept], self.source[kept, :longest]
+        if self.next_words:
+            self.next_words.keep(kept)
         self.batch, self.present = len(kept), torch.arange(len(kept), device=self.device)
         self.visible_source = self._additive(self.source[:, None].expand(-1, self.beam, -1))
         self.query_buffers = {size: self._zeros(size) for size in self.query_buffers}
@@ -293,12 +301,22 @@ class CachedDecoder:
         positions = torch.cat([torch.full((len(own),), sub_batch.steps, device=rows.device) for sub_batch, own, _ in parts] + [rows.new_zeros(padding)])
         ids = F.pad(tokens.flatten().index_select(0, rows), (0, padding))
         self.weights = []
-        x = self.model.embed(ids, self.model.matrix("target"), self.model.target_positions.at(positions))  # type: ignore[operator]
+        encoded = self.model.target_positions.at(positions)  # type: ignore[operator]
+        if self.model.next_word is not None:
+            encoded = encoded + self._read(tokens, parts, padding)
+        x = self.model.embed(ids, self.model.matrix("target"), encoded)
         for number, layer in enumerate(self.layers):
             x = self._layer(number, layer, x, steps, positions)
         for sub_batch in self.sub_batches:
             sub_batch.steps += 1
         return self.model.logits(self.model.decoder_norm(x))[:count]
+
+    def _read(self, tokens: Tensor, parts: Sequence[tuple[_SubBatch, Tensor, int]], padding: int) -> Tensor:
+        """Return the states of the next words for hard monotonic attention, (N, D); those of `padding` rows are zeros."""
+        for sub_batch, offset in self._offsets():
+            cast(NextWords, sub_batch.next_words).advance(sub_batch.present, tokens[offset : offset + len(sub_batch.present)])
+        states = [cast(NextWords, sub_batch.next_words).states(sub_batch.present[own // self.beam], own % self.beam) for sub_batch, own, _ in parts]
+        return F.pad(_concat(states), (0, 0, 0, padding))
 
     def record_attention(self) -> None:
         """See `AttentionDecoder`."""

@@ -40,6 +40,7 @@ class ReferenceDecoder:
         memory = model.encode(src, mask).repeat_interleave(beam, 0)  # (B * W, S, D)
         self.model, self.beam = model, beam
         self.memory, self.mask = model.project_memory(memory), mask.repeat_interleave(beam, 0)
+        self.src, self.states = src.repeat_interleave(beam, 0), memory
         self.tokens = src.new_empty(src.size(0), beam, 0)  # (B, W, T)
         self.recorded: CrossAttention | None = None
         self.weights = memory.new_empty(0, 0)
@@ -49,7 +50,8 @@ class ReferenceDecoder:
         self.tokens = torch.cat([self.tokens, tokens[:, :, None]], dim=2)
         recording: AbstractContextManager[list[Tensor]] = record_attention(self.recorded) if self.recorded else nullcontext([])
         with recording as records:
-            hidden = self.model.decode(self.tokens.flatten(0, 1), self.memory, self.mask)  # (B * W, T, D)
+            tokens = self.tokens.flatten(0, 1)
+            hidden = self.model.decode(tokens, self.memory, self.mask, read=self.model.read_next(self.src, self.mask, self.states, tokens))  # (B * W, T, D)
         for weights in records:  # (B * W, H, T, S)
             self.weights = mean_of_heads(weights[rows, :, -1])
         return self.model.logits(hidden[rows, -1])
@@ -69,7 +71,7 @@ class ReferenceDecoder:
     def keep(self, sentences: Tensor) -> None:
         """See `Decoder`."""
         rows = (sentences[:, None] * self.beam + torch.arange(self.beam, device=sentences.device)).flatten()
-        self.tokens, self.mask = self.tokens[sentences], self.mask[rows]
+        self.tokens, self.mask, self.src, self.states = self.tokens[sentences], self.mask[rows], self.src[rows], self.states[rows]
         self.memory = [(keys[rows], values[rows]) for keys, values in self.memory]
 
 

@@ -110,7 +110,9 @@ def library(name: str) -> Any:
 
 
 def check_modules(model: Transformer, library_name: str, more: Sequence[type] = ()) -> None:
-    """Raise ModelError for a norm, residual, activation or positional encoding that this export does not know; `more` are those that not every one does."""
+    """Raise ModelError for hard monotonic attention, and a norm, residual, activation or positional encoding that this export does not know; `more` are those that not every one does."""
+    if model.next_word is not None:
+        raise ModelError(f"the model has hard monotonic attention (model.monotonic_attention), which {library_name} does not have.")
     known = (nn.LayerNorm, nn.ReLU, nn.GELU, nn.SiLU, nn.Identity, PostNorm, PreNorm, Sinusoidal, Learned, *more)
     parts: list[nn.Module] = [model.source_positions, model.target_positions, model.encoder_norm, model.decoder_norm]
     for layer in (*model.encoder, *model.decoder):

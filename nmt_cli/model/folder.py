@@ -35,6 +35,8 @@ from .transformer import Transformer
 
 SCALES = (".scales", ".input_scale")
 """Endings of what int8 stores beside the parameters."""
+TABLES = "next_word."
+"""The beginning of the names of what is stored and not trained."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,8 @@ class LoadedModel:
 
 
 def weights_of(model: Transformer) -> dict[str, Tensor]:
-    """Every trained matrix once, by name, on the CPU."""
-    return {name: parameter.detach().to("cpu").contiguous() for name, parameter in model.named_parameters()}
+    """Every trained matrix once, by name, on the CPU, and the tables of `monotonic`."""
+    return {name: tensor.detach().to("cpu").contiguous() for name, tensor in model.state_dict().items()}
 
 
 def write_model(
@@ -69,7 +71,7 @@ def write_model(
     config = ModelConfig(
         format_version=FORMAT_VERSION,
         package_version=__version__,
-        parameters=sum(weight.numel() for name, weight in weights.items() if not name.endswith(SCALES)),
+        parameters=sum(weight.numel() for name, weight in weights.items() if not name.endswith(SCALES) and not name.startswith(TABLES)),
         source_vocab=vocabularies[0],
         target_vocab=vocabularies[1],
         sha256={name: sha256(folder / name) for name in (WEIGHTS, METRICS, *tokenizers)},
@@ -107,7 +109,7 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
 def build(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:
     """A Transformer holding a copy of `weights`; no time is spent on drawing random ones. Raises ModelError."""
     model = _without_weights(recipe, source_vocab, target_vocab)
-    parameters = dict(model.named_parameters())
+    parameters = model.state_dict()
     _check_fit({name: parameter.shape for name, parameter in parameters.items()}, weights)
     model.load_state_dict({name: weights[name].to(torch.float32, copy=True) for name in parameters}, assign=True)
     return model
@@ -121,7 +123,7 @@ def quantized_weights(model: Transformer) -> dict[str, Tensor]:
 def build_quantized(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:
     """A Transformer of `precision.int8` with what `quantized_weights` returned. Raises ModelError."""
     model = _without_weights(recipe, source_vocab, target_vocab)
-    parameters = dict(model.named_parameters())
+    parameters = model.state_dict()
     matrices = [f"{name}.weight" for name, module in model.named_modules() if type(module) is nn.Linear]
     tables = [f"embeddings.{key}" for key in model.embeddings]
     shapes = {name: parameter.shape for name, parameter in parameters.items()}

@@ -22,6 +22,7 @@ from ..recipe import ModelSection
 from ..registry import POSITIONS, RESIDUALS, load
 from .attention import Cache
 from .layers import DecoderLayer, EncoderLayer
+from .monotonic import NextWord
 from .packing import PADDED, Layout, Packing
 from .residuals import build_norm
 
@@ -39,7 +40,8 @@ class Transformer(nn.Module):
     """Encoder and decoder of `config`, over vocabularies of the given sizes.
 
     Embeddings are initialised from N(0, 1 / d_model) and multiplied by sqrt(d_model) at the input (section 3.4); with
-    `tie_embeddings` one matrix serves source, target and output. Raises UsageError for a norm, residual, activation or
+    `tie_embeddings` one matrix serves source, target and output. With hard monotonic attention (`monotonic`) the decoder's
+    embeddings have the encoder's state of the next word added. Raises UsageError for a norm, residual, activation or
     positional encoding that is not registered.
     """
 
@@ -57,6 +59,7 @@ class Transformer(nn.Module):
         final = load(RESIDUALS, config.residual, "model.residual").final_norm
         self.encoder_norm = build_norm(config) if final else nn.Identity()
         self.decoder_norm = build_norm(config) if final else nn.Identity()
+        self.next_word = NextWord(source_vocab, target_vocab) if config.monotonic_attention else None
         self.output_projection: nn.Module | None = None  # stands in for `output_weight` in a converted model (`precision`)
 
     def _embedding(self, size: int) -> nn.Parameter:
@@ -104,13 +107,15 @@ class Transformer(nn.Module):
         return [layer.cross_attention.project(memory) for layer in self.decoder]  # type: ignore[operator, union-attr]
 
     def decode(
-        self, tgt_in: Tensor, memory: Sequence[KeysValues], memory_mask: Tensor | None, caches: Sequence[Cache] | None = None, start: int = 0
-    ) -> Tensor:
-        """tgt_in (B, T) ids -> hidden (B, T, D).
+        self, tgt_in: Tensor, memory: Sequence[KeysValues], memory_mask: Tensor | None, caches: Sequence[Cache] | None = None, start: int = 0,
+        read: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """tgt_in (B, T) ids -> hidden (B, T, D). With hard monotonic attention `read` (B, T, D) are the states that `read_next` returns.
 
         With `caches` (one per layer) tgt_in is (B, 1), the token at position `start`; the caches hold those before it.
         """
-        x = self.embed(tgt_in, self.matrix("target"), self.target_positions(tgt_in.size(1), start))
+        positions = self.target_positions(tgt_in.size(1), start)
+        x = self.embed(tgt_in, self.matrix("target"), positions if read is None else positions + read)
         for index, layer in enumerate(self.decoder):
             x = layer(x, memory[index], memory_mask, caches[index] if caches is not None else None, start=start)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
@@ -123,7 +128,16 @@ class Transformer(nn.Module):
 
     def forward(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """src (B, S), its mask, tgt_in (B, T) -> hidden (B, T, D), the input of the loss or of `logits`."""
-        return self.decode(tgt_in, self.project_memory(self.encode(src, src_mask)), src_mask)
+        memory = self.encode(src, src_mask)
+        return self.decode(tgt_in, self.project_memory(memory), src_mask, read=self.read_next(src, src_mask, memory, tgt_in))
+
+    def read_next(self, src: Tensor, src_mask: Tensor | None, memory: Tensor, tgt_in: Tensor) -> Tensor | None:
+        """Return the states (B, T, D) of memory (B, S, D) that hard monotonic attention reads; None without it."""
+        if self.next_word is None:
+            return None
+        lengths = torch.full_like(src[:, 0], src.size(1)) if src_mask is None else src_mask[:, 0, 0].sum(-1)
+        at = self.next_word.padded(src, lengths, tgt_in)
+        return memory.gather(1, at[:, :, None].expand(-1, -1, memory.size(2)))
 
     def forward_packed(self, src: Tensor, source: Packing, tgt_in: Tensor, target: Packing) -> Tensor:
         """`forward` for a packed batch: src (N,) and tgt_in (N',) ids -> hidden (N', D).
@@ -131,7 +145,10 @@ class Transformer(nn.Module):
         Only the first `target.tokens` rows mean something.
         """
         memory = self.encode_packed(src, source)
-        x = self.embed(tgt_in, self.matrix("target"), self.target_positions.at(target.positions))  # type: ignore[operator]
+        positions = self.target_positions.at(target.positions)  # type: ignore[operator]
+        if self.next_word is not None:
+            positions = positions + memory.index_select(0, self.next_word.packed(src, source, tgt_in, target))
+        x = self.embed(tgt_in, self.matrix("target"), positions)
         for layer in self.decoder:
             projected = layer.cross_attention.project(memory, source)  # type: ignore[operator, union-attr]
             x = layer(x, projected, source.mask, None, target, source)

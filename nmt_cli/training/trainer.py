@@ -33,6 +33,7 @@ from ..data.batches import EpochPlan
 from ..data.bpe_dropout import BpeDropout
 from ..data.directions import BothDirections
 from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
+from ..data.terminals import word_tables
 from ..data.tokenizer import Vocabulary
 from ..device import is_host
 from ..errors import DataError, Stopped, TrainingError
@@ -127,6 +128,8 @@ class Trainer:
             torch.manual_seed(self.recipe.train.seed)
             progress = Progress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
             model = initial_model(Path(self.recipe.train.init), self.recipe, self.vocabulary) if self.recipe.train.init else Transformer(self.recipe.model, *sizes)
+            if model.next_word is not None:
+                model.next_word.set(*word_tables(self.vocabulary, self.recipe.data.terminals))
             return model.to(self.hardware.device).train(), progress, {}
         progress, weights, optimizer_state = self.run.load(last_update, self.recipe, index.data_fingerprint, index.ids_fingerprint)
         self.report.rewind(progress.metrics_bytes)

@@ -41,7 +41,10 @@ def make(seed: int = 0, **features: object) -> Transformer:
     config = ModelSection.model_validate(
         {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "d_ff": 128, "num_heads": 4, "max_positions": 128, **features}
     )
-    return Transformer(config, VOCABULARY, VOCABULARY).eval()
+    model = Transformer(config, VOCABULARY, VOCABULARY).eval()
+    if model.next_word is not None:
+        model.next_word.set(torch.rand(VOCABULARY) < 0.6, torch.rand(VOCABULARY) < 0.5)
+    return model
 
 
 def sources(count: int, longest: int = 40, seed: int = 1) -> list[list[int]]:
@@ -84,8 +87,11 @@ def translate(kind: Kind, model: Transformer, batch: list[list[int]], beam: int 
     return beam_search(kind(model, batch, beam), limits, options)
 
 
+MONOTONIC: dict[str, object] = {"residual": "pre", "monotonic_attention": True}
+
+
 @pytest.mark.parametrize(("kind", "features", "beam"), [
-    *[(CachedDecoder, features, beam) for features in FEATURES for beam in (1, 3)],
+    *[(CachedDecoder, features, beam) for features in [*FEATURES, MONOTONIC] for beam in (1, 3)],
     *[(kind, features, beam) for kind in (native, whole) for features in [*FEATURES, *SIZES] for beam in (1, 3, 4)],
     (CachedDecoder, {}, 20),
     (native, {"num_heads": 1}, 20),
@@ -117,6 +123,18 @@ def test_fast_is_reference_step_by_step(kind: Kind, features: dict[str, object],
             count, opened = len(stay), opened[stay]
             for decoder in decoders:
                 decoder.keep(stay)
+
+
+@pytest.mark.parametrize("precision", [None, "fp32", "int8"])
+def test_hard_monotonic_attention_is_the_same_for_sentences_alone_together_and_added_later(precision: str | None) -> None:
+    model, batch = made(precision, **MONOTONIC), sources(9)
+    alone = [translate(CachedDecoder, model, [source])[0] for source in batch]
+    assert alone == translate(CachedDecoder, model, batch)
+    if precision is None:
+        assert [[h.tokens for h in hypotheses] for hypotheses in alone] == [[h.tokens for h in hypotheses] for hypotheses in translate(ReferenceDecoder, model, batch)]
+    without = made(precision, residual="pre")
+    assert alone != translate(CachedDecoder, without, batch)
+    assert apply_kernels(convert(make(**MONOTONIC), "fp32"), "decoding").declined["decoder"] == "hard monotonic attention has no kernel"
 
 
 @pytest.mark.parametrize("features", [*FEATURES, *SIZES])

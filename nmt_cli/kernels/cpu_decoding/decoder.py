@@ -48,6 +48,8 @@ def supports(model: Transformer) -> str:
     """
     if model.output_weight.device.type != "cpu":
         return f"device {model.output_weight.device.type!r} has no kernel"
+    if model.next_word is not None:
+        return "hard monotonic attention has no kernel"
     if type(model) is not Transformer:
         return f"model {type(model).__name__!r} has no kernel"
     for positions in (model.source_positions, model.target_positions):

@@ -1,0 +1,32 @@
+"""Which tokens begin and end the words of a parser's sentences and trees: the tables of `model.monotonic`.
+
+    vocabulary, kind of terminals ──▶ source: tokens that begin a word          target: tokens after which a word is complete
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..parsing.linearization import TAG_PREFIX
+from .tokenizer import META_SPACE, UNK, Tokenizer, Vocabulary
+
+
+def word_tables(vocabulary: Vocabulary, terminals: str) -> tuple[Tensor, Tensor]:
+    """Return (begins, ends), bool (V,), of the source's and the target's tokens.
+
+    A word of the source begins with the token that has its space. In the target it ends with its terminal, or with `both`
+    with its tag. `terminals` is one of `linearization.TERMINALS`.
+    """
+    source, target = vocabulary.source, vocabulary.target
+    begins = [number not in source.not_text and piece.startswith(META_SPACE) for number, piece in enumerate(source.table)]
+    ends = [_ends_a_word(target, number, piece.removeprefix(META_SPACE), terminals) for number, piece in enumerate(target.table)]
+    return torch.tensor(begins), torch.tensor(ends)
+
+
+def _ends_a_word(tokenizer: Tokenizer, number: int, text: str, terminals: str) -> bool:
+    if number in tokenizer.not_text:
+        return number == UNK and terminals == "words"
+    if "(" in text or ")" in text:
+        return False
+    return terminals != "both" or (text.startswith(TAG_PREFIX) and text != TAG_PREFIX)
