@@ -96,7 +96,7 @@ def test_the_tables_are_stored_with_the_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "line", "ends"), [
-    ("xx", "(S (NP XX XX )NP )S", "XX"),
+    ("xx", "(S (NP XX XX )NP )S", "XX XX"),
     ("tags", "(S (NP DT NN )NP )S", "DT NN"),
     ("words", "(S (NP dog cat )NP )S", "dog cat"),
     ("both", "(S (NP dog /DT cat /NN )NP )S", "/DT /NN"),
