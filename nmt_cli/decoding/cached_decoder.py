@@ -40,10 +40,10 @@ from torch.nn import functional as F
 from ..device import is_host, widest_float
 from ..kernels.rows import padded_rows
 from ..model.layers import DecoderLayer
+from ..model.monotonic import NextWords
 from ..model.packing import Packing
 from ..model.transformer import Transformer
 from .alignment import alignment_layer
-from .next_words import NextWords
 
 LANES = {torch.float32: 16, torch.bfloat16: 32, torch.float16: 32}
 """S and C are a multiple of it, by the dtype of keys and values."""
@@ -106,7 +106,6 @@ class _SubBatch:
         self.batch, self.steps = len(sources), 0
         lengths = torch.tensor([len(source) for source in sources])
         packing = Packing(lengths, self.lanes)
-        self.next_words: NextWords | None = None
         self.memory = self._encode(model, sources, packing)
         own = cast(DecoderLayer, model.decoder[0]).self_attention
         self.heads, self.size, self.layers = own.num_heads, max(own.sizes) // own.num_heads, len(model.decoder)
@@ -125,8 +124,7 @@ class _SubBatch:
         ids[: packing.tokens] = torch.tensor([token for source in sources for token in source])
         source = packing.to(str(self.device))
         memory = model.encode_packed(ids.to(self.device), source)
-        if model.next_word is not None:
-            self.next_words = NextWords(model.next_word, sources, memory, self.beam)
+        self.states = memory if model.next_word is not None else memory[:0]  # for hard monotonic attention
         projected = [cast(DecoderLayer, layer).cross_attention.project(memory, source) for layer in model.decoder]
         pairs = [(keys.to(self.dtype).flatten(0, 1), values.to(self.dtype).flatten(0, 1)) for keys, values in projected]
         return [(keys.transpose(1, 2).contiguous(), values.contiguous()) for keys, values in pairs]
@@ -227,8 +225,6 @@ class _SubBatch:
         if len(parents) < self.batch:
             every = torch.zeros(self.batch, self.beam, dtype=torch.long, device=self.device)
             parents = every.index_copy_(0, self.present, parents)
-        if self.next_words:
-            self.next_words.reorder(parents)
         self.ancestors = self.ancestors.gather(1, parents[:, :, None].expand_as(self.ancestors))
 
     def keep(self, sentences: Tensor) -> None:
@@ -247,8 +243,6 @@ class _SubBatch:
         self.memory = [(keys[:, :, :longest].index_select(0, matrices), values[:, :longest].index_select(0, matrices)) for keys, values in self.memory]
         caches = [cache.index_select(1, matrices) for cache in self.caches]
         self.ancestors, self.source = self.ancestors[kept], self.source[kept, :longest]
-        if self.next_words:
-            self.next_words.keep(kept)
         self.batch, self.present = len(kept), torch.arange(len(kept), device=self.device)
         self.visible_source = self._additive(self.source[:, None].expand(-1, self.beam, -1))
         self.query_buffers = {size: self._zeros(size) for size in self.query_buffers}
@@ -278,6 +272,7 @@ class CachedDecoder:
         self.heads, self.scale = own.num_heads, math.sqrt(own.num_heads / own.sizes[0])
         self.min_rows = getattr(model.output_projection, "min_rows", MIN_ROWS)
         self.sub_batches: list[_SubBatch] = []
+        self.next_words = NextWords(model.next_word, beam) if model.next_word is not None else None
         self.recorded_layer: int | None = None
         self.weights: list[Tensor] = []  # of the last step, (n, S) of each sub-batch
         self.add(sources)
@@ -287,6 +282,8 @@ class CachedDecoder:
         """Add sentences behind those that are here; an empty list is allowed."""
         if sources:
             self.sub_batches.append(_SubBatch(self.model, sources, self.beam, self.store))
+            if self.next_words:
+                self.next_words.add(sources, self.sub_batches[-1].states)
 
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
         """See `Decoder`."""
@@ -303,20 +300,13 @@ class CachedDecoder:
         self.weights = []
         encoded = self.model.target_positions.at(positions)  # type: ignore[operator]
         if self.model.next_word is not None:
-            encoded = encoded + self._read(tokens, parts, padding)
+            encoded = encoded + F.pad(cast(NextWords, self.next_words).read(tokens, rows), (0, 0, 0, padding))
         x = self.model.embed(ids, self.model.matrix("target"), encoded)
         for number, layer in enumerate(self.layers):
             x = self._layer(number, layer, x, steps, positions)
         for sub_batch in self.sub_batches:
             sub_batch.steps += 1
         return self.model.logits(self.model.decoder_norm(x))[:count]
-
-    def _read(self, tokens: Tensor, parts: Sequence[tuple[_SubBatch, Tensor, int]], padding: int) -> Tensor:
-        """Return the states of the next words for hard monotonic attention, (N, D); those of `padding` rows are zeros."""
-        for sub_batch, offset in self._offsets():
-            cast(NextWords, sub_batch.next_words).advance(sub_batch.present, tokens[offset : offset + len(sub_batch.present)])
-        states = [cast(NextWords, sub_batch.next_words).states(sub_batch.present[own // self.beam], own % self.beam) for sub_batch, own, _ in parts]
-        return F.pad(_concat(states), (0, 0, 0, padding))
 
     def record_attention(self) -> None:
         """See `AttentionDecoder`."""
@@ -369,12 +359,16 @@ class CachedDecoder:
 
     def reorder(self, parents: Tensor) -> None:
         """See `Decoder`."""
+        if self.next_words:
+            self.next_words.reorder(parents)
         if self.beam > 1:
             for sub_batch, offset in self._offsets():
                 sub_batch.reorder(parents[offset : offset + len(sub_batch.present)])
 
     def keep(self, sentences: Tensor) -> None:
         """See `Decoder`."""
+        if self.next_words:
+            self.next_words.keep(sentences)
         for sub_batch, offset in self._offsets():
             inside = sentences[(sentences >= offset) & (sentences < offset + len(sub_batch.present))] - offset
             if len(inside) < len(sub_batch.present):

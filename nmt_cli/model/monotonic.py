@@ -13,6 +13,8 @@ begins or ends with it; they are stored with the weights (`data.terminals` makes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -53,3 +55,43 @@ class NextWord(nn.Module):
     def _counts(self, table: Tensor, ids: Tensor) -> Tensor:
         """Return how many of the tokens up to each one are marked in the table, int64, of the same shape as `ids`."""
         return table[ids].long().cumsum(-1)
+
+
+class NextWords:
+    """The same step by step, for decoders: what the hypotheses of B sentences have written, and what they read next.
+
+    B sentences   W beam   N packed source tokens   M most words of a sentence, and the end symbol   D d_model
+    """
+
+    def __init__(self, tables: NextWord, beam: int) -> None:
+        device = tables.begins.device
+        self.begins, self.ends, self.beam = tables.begins.bool().tolist(), tables.ends.long(), beam
+        self.states = torch.empty(0, 1, 0, device=device)  # (B, M, D), those of each sentence filled up with its last one
+        self.written = torch.empty(0, beam, dtype=torch.long, device=device)  # (B, W) words
+
+    def add(self, sources: Sequence[Sequence[int]], memory: Tensor) -> None:
+        """Add sentences, whose ids end with the end symbol, behind the others; `memory` (N or more, D) has one after another."""
+        rows, first = list[list[int]](), 0
+        for source in sources:
+            last = first + len(source) - 1
+            rows.append([*(first + position for position, token in enumerate(source[:-1]) if self.begins[token]), last])
+            first = last + 1
+        most = max(self.states.size(1), *map(len, rows))
+        new = memory[torch.tensor([[*own, *own[-1:] * (most - len(own))] for own in rows], device=memory.device)]
+        if len(self.states):
+            new = torch.cat([torch.cat([self.states, self.states[:, -1:].expand(-1, most - self.states.size(1), -1)], 1), new])
+        self.states, self.written = new, torch.cat([self.written, self.written.new_zeros(len(sources), self.beam)])
+
+    def read(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """Count the newest tokens (B, W) of all hypotheses. Return what the open ones `rows` (n,) read, (n, D)."""
+        self.written += self.ends[tokens]
+        word = self.written.flatten().index_select(0, rows).clamp_max(self.states.size(1) - 1)
+        return self.states[rows // self.beam, word]
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let hypothesis w of sentence b continue what was its hypothesis parents[b, w], (B, W)."""
+        self.written = self.written.gather(1, parents)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Keep these sentences, (b,)."""
+        self.states, self.written = self.states[sentences], self.written[sentences]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -92,7 +92,7 @@ MONOTONIC: dict[str, object] = {"residual": "pre", "monotonic_attention": True}
 
 @pytest.mark.parametrize(("kind", "features", "beam"), [
     *[(CachedDecoder, features, beam) for features in [*FEATURES, MONOTONIC] for beam in (1, 3)],
-    *[(kind, features, beam) for kind in (native, whole) for features in [*FEATURES, *SIZES] for beam in (1, 3, 4)],
+    *[(kind, features, beam) for kind in (native, whole) for features in [*FEATURES, *SIZES, MONOTONIC] for beam in (1, 3, 4)],
     (CachedDecoder, {}, 20),
     (native, {"num_heads": 1}, 20),
 ])  # fmt: skip
@@ -125,16 +125,28 @@ def test_fast_is_reference_step_by_step(kind: Kind, features: dict[str, object],
                 decoder.keep(stay)
 
 
-@pytest.mark.parametrize("precision", [None, "fp32", "int8"])
-def test_hard_monotonic_attention_is_the_same_for_sentences_alone_together_and_added_later(precision: str | None) -> None:
+@pytest.mark.parametrize(("kind", "precision"), [*EXACT, (CachedDecoder, None)])
+def test_hard_monotonic_attention_is_the_same_for_sentences_alone_together_and_added_later(kind: Kind, precision: str | None) -> None:
     model, batch = made(precision, **MONOTONIC), sources(9)
-    alone = [translate(CachedDecoder, model, [source])[0] for source in batch]
-    assert alone == translate(CachedDecoder, model, batch)
+    alone = [translate(kind, model, [source])[0] for source in batch]
+    assert alone == translate(kind, model, batch)
     if precision is None:
         assert [[h.tokens for h in hypotheses] for hypotheses in alone] == [[h.tokens for h in hypotheses] for hypotheses in translate(ReferenceDecoder, model, batch)]
-    without = made(precision, residual="pre")
-    assert alone != translate(CachedDecoder, without, batch)
-    assert apply_kernels(convert(make(**MONOTONIC), "fp32"), "decoding").declined["decoder"] == "hard monotonic attention has no kernel"
+    assert alone != translate(kind, made(precision, residual="pre"), batch)
+    options = SearchOptions(beam=3, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))
+    search = BeamSearch(decoder := kind(model, batch[:4], 3), options)
+    device, found = torch.device("cpu"), {}
+    search.add(range(4), plain_sentences(torch.tensor([len(source) + 4 for source in batch[:4]])), device)
+    for first in (4, 6, 9):
+        for _ in range(3):
+            found.update(search.step())
+        if first < 9:
+            later = batch[first : {4: 6, 6: 9}[first]]
+            cast(CachedDecoder, decoder).add(later)
+            search.add(range(first, first + len(later)), plain_sentences(torch.tensor([len(source) + 4 for source in later])), device)
+    while search.busy:
+        found.update(search.step())
+    assert [found[number] for number in range(9)] == [translate(kind, model, [source], beam=3)[0] for source in batch]
 
 
 @pytest.mark.parametrize("features", [*FEATURES, *SIZES])

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from ...model.attention import CrossAttention, SelfAttention, attend
 from ...model.layers import DecoderLayer, EncoderLayer
+from ...model.monotonic import NextWords
 from ...model.positions import Learned, Sinusoidal
 from ...model.residuals import PostNorm, PreNorm
 from ...model.transformer import Transformer
@@ -48,8 +49,6 @@ def supports(model: Transformer) -> str:
     """
     if model.output_weight.device.type != "cpu":
         return f"device {model.output_weight.device.type!r} has no kernel"
-    if model.next_word is not None:
-        return "hard monotonic attention has no kernel"
     if type(model) is not Transformer:
         return f"model {type(model).__name__!r} has no kernel"
     for positions in (model.source_positions, model.target_positions):
@@ -180,8 +179,8 @@ class NativeModel:
         self.library.nmt_embed(len(ids), x.size(1), self.tables[side].data_ptr(), ids.data_ptr(), self.factor, self.positions[side].data_ptr(), positions.data_ptr(), x.data_ptr())
         return x
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return the memory of packed sentences, projected for each decoder layer: (tokens or more, H * K + H * V)."""
+    def encode(self, sources: Sequence[Sequence[int]]) -> tuple[list[Tensor], Tensor]:
+        """Return the memory of packed sentences, projected for each decoder layer: (tokens or more, H * K + H * V), and as it is (tokens or more, D)."""
         lengths = torch.tensor([len(source) for source in sources])
         tokens = int(lengths.sum())
         spare = -tokens % (MANY_TOKENS if tokens > MANY_TOKENS else FEW_TOKENS)
@@ -194,7 +193,7 @@ class NativeModel:
         for index, (_, module) in enumerate(self.encoder.sublayers):
             y = self._attend_within(module, h, tokens, first, count) if isinstance(module, SelfAttention) else module.matmul(h)
             h = self.encoder.norm(index + 1, x, y)
-        return [layer.cross_attention.key_value(h).to(self.cache_dtype) for layer in cast(Sequence[DecoderLayer], self.model.decoder)]
+        return [layer.cross_attention.key_value(h).to(self.cache_dtype) for layer in cast(Sequence[DecoderLayer], self.model.decoder)], h
 
     def _attend_within(self, attention: SelfAttention, h: Tensor, tokens: int, first: Tensor, count: Tensor) -> Tensor:
         """Self-attention of packed rows: row n attends to the `count[n]` rows from `first[n]` on."""
@@ -218,6 +217,8 @@ class NativeDecoder:
         self.memories: list[list[Tensor]] = []  # of each sub-batch, sentences that were added together; empty: it has left
         self.caches = [torch.empty(FIRST_SLOTS, model.width, dtype=model.cache_dtype) for _ in model.model.decoder]
         self._addresses: list[Any] = []  # of the memories: for each layer, of each sub-batch
+        tables = model.model.next_word
+        self.next_words = NextWords(tables, beam) if tables is not None else None
         self.add(sources)
 
     @torch.inference_mode()
@@ -226,7 +227,10 @@ class NativeDecoder:
         if not sources:
             return
         sub_batch, first = next((number for number, memory in enumerate(self.memories) if not memory), len(self.memories)), 0
-        self.memories[sub_batch : sub_batch + 1] = [self.model.encode(sources)]
+        memory, states = self.model.encode(sources)
+        self.memories[sub_batch : sub_batch + 1] = [memory]
+        if self.next_words:
+            self.next_words.add(sources, states)
         for source in sources:
             self.library.nmt_history_add(self.history, sub_batch, first, len(source))
             first += len(source)
@@ -245,6 +249,8 @@ class NativeDecoder:
         torch.index_select(tokens.flatten(), 0, rows, out=ids[:count])
         self._reserve(self.library.nmt_history_step(self.history, count, rows.data_ptr(), positions.data_ptr()))
         x, stack = model.embed(1, ids, positions), model.decoder
+        if self.next_words:
+            x[:count] += self.next_words.read(tokens, rows)
         context = torch.zeros(size, model.heads * model.value, dtype=model.output.input_dtype)  # one for all layers: rows beyond `count` stay zero
         h = stack.norm(0, x, None)
         for index, (number, module) in enumerate(stack.sublayers):
@@ -273,11 +279,15 @@ class NativeDecoder:
 
     def reorder(self, parents: Tensor) -> None:
         """See `Decoder`."""
+        if self.next_words:
+            self.next_words.reorder(parents)
         if self.beam > 1:
             self.library.nmt_history_reorder(self.history, parents.contiguous().data_ptr())
 
     def keep(self, sentences: Tensor) -> None:
         """See `Decoder`."""
+        if self.next_words:
+            self.next_words.keep(sentences)
         left = torch.empty(len(self.memories), dtype=torch.int64)
         self.library.nmt_history_keep(self.history, len(sentences), sentences.contiguous().data_ptr(), len(left), left.data_ptr())
         self.memories = [memory if still_here else [] for memory, still_here in zip(self.memories, left.tolist(), strict=True)]

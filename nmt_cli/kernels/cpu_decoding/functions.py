@@ -44,7 +44,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_pack_fp32": (None, (_int, _int, _at, _at)),
     "nmt_pack_int8": (None, (_int, _int, _at, _at, _at)),
     "nmt_multiply": (None, (_at, _int, _at, _kind, _int, _at, _kind, _float)),
-    "nmt_stack_step": (None, (_at, _at, _int, _at, _at, _at, _at, _int, _at)),
+    "nmt_stack_step": (None, (_at, _at, _int, _at, _at, _at, _at, _at, _int, _at)),
     "nmt_log_softmax": (None, (_int, _int, _at)),
     "nmt_top_candidates": (None, (_int, _int, _int, _at, _int, _at, _kind, _at, _int, _at, _at, _at, _int, _at, _at)),
     "nmt_best_outputs": (None, (_at, _at, _int, _int, _int, _at, _at, _int, _at, _at, _at, _int, _int, _at, _at)),

@@ -86,9 +86,13 @@ class WholeStepDecoder(NativeDecoder):
         count, rows = len(rows), rows.contiguous()
         positions, ids = torch.empty(count, dtype=torch.int64), tokens.flatten().index_select(0, rows)
         self._reserve(self.library.nmt_history_step(self.history, count, rows.data_ptr(), positions.data_ptr()))
+        read = self.next_words.read(tokens, rows) if self.next_words else None
         hidden = torch.empty(count, self.steps.stack.size, dtype=self.model.output.input_dtype)
         caches = (ctypes.c_void_p * len(self.caches))(*(cache.data_ptr() for cache in self.caches))
-        self.library.nmt_stack_step(self.steps.address, self.history, count, ids.data_ptr(), positions.data_ptr(), caches, self._memories, torch.get_num_threads(), hidden.data_ptr())
+        self.library.nmt_stack_step(
+            self.steps.address, self.history, count, ids.data_ptr(), positions.data_ptr(), read.data_ptr() if read is not None else None, caches, self._memories,
+            torch.get_num_threads(), hidden.data_ptr(),
+        )  # fmt: skip
         return hidden
 
     def _update_addresses(self) -> None:
