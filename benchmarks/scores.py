@@ -3,7 +3,8 @@
     python benchmarks/scores.py TABLE.toml --data-dir DIR --out FOLDER [--only RECIPE …] [--seeds 1,2,3] [--jobs 2] [--markdown]
 
 TABLE.toml names for each recipe the commands that train it, as the README has them, and its test sets. DIR stands for the
-folder of the data set. For each recipe and seed these commands run, in the folder FOLDER/RECIPE-SEED; `nmt train` also gets
+folder of the data set. `compare` are the options of nmt score with which BLEU is that of the published figures, if they differ
+from `score`. For each recipe and seed these commands run, in the folder FOLDER/RECIPE-SEED; `nmt train` also gets
 the seed and the threads. Then `nmt translate` translates each test set, and `nmt score` scores it and checks the outputs.
 `--jobs` trains so many side by side, each with its share of the cores. Everything is kept; the same command goes on where an
 earlier one was stopped, and never translates a test set twice. The figures are also in FOLDER/RECIPE-SEED/scores.json.
@@ -56,6 +57,11 @@ def result(recipe: str, entry: dict[str, Any], data_dir: Path, out: Path, seed: 
         name: score(folder / "log", run, folder / name, [data_dir / source], [data_dir / reference], entry.get("score", []))
         for name, (source, reference) in entry["tests"].items()
     }
+    for name, test in tests.items():
+        test["compared"] = test["bleu"]
+        if "compare" in entry:
+            report = json.loads(nmt(folder / "log", "score", folder / f"{name}.hyp", "--ref", folder / f"{name}.reference", "--json", *entry["compare"]))["scores"]["bleu"]
+            test |= {"compared": report["score"], "compared_signature": report["signature"]}
     figures = {**trained, "tests": tests}
     (folder / "scores.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     print(f"{recipe}, seed {seed}: {minutes:.0f} min, " + ", ".join(f"{name} {test['bleu']:.2f}" for name, test in tests.items()), file=sys.stderr, flush=True)
@@ -63,13 +69,14 @@ def result(recipe: str, entry: dict[str, Any], data_dir: Path, out: Path, seed: 
 
 
 def rows(recipe: str, entry: dict[str, Any], figures: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return a row for each test set: BLEU, its published figure, chrF, faults, minutes; means of all seeds."""
+    """Return a row for each test set: BLEU, BLEU as it was published and the published figure, chrF, faults, minutes; means of all seeds."""
     minutes = f"{mean(one['minutes'] for one in figures):.0f}"
     return [
         [
             recipe,
             name,
             spread([one["tests"][name]["bleu"] for one in figures]),
+            spread([one["tests"][name]["compared"] for one in figures]) if "published" in entry else "",
             str(entry.get("published", {}).get(name, "")),
             f"{mean(one['tests'][name]['chrf'] for one in figures):.2f}",
             " / ".join(f"{mean(one['tests'][name][fault] for one in figures):g}" for fault in FAULTS),
@@ -87,7 +94,7 @@ def main() -> None:
     with ThreadPoolExecutor(options.jobs) as pool:
         running = {name: [pool.submit(result, name, table[name], data_dir, out, seed, threads) for seed in options.seeds] for name in names}
         done = [row for name, futures in running.items() for row in rows(name, table[name], [future.result() for future in futures])]
-    print_rows([["recipe", "test set", "BLEU", "published", "chrF", " / ".join(FAULTS), "minutes"], *done], options.markdown)
+    print_rows([["recipe", "test set", "BLEU", "as published", "published", "chrF", " / ".join(FAULTS), "minutes"], *done], options.markdown)
 
 
 if __name__ == "__main__":
