@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,7 +64,8 @@ def info(
     numbers = estimate(recipe, vocabularies, hardware, devices)
     if probe:
         seconds = _measure(recipe, vocabularies, hardware, devices)
-        numbers |= {"seconds_per_update": seconds, "hours": seconds * recipe.train.updates / 3600}
+        hours = seconds * recipe.train.updates / 3600
+        numbers |= {"seconds_per_update": seconds, "hours": hours, "end": (datetime.now() + timedelta(hours=hours)).isoformat(timespec="minutes")}
     numbers["kernels"] = summaries(recipe.model, hardware.device, hardware.dtype)
     values = {"name": recipe.name, **facts, **numbers, "recipe": recipe.to_dict()}
     if as_json:
@@ -191,7 +193,7 @@ def _described(values: dict[str, Any], recipe: Recipe) -> str:
     ]
     lines += [f"  {'kernels' if number == 0 else '':<10}  {summary}" for number, summary in enumerate(values["kernels"].values())]
     if "hours" in values:
-        lines.append(f"  time        {values['seconds_per_update']:.3g} s per update, measured here: about {values['hours']:,.3g} hours for all updates")
+        lines.append(f"  time        {values['seconds_per_update']:.3g} s per update, measured here: about {values['hours']:,.3g} hours for all updates, begun now until {datetime.fromisoformat(values['end']):%a %d %b %H:%M}")
     if values["kind"] != "recipe":
         read = f"; {len(values['verified'])} folders read" if "verified" in values else ""
         lines.append(f"  files       {WHOLE} ({values['model']}, written by nmt {values['package_version']}{read})")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..console import say
 from .arguments import output_path
 from .completion import recipes
 
@@ -23,6 +24,7 @@ def train(
     compiled: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile: takes minutes at the start; for long trainings on GPUs.")] = False,
     loggers: Annotated[list[str] | None, typer.Option("--logger", metavar="NAME", help="Also send training records to this logger: tensorboard; repeatable.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="The same as --logger tensorboard (needs the extra).")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Make every check, measure some micro-batches, and say how long the training would take. Nothing is written.")] = False,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
 ) -> None:
     """Train a model. A second run resumes where the first stopped.
@@ -32,6 +34,17 @@ def train(
     from ..interface import commands
 
     names = list(dict.fromkeys([*(loggers or []), *(["tensorboard"] if tensorboard else [])]))
+    if dry_run:
+        found = commands.forecast(
+            recipe, run=run, data=data, devices=devices, device=device, precision=precision, threads=threads, memory_limit=memory_limit, loggers=names,
+            overrides=overrides or [],
+        )  # fmt: skip
+        say(
+            f"{found.name}: {found.parameters:,} parameters, {found.pairs:,} pairs, {found.updates:,} updates{f', {found.updates_done:,} of them done' if found.updates_done else ''}\n"
+            f"{found.devices} × {found.device} in {found.precision}: {found.seconds_per_update:.3g} s per update, about {found.seconds / 3600:.3g} hours without validation, until {found.end:%a %d %b %H:%M}\n"
+            "dry run: all checks passed, nothing was written"
+        )
+        return
     commands.train(
         recipe, run=run, data=data, devices=devices, device=device, precision=precision, threads=threads, memory_limit=memory_limit, compiled=compiled,
         loggers=names, overrides=overrides or [],

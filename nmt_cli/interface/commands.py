@@ -21,10 +21,12 @@ from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
     from ..data.prepare import Summary
+    from ..data.shards import ShardIndex
     from ..exporting.convert import Export
     from ..exporting.quantizing import Quantized
     from ..hardware import Hardware
     from ..recipe import Recipe
+    from ..training.dry_run import Forecast
 
 Overrides = Mapping[str, object] | Sequence[str]
 
@@ -91,26 +93,10 @@ def train(
     raises Stopped. Raises RecipeError, DataError, TrainingError, UsageError.
     """
     from ..cache import compile_cache
-    from ..hardware import Hardware, cores, device_named, keep_freed_memory, memory_size
-    from ..recipe import TRAINING_PRECISIONS
-    from ..recipe_files import load_recipe
-    from ..registry import LOGGERS, load
+    from ..hardware import Hardware, cores, device_named, keep_freed_memory
 
-    for name in loggers:
-        load(LOGGERS, name, "--logger")
-    if precision not in ("", *TRAINING_PRECISIONS):
-        raise UsageError(f"--precision {precision!r}: expected {', '.join(TRAINING_PRECISIONS[:-1])} or {TRAINING_PRECISIONS[-1]}.")
     changes = changes_of(overrides)
-    loaded = load_recipe(str(recipe), [*changes, *([f"train.precision={precision}"] if precision else [])])
-    limit = memory_size(memory_limit) if memory_limit else 0
-    shards = Path(data) if data else loaded.folder("data", "--data DIR and --run")
-    folder = Path(run) if run else loaded.folder("runs", "--run")
-
-    from ..data.shards import check_matches, open_index
-
-    index = open_index(shards)
-    check_matches(index, loaded, shards)  # before torch: a wrong path is told at once
-
+    loaded, shards, folder, index, limit = _prepared(recipe, run, data, precision, memory_limit, loggers, changes)
     if compiled:
         compile_cache()
 
@@ -137,6 +123,51 @@ def train(
         _check_device(hardware, loaded, index.source_size, index.target_size, group.world_size, group.local_world_size)
         Trainer(loaded, shards, folder, hardware, group, loggers, "inductor" if compiled else "").train()
     return Run(folder)
+
+
+def forecast(
+    recipe: str | Path = "demo", *, run: str | Path | None = None, data: str | Path | None = None, devices: int = 1, device: str = "auto", precision: str = "",
+    threads: int = 0, memory_limit: str = "", loggers: Sequence[str] = (), overrides: Overrides = (), progress: ProgressOption = None,
+) -> Forecast:  # fmt: skip
+    """Return how long a training would take, after all checks that `train` makes, with the same options. Nothing is written.
+
+    Several `devices` are assumed to be like the first. Raises what `train` raises.
+    """
+    from ..hardware import Hardware, cores
+
+    loaded, shards, folder, index, limit = _prepared(recipe, run, data, precision, memory_limit, loggers, changes_of(overrides))
+
+    from ..training.dry_run import dry_run
+
+    with showing(progress), _threads(threads or max(1, cores() // devices)), console.status("measuring some micro-batches"):
+        hardware = Hardware.find(device, loaded.train.precision, 0, limit)
+        _check_device(hardware, loaded, index.source_size, index.target_size, devices, devices)
+        return dry_run(loaded, shards, folder, hardware, devices)
+
+
+def _prepared(
+    recipe: str | Path, run: str | Path | None, data: str | Path | None, precision: str, memory_limit: str, loggers: Sequence[str], changes: Sequence[str]
+) -> tuple[Recipe, Path, Path, ShardIndex, int]:
+    """Return the recipe, the folders of shards and run, the shards' index and the memory limit in bytes, 0: none. Raises NmtErrors, before torch is loaded."""
+    from ..hardware import memory_size
+    from ..recipe import TRAINING_PRECISIONS
+    from ..recipe_files import load_recipe
+    from ..registry import LOGGERS, load
+
+    for name in loggers:
+        load(LOGGERS, name, "--logger")
+    if precision not in ("", *TRAINING_PRECISIONS):
+        raise UsageError(f"--precision {precision!r}: expected {', '.join(TRAINING_PRECISIONS[:-1])} or {TRAINING_PRECISIONS[-1]}.")
+    loaded = load_recipe(str(recipe), [*changes, *([f"train.precision={precision}"] if precision else [])])
+    limit = memory_size(memory_limit) if memory_limit else 0
+    shards = Path(data) if data else loaded.folder("data", "--data DIR and --run")
+    folder = Path(run) if run else loaded.folder("runs", "--run")
+
+    from ..data.shards import check_matches, open_index
+
+    index = open_index(shards)
+    check_matches(index, loaded, shards)
+    return loaded, shards, folder, index, limit
 
 
 @contextmanager

@@ -32,19 +32,21 @@ LOG_LENGTH_MEAN, LOG_LENGTH_STD = 3.25, 0.6
 """Of the natural logarithm of a sentence's tokens, as in news text: 31 tokens on average."""
 
 
-def seconds_per_update(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1) -> float:
-    """Return the seconds per update of `recipe` on `devices` devices like this one. Raises TrainingError when memory runs out."""
+def seconds_per_update(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1, plan: EpochPlan | None = None) -> float:
+    """Return the seconds per update of `recipe` on `devices` devices like this one. `plan` has the lengths of the text; None: random ones.
+
+    Raises TrainingError when memory runs out.
+    """
     try:
-        return _measure(recipe, vocabularies, hardware, devices)
+        return _measure(recipe, vocabularies, hardware, devices, plan or _plan(recipe))
     finally:
         gc.collect()  # weights and their hooks form reference cycles, and the next recipe needs their memory
 
 
-def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
+def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int, plan: EpochPlan) -> float:
     torch.manual_seed(recipe.train.seed)
     model = Transformer(recipe.model, *vocabularies).to(hardware.device).train()
     updater = Updater(model, recipe, hardware, ProcessGroup())
-    plan = _plan(recipe)
     pairs = next(plan.updates(0))
     samples = _samples(updater, plan, pairs, vocabularies, devices)
     random = np.random.default_rng(recipe.train.seed)

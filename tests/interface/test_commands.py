@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import textwrap
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import pytest
 from untrained import sentence
 
 import nmt_cli as nmt
+from nmt_cli.cli import app
 from nmt_cli.cli import average as cli_average
 from nmt_cli.cli import preprocess as cli_preprocess
 from nmt_cli.cli import score as cli_score
 from nmt_cli.cli import train as cli_train
 from nmt_cli.cli.export import export as export_command
+from nmt_cli.errors import DataError, ModelError
 from nmt_cli.interface.evaluation import EvaluationOptions
 
 TINY: dict[str, object] = {
@@ -29,12 +32,16 @@ TINY: dict[str, object] = {
 }  # fmt: skip
 
 
-def test_from_text_to_an_averaged_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def write_text() -> None:
     rng = random.Random(0)
     for name, count in (("text", 300), ("valid", 10)):
         for language in ("en", "de"):
             Path(f"{name}.{language}").write_text("".join(sentence(rng, rng.randint(2, 9)) + "\n" for _ in range(count)), encoding="utf-8")
+
+
+def test_from_text_to_an_averaged_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_text()
     seen: list[nmt.Progress] = []
     shards = nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1, progress=seen.append)
     assert shards.fresh
@@ -101,9 +108,36 @@ def parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
+def test_a_forecast_makes_the_checks_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_text()
+    nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1)
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    where = {"data": "shards", "run": "run", "device": "cpu", "threads": 1}
+    longer = {**TINY, "train.updates": 40}
+    first = nmt.forecast("demo", overrides=longer, **where)  # type: ignore[arg-type]
+    assert (first.updates, first.updates_done, first.pairs, first.device, first.devices) == (40, 0, 300, "cpu", 1)
+    assert first.seconds == 40 * first.seconds_per_update > 0
+    assert first.end > datetime.now() - timedelta(seconds=1)
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+    nmt.train("demo", overrides=TINY, **where)  # type: ignore[arg-type]
+    assert nmt.forecast("demo", overrides=longer, **where).updates_done == 4  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=r"cannot resume with another recipe:\n  - model\.d_ff"):
+        nmt.forecast("demo", overrides={**TINY, "model.d_ff": 24}, **where)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="nowhere"):
+        nmt.forecast("demo", overrides=TINY, data="nowhere")
+    settings = [part for key, value in TINY.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    monkeypatch.setattr(sys, "argv", ["nmt", "train", "demo", "--dry-run", "--device", "cpu", "--threads", "1", "--data", "shards", "--run", "run", *settings])
+    assert app.run() == 0
+    said = capsys.readouterr().err
+    assert "4 updates, 4 of them done" in said
+    assert "dry run: all checks passed, nothing was written" in said
+
+
 def test_the_commands_have_no_option_that_the_functions_lack() -> None:
     assert parameters(cli_preprocess.preprocess) - parameters(nmt.preprocess) == {"as_json"}
-    assert parameters(cli_train.train) - parameters(nmt.train) == {"tensorboard"}  # a logger
+    assert parameters(cli_train.train) - parameters(nmt.train) == {"tensorboard", "dry_run"}  # a logger; `forecast`
+    assert parameters(nmt.train) - parameters(nmt.forecast) == {"compiled"}
     assert parameters(cli_average.average) - parameters(nmt.average) == set()
     assert parameters(export_command) - parameters(nmt.export) == set()
     of_models = {"model", "batch_tokens", "device", "precision"}  # Translator.score

@@ -1,0 +1,68 @@
+"""A training that is not begun: every check that it makes, and how long it would take here. Nothing is written.
+
+    recipe, shards, run folder ──▶ the checks of `Trainer` ──▶ some micro-batches of random tokens (`speed`) ──▶ Forecast
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from ..data.batches import EpochPlan
+from ..data.shards import Corpus, verify
+from ..data.tokenizer import Vocabulary
+from ..hardware import Hardware
+from ..recipe import Recipe
+from .estimate import estimate
+from .initial import initial_model
+from .run import RunFolder
+from .speed import seconds_per_update
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a training would be."""
+
+    name: str
+    parameters: int
+    pairs: int
+    updates: int
+    """All updates of the recipe."""
+    updates_done: int
+    """Those of the newest checkpoint in the run folder."""
+    micro_batch_tokens: int
+    """The estimate; training measures what fits."""
+    device: str
+    precision: str
+    devices: int
+    seconds_per_update: float
+
+    @property
+    def seconds(self) -> float:
+        """How long the updates take that are not done. Validation and checkpoints come on top."""
+        return (self.updates - self.updates_done) * self.seconds_per_update
+
+    @property
+    def end(self) -> datetime:
+        """When it would end, begun now."""
+        return datetime.now() + timedelta(seconds=self.seconds)
+
+
+def dry_run(recipe: Recipe, shards: Path, run: Path, hardware: Hardware, devices: int) -> Forecast:
+    """Check everything and measure. Raises what training raises for what does not fit."""
+    index = verify(shards)
+    vocabulary, folder = Vocabulary.load(shards, index.vocabularies), RunFolder(run)
+    folder.check()
+    done = folder.last_update()
+    if done is not None:
+        folder.load(done, recipe, index.data_fingerprint, index.ids_fingerprint)
+    elif recipe.train.init:
+        initial_model(Path(recipe.train.init), recipe, vocabulary)
+    corpus = Corpus(shards, "train", index)
+    plan = EpochPlan(corpus.source_lengths, corpus.target_lengths, recipe.train.batch_tokens, recipe.train.seed)
+    numbers = estimate(recipe, index.vocabularies, hardware, devices)
+    return Forecast(
+        recipe.name, numbers["parameters"], len(corpus), recipe.train.updates, min(done or 0, recipe.train.updates), numbers["micro_batch_tokens"],
+        hardware.device, hardware.precision, devices, seconds_per_update(recipe, index.vocabularies, hardware, devices, plan),
+    )  # fmt: skip
