@@ -160,7 +160,8 @@ class NativeModel:
         self.encoder = _Stack(model.encoder, model.encoder_norm)
         self.decoder = _Stack(model.decoder, model.decoder_norm, self.output)
         products = [module.product if isinstance(module, PackedLinear | PackedInt8Linear) else None for module in self.maps]
-        self.few = min(product.most_rows if product else 0 for product in products)  # rows that need no padding
+        few = [product.most_rows for product in products if product and product.most_rows]
+        self.few = min(few, default=0) if all(products) else 0  # rows that need no padding
         self.heads, self.key, self.value = config.num_heads, config.key_size, config.value_size
         self.shape = (self.heads, self.key, self.value, self.key**-0.5)
         self.width = self.heads * (self.key + self.value)  # of one slot

@@ -4,8 +4,8 @@
     PackedX(x)              (N, d_in) fp32 ──▶ (N, d_out) fp32, as the module that it replaces
     PackedX.matmul(rows)    rows in `input_dtype` ──▶ the dtype of the product: for the compiled decoder, which writes rows so
 
-Which of the two multiplies depends on the processor alone, never on the number of rows in fp32: results do not depend on
-it. In int8 both give the same bits. `F.linear` uses torch's default library, which reorders the weights in each call and on
+Which of the two multiplies depends on the processor and the map, not on the number of rows; only with AMX both do, in int8,
+where they give the same bits. `F.linear` uses torch's default library, which reorders the weights in each call and on
 AMD processors leaves half of the arithmetic unused. int8: sums are exact integers, so results equal those of `Int8Linear`
 but for the last rounding.
 """
