@@ -76,7 +76,7 @@ class _Job:
         """Signals that this process received; handlers append to it."""
         self.passed_on = 0
         self.ended: dict[int, int] = {}
-        """Exit codes by rank, in the order in which the ranks ended. Of two that end at once, one killed by a signal is first."""
+        """Exit codes by rank, in the order in which their ends were seen."""
         self.terminated: set[int] = set()
         """Ranks that this process terminated because they were still running."""
 
@@ -88,10 +88,8 @@ class _Job:
             for number in self.signals[self.passed_on :]:
                 self.passed_on += 1
                 self.signal(number)
-            if any(process.poll() is not None for rank, process in enumerate(self.processes) if rank not in self.ended):
-                # asked again: a rank that was killed while the others were asked has ended before those that failed for it
-                codes = {rank: process.poll() for rank, process in enumerate(self.processes) if rank not in self.ended}
-                self.ended.update(sorted(((rank, code) for rank, code in codes.items() if code is not None), key=lambda pair: pair[1] >= 0))
+            codes = {rank: process.poll() for rank, process in enumerate(self.processes) if rank not in self.ended}
+            self.ended.update((rank, code) for rank, code in codes.items() if code is not None)
             if not failed_at and (any(self.ended.values()) or self.signals.count(signal.SIGINT) > 1):
                 failed_at = time.monotonic()
             waited = time.monotonic() - failed_at if failed_at else 0.0
@@ -107,8 +105,12 @@ class _Job:
             process.send_signal(number)
 
     def check(self) -> None:
-        """Raise what `launch` raises for the first rank that failed by itself, if one did."""
+        """Raise what `launch` raises for the first rank that failed by itself, if one did.
+
+        A rank that someone else killed is the cause, even if its end was seen after that of others: they failed for it.
+        """
         failed = [(rank, code) for rank, code in self.ended.items() if code and rank not in self.terminated]
+        failed.sort(key=lambda pair: pair[1] >= 0 or -pair[1] in self.signals)
         if not failed:
             if self.terminated:
                 raise Stopped(self.signals[-1], "")

@@ -282,6 +282,7 @@ class Trainer:
         assert validator is not None
         samples: list[Sample] = []  # of rank 0
         self.report.clear_bar()
+        group.all_gather([0.0])  # what rank 0 has reported stands before what a rank says that fails now
         shares = group.run_on_all(lambda: validator.share(weights.model, weights.compute_model, group.rank, group.world_size))
 
         def combine() -> dict[str, Any]:
