@@ -13,7 +13,8 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "preprocess": "interface.commands", "train": "interface.commands", "forecast": "interface.commands", "average": "interface.commands",
-    "quantize": "interface.commands", "export": "interface.commands", "Run": "interface.commands", "load": "interface.translator", "Translator": "interface.translator", "Line": "interface.translator",
+    "quantize": "interface.commands", "export": "interface.commands", "Run": "interface.commands",
+    "load": "interface.translator", "Translator": "interface.translator", "Line": "interface.translator",
     "Translation": "interface.translator", "Candidate": "interface.translator", "evaluate": "interface.evaluation",
     "Evaluation": "interface.evaluation", "Progress": "interface.progress", "NmtError": "errors",
 }  # fmt: skip

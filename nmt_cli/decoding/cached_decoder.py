@@ -299,8 +299,8 @@ class CachedDecoder:
         ids = F.pad(tokens.flatten().index_select(0, rows), (0, padding))
         self.weights = []
         encoded = self.model.target_positions.at(positions)  # type: ignore[operator]
-        if self.model.next_word is not None:
-            encoded = encoded + F.pad(cast(NextWords, self.next_words).read(tokens, rows), (0, 0, 0, padding))
+        if self.next_words:
+            encoded = encoded + F.pad(self.next_words.read(tokens, rows), (0, 0, 0, padding))
         x = self.model.embed(ids, self.model.matrix("target"), encoded)
         for number, layer in enumerate(self.layers):
             x = self._layer(number, layer, x, steps, positions)

@@ -55,7 +55,8 @@ void normed(const Stack& stack, int64_t i, int64_t rows, const float* y, const M
 extern "C" {
 
 // Take the step that `nmt_history_step` began, for N rows with these newest tokens and positions: (N,). caches[l] is that of
-// layer l; memories[l] points to each sub-batch's keys and values; `read` (N, D) is added to the embeddings, or null. Write the rows that the output map reads to `out`, (N, D).
+// layer l; memories[l] points to each sub-batch's keys and values; `read` (N, D) is added to the embeddings, or null.
+// Write the rows that the output map reads to `out`, (N, D).
 void nmt_stack_step(const Stack* stack, const BeamHistory* history, int64_t rows, const int64_t* ids, const int64_t* positions, const float* read, void* const* caches, const void* const* const* memories, int64_t threads, void* out) {
     Rows& r = rows_of_step;
     const int64_t size = stack->size, heads = stack->heads, key = stack->key, value = stack->value;
