@@ -16,8 +16,8 @@ from ..lines import decode_line, iter_lines
 from ..output_paths import output_files
 from ..parsing.brackets import Leaf, Tree, between_spaces, plain, read_trees
 from ..parsing.linearization import delinearise, linearise, repaired
-from ..parsing.records import Conversion
-from ..records import read_record, to_json
+from ..parsing.records import Conversion, conversion_of
+from ..records import to_json
 from . import output
 from .arguments import STDIN
 from .inputs import open_input
@@ -30,7 +30,7 @@ def convert(paths: list[Path], out: Path, name: str, functions: bool, traces: bo
     """Write NAME.words, NAME.linear and NAME.ptb, and print a summary. `terminals`: those of NAME.linear."""
     count = emptied = tokens = symbols = longest = 0
     written, record = [out / f"{name}.{kind}" for kind in WRITTEN], out / f"{name}.trees.json"
-    with output_files(written, "the pairs", [path for path in paths if path != STDIN], ours=lambda path: _not_recorded(path, record)) as (words_file, linear_file, gold_file):
+    with output_files(written, "the pairs", [path for path in paths if path != STDIN], ours=_not_recorded) as (words_file, linear_file, gold_file):
         for tree in _read(paths):
             tree = tree if functions else tree.without_functions()
             tree = tree if traces else tree.without_traces()
@@ -73,7 +73,8 @@ def _lines(path: Path) -> Iterator[str]:
 def print_trees(words: Path, parses: Path, terminals: str | None) -> None:
     """Print a tree in brackets for each pair of lines, one by one. `terminals`: of the parses; None: as the record beside `words` says."""
     count = repairs = 0
-    kind = terminals or _recorded_terminals(words)
+    recorded = None if terminals or words.suffix != ".words" else conversion_of(words, "Move it away, and give --terminals.")
+    kind = terminals or (recorded.terminals if recorded else "xx")
     sink = output.stream()
     for sentence, line in zip_longest(_lines(words), _lines(parses)):
         if sentence is None or line is None:
@@ -88,23 +89,12 @@ def print_trees(words: Path, parses: Path, terminals: str | None) -> None:
     say(f"{count:,} trees, {repairs:,} of them repaired")
 
 
-def _recorded_terminals(words: Path) -> str:
-    """Return the terminals that the record beside NAME.words states; xx without one."""
-    if words.suffix != ".words":
-        return "xx"
-    try:
-        return read_record(words.with_suffix(".trees.json"), Conversion, DataError, "Move it away, and give --terminals.").terminals
-    except (FileNotFoundError, NotADirectoryError):
-        return "xx"
-
-
-def _not_recorded(path: Path, record: Path) -> str:
+def _not_recorded(path: Path) -> str:
     """Return why a file is not one that an earlier conversion wrote; "" if its record has the file's SHA-256."""
-    try:
-        conversion = read_record(record, Conversion, DataError, "Move it away.")
-    except FileNotFoundError:
+    conversion = conversion_of(path)
+    if conversion is None:
         return "nmt data trees did not write it"
-    return "" if conversion.files.get(path.name) == sha256(path) else f"{record.name!r} does not record it as it is"
+    return "" if conversion.files.get(path.name) == sha256(path) else f"{path.stem}.trees.json does not record it as it is"
 
 
 def _shown(path: Path) -> str:

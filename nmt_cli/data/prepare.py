@@ -43,6 +43,7 @@ from .shards import (
     open_index,
     write_index,
 )
+from .terminals import check_terminals
 from .tokenizer import Tokenizer, Vocabulary
 from .words import WordCounts, WordEncoder, count_words
 from .workers import pool
@@ -82,6 +83,7 @@ def prepare(recipe: Recipe, data_dirs: Sequence[Path], out: Path, force: bool = 
     if os.path.exists(out) and not os.path.isdir(out):
         raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
     with find_inputs(recipe.data, data_dirs) as inputs:
+        check_terminals([*inputs.files["train_target"], *inputs.files["valid_target"]], recipe.data.terminals)
         entries = inputs.entries()
         fingerprint = fingerprint_of(recipe.data, entries)
         finish_installing(out)

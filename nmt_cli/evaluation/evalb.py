@@ -10,7 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .. import __version__
 from ..errors import UsageError
-from ..parsing.evalb import LINEARISED, ROOTED, Counts, f1, form_of_all, has_tags, percent, score_line, terminals_of
+from ..parsing.evalb import (
+    LINEARISED,
+    ROOTED,
+    Counts,
+    f1,
+    form_of_all,
+    has_tags,
+    percent,
+    score_line,
+    terminals_of,
+    words_of,
+)
 from .metric import MetricSpec, SentenceStatisticsMetric
 
 SHOWN = 3
@@ -66,6 +77,10 @@ class Evalb(SentenceStatisticsMetric):
                 f"{rooted[0]:,} references and {rooted[1]:,} parses have a root called ROOT, S1 or nothing, which counts as a constituent: COLLINS.prm deletes TOP alone. "
                 "Call it TOP on both sides if it should not count."
             )
+
+    def words(self, line: str) -> int:
+        """See `Metric`. Brackets, labels and parts of speech are no words."""
+        return words_of(line)
 
     def value(self, sums: Sequence[float]) -> float:
         """See `SentenceStatisticsMetric`."""

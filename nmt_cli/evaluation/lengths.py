@@ -2,8 +2,8 @@
 
     bounds 10, 20, …  ──▶ buckets 1-10, 11-20, …, 51+ of reference words ──▶ lines, scores and length ratio of each
 
-Words are separated by spaces. The buckets count words of the first reference, so they are the same for every system and
-metric. The length ratio is the hypothesis' words divided by the reference's. Every line is in one bucket.
+The buckets count words of the first reference, so they are the same for every system and metric. Words are separated by
+spaces; if a metric reads trees, they are the words of the trees (`Metric.words`). The length ratio is the hypothesis' words divided by the reference's. Every line is in one bucket.
 """
 
 from __future__ import annotations
@@ -67,9 +67,8 @@ def parse_bounds(text: str) -> tuple[int, ...]:
     return bounds
 
 
-def buckets(reference: Sequence[str], bounds: Sequence[int] = BOUNDS) -> list[Bucket]:
-    """Return the lines of `reference` by their number of words: one bucket per range, and one of 0 words if it has such lines."""
-    words = [len(line.split()) for line in reference]
+def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket]:
+    """Return lines by their numbers of words: one bucket per range, and one of 0 words if there are such lines."""
     edges: list[tuple[int, int | None]] = [(0, 0), *((low + 1, high) for low, high in zip((0, *bounds), bounds, strict=False)), (bounds[-1] + 1, None)]
     ranges = [
         Bucket(shortest, longest, tuple(line for line, count in enumerate(words) if shortest <= count and (longest is None or count <= longest)))
@@ -81,9 +80,10 @@ def buckets(reference: Sequence[str], bounds: Sequence[int] = BOUNDS) -> list[Bu
 def by_length(hypotheses: Sequence[str], reference: Sequence[str], scorers: Mapping[str, Scorer], bounds: Sequence[int] = BOUNDS) -> list[Part]:
     """Return the scores of each bucket of `reference`, by every metric, on the lines of the bucket."""
     parts = []
-    for bucket in buckets(reference, bounds):
-        expected = sum(len(reference[line].split()) for line in bucket.lines)
-        words = sum(len(hypotheses[line].split()) for line in bucket.lines)
+    expected, found = ([min(scorer.metric.words(line) for scorer in scorers.values()) for line in lines] for lines in (reference, hypotheses))
+    for bucket in buckets(expected, bounds):
+        total = sum(expected[line] for line in bucket.lines)
+        ratio = sum(found[line] for line in bucket.lines) / total if total else None
         scores = {metric: scorer.score(hypotheses, bucket.lines) for metric, scorer in scorers.items()} if bucket.lines else {}
-        parts.append(Part(bucket, words / expected if expected else None, scores))
+        parts.append(Part(bucket, ratio, scores))
     return parts

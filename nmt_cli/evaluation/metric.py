@@ -97,6 +97,10 @@ class Metric(ABC):
     def signature(self, num_references: int) -> Signature:
         """Return sacrebleu's signature of the score. It may depend on the lines, so `rows` comes first."""
 
+    def words(self, line: str) -> int:
+        """Return how many words a hypothesis or reference has, for scores by length."""
+        return len(line.split())
+
     def counts(self, sums: Sequence[float]) -> Mapping[str, float]:
         """Return figures by name, for JSON."""
         return {}

@@ -258,6 +258,16 @@ def terminals_of(hypotheses: Sequence[str], references: Sequence[str]) -> str:
     return "words" if as_words > as_tags else "tags" if as_tags else "xx"
 
 
+def words_of(line: str) -> int:
+    """Return how many words a parse has, in brackets or linearised."""
+    if form(line) == BRACKETS:
+        return len(read(line).leaves)
+    texts = [text for text in between_spaces(line) if text[0] not in "()"]
+    if terminals_of([line], ()) == "both":
+        return sum(not text.startswith(TAG_PREFIX) or text == TAG_PREFIX for text in texts)
+    return len(texts)
+
+
 def has_tags(line: str, terminals: str) -> bool:
     """Return whether a parse has parts of speech. `terminals`: those of linearised ones."""
     return bool(TAGGED.search(line)) if form(line) == BRACKETS else terminals in ("tags", "both") and bool(line.strip())

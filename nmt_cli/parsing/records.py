@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from ..records import Record
+from ..errors import DataError
+from ..records import Record, read_record
 
 
 class Conversion(Record):
@@ -23,3 +25,11 @@ class Conversion(Record):
         if self.terminals == "xx":
             del values["terminals"]
         return values
+
+
+def conversion_of(path: Path, remedy: str = "Move it away.") -> Conversion | None:
+    """Return the record beside a file NAME.words, NAME.linear or NAME.ptb; None if there is none. Raises DataError, with the `remedy`, for a damaged one."""
+    try:
+        return read_record(path.with_suffix(".trees.json"), Conversion, DataError, remedy)
+    except (FileNotFoundError, NotADirectoryError):
+        return None

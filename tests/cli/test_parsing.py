@@ -85,6 +85,15 @@ def test_the_symbols_are_the_vocabulary_of_the_trees(trained: Path) -> None:
     assert longest["longest_target"] == 11 * longest["longest_source"] == 99
 
 
+def test_trees_of_another_kind_are_refused_before_training(trained: Path) -> None:
+    nmt(trained, "data", "trees", "train.trees", "test.trees", "--terminals", "tags", "--out", "tagged")
+    done = run(trained, "preprocess", "chains.toml", "--data-dir", "tagged", "--out", "tagged-shards")
+    assert done.returncode == 1
+    assert "the words of the trees in 'tagged/train.linear' are written as tags, the recipe has data.terminals = 'xx'." in done.stderr.decode()
+    assert not (trained / "tagged-shards").exists()
+    nmt(trained, "preprocess", "chains.toml", "--data-dir", "tagged", "--out", "tagged-shards", "--set", "data.terminals=tags")
+
+
 def test_long_trees_come_out_whole(trained: Path) -> None:
     words = (trained / "text" / "test.words").read_bytes()
     done = run(trained, "translate", "--model", "run", "--precision", "fp32", text=words)

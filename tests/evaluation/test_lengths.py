@@ -12,23 +12,22 @@ def words(count: int, word: str = "w") -> str:
 
 
 def test_bounds_belong_to_the_bucket_below() -> None:
-    reference = [words(count) for count in (1, 10, 11, 20, 21, 50, 51, 400)]
-    assert [(bucket.name, bucket.lines) for bucket in buckets(reference)] == [
+    lengths = [1, 10, 11, 20, 21, 50, 51, 400]
+    assert [(bucket.name, bucket.lines) for bucket in buckets(lengths)] == [
         ("1-10", (0, 1)), ("11-20", (2, 3)), ("21-30", (4,)), ("31-40", ()), ("41-50", (5,)), ("51+", (6, 7)),
     ]  # fmt: skip
-    assert [(bucket.name, bucket.shortest, bucket.longest) for bucket in buckets(reference, [1, 2, 5])] == [
+    assert [(bucket.name, bucket.shortest, bucket.longest) for bucket in buckets(lengths, [1, 2, 5])] == [
         ("1", 1, 1), ("2", 2, 2), ("3-5", 3, 5), ("6+", 6, None),
     ]  # fmt: skip
 
 
 def test_lines_without_words_have_a_bucket_where_there_are_any() -> None:
-    assert [(bucket.name, bucket.lines) for bucket in buckets(["", words(3), " \t"], [5])] == [("0", (0, 2)), ("1-5", (1,)), ("6+", ())]
-    assert "0" not in [bucket.name for bucket in buckets([words(3)])]
+    assert [(bucket.name, bucket.lines) for bucket in buckets([0, 3, 0], [5])] == [("0", (0, 2)), ("1-5", (1,)), ("6+", ())]
+    assert "0" not in [bucket.name for bucket in buckets([3])]
 
 
 def test_every_line_is_in_one_bucket() -> None:
-    reference = [words(count % 67) for count in range(1, 300)]
-    lines = [line for bucket in buckets(reference) for line in bucket.lines]
+    lines = [line for bucket in buckets([count % 67 for count in range(1, 300)]) for line in bucket.lines]
     assert sorted(lines) == list(range(299))
 
 
@@ -45,6 +44,16 @@ def test_each_bucket_is_scored_as_if_it_stood_alone() -> None:
         assert part.ratio == sum(len(line.split()) for line in own) / sum(len(line.split()) for line in streams[0])
         assert part.ratio > 1
     assert [(part.ratio, part.scores) for part in parts[4:]] == [(None, {}), (None, {})]
+
+
+def test_the_words_of_trees_are_counted() -> None:
+    reference = ["(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))", "(TOP(X(UH -LRB-)))"]
+    for first, second in (
+        reference, ("(S (NP DT NN )NP (VP VBZ )VP . )S", "(X UH )X"), ("(S (NP The /DT dog /NN )NP (VP barks /VBZ )VP . /. )S", "(X -LRB- /UH )X"),
+    ):  # fmt: skip
+        for metrics in (["evalb"], ["bleu", "evalb"]):
+            parts = by_length([first, second], reference, {metric: Scorer(metric, [reference]) for metric in metrics}, [1, 3])
+            assert [(part.bucket.name, part.bucket.lines, part.ratio) for part in parts] == [("1", (1,), 1.0), ("2-3", (), None), ("4+", (0,), 1.0)]
 
 
 def test_a_part_for_json() -> None:
