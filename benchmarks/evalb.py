@@ -41,8 +41,8 @@ def sentences(report: str) -> list[Counts]:
         match = SENTENCE.match(line)
         if match:
             status = int(match["status"])
-            numbers = [int(match[name]) if status == 0 else 0 for name in ("matched", "gold", "test", "words", "tags")]
-            found.append(Counts(*numbers[:3], 0, int(status == 0), int(status == 2), int(status == 1), 0, *numbers[3:]))
+            matched, gold, test, words, tags = (int(match[name]) if status == 0 else 0 for name in ("matched", "gold", "test", "words", "tags"))
+            found.append(Counts(matched, gold, test, valid=int(status == 0), skipped=int(status == 2), errors=int(status == 1), words=words, correct_tags=tags))
     return found
 
 

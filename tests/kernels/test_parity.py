@@ -142,12 +142,10 @@ def test_decoding_with_kernels_is_decoding_without(form: dict[str, str], precisi
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form.values()))
 def test_the_compiled_decoder_takes_what_it_knows_and_nothing_else(form: dict[str, str]) -> None:
     kernels = with_kernels(make(**form), "bf16")
-    known = form["norm"] == "layer" and form["activation"] == "relu" and form["positions"] != "rotary"
+    known = form["norm"] == "layer" and form["activation"] == "relu"
     assert (kernels.native is not None) == known
     assert ("compiled decoder" in kernels.summary) == known
-    if form["positions"] == "rotary":
-        assert "plain torch: positions 'Rotary' have no kernel" in kernels.summary
-    elif form["norm"] == "rms":
+    if form["norm"] == "rms":
         assert "plain torch: norm 'RMSNorm' has no kernel" in kernels.summary
     elif form["activation"] == "gelu":
         assert "plain torch: activation 'GELU' has no kernel" in kernels.summary

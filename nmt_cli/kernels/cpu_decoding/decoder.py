@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from ...model.attention import CrossAttention, SelfAttention, attend
 from ...model.layers import DecoderLayer, EncoderLayer
 from ...model.monotonic import NextWords
-from ...model.positions import Learned, Sinusoidal
+from ...model.positions import Learned, Rotary, Sinusoidal, rotated
 from ...model.residuals import PostNorm, PreNorm
 from ...model.transformer import Transformer
 from ..rows import padded_rows
@@ -52,7 +52,7 @@ def supports(model: Transformer) -> str:
     if type(model) is not Transformer:
         return f"model {type(model).__name__!r} has no kernel"
     for positions in (model.source_positions, model.target_positions):
-        if type(positions) not in (Sinusoidal, Learned):
+        if type(positions) not in (Sinusoidal, Learned, Rotary):
             return f"positions {type(positions).__name__!r} have no kernel"
     if not isinstance(model.output_projection, KernelLinear):
         return f"output projection {type(model.output_projection).__name__!r} has no kernel"
@@ -150,6 +150,21 @@ def last_linear(module: Any) -> Any:
     return module.output if isinstance(module, SelfAttention | CrossAttention) else module.outer
 
 
+def address(tensor: Tensor | None) -> int | None:
+    """Return where a tensor's numbers are, for a compiled function; None: there are none."""
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _encodings(positions: nn.Module, length: int) -> Tensor | None:
+    """Return what is added to the embeddings at each position, (P, D); None if nothing is."""
+    return None if isinstance(positions, Rotary) else positions(length).detach().float().contiguous()
+
+
+def _rotations(length: int, size: int) -> Tensor:
+    """Return cosine and sine of the angle by which each pair of numbers is rotated at each position, (P, K)."""
+    return rotated(torch.tensor([1.0, 0.0]).repeat(length, size // 2), torch.arange(length))
+
+
 class NativeModel:
     """A model that `supports` accepts, ready for the compiled functions; it may serve several decoders."""
 
@@ -166,7 +181,8 @@ class NativeModel:
         self.shape = (self.heads, self.key, self.value, self.key**-0.5)
         self.width = self.heads * (self.key + self.value)  # of one slot
         self.factor = math.sqrt(config.d_model)
-        self.positions = [positions(config.max_positions).detach().float().contiguous() for positions in (model.source_positions, model.target_positions)]
+        self.positions = [_encodings(positions, config.max_positions) for positions in (model.source_positions, model.target_positions)]
+        self.rotations = _rotations(config.max_positions, self.key) if isinstance(model.source_positions, Rotary) else None
         self.tables = [model.matrix(use).detach() for use in ("source", "target")]
 
     @property
@@ -177,7 +193,7 @@ class NativeModel:
     def embed(self, side: int, ids: Tensor, positions: Tensor) -> Tensor:
         """Embeddings and positional encodings of the source (0) or the target (1): ids (N,), positions (N,) -> (N, D)."""
         x = torch.empty(len(ids), self.tables[side].size(1))
-        self.library.nmt_embed(len(ids), x.size(1), self.tables[side].data_ptr(), ids.data_ptr(), self.factor, self.positions[side].data_ptr(), positions.data_ptr(), x.data_ptr())
+        self.library.nmt_embed(len(ids), x.size(1), self.tables[side].data_ptr(), ids.data_ptr(), self.factor, address(self.positions[side]), positions.data_ptr(), x.data_ptr())
         return x
 
     def encode(self, sources: Sequence[Sequence[int]]) -> tuple[list[Tensor], Tensor]:
@@ -189,16 +205,24 @@ class NativeModel:
         ends = lengths.cumsum(0)
         first = torch.cat([(ends - lengths).repeat_interleave(lengths), ends.new_zeros(spare)])
         count = torch.cat([lengths.repeat_interleave(lengths), ends.new_zeros(spare)])
-        x = self.embed(0, ids, torch.cat([torch.arange(tokens), ends.new_zeros(spare)]) - first)
+        positions = torch.cat([torch.arange(tokens), ends.new_zeros(spare)]) - first
+        x = self.embed(0, ids, positions)
         h = self.encoder.norm(0, x, None)
         for index, (_, module) in enumerate(self.encoder.sublayers):
-            y = self._attend_within(module, h, tokens, first, count) if isinstance(module, SelfAttention) else module.matmul(h)
+            y = self._attend_within(module, h, positions, tokens, first, count) if isinstance(module, SelfAttention) else module.matmul(h)
             h = self.encoder.norm(index + 1, x, y)
         return [layer.cross_attention.key_value(h).to(self.cache_dtype) for layer in cast(Sequence[DecoderLayer], self.model.decoder)], h
 
-    def _attend_within(self, attention: SelfAttention, h: Tensor, tokens: int, first: Tensor, count: Tensor) -> Tensor:
+    def project(self, attention: SelfAttention, h: Tensor, positions: Tensor) -> Tensor:
+        """`SelfAttention.project` of rows h (N, D) at positions (N,)."""
+        rows = cast(Tensor, cast(Any, attention.query_key_value).matmul(h))
+        if self.rotations is not None:
+            self.library.nmt_rotate(len(rows), rows.size(1), 2 * self.heads, self.key, self.rotations.data_ptr(), positions.data_ptr(), rows.data_ptr(), DTYPES[rows.dtype])
+        return rows
+
+    def _attend_within(self, attention: SelfAttention, h: Tensor, positions: Tensor, tokens: int, first: Tensor, count: Tensor) -> Tensor:
         """Self-attention of packed rows: row n attends to the `count[n]` rows from `first[n]` on."""
-        rows, output = cast(Any, attention.query_key_value).matmul(h), cast(Any, attention.output)
+        rows, output = self.project(attention, h, positions), cast(Any, attention.output)
         keys, size = self.heads * self.key, rows.element_size()
         context = torch.zeros(len(h), self.heads * self.value, dtype=output.input_dtype)
         self.library.nmt_attend_range(
@@ -255,14 +279,14 @@ class NativeDecoder:
         context = torch.zeros(size, model.heads * model.value, dtype=model.output.input_dtype)  # one for all layers: rows beyond `count` stay zero
         h = stack.norm(0, x, None)
         for index, (number, module) in enumerate(stack.sublayers):
-            y = self._attend(module, number, h, context) if isinstance(module, SelfAttention | CrossAttention) else module.matmul(h)
+            y = self._attend(module, number, h, positions, context) if isinstance(module, SelfAttention | CrossAttention) else module.matmul(h)
             h = stack.norm(index + 1, x, y)
         return cast(Tensor, model.output.matmul(h)[:count].float())
 
-    def _attend(self, attention: SelfAttention | CrossAttention, layer: int, h: Tensor, context: Tensor) -> Tensor:
+    def _attend(self, attention: SelfAttention | CrossAttention, layer: int, h: Tensor, positions: Tensor, context: Tensor) -> Tensor:
         """Attention of the open hypotheses to their past, or to the memory."""
         output, history, shape = cast(Any, attention.output), self.history, self.model.shape
-        rows = cast(Tensor, first_linear(attention).matmul(h))
+        rows = self.model.project(attention, h, positions) if isinstance(attention, SelfAttention) else cast(Tensor, cast(Any, attention.query).matmul(h))
         kept, result = DTYPES[self.model.cache_dtype], (context.data_ptr(), DTYPES[context.dtype], output.input_scale)
         if isinstance(attention, SelfAttention):
             self.library.nmt_attend_history(history, *shape, rows.data_ptr(), DTYPES[rows.dtype], self.caches[layer].data_ptr(), kept, *result)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ...model.attention import CrossAttention, SelfAttention
-from .decoder import NativeDecoder, NativeModel, first_linear, last_linear
+from .decoder import NativeDecoder, NativeModel, address, first_linear, last_linear
 from .functions import DTYPES, Norm, Stack, Sublayer
 from .linear import KernelLinear
 from .products import Product
@@ -45,7 +45,7 @@ class WholeSteps:
         self.arrays = (Sublayer * len(sublayers))(*sublayers), (Norm * len(norms))(*norms)
         self.stack = Stack(
             model.tables[1].size(1), model.heads, model.key, model.value, len(sublayers), model.factor, model.shape[3], model.decoder.post, DTYPES[model.cache_dtype],
-            model.tables[1].data_ptr(), model.positions[1].data_ptr(), *(ctypes.addressof(array) for array in self.arrays), self.output.address,
+            *(address(tensor) for tensor in (model.tables[1], model.positions[1], model.rotations)), *(ctypes.addressof(array) for array in self.arrays), self.output.address,
         )  # fmt: skip
         self.address = ctypes.addressof(self.stack)
 
@@ -72,7 +72,7 @@ class WholeStepDecoder(NativeDecoder):
         values, flat = torch.empty(batch, count), torch.empty(batch, count, dtype=torch.int64)
         self.library.nmt_best_outputs(
             self.steps.output.address, hidden.data_ptr(), batch, beam, len(rows), rows.data_ptr(), log_probs.data_ptr(), len(ids), ids.data_ptr(),
-            *(each.data_ptr() if each is not None else None for each in (banned_counts, only)), count, torch.get_num_threads(), values.data_ptr(), flat.data_ptr(),
+            address(banned_counts), address(only), count, torch.get_num_threads(), values.data_ptr(), flat.data_ptr(),
         )  # fmt: skip
         return values, flat
 
@@ -90,7 +90,7 @@ class WholeStepDecoder(NativeDecoder):
         hidden = torch.empty(count, self.steps.stack.size, dtype=self.model.output.input_dtype)
         caches = (ctypes.c_void_p * len(self.caches))(*(cache.data_ptr() for cache in self.caches))
         self.library.nmt_stack_step(
-            self.steps.address, self.history, count, ids.data_ptr(), positions.data_ptr(), read.data_ptr() if read is not None else None, caches, self._memories,
+            self.steps.address, self.history, count, ids.data_ptr(), positions.data_ptr(), address(read), caches, self._memories,
             torch.get_num_threads(), hidden.data_ptr(),
         )  # fmt: skip
         return hidden

@@ -34,6 +34,10 @@ inline bf16 to_bf16(float x) {  // to nearest, to even
     return {uint16_t(x == x ? (bits + 0x7fff + ((bits >> 16) & 1)) >> 16 : 0x7fc0)};
 }
 
+inline void put(float& y, float x) { y = x; }
+
+inline void put(bf16& y, float x) { y = to_bf16(x); }
+
 inline float exponential(float x) {  // of x <= 0, or NaN; within 2 units in the last place, at least 1e-38
     x = x < -87.0f ? -87.0f : x;
     const float n = std::nearbyint(x * 1.44269504f);

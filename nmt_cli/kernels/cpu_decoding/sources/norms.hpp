@@ -1,4 +1,4 @@
-// Residual sums, LayerNorm and embeddings.
+// Residual sums and LayerNorm.
 
 #pragma once
 
@@ -43,16 +43,6 @@ void nmt_norm(int64_t rows, int64_t size, float* residual, const void* input, in
             if (!post) from = y.data();
         }
         store(from, size, static_cast<char*>(out) + n * size * size_of(out_dtype), out_dtype, int8_scale);
-    }
-}
-
-// out (N, D) <- table[ids] * factor + positions[at]
-void nmt_embed(int64_t rows, int64_t size, const float* table, const int64_t* ids, float factor, const float* positions, const int64_t* at, float* out) {
-    for (int64_t n = 0; n < rows; ++n) {
-        const float *const x = table + ids[n] * size, *const p = positions + at[n] * size;
-        float* const y = out + n * size;
-#pragma omp simd
-        for (int64_t i = 0; i < size; ++i) y[i] = x[i] * factor + p[i];
     }
 }
 

@@ -7,6 +7,7 @@
 #include "history.hpp"
 #include "matmul.hpp"
 #include "norms.hpp"
+#include "positions.hpp"
 
 // LayerNorm; without weights there is none.
 struct Norm {
@@ -29,7 +30,8 @@ struct Stack {
     float scale;                             // of attention's scores
     int32_t post;                            // norms are after the residual sum
     int32_t cache;                           // dtype of keys and values
-    const float *table, *positions;          // embeddings and positional encodings
+    const float *table, *positions;          // embeddings and positional encodings, or null
+    const float* rotations;                  // of queries and keys in self-attention, or null
     const Sublayer* sublayers;
     const Norm* norms;
     const Map* output;
@@ -80,6 +82,8 @@ void nmt_stack_step(const Stack* stack, const BeamHistory* history, int64_t rows
             multiply(last, rows, r.wide.data(), false, threads, {r.y.data(), 0, 1.0f});
         } else {
             multiply(first, rows, r.h.data(), true, threads, {r.wide.data(), 0, 1.0f});
+            if (sublayer.kind == SELF_ATTENTION && stack->rotations)
+                nmt_rotate(rows, first.d_out, 2 * heads, key, stack->rotations, positions, r.wide.data(), FP32);
             if (sublayer.kind == SELF_ATTENTION)
                 nmt_attend_history(history, heads, key, value, stack->scale, r.wide.data(), FP32, caches[sublayer.layer], stack->cache, r.context.data(), last.input(), last.input_scale);
             else
