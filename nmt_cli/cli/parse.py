@@ -1,26 +1,19 @@
 """`nmt parse`: sentences in, bracketed trees out, line by line.
 
-    line ──▶ words, tokenised as treebanks do ──▶ model ──▶ linearised tree ──▶ delinearise ──▶ tree in brackets
-
-It is `nmt translate` with words before and trees after: `interface.loading` loads the models, `translate_output` writes.
+    line ──▶ interface.parsing: words ──▶ translator ──▶ interface.parsing: tree ──▶ translate_output writes it in brackets
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..console import say, warn
-from ..errors import ModelError, UsageError
 from ..interface.loading import check_precision, decode_changes, models_named
-from ..parsing.brackets import between_spaces
-from ..parsing.linearization import TERMINALS, delinearise, repaired
+from ..interface.parsing import Parses, terminals_of, treebank_words
 from . import translate_options as options
 from .arguments import BeamSize, DecodeOverrides, Device, output_path
 from .completion import runs
@@ -28,13 +21,9 @@ from .translate_input import InputFormat, read_requests
 from .translate_output import translate_lines, writing
 
 if TYPE_CHECKING:
-    from ..decoding.translator import Line, Result, Translator
+    from ..decoding.translator import Result
 
 WHAT = "the trees"
-TREE = "tree"
-"""The constraint under which outputs are trees of the sentence."""
-APOSTROPHE = re.compile(r"(?<=\w)’(?=\w)")
-"""Inside a word. NLTK splits contractions at ' alone."""
 
 
 def parse(
@@ -63,8 +52,8 @@ def parse(
 
     changes = decode_changes(overrides or [], {"beam": beam, "batch_tokens": batch_tokens})
     check_precision(precision)
-    terminals = _terminals(find_model(models_named(model)[0]))
-    tokenize = between_spaces if tokenized else treebank_words()
+    terminals = terminals_of(find_model(models_named(model)[0]))
+    split = None if tokenized else treebank_words()
     if output_file:
         check_output_file(output_file, WHAT, [path for path in (input_file,) if path] + [find_model(path) for path in models_named(model)])
 
@@ -73,87 +62,20 @@ def parse(
 
     keep_freed_memory()
     loaded = load(models_named(model), changes, device=device, devices=devices, chosen=say_model)
-    translator = loaded.translator(precision=precision)
-    if not tokenized and not any("``" in piece for piece in translator.source.table):
-        tokenize = _with_plain_quotes(tokenize)
-    parses = _Parses(translator, terminals, tokenize)
+    parses = Parses(loaded.translator(precision=precision), terminals, split)
     replaced: Counter[str] = Counter()
+    trees = repaired = 0
+
+    def tree(index: int, result: Result) -> str:
+        nonlocal trees, repaired
+        parse = parses.parse(result)
+        if parse.too_long:
+            warn(f"line {index + 1:,} is too long for the model: {parse.too_long}. Its tree is flat.")
+        trees, repaired = trees + bool(parse.words), repaired + parse.repaired
+        return str(parse)
+
     lines = parses.sentences(read_requests(InputFormat(input_file, False, None, False, None), replaced))
     with writing(output_file, WHAT) as sink:
-        translate_lines(translator, lines, sink, parses.tree, replaced, "parsing", "one sentence per line, end with Ctrl-D" if typed_at_terminal(input_file) else "")
-    if parses.repaired:
-        say(f"{parses.repaired:,} of {parses.count:,} trees were repaired: the model's output was not a tree of the sentence.")
-
-
-@dataclass
-class _Parses:
-    """Turns lines into sentences for the translator, and its results into trees."""
-
-    translator: Translator
-    terminals: str
-    tokenize: Callable[[str], list[str]]
-    repaired: int = 0
-    count: int = 0
-    """Trees."""
-    pending: deque[list[str]] = field(default_factory=deque)
-    """The words of the sentences that are being parsed. The translator reads ahead."""
-
-    @property
-    def longest(self) -> int:
-        """Return the largest number of tokens of a sentence. With the constraint `tree` that is all that the model can read; longer ones are never split."""
-        return self.translator.longest_output if TREE in self.translator.decode.constraints else self.translator.longest
-
-    def sentences(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """Yield the sentence of each line, words between single spaces; "" if it certainly has too many tokens.
-
-        A thread of the translator calls this, and may end with the process at any point: SentencePiece would not bear that.
-        """
-        for line in lines:
-            words = self.tokenize(str(line))
-            self.pending.append(words)
-            yield " ".join(words) if len(words) <= self.longest else ""
-
-    def tree(self, index: int, result: Result) -> str:
-        """Return the tree of line `index` in brackets, "" if it is blank."""
-        words = self.pending.popleft()
-        if not words:
-            return ""
-        self.count += 1
-        if not result.tokens or len(result.source_pieces) > self.longest:  # not translated, or in parts, which are no trees
-            length = len(self.translator.source.encode([" ".join(words)])[0])
-            warn(
-                f"line {index + 1:,} is too long for the model: it has {len(words):,} words, {length:,} tokens; the model reads up to {self.longest:,} tokens "
-                f"and writes up to {self.translator.longest_output:,} symbols{', two for each word' * (self.terminals == 'both')}. Its tree is flat."
-            )
-            return str(delinearise("", words))
-        tree = delinearise(result.translation, words, self.terminals)
-        self.repaired += repaired(result.translation, tree, self.terminals)
-        return str(tree)
-
-
-def _terminals(folder: Path) -> str:
-    """Return the terminals of the parser in a model folder. Raises ModelError if it is no parser."""
-    from ..model.contents import read_config
-
-    data = read_config(folder).recipe.get("data")
-    terminals = data.get("terminals") if isinstance(data, dict) else None
-    if terminals in TERMINALS:
-        return str(terminals)
-    raise ModelError(
-        f"the model {str(folder)!r} is not a parser: its recipe does not have data.terminals ({', '.join(TERMINALS)}), which names what a word is in the linearised trees. "
-        "Train with it, as docs/parsing.md shows. For trees by a model that was trained without it: nmt translate, then nmt data trees --back."
-    )
-
-
-def treebank_words() -> Callable[[str], list[str]]:
-    """Return what splits a sentence into words as in the Penn Treebank. Raises UsageError if NLTK is not installed."""
-    try:
-        from nltk.tokenize import NLTKWordTokenizer
-    except ImportError as error:
-        raise UsageError(f"nmt parse needs the extra package nltk to separate words ({error}): pip install 'nmt-cli[parse]'. Or separate them yourself, and give --tokenized.") from None
-    tokenizer = NLTKWordTokenizer()
-    return lambda line: [word for text in tokenizer.tokenize(APOSTROPHE.sub("'", line)) for word in between_spaces(text)]
-
-
-def _with_plain_quotes(tokenize: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    return lambda line: ['"' if word in ("``", "''") else word for word in tokenize(line)]
+        translate_lines(parses.translator, lines, sink, tree, replaced, "parsing", "one sentence per line, end with Ctrl-D" if typed_at_terminal(input_file) else "")
+    if repaired:
+        say(f"{repaired:,} of {trees:,} trees were repaired: the model's output was not a tree of the sentence.")

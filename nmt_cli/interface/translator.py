@@ -1,6 +1,7 @@
-"""A trained model, or an ensemble, that translates lists and streams of lines, and scores translations.
+"""A trained model, or an ensemble, that translates or parses lists and streams of lines, and scores translations.
 
     load(folders) ──▶ Translator ── translate(lines, beam=8, …) ──▶ Translation: text, score, tokens, n best, alignment, confidence
+                                 ├─ parse(lines, beam=8, …) ──▶ Parse: the tree of each sentence, if the model is a parser
                                  └─ score(pairs) ──▶ Scored: log P of each translation given its source
 
 For each set of options there is one Translator of `decoding`; all share the models. Several threads may use a Translator at
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..decoding.confidence import Calibration
     from ..decoding.scoring import Scored
     from ..decoding.translator import Request, Result
+    from .parsing import Parse, Parses
 
 KEPT = 16
 """Sets of options whose translators are kept."""
@@ -151,7 +153,7 @@ def load(
 
 
 class Translator:
-    """Translates and scores with loaded models. A context manager: at its end running translations stop and memory is freed."""
+    """Translates, parses and scores with loaded models. A context manager: at its end running translations stop and memory is freed."""
 
     def __init__(self, loaded: Loaded, precision: str = "auto") -> None:
         """`load` makes one of a folder."""
@@ -161,7 +163,7 @@ class Translator:
         self.source_language, self.target_language = loaded.recipe.data.source_language, loaded.recipe.data.target_language
         self._lock = threading.Lock()
         self._translators: dict[str, decoding.Translator] = {}
-        self._running: weakref.WeakSet[Generator[Translation, None, None]] = weakref.WeakSet()
+        self._running: weakref.WeakSet[Generator[Translation, None, None] | Generator[Parse, None, None]] = weakref.WeakSet()
         _let_forks_compute()
 
     def __enter__(self) -> Self:
@@ -198,6 +200,39 @@ class Translator:
         translator = self._translator(options)
         requests = map(partial(_request, terms=bool(options.get("terms"))), lines)
         stream = self._stream(translator, list(requests) if in_memory else requests, calibration)
+        if in_memory:
+            return list(stream)
+        self._running.add(stream)
+        return stream
+
+    @overload
+    def parse(
+        self, lines: Sequence[str], *, tokenized: bool = False, beam: int | None = None, batch_tokens: int | None = None, overrides: Sequence[str] = ()
+    ) -> list[Parse]: ...
+    @overload
+    def parse(
+        self, lines: Iterator[str], *, tokenized: bool = False, beam: int | None = None, batch_tokens: int | None = None, overrides: Sequence[str] = ()
+    ) -> Generator[Parse, None, None]: ...
+
+    def parse(
+        self, lines: Iterable[str], *, tokenized: bool = False, beam: int | None = None, batch_tokens: int | None = None, overrides: Sequence[str] = ()
+    ) -> list[Parse] | Generator[Parse, None, None]:
+        r"""Parse sentences with a parser, as `nmt parse`: a sequence gives a list, an iterator a generator, which begins before the input ends.
+
+        Each line is a sentence without "\n"; `tokenized`: its words are separated by spaces already. There is one parse per line, in
+        order. Raises ModelError if the model is no parser, UsageError for a wrong option, and without NLTK unless `tokenized`.
+        """
+        if isinstance(lines, str):
+            raise UsageError(f"parse was given the text {lines[:60]!r}: expected a list or another iterable of lines. Give [text].")
+        from .parsing import Parses, terminals_of, treebank_words
+
+        self._models()
+        terminals = terminals_of(self.folders[0])
+        split = None if tokenized else treebank_words()
+        parses = Parses(self._translator({"beam": beam, "batch_tokens": batch_tokens, "overrides": overrides}), terminals, split)
+        in_memory = isinstance(lines, Sequence)
+        requests = map(_sentence, lines)
+        stream = _parsed(parses, list(requests) if in_memory else requests)
         if in_memory:
             return list(stream)
         self._running.add(stream)
@@ -247,6 +282,19 @@ class Translator:
                     del self._translators[next(iter(self._translators))]
                 self._translators[key] = loaded.changed(choice.changes, nbest).translator(nbest=nbest, precision=self.precision, **kwargs)
             return self._translators[key]
+
+
+def _sentence(line: str) -> str:
+    """Return a line as it is. Raises UsageError."""
+    if isinstance(line, Line):
+        raise UsageError(f"parse was given {line!r}: expected a str, for a tree has neither prefix nor terms.")
+    _request(line, terms=False)
+    return line
+
+
+def _parsed(parses: Parses, requests: Iterable[str]) -> Generator[Parse, None, None]:
+    for result in parses.translator.translate(parses.sentences(requests)):
+        yield parses.parse(result)
 
 
 def _request(line: str | Line, terms: bool) -> str | Request:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from untrained import write_untrained
+from untrained import write_untrained, write_untrained_parser
 
 DOCS = Path(__file__).parents[2] / "docs" / "python.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL) if DOCS.exists() else []
@@ -17,6 +17,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), 
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     write_untrained(tmp_path / "runs" / "demo", beam=8)
+    write_untrained_parser(tmp_path / "runs" / "gum_parsing", "tags")
     (tmp_path / "input.txt").write_text("the cat sees a dog.\n\nthe small house.\n", encoding="utf-8")
     names: dict[str, object] = {}
     threads = torch.get_num_threads()
@@ -31,4 +32,4 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         assert capsys.readouterr().out.strip()
         ran += 1
     torch.set_num_threads(threads)
-    assert ran == len(EXAMPLES) >= 7
+    assert ran == len(EXAMPLES) >= 8

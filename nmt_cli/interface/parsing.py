@@ -1,0 +1,126 @@
+"""Parsing with a loaded model: sentences in, trees out (docs/parsing.md).
+
+    line ──▶ words, separated as treebanks do ──▶ translator ──▶ linearised tree ──▶ delinearise ──▶ Parse: a tree of these words
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ModelError, UsageError
+from ..parsing.brackets import Span, Tree, between_spaces
+from ..parsing.linearization import TERMINALS, delinearise, repaired
+
+if TYPE_CHECKING:
+    from ..decoding.translator import Line, Result, Translator
+
+TREE = "tree"
+"""The constraint under which outputs are trees of the sentence."""
+APOSTROPHE = re.compile(r"(?<=\w)’(?=\w)")
+"""Inside a word. NLTK splits contractions at ' alone."""
+
+SplitWords = Callable[[str], list[str]]
+
+
+@dataclass(frozen=True)
+class Parse:
+    """The tree of a line. `str` gives it in brackets, as (TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)))); "" for a blank line."""
+
+    tree: Tree
+    repaired: bool = False
+    """The model's output was not a tree of the sentence."""
+    too_long: str = ""
+    """Why the model cannot parse the sentence: the tree is flat then. "": it can."""
+
+    def __str__(self) -> str:
+        return str(self.tree) if self.tree.leaves else ""
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the sentence. Only the text of the tree has their brackets as -LRB- and -RRB-."""
+        return self.tree.words
+
+    @property
+    def tags(self) -> list[str]:
+        """The part of speech of each word; XX if the model predicts none."""
+        return self.tree.tags
+
+    @property
+    def constituents(self) -> tuple[Span, ...]:
+        """Label, start and end of each: words[start:end]."""
+        return tuple(self.tree.spans)
+
+
+class Parses:
+    """What one stream of lines needs: `sentences` are for the translator, `parse` reads its results, in the same order."""
+
+    def __init__(self, translator: Translator, terminals: str, split: SplitWords | None = None) -> None:
+        """`split` separates the words of a line, as `treebank_words` does; None: spaces do. `terminals`: see `terminals_of`."""
+        self.translator, self.terminals = translator, terminals
+        self.split = split or between_spaces
+        if split is not None and not any("``" in piece for piece in translator.source.table):
+            self.split = _with_plain_quotes(split)
+        self._pending: deque[list[str]] = deque()  # the words of the sentences that are being parsed: the translator reads ahead
+
+    @property
+    def longest(self) -> int:
+        """Return the largest number of tokens of a sentence. With the constraint `tree` that is all that the model can read; longer ones are never split."""
+        return self.translator.longest_output if TREE in self.translator.decode.constraints else self.translator.longest
+
+    def sentences(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """Yield the sentence of each line, words between single spaces; "" if it certainly has too many tokens.
+
+        A thread of the translator calls this, and may end with the process at any point: SentencePiece would not bear that.
+        """
+        for line in lines:
+            words = self.split(str(line))
+            self._pending.append(words)
+            yield " ".join(words) if len(words) <= self.longest else ""
+
+    def parse(self, result: Result) -> Parse:
+        """Return the parse of the next sentence."""
+        words = self._pending.popleft()
+        if not words:
+            return Parse(Tree((), ()))
+        if not result.tokens or len(result.source_pieces) > self.longest:  # not translated, or in parts, which are no trees
+            length = len(self.translator.source.encode([" ".join(words)])[0])
+            return Parse(
+                delinearise("", words),
+                too_long=f"it has {len(words):,} words, {length:,} tokens; the model reads up to {self.longest:,} tokens "
+                f"and writes up to {self.translator.longest_output:,} symbols{', two for each word' * (self.terminals == 'both')}",
+            )
+        tree = delinearise(result.translation, words, self.terminals)
+        return Parse(tree, repaired(result.translation, tree, self.terminals))
+
+
+def terminals_of(folder: Path) -> str:
+    """Return what a word is in the trees of the parser in a model folder, one of `linearization.TERMINALS`. Raises ModelError if it is no parser."""
+    from ..model.contents import read_config
+
+    data = read_config(folder).recipe.get("data")
+    terminals = data.get("terminals") if isinstance(data, dict) else None
+    if terminals in TERMINALS:
+        return str(terminals)
+    raise ModelError(
+        f"the model {str(folder)!r} is not a parser: its recipe does not have data.terminals ({', '.join(TERMINALS)}), which names what a word is in the linearised trees. "
+        "Train with it, as docs/parsing.md shows. For trees by a model that was trained without it: nmt translate, then nmt data trees --back."
+    )
+
+
+def treebank_words() -> SplitWords:
+    """Return what splits a sentence into words as in the Penn Treebank. Raises UsageError if NLTK is not installed."""
+    try:
+        from nltk.tokenize import NLTKWordTokenizer
+    except ImportError as error:
+        raise UsageError(f"nmt parse needs the extra package nltk to separate words ({error}): pip install 'nmt-cli[parse]'. Or separate them yourself, and give --tokenized.") from None
+    tokenizer = NLTKWordTokenizer()
+    return lambda line: [word for text in tokenizer.tokenize(APOSTROPHE.sub("'", line)) for word in between_spaces(text)]
+
+
+def _with_plain_quotes(split: SplitWords) -> SplitWords:
+    return lambda line: ['"' if word in ("``", "''") else word for word in split(line)]

@@ -1,0 +1,78 @@
+"""`nmt.load(…).parse`: the trees of `nmt parse`, for lists and streams, with every option, and when used wrongly."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+from forked import run
+from untrained import write_untrained, write_untrained_parser
+
+import nmt_cli as nmt
+from nmt_cli.cli.parse import parse as command
+
+SENTENCES = ["the small cat sees ( a dog ) .", "", "  \t", "the cat .", "the cat sees " * 20]
+OF_THE_COMMAND = {"model", "device", "devices", "precision", "input_file", "output_file"}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("parsers")
+    write_untrained_parser(folder / "tags", "tags")
+    write_untrained(folder / "translator")
+    return folder
+
+
+def test_it_has_the_options_of_the_command() -> None:
+    options = set(inspect.signature(nmt.Translator.parse).parameters) - {"self", "lines"}
+    assert options == set(inspect.signature(command).parameters) - OF_THE_COMMAND
+
+
+@pytest.mark.parametrize("options", [{}, {"beam": 2}, {"batch_tokens": 30}, {"overrides": ['decode.constraints=["tree"]']}], ids=str)
+def test_the_trees_are_those_of_the_command(models: Path, options: dict[str, object]) -> None:
+    arguments = [text for name, value in options.items() for text in (("--set", value[0]) if isinstance(value, list) else (f"--{name.replace('_', '-')}", value))]
+    done = run(models, "parse", "--model", "tags", "--devices", "1", "--tokenized", *arguments, text="".join(f"{line}\n" for line in SENTENCES).encode())
+    assert done.returncode == 0, done.stderr
+    with nmt.load(models / "tags", devices=1) as parser:
+        parses = parser.parse(SENTENCES, tokenized=True, **options)  # type: ignore[call-overload]
+        assert [str(parse) for parse in parses] == done.stdout.decode().split("\n")[:-1]
+        assert list(parser.parse(iter(SENTENCES), tokenized=True, **options)) == parses  # type: ignore[call-overload]
+    said = " ".join(done.stderr.decode().split())
+    repaired = sum(parse.repaired for parse in parses)
+    assert (f"{repaired} of 3 trees were repaired" in said) == bool(repaired)
+    [long] = [parse for parse in parses if parse.too_long]
+    assert f"line 5 is too long for the model: {long.too_long}. Its tree is flat." in said
+
+
+def test_what_a_parse_has(models: Path) -> None:
+    with nmt.load(models / "tags", devices=1) as parser:
+        first, blank = parser.parse(SENTENCES[:2], tokenized=True, overrides=['decode.constraints=["tree"]'])
+    assert first.words == SENTENCES[0].split()
+    assert len(first.tags) == len(first.words)
+    for label, start, end in first.constituents:
+        assert label
+        assert 0 <= start < end <= len(first.words)
+    assert str(first).startswith("(TOP (")
+    assert (blank.words, blank.tags, blank.constituents, str(blank), blank.too_long) == ([], [], (), "", "")
+
+
+def test_lines_are_separated_into_words_as_by_the_command(models: Path) -> None:
+    pytest.importorskip("nltk")
+    with nmt.load(models / "tags", devices=1) as parser:
+        [parse] = parser.parse(["I don't see it."])
+    assert parse.words == ["I", "do", "n't", "see", "it", "."]
+
+
+def test_faults_are_said(models: Path) -> None:
+    with nmt.load(models / "tags", devices=1) as parser:
+        with pytest.raises(nmt.NmtError, match=r"parse was given the text 'the cat': expected a list"):
+            parser.parse("the cat", tokenized=True)
+        with pytest.raises(nmt.NmtError, match="expected a str, for a tree has neither prefix nor terms"):
+            parser.parse([nmt.Line("the cat", prefix="a")], tokenized=True)  # type: ignore[list-item]
+        with pytest.raises(nmt.NmtError, match="contains a line end"):
+            parser.parse(["the\ncat"], tokenized=True)
+    with pytest.raises(nmt.NmtError, match="the translator is closed"):
+        parser.parse(["the cat"], tokenized=True)
+    with nmt.load(models / "translator", devices=1) as translator, pytest.raises(nmt.NmtError, match="is not a parser"):
+        translator.parse(["the cat"], tokenized=True)
