@@ -10,6 +10,8 @@ from .interface.commands import quantize as quantize
 from .interface.commands import train as train
 from .interface.evaluation import Evaluation as Evaluation
 from .interface.evaluation import evaluate as evaluate
+from .interface.init import Initialized as Initialized
+from .interface.init import init as init
 from .interface.parsing import Parse as Parse
 from .interface.progress import Progress as Progress
 from .interface.translator import Candidate as Candidate

@@ -94,6 +94,11 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
         raise RecipeError(f"{where} holds a number of more than {sys.get_int_max_str_digits():,} digits: no key takes one.") from None
 
 
+def folder_beside(name_or_path: str) -> Path | None:
+    """Return the folder of a recipe that is the user's own file; None for one that ships with the package."""
+    return Path(name_or_path).parent if _is_path(name_or_path) else None
+
+
 def _is_path(name_or_path: str) -> bool:
     return name_or_path.endswith(RECIPE_SUFFIX) or "/" in name_or_path
 

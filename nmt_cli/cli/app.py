@@ -23,6 +23,7 @@ from .completion import COMPLETE
 from .data import group as data
 from .export import export
 from .info import info
+from .init import init
 from .parse import parse
 from .preprocess import preprocess
 from .quantize import quantize
@@ -39,7 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (preprocess, train, average, translate, parse, score, calibrate, attend, quantize, export, info):
+for command in (init, preprocess, train, average, translate, parse, score, calibrate, attend, quantize, export, info):
     app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
 app.add_typer(data)
 

@@ -47,14 +47,16 @@ def preprocess(
 ) -> Summary:  # fmt: skip
     """Learn the subword vocabulary and write the shards that training reads, by default to data/RECIPE.
 
-    A second call with the same text and recipe does nothing; the summary's `fresh` says so. Raises RecipeError, DataError, UsageError.
+    The recipe's files are in `data_dirs`; without them, beside a recipe that is a file. A second call with the same text and recipe does nothing; the summary's `fresh` says so. Raises RecipeError, DataError, UsageError.
     """
     from ..data.prepare import prepare
-    from ..recipe_files import load_recipe
+    from ..recipe_files import folder_beside, load_recipe
 
     loaded = load_recipe(str(recipe), changes_of(overrides))
+    beside = folder_beside(str(recipe))
+    folders = [Path(folder) for folder in data_dirs] or ([beside] if beside else [])
     with showing(progress):
-        return prepare(loaded, [Path(folder) for folder in data_dirs], Path(out) if out else loaded.folder("data", "--out"), force, workers)
+        return prepare(loaded, folders, Path(out) if out else loaded.folder("data", "--out"), force, workers)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,82 @@
+"""`nmt init`: a recipe for one's own text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..console import say, warn
+
+if TYPE_CHECKING:
+    from ..corpora.survey import Side, Survey
+    from ..interface.init import Initialized
+
+File = list[Path] | None
+
+
+def init(
+    name: Annotated[Path, typer.Argument(metavar="NAME", help="Name of the recipe: NAME.toml is written, and NAME-text, a folder for the sets.")],
+    source: Annotated[list[Path], typer.Option("--source", metavar="FILE", help="Text to translate from (plain, .gz, .xz or .bz2), one sentence per line; repeatable.")],
+    target: Annotated[list[Path], typer.Option("--target", metavar="FILE", help="Its translation, parallel line by line; as many files as --source.")],
+    valid_source: Annotated[File, typer.Option("--valid-source", metavar="FILE", help="Validation set. Without one, pairs of the text are held out.", show_default=False)] = None,
+    valid_target: Annotated[File, typer.Option("--valid-target", metavar="FILE", show_default=False)] = None,
+    test_source: Annotated[File, typer.Option("--test-source", metavar="FILE", help="Test set, likewise.", show_default=False)] = None,
+    test_target: Annotated[File, typer.Option("--test-target", metavar="FILE", show_default=False)] = None,
+    source_language: Annotated[str, typer.Option("--source-language", metavar="CODE", help="Such as en.  [default: the ending of the file]", show_default=False)] = "",
+    target_language: Annotated[str, typer.Option("--target-language", metavar="CODE", help="Such as de.  [default: the ending of the file]", show_default=False)] = "",
+    time: Annotated[str, typer.Option("--time", metavar="TIME", help="Longest training, such as 90m, 1h or 2d12h: a smaller model or fewer updates.", show_default=False)] = "",
+) -> None:
+    """Write a recipe for your own text: look at the text and at this machine, hold out validation and test sets, choose the sizes.
+
+    Nothing is replaced. The recipe is commented, and yours to change. docs/presets.md has the sizes and how well they do.
+    """
+    from ..interface.init import init as initialize
+
+    done = initialize(
+        name, source, target, valid_source=valid_source or (), valid_target=valid_target or (), test_source=test_source or (), test_target=test_target or (),
+        source_language=source_language, target_language=target_language, time=time,
+    )  # fmt: skip
+    _say_text(done.survey)
+    _say_recipe(done, bool(time))
+
+
+def _say_text(text: Survey) -> None:
+    """Print what the text is like."""
+    for file, lines in text.replaced.items():
+        warn(f"{file}: {lines:,} line(s) hold invalid UTF-8; what is invalid was replaced by U+FFFD")
+    say(f"{text.pairs:,} pairs")
+    for what, side in (("source", text.source), ("target", text.target)):
+        say(f"  {what}      {side.words:.1f} words per line, up to {side.longest:,}; letters: {_scripts(side)}")
+    for what, count, remark in (
+        ("empty", text.empty, "one side has no words; left out"),
+        ("copies", text.copies, "both sides are equal: not translated; many of them teach the model to copy"),
+        ("repeated", text.repeated, "the same as an earlier pair but for case and punctuation"),
+        ("odd", text.odd, "one side has four times the words of the other: are they parallel?"),
+    ):
+        if count:
+            say(f"  {what:<10}  {count:,} ({100 * count / text.pairs:.1f} %): {remark}")
+
+
+def _scripts(side: Side) -> str:
+    shown = [f"{name.capitalize()} {100 * share:.0f} %" for name, share in list(side.scripts.items())[:3] if share >= 0.005]
+    return ", ".join(shown) or "none"
+
+
+def _say_recipe(done: Initialized, limited: bool) -> None:
+    """Print what was written, what to expect, and what comes next."""
+    from ..interface.init import spoken
+
+    preset = done.preset
+    if done.text:
+        say(f"{done.text}: " + ", ".join(f"{kind} {count:,} pairs" for kind, count in done.pairs.items()))
+    say(
+        f"{done.recipe}: preset {preset.name}, {preset.layers} + {preset.layers} layers, d_model {preset.d_model}; {done.updates:,} updates in about {spoken(done.seconds)} "
+        f"on this machine ({done.device})" + (f"; {preset.proven}" if preset.proven else "")
+    )
+    if done.updates < preset.updates:
+        say(f"The preset has {preset.updates:,} updates: with more --time the model gets better.")
+    elif not limited and done.seconds > 86_400:
+        say("That is long: with --time, such as --time 12h, the model and its training get smaller. A GPU is much faster.")
+    say(f"next: nmt preprocess {done.recipe}")

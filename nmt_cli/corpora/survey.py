@@ -1,0 +1,184 @@
+r"""What parallel text is like, before anything is trained on it; and pairs held out of it.
+
+    files per side ── survey ──▶ Survey: pairs, lengths, scripts, duplicates, copies, lines to look at
+                                    └─ draw ──▶ pair numbers of the held-out sets ── write_parts ──▶ a file per set and side
+
+The text is read twice and never held in memory: a pair takes 24 bytes (two hashes, two lengths), ten million take 240 MB.
+Held out are pairs both of whose sides occur in no other pair, compared without case and punctuation, so that no held-out
+sentence is trained on; of these as many as wanted, drawn with `random.Random(SEED)`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import console
+from ..errors import DataError
+from ..lines import read_parallel
+
+SEED = 2017
+NOT_WORDS = re.compile(r"[\W_]+")
+SAMPLED = 50
+"""One of so many lines tells the scripts; of a small text each line does."""
+ALL_SAMPLED = 20_000
+WITHOUT_SPACES = re.compile(r"[\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+"""Letters of scripts that do not separate words by spaces (Thai, Lao, Tibetan, Burmese, Khmer, Japanese, Chinese)."""
+LETTERS = 2
+"""So many of them count as a word."""
+ODD_RATIO = 4.0
+"""Pairs of which one side has so many times the words of the other are counted as odd, if that side has ODD_WORDS or more."""
+ODD_WORDS = 8
+
+Paths = Sequence[Path]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of the text."""
+
+    words: float
+    """Words of a line, on average, of lines that have any."""
+    longest: int
+    """Words of the longest line."""
+    scripts: dict[str, float]
+    """Share of letters by script as Unicode names them (LATIN, CYRILLIC, CJK, …), the most frequent first."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the text is like."""
+
+    pairs: int
+    empty: int
+    """Pairs with an empty side."""
+    copies: int
+    """Pairs whose two sides are equal: not translated."""
+    repeated: int
+    """Pairs that occurred before, compared without case and punctuation."""
+    odd: int
+    """Pairs of very different lengths."""
+    source: Side
+    target: Side
+    lengths: NDArray[Any]
+    """Words of both sides of each pair, (pairs, 2)."""
+    alone: NDArray[Any]
+    """Numbers of the pairs, from 0, that may be held out."""
+    replaced: dict[str, int] = field(default_factory=dict)
+    """Lines with invalid UTF-8, by file."""
+
+    @property
+    def useful(self) -> int:
+        """Pairs to learn from: neither empty, nor copied, nor repeated."""
+        return self.pairs - self.empty - self.copies - self.repeated
+
+
+def survey(source: Paths, target: Paths) -> Survey:
+    """Read the text once. Raises DataError for files that are missing, damaged or not parallel, and for a text without pairs."""
+    keys, counts, scripts, copies = array("q"), array("I"), [Counter[str](), Counter[str]()], array("b")
+    replaced: Counter[str] = Counter()
+    with console.progress(None, "reading", " pairs") as bar:
+        for number, pair in enumerate(read_parallel(source, target, replaced)):
+            plain = [_plain(text) for text in pair]
+            keys.extend(hash(text) for text in plain)
+            copies.append(pair[0].strip() == pair[1].strip())
+            for side, text in enumerate(pair):
+                if number < ALL_SAMPLED or number % SAMPLED == 0:
+                    scripts[side].update(_script(letter) for letter in text if letter.isalpha())
+                counts.append(words(text))
+            bar.update(1)
+    if not copies:
+        raise DataError(f"{str(source[0])!r} and {str(target[0])!r} have no lines: there is nothing to learn from.")
+    lengths = np.frombuffer(counts, dtype=np.uint32).reshape(-1, 2).astype(np.int64)
+    return _counted(np.frombuffer(keys, dtype=np.int64).reshape(-1, 2), lengths, np.frombuffer(copies, dtype=np.int8) > 0, scripts, source, target, replaced)
+
+
+def _counted(
+    keys: NDArray[Any], lengths: NDArray[Any], copies: NDArray[Any], scripts: Sequence[Counter[str]], source: Paths, target: Paths, replaced: Mapping[str, int]
+) -> Survey:
+    empty = (lengths == 0).any(axis=1)
+    whole = ~empty
+    _, first, inverse = np.unique(keys[:, 0] * 31 + keys[:, 1], return_index=True, return_inverse=True)
+    repeated = whole & (first[inverse] != np.arange(len(keys)))
+    unique = np.ones(len(keys), dtype=bool)
+    for side in range(2):
+        _, inverse, occurrences = np.unique(keys[:, side], return_inverse=True, return_counts=True)
+        unique &= occurrences[inverse] == 1
+    sides = [Side(float(lengths[whole, side].mean()) if whole.any() else 0.0, int(lengths[:, side].max()), _shares(scripts[side])) for side in range(2)]
+    more, fewer = lengths.max(axis=1), lengths.min(axis=1)
+    odd = whole & (more >= ODD_WORDS) & (more >= ODD_RATIO * fewer)
+    alone = np.flatnonzero(unique & whole & ~copies & ~odd)
+    return Survey(len(keys), int(empty.sum()), int((copies & whole).sum()), int((repeated & ~copies).sum()), int(odd.sum()), sides[0], sides[1], lengths, alone, dict(replaced))
+
+
+def words(text: str) -> int:
+    """Return the number of words of a line, also in scripts without spaces; 0 for an empty one."""
+    letters = 0 if text.isascii() else len(WITHOUT_SPACES.findall(text))
+    return max(len(text.split()), letters // LETTERS)
+
+
+def _plain(text: str) -> str:
+    """Return a line without case, punctuation and symbols. Lines of which that is equal count as the same."""
+    return NOT_WORDS.sub(" ", text.casefold()).strip()
+
+
+@lru_cache(maxsize=4096)
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "OTHER").split()[0].split("-")[0]
+
+
+def _shares(scripts: Counter[str]) -> dict[str, float]:
+    return {name: count / scripts.total() for name, count in scripts.most_common()}
+
+
+def draw(text: Survey, sets: Mapping[str, int], seed: int = SEED) -> dict[str, NDArray[Any]]:
+    """Return the pair numbers of each held-out set, in order of the text, so many as it says.
+
+    Raises DataError if there are too few pairs that may be held out.
+    """
+    wanted = sum(sets.values())
+    if len(text.alone) < wanted or text.useful <= 2 * wanted:
+        raise DataError(
+            f"{text.pairs:,} pairs, of which {len(text.alone):,} have both sides in no other pair: too few to hold out {wanted:,} for validation and test. "
+            "Give files for them, or more text."
+        )
+    drawn = random.Random(seed).sample(range(len(text.alone)), wanted)
+    found, start = {}, 0
+    for name, count in sets.items():
+        found[name] = np.sort(text.alone[drawn[start : start + count]])
+        start += count
+    return found
+
+
+def write_parts(source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], streams: Mapping[str, tuple[BinaryIO, BinaryIO]], rest: str = "train") -> dict[str, int]:
+    r"""Write each held-out pair to the streams of its set, source and target, and every other one to those of `rest`; a line each.
+
+    Return how many pairs each set has. Empty pairs are left out. Lines end with "\n"; invalid UTF-8 is replaced.
+    """
+    counts = dict.fromkeys(streams, 0)
+    for name, pair in _parts(source, target, held_out, rest):
+        counts[name] += 1
+        for stream, text in zip(streams[name], pair, strict=True):
+            stream.write(f"{text}\n".encode())
+    return counts
+
+
+def _parts(source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], rest: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    sets = {int(number): name for name, numbers in held_out.items() for number in numbers}
+    with console.progress(None, "writing", " pairs") as bar:
+        for number, pair in enumerate(read_parallel(source, target)):
+            bar.update(1)
+            if all(text.strip() for text in pair):
+                yield sets.get(number, rest), pair
+
