@@ -12,7 +12,8 @@ docs/python.md describes them, and `interface` has them.
 __version__ = "0.1.0"
 
 _NAMES = {
-    "init": "interface.init", "Initialized": "interface.init",
+    "init": "interface.init", "Initialized": "interface.init", "fetch": "interface.fetching", "datasets": "interface.fetching",
+    "info": "interface.information", "table3": "interface.information",
     "preprocess": "interface.commands", "train": "interface.commands", "forecast": "interface.commands", "average": "interface.commands",
     "quantize": "interface.commands", "export": "interface.commands", "Run": "interface.commands",
     "load": "interface.translator", "Translator": "interface.translator", "Line": "interface.translator",

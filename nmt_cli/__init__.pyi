@@ -10,6 +10,10 @@ from .interface.commands import quantize as quantize
 from .interface.commands import train as train
 from .interface.evaluation import Evaluation as Evaluation
 from .interface.evaluation import evaluate as evaluate
+from .interface.fetching import datasets as datasets
+from .interface.fetching import fetch as fetch
+from .interface.information import info as info
+from .interface.information import table3 as table3
 from .interface.init import Initialized as Initialized
 from .interface.init import init as init
 from .interface.parsing import Parse as Parse

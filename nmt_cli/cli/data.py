@@ -15,8 +15,10 @@ import typer
 from typer.core import TyperGroup
 
 from .. import console
-from ..errors import Stopped, UsageError
-from ..registry import DATASETS, load
+from ..errors import Stopped
+from ..interface import fetching
+from ..interface.fetching import dataset_named, datasets
+from ..registry import DATASETS
 from . import output
 from .arguments import output_path
 from .process import signal_of
@@ -24,7 +26,6 @@ from .trees import trees
 
 if TYPE_CHECKING:
     from ..corpora.build import Summary
-    from ..corpora.dataset import Dataset
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -61,30 +62,11 @@ def _table(context: typer.Context) -> None:
 def listing(as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON, with every address.")] = False) -> None:
     """List the data sets with their sizes, licences and addresses."""
     if as_json:
-        _print_json({name: _described(_dataset(name)) for name in DATASETS})
+        _print_json(datasets())
         return
     width = max(map(len, DATASETS))
-    datasets = {name: _dataset(name) for name in DATASETS}
-    output.write("\n".join(f"{name:<{width}}  {dataset.size:>6}  {dataset.title}\n{'':<{width}}          licence: {dataset.licence}" for name, dataset in datasets.items()))
-
-
-def _dataset(name: str) -> Dataset:
-    dataset: Dataset = load(DATASETS, name, "data set")
-    return dataset
-
-
-def _described(dataset: Dataset) -> dict[str, Any]:
-    from ..corpora.dataset import outputs
-
-    return {
-        "title": dataset.title,
-        "languages": dataset.languages,
-        "size": dataset.size,
-        "licence": dataset.licence,
-        "files": [file for text in dataset.texts for file in outputs(text, dataset.languages)],
-        "archives": [[{"url": source.url, "digest": source.digest, "bytes": source.size} for source in archive.sources] for archive in dataset.archives],
-        "recipe": dataset.recipe,
-    }
+    known = {name: dataset_named(name) for name in DATASETS}
+    output.write("\n".join(f"{name:<{width}}  {dataset.size:>6}  {dataset.title}\n{'':<{width}}          licence: {dataset.licence}" for name, dataset in known.items()))
 
 
 def fetch(
@@ -97,31 +79,26 @@ def fetch(
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON on stdout.")] = False,
 ) -> None:
     """Download the data set that the subcommand is named after."""
-    _build(str(context.info_name), out, downloads, mirror or [], keep, verify, as_json)
+    _fetch(str(context.info_name), out, downloads, mirror or [], keep, verify, as_json)
 
 
 def _help(name: str) -> str:
-    dataset = _dataset(name)
+    dataset = dataset_named(name)
     return (
         f"{dataset.title}.\n\nDownloads {dataset.size}, checks it, and writes the files of the recipe {dataset.recipe}. Licence: {dataset.licence}.\n\n"
         "A second run resumes where the first stopped, and does nothing if everything is there."
     )
 
 
-def _build(name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool) -> None:
-    from ..corpora.build import build_dataset
-
-    for mirror in mirrors:
-        if not mirror.startswith(("http://", "https://")):
-            raise UsageError(f"--mirror {mirror!r}: expected an address that begins with https:// or http://. Put archives that you already have into --downloads DIR.")
-    dataset, folder = _dataset(name), out or Path("text") / name
+def _fetch(name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool) -> None:
+    dataset = dataset_named(name)
     console.say(f"{name}: {dataset.title}; licence: {dataset.licence}")
     try:
-        summary = build_dataset(name, dataset, folder, downloads or folder / "downloads", mirrors, verify, keep)
+        summary = fetching.fetch(name, out=out, downloads=downloads, mirror=mirrors, keep=keep, verify=verify)
     except KeyboardInterrupt as interrupt:
         raise Stopped(signal_of(interrupt), "interrupted. The downloaded part is kept; the same command resumes there.") from None
     console.say(_summary(summary))
-    console.say("next: " + shlex.join(["nmt", "preprocess", dataset.recipe, "--data-dir", str(folder)]))
+    console.say("next: " + shlex.join(["nmt", "preprocess", dataset.recipe, "--data-dir", str(summary.folder)]))
     if as_json:
         _print_json(summary.to_dict())
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any
 
 import typer
 
-from .. import console
 from ..errors import UsageError
 from . import output
 from .arguments import Device, Overrides
 from .completion import recipes
-
-if TYPE_CHECKING:
-    from ..hardware import Hardware
-    from ..recipe import Recipe
 
 
 def info(
@@ -35,78 +29,26 @@ def info(
     For a folder, also check that its files are complete. A file that was checked before and has not changed since is read
     again only with --verify.
     """
+    from ..interface import information
+
     if table3:
         if what != "demo" or overrides:
             raise UsageError("--table3 shows the paper's rows: give no recipe, run or model with it, and no --set.")
-        _table3(devices, device, probe, as_json)
+        table = information.table3(devices=devices, device=device, probe=probe)
+        output.write(_json(table) if as_json else _as_table(**table))
         return
-    folder = Path(what)
-    if folder.is_dir():
-        if overrides:
-            raise UsageError("--set changes a recipe; a folder cannot be changed.")
-        if (folder / "index.json").is_file():
-            _shards(folder, verify, as_json)
-            return
-        recipe, vocabularies, facts = _of_folder(folder, verify)
-    else:
-        if verify:
-            raise UsageError(f"--verify checks the files of a folder, and {what!r} is none. Give a run, a model or a folder of shards.")
-        from ..recipe_files import load_recipe
-
-        recipe = load_recipe(what, overrides or [])
-        vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}
-
-    from ..hardware import Hardware
-    from ..kernels import summaries
-    from ..training.estimate import estimate
-
-    hardware = Hardware.find(device, recipe.train.precision)
-    numbers = estimate(recipe, vocabularies, hardware, devices)
-    if probe:
-        seconds = _measure(recipe, vocabularies, hardware, devices)
-        hours = seconds * recipe.train.updates / 3600
-        numbers |= {"seconds_per_update": seconds, "hours": hours, "end": (datetime.now() + timedelta(hours=hours)).isoformat(timespec="minutes")}
-    numbers["kernels"] = summaries(recipe.model, hardware.device, hardware.dtype)
-    values = {"name": recipe.name, **facts, **numbers, "recipe": recipe.to_dict()}
+    values = information.info(what, devices=devices, device=device, overrides=overrides or [], probe=probe, verify=verify)
     if as_json:
-        output.write(json.dumps(values, indent=2, ensure_ascii=False))
+        output.write(_json(values))
     else:
-        output.write(_described(values, recipe))
+        output.write(_of_shards(values) if values["kind"] == "shards" else _described(values))
 
 
-def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
-    """Return the seconds per update, with the number of threads of a training."""
-    import torch
-
-    from ..hardware import cores
-    from ..training.speed import seconds_per_update
-
-    torch.set_num_threads(cores())
-    return seconds_per_update(recipe, vocabularies, hardware, devices)
+def _json(values: dict[str, Any]) -> str:
+    return json.dumps(values, indent=2, ensure_ascii=False)
 
 
-def _table3(devices: int, device: str, probe: bool, as_json: bool) -> None:
-    """Print table 3; with `probe`, a progress bar on stderr."""
-    from ..hardware import Hardware
-    from ..training.table3 import ROWS, compare
-
-    hardware = Hardware.find(device, "auto")
-
-    def seconds(recipe: Recipe) -> float:
-        return _measure(recipe, (recipe.data.vocab_size, recipe.data.vocab_size), hardware, devices)
-
-    rows = []
-    with console.progress(len(ROWS), "measuring", " rows", scale=False) as bar:
-        for row in compare(hardware, devices, seconds if probe else None):
-            rows.append(row)
-            bar.update(1)
-    if as_json:
-        output.write(json.dumps({"device": hardware.device, "precision": hardware.precision, "devices": devices, "rows": rows}, indent=2, ensure_ascii=False))
-    else:
-        output.write(_as_table(rows, hardware, devices))
-
-
-def _as_table(rows: list[dict[str, Any]], hardware: Hardware, devices: int) -> str:
+def _as_table(rows: list[dict[str, Any]], device: str, precision: str, devices: int) -> str:
     from ..training.table3 import common_vocabulary
 
     head = ("row", "recipe", "what differs from base", "PPL", "BLEU", "paper", "ours", "differs", "explained by", "updates", "tokens", "hours")
@@ -120,7 +62,7 @@ def _as_table(rows: list[dict[str, Any]], hardware: Hardware, devices: int) -> s
         lines.append((row["row"], row["recipe"], row["what"], *scores, *counts, f"{row['updates']:,}", f"{row['batch_tokens']:,}", hours))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = ["  ".join(cell.ljust(width) if number < 3 else cell.rjust(width) for number, (cell, width) in enumerate(zip(line, widths, strict=True))).rstrip() for line in lines]
-    measured = f"hours: all updates on {devices} × {hardware.device} in {hardware.precision}, " + ("from micro-batches measured just now" if rows[0]["hours"] is not None else "measured with --probe")
+    measured = f"hours: all updates on {devices} × {device} in {precision}, " + ("from micro-batches measured just now" if rows[0]["hours"] is not None else "measured with --probe")
     common = common_vocabulary([row for row in rows if row["row"] not in APART])
     explained = [f"A vocabulary of {common[0] / 1000:.1f}k to {common[1] / 1000:.1f}k pieces would explain every row at once but {' and '.join(APART)}."] if common else []
     return "\n".join([*text, "", *NOTES, *explained, measured])
@@ -135,56 +77,26 @@ NOTES = (
 )
 
 
-def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], dict[str, Any]]:
-    """Return recipe, vocabulary sizes and facts of a run or model folder; `verify` reads all its files."""
-    from ..data.tokenizer import Vocabulary
-    from ..files import sha256
-    from ..model.contents import check_files, find_model, read_config, read_metrics
-    from ..recipe import Recipe
-    from ..training.run import RunFolder
-
-    model = find_model(folder)
-    config = read_config(model)
-    check_files(model, config.sha256, *([sha256] if verify else []))
-    Vocabulary.load(model, config.vocabularies)
-    checkpoints = RunFolder(folder).checkpoints()
-    facts: dict[str, Any] = {"kind": "run" if model != folder else "model", "model": str(model), "package_version": config.package_version}
-    if checkpoints:
-        facts |= {"updates_done": checkpoints[-1].update, "checkpoints": [c.folder.name for c in checkpoints]}
-    if verify:
-        for checkpoint in checkpoints:
-            checkpoint.verify()
-        facts["verified"] = [str(model), *(str(checkpoint.folder) for checkpoint in checkpoints)]
-    facts |= {"weights": config.precision, "scores": read_metrics(model)}
-    return Recipe.from_dict(config.recipe, str(model)), config.vocabularies, facts
-
-
-def _shards(folder: Path, verify: bool, as_json: bool) -> None:
-    """Check the files of a folder of shards and print its contents."""
-    from ..data import shards
-    from ..files import sha256
-
-    index = shards.verify(folder, *([sha256] if verify else []))
-    values = {"kind": "shards", "folder": str(folder), "verified": verify, **index.model_dump(exclude={"data"})}
-    if as_json:
-        output.write(json.dumps(values, indent=2, ensure_ascii=False))
-        return
-    sizes = f"{index.source_size:,} joint" if index.joint else f"{index.source_size:,} source, {index.target_size:,} target"
-    splits = ", ".join(f"{name} {split.pairs:,} pairs ({split.source_tokens:,} and {split.target_tokens:,} tokens)" for name, split in index.splits.items())
-    output.write(f"shards {folder}\n  recipe      {index.recipe}\n  vocabulary  {sizes}\n  splits      {splits}\n  files       {WHOLE} (written by nmt {index.package_version})")
+def _of_shards(values: dict[str, Any]) -> str:
+    sizes = f"{values['source_size']:,} joint" if values["joint"] else f"{values['source_size']:,} source, {values['target_size']:,} target"
+    splits = ", ".join(f"{name} {split['pairs']:,} pairs ({split['source_tokens']:,} and {split['target_tokens']:,} tokens)" for name, split in values["splits"].items())
+    return (
+        f"shards {values['folder']}\n  recipe      {values['recipe']}\n  vocabulary  {sizes}\n  splits      {splits}\n"
+        f"  files       {WHOLE} (written by nmt {values['package_version']})"
+    )
 
 
 WHOLE = "whole and unchanged"
 
 
-def _described(values: dict[str, Any], recipe: Recipe) -> str:
+def _described(values: dict[str, Any]) -> str:
     parts = values["parameters_by_part"]
-    model, gigabyte = recipe.model, 2**30
-    most = "at most " if values["kind"] == "recipe" and recipe.data.target_tokenization == "words" else ""  # as many as the text has
-    vocabulary = f"{values['source_vocab']:,} joint" if recipe.data.joint_vocab else f"{values['source_vocab']:,} source, {most}{values['target_vocab']:,} target"
+    model, data, gigabyte = values["recipe"]["model"], values["recipe"]["data"], 2**30
+    most = "at most " if values["kind"] == "recipe" and data["target_tokenization"] == "words" else ""  # as many as the text has
+    vocabulary = f"{values['source_vocab']:,} joint" if data["joint_vocab"] else f"{values['source_vocab']:,} source, {most}{values['target_vocab']:,} target"
     lines = [
         f"{values['kind']} {values['name']}",
-        f"  model       {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.residual}-norm, {model.positions} positions, dropout {model.dropout}",
+        f"  model       {model['encoder_layers']} + {model['decoder_layers']} layers, d_model {model['d_model']}, d_ff {model['d_ff']}, {model['num_heads']} heads, {model['residual']}-norm, {model['positions']} positions, dropout {model['dropout']}",
         f"  parameters  {values['parameters']:,} ({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
         f"  vocabulary  {vocabulary}",
         f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens per side, {values['buckets_per_update']} × {values['bucket_tokens']:,} of like length",

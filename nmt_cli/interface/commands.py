@@ -120,7 +120,7 @@ def train(
     with suppress(UsageError):  # a device that is not there: reported below, once for all ranks
         name = device_named(device, local_rank())
     start_training(name)
-    with showing(progress), joined(name) as group, _threads(threads or max(1, cores() // group.local_world_size)):
+    with showing(progress), joined(name) as group, torch_threads(threads or max(1, cores() // group.local_world_size)):
         hardware = Hardware.find(device, loaded.train.precision, group.local_rank, limit)
         _check_device(hardware, loaded, index.source_size, index.target_size, group.world_size, group.local_world_size)
         Trainer(loaded, shards, folder, hardware, group, loggers, "inductor" if compiled else "").train()
@@ -141,7 +141,7 @@ def forecast(
 
     from ..training.dry_run import dry_run
 
-    with showing(progress), _threads(threads or max(1, cores() // devices)), console.status("measuring some micro-batches"):
+    with showing(progress), torch_threads(threads or max(1, cores() // devices)), console.status("measuring some micro-batches"):
         hardware = Hardware.find(device, loaded.train.precision, 0, limit)
         _check_device(hardware, loaded, index.source_size, index.target_size, devices, devices)
         return dry_run(loaded, shards, folder, hardware, devices)
@@ -173,7 +173,7 @@ def _prepared(
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def torch_threads(count: int) -> Iterator[None]:
     """Let torch compute with so many threads while the block runs."""
     import torch
 

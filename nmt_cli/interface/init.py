@@ -177,7 +177,7 @@ def _sized(text: Survey, data: dict[str, object], limit: float) -> tuple[Preset,
 
 def _round(number: float) -> int:
     """Return a number rounded down to two digits, at least 1."""
-    unit = 10 ** max(0, len(f"{int(number)}") - 2)
+    unit = int(10 ** max(0, len(f"{int(number)}") - 2))
     return max(1, int(number) // unit * unit)
 
 
@@ -186,12 +186,15 @@ def _measured(recipe: Recipe, text: Survey, hardware: Any) -> float:
     import numpy as np
 
     from ..data.batches import EpochPlan
+    from ..hardware import cores
     from ..training.speed import seconds_per_update
+    from .commands import torch_threads
 
     lengths = np.clip(text.lengths[(text.lengths > 0).all(axis=1)] * SUBWORDS + 1, 1, recipe.data.max_length).astype(np.int32)
     lengths = np.resize(lengths, (max(len(lengths), recipe.train.batch_tokens), 2))
     plan = EpochPlan(lengths[:, 0].copy(), lengths[:, 1].copy(), recipe.train.batch_tokens, recipe.train.seed)
-    return seconds_per_update(recipe, (recipe.data.vocab_size,) * 2, hardware, 1, plan)
+    with torch_threads(cores()):
+        return seconds_per_update(recipe, (recipe.data.vocab_size,) * 2, hardware, 1, plan)
 
 
 def _parsed(preset: Preset, text: Survey, data: dict[str, object], updates: int) -> Recipe:

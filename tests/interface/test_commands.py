@@ -18,6 +18,9 @@ from untrained import sentence
 import nmt_cli as nmt
 from nmt_cli.cli import app
 from nmt_cli.cli import average as cli_average
+from nmt_cli.cli import data as cli_data
+from nmt_cli.cli import info as cli_info
+from nmt_cli.cli import init as cli_init
 from nmt_cli.cli import preprocess as cli_preprocess
 from nmt_cli.cli import score as cli_score
 from nmt_cli.cli import train as cli_train
@@ -104,6 +107,36 @@ def test_several_systems_and_files(tmp_path: Path) -> None:
     json.dumps([good, bad])
 
 
+def test_information_is_what_the_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_text()
+    nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1)
+    nmt.train("demo", overrides={**TINY, "train.updates": 2}, data="shards", run="run", device="cpu", threads=1)
+    for what, options, kind in (("demo", {"overrides": {"model.d_ff": 96}}, "recipe"), ("shards", {"verify": True}, "shards"), ("run", {}, "run"), ("run/last", {"devices": 2}, "model")):
+        values = nmt.info(what, device="cpu", **options)  # type: ignore[arg-type]
+        assert values["kind"] == kind
+        given = [text for key, value in options.items() for text in (("--set", "model.d_ff=96") if key == "overrides" else (f"--{key}", *([] if value is True else [str(value)])))]
+        monkeypatch.setattr(sys, "argv", ["nmt", "info", what, "--device", "cpu", "--json", *given])
+        assert app.run() == 0
+        printed = json.loads(capsys.readouterr().out)
+        changing = {"memory_free_bytes", "memory_bytes", "micro_batch_tokens", "micro_batches_per_update"}  # with the memory that is free
+        assert {key: value for key, value in printed.items() if key not in changing} == {key: value for key, value in json.loads(json.dumps(values)).items() if key not in changing}
+    assert nmt.info("demo", probe=True, overrides=TINY, device="cpu")["hours"] > 0
+    table = nmt.table3(device="cpu")
+    assert (table["device"], len(table["rows"])) == ("cpu", 20)
+    with pytest.raises(nmt.NmtError, match="--set changes a recipe"):
+        nmt.info("run", overrides=TINY)
+
+
+def test_what_can_be_fetched(tmp_path: Path) -> None:
+    assert {"wmt14-en-de", "multi30k", "tatoeba-en-de"} <= set(nmt.datasets())
+    assert nmt.datasets()["tatoeba-en-de"]["recipe"] == "tatoeba_en_de"
+    with pytest.raises(nmt.NmtError, match=r"no data set is called 'wmt14-en-da'.*Did you mean 'wmt14-en-de'"):
+        nmt.fetch("wmt14-en-da")
+    with pytest.raises(nmt.NmtError, match="--mirror 'ftp://x': expected an address"):
+        nmt.fetch("tatoeba-en-de", out=tmp_path / "new", mirror=["ftp://x"])
+
+
 def parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
@@ -139,6 +172,10 @@ def test_the_commands_have_no_option_that_the_functions_lack() -> None:
     assert parameters(cli_train.train) - parameters(nmt.train) == {"tensorboard", "dry_run"}  # a logger; `forecast`
     assert parameters(nmt.train) - parameters(nmt.forecast) == {"compiled"}
     assert parameters(cli_average.average) - parameters(nmt.average) == set()
+    assert parameters(cli_init.init) ^ parameters(nmt.init) == {"progress"}
+    assert parameters(cli_info.info) - parameters(nmt.info) == {"as_json", "table3"}
+    assert parameters(nmt.table3) <= parameters(nmt.info)
+    assert parameters(cli_data.fetch) - parameters(nmt.fetch) == {"as_json", "context"}
     assert parameters(export_command) - parameters(nmt.export) == set()
     of_models = {"model", "batch_tokens", "device", "precision"}  # Translator.score
     assert parameters(cli_score.score) - parameters(nmt.evaluate) - of_models == {"as_json", "width"}

@@ -1,0 +1,125 @@
+"""`nmt info` as functions: what a recipe, run, model folder or folder of shards is, as plain dictionaries.
+
+    info(what) ──▶ parameters, vocabulary, updates, memory and kernels on this machine, the recipe; of a folder its checked files
+    table3()   ──▶ a dictionary per row of the paper's table 3
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import console
+from ..errors import UsageError
+from .commands import Overrides, changes_of, torch_threads
+from .progress import ProgressOption, showing
+
+if TYPE_CHECKING:
+    from ..hardware import Hardware
+    from ..recipe import Recipe
+
+Values = dict[str, Any]
+
+
+def info(
+    what: str | Path = "demo", *, devices: int = 1, device: str = "auto", overrides: Overrides = (), probe: bool = False, verify: bool = False,
+    progress: ProgressOption = None,
+) -> Values:  # fmt: skip
+    """Describe a recipe by name or path, or a run, a model folder or a folder of shards, as `nmt info --json` prints it.
+
+    The files of a folder are checked. `probe` measures some micro-batches on this machine; `verify` reads every file of a
+    folder, also those that were checked before. Raises UsageError, RecipeError, ModelError, DataError.
+    """
+    folder, changes = Path(what), changes_of(overrides)
+    with showing(progress):
+        if folder.is_dir():
+            if changes:
+                raise UsageError("--set changes a recipe; a folder cannot be changed.")
+            if (folder / "index.json").is_file():
+                return _of_shards(folder, verify)
+            recipe, vocabularies, facts = _of_folder(folder, verify)
+        else:
+            if verify:
+                raise UsageError(f"--verify checks the files of a folder, and {str(what)!r} is none. Give a run, a model or a folder of shards.")
+            from ..recipe_files import load_recipe
+
+            recipe = load_recipe(str(what), changes)
+            vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}
+        return {"name": recipe.name, **facts, **_here(recipe, vocabularies, device, devices, probe), "recipe": recipe.to_dict()}
+
+
+def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: int, probe: bool) -> Values:
+    """Return what the recipe means on this machine."""
+    from ..hardware import Hardware
+    from ..kernels import summaries
+    from ..training.estimate import estimate
+
+    hardware = Hardware.find(device, recipe.train.precision)
+    numbers = estimate(recipe, vocabularies, hardware, devices)
+    if probe:
+        with console.status("measuring some micro-batches"):
+            seconds = _measured(recipe, vocabularies, hardware, devices)
+        hours = seconds * recipe.train.updates / 3600
+        numbers |= {"seconds_per_update": seconds, "hours": hours, "end": (datetime.now() + timedelta(hours=hours)).isoformat(timespec="minutes")}
+    return {**numbers, "kernels": summaries(recipe.model, hardware.device, hardware.dtype)}
+
+
+def _measured(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
+    """Return the seconds per update, with the number of threads of a training."""
+    from ..hardware import cores
+    from ..training.speed import seconds_per_update
+
+    with torch_threads(cores()):
+        return seconds_per_update(recipe, vocabularies, hardware, devices)
+
+
+def table3(*, devices: int = 1, device: str = "auto", probe: bool = False, progress: ProgressOption = None) -> Values:
+    """Return `device`, `precision`, `devices`, and for each row of the paper's table 3 its figures and ours; with `probe` the hours on this machine."""
+    from ..hardware import Hardware
+    from ..training.table3 import ROWS, compare
+
+    hardware = Hardware.find(device, "auto")
+
+    def seconds(recipe: Recipe) -> float:
+        return _measured(recipe, (recipe.data.vocab_size, recipe.data.vocab_size), hardware, devices)
+
+    rows = []
+    with showing(progress), console.progress(len(ROWS), "measuring", " rows", scale=False) as bar:
+        for row in compare(hardware, devices, seconds if probe else None):
+            rows.append(row)
+            bar.update(1)
+    return {"device": hardware.device, "precision": hardware.precision, "devices": devices, "rows": rows}
+
+
+def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Values]:
+    """Return recipe, vocabulary sizes and facts of a run or model folder; `verify` reads all its files."""
+    from ..data.tokenizer import Vocabulary
+    from ..files import sha256
+    from ..model.contents import check_files, find_model, read_config, read_metrics
+    from ..recipe import Recipe
+    from ..training.run import RunFolder
+
+    model = find_model(folder)
+    config = read_config(model)
+    check_files(model, config.sha256, *([sha256] if verify else []))
+    Vocabulary.load(model, config.vocabularies)
+    checkpoints = RunFolder(folder).checkpoints()
+    facts: Values = {"kind": "run" if model != folder else "model", "model": str(model), "package_version": config.package_version}
+    if checkpoints:
+        facts |= {"updates_done": checkpoints[-1].update, "checkpoints": [c.folder.name for c in checkpoints]}
+    if verify:
+        for checkpoint in checkpoints:
+            checkpoint.verify()
+        facts["verified"] = [str(model), *(str(checkpoint.folder) for checkpoint in checkpoints)]
+    facts |= {"weights": config.precision, "scores": read_metrics(model)}
+    return Recipe.from_dict(config.recipe, str(model)), config.vocabularies, facts
+
+
+def _of_shards(folder: Path, verify: bool) -> Values:
+    """Check the files of a folder of shards and return its contents."""
+    from ..data import shards
+    from ..files import sha256
+
+    index = shards.verify(folder, *([sha256] if verify else []))
+    return {"kind": "shards", "folder": str(folder), "verified": verify, **index.model_dump(exclude={"data"})}
