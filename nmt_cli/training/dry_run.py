@@ -54,6 +54,7 @@ def dry_run(recipe: Recipe, shards: Path, run: Path, hardware: Hardware, devices
     index = verify(shards)
     vocabulary, folder = Vocabulary.load(shards, index.vocabularies), RunFolder(run)
     folder.check()
+    folder.check_unused()
     done = folder.last_update()
     if done is not None:
         folder.load(done, recipe, index.data_fingerprint, index.ids_fingerprint)

@@ -91,9 +91,20 @@ class RunFolder:
                 if STEP.fullmatch(deleted.name[1:].removesuffix(".deleted")):
                     shutil.rmtree(deleted, ignore_errors=True)
         except BlockingIOError:
-            raise TrainingError(f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with --run DIR.") from None
+            raise self._in_use() from None
         except OSError as error:
             raise write_failed(error, self.path, "the run", TrainingError) from None
+
+    def check_unused(self) -> None:
+        """Raise TrainingError when another process trains in the folder. Nothing is written."""
+        with suppress(OSError), (self.path / LOCK).open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise self._in_use() from None
+
+    def _in_use(self) -> TrainingError:
+        return TrainingError(f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with --run DIR.")
 
     def check(self) -> None:
         """Raise UsageError when the folder is neither empty nor a run, TrainingError when it cannot be read."""

@@ -25,8 +25,9 @@ from nmt_cli.cli import preprocess as cli_preprocess
 from nmt_cli.cli import score as cli_score
 from nmt_cli.cli import train as cli_train
 from nmt_cli.cli.export import export as export_command
-from nmt_cli.errors import DataError, ModelError
+from nmt_cli.errors import DataError, ModelError, TrainingError
 from nmt_cli.interface.evaluation import EvaluationOptions
+from nmt_cli.training.run import RunFolder
 
 TINY: dict[str, object] = {
     "data.generator": "", "data.train_source": ["text.en"], "data.train_target": ["text.de"], "data.valid_source": ["valid.en"], "data.valid_target": ["valid.de"],
@@ -155,6 +156,11 @@ def test_a_forecast_makes_the_checks_and_writes_nothing(tmp_path: Path, monkeypa
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
     nmt.train("demo", overrides=TINY, **where)  # type: ignore[arg-type]
     assert nmt.forecast("demo", overrides=longer, **where).updates_done == 4  # type: ignore[arg-type]
+    busy = RunFolder(Path("run"))
+    busy.create()
+    with pytest.raises(TrainingError, match="another nmt train is using 'run'"):
+        nmt.forecast("demo", overrides=longer, **where)  # type: ignore[arg-type]
+    busy.close()
     with pytest.raises(ModelError, match=r"cannot resume with another recipe:\n  - model\.d_ff"):
         nmt.forecast("demo", overrides={**TINY, "model.d_ff": 24}, **where)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="nowhere"):
