@@ -26,6 +26,7 @@ from .. import console
 from ..errors import DataError, write_failed
 from ..files import write_named
 from ..hardware import cores
+from ..parsing.records import check_terminals
 from ..recipe import DataSection, Recipe
 from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
 from .install import check_replaceable, finish_installing, folder_aside, install
@@ -43,7 +44,6 @@ from .shards import (
     open_index,
     write_index,
 )
-from .terminals import check_terminals
 from .tokenizer import Tokenizer, Vocabulary
 from .words import WordCounts, WordEncoder, count_words
 from .workers import pool

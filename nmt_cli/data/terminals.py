@@ -1,33 +1,15 @@
-"""The words of a parser's trees: that the text has the kind that the recipe says, and which tokens begin and end them.
+"""Which tokens begin and end the words of a parser's sentences and trees: the tables of `model.monotonic`.
 
-    NAME.linear, kind of terminals ──▶ check_terminals: what `nmt data trees` recorded in NAME.trees.json
-    vocabulary, kind of terminals ──▶ word_tables, for `model.monotonic`: tokens that begin a word of the source, tokens after
-                                      which a word of the target is complete
+    vocabulary, kind of terminals ──▶ source: tokens that begin a word          target: tokens after which a word is complete
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
-from ..errors import DataError
 from ..parsing.linearization import TAG_PREFIX
-from ..parsing.records import conversion_of
 from .tokenizer import META_SPACE, UNK, Tokenizer, Vocabulary
-
-
-def check_terminals(targets: Iterable[Path], terminals: str) -> None:
-    """Raise DataError unless linearised trees were written with the kind `terminals`, "": any. Trees without a record pass."""
-    for path in targets if terminals else ():
-        conversion = conversion_of(path)
-        if conversion is not None and path.name in conversion.files and conversion.terminals != terminals:
-            raise DataError(
-                f"the words of the trees in {str(path)!r} are written as {conversion.terminals}, the recipe has data.terminals = {terminals!r}. "
-                f"Write the trees again, into another folder: nmt data trees … --terminals {terminals} --out DIR. Or give --set data.terminals={conversion.terminals}."
-            )
 
 
 def word_tables(vocabulary: Vocabulary, terminals: str) -> tuple[Tensor, Tensor]:

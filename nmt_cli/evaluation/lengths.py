@@ -3,7 +3,8 @@
     bounds 10, 20, …  ──▶ buckets 1-10, 11-20, …, 51+ of reference words ──▶ lines, scores and length ratio of each
 
 The buckets count words of the first reference, so they are the same for every system and metric. Words are separated by
-spaces; if a metric reads trees, they are the words of the trees (`Metric.words`). The length ratio is the hypothesis' words divided by the reference's. Every line is in one bucket.
+spaces; if a metric reads trees, they are the words of the trees (`Metric.words`). The length ratio is the hypothesis' words
+divided by the reference's. Every line is in one bucket.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,3 +34,14 @@ def conversion_of(path: Path, remedy: str = "Move it away.") -> Conversion | Non
         return read_record(path.with_suffix(".trees.json"), Conversion, DataError, remedy)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def check_terminals(targets: Iterable[Path], terminals: str) -> None:
+    """Raise DataError unless linearised trees were written with the kind `terminals`, "": any. Trees without a record pass."""
+    for path in targets if terminals else ():
+        conversion = conversion_of(path)
+        if conversion is not None and path.name in conversion.files and conversion.terminals != terminals:
+            raise DataError(
+                f"the words of the trees in {str(path)!r} are written as {conversion.terminals}, the recipe has data.terminals = {terminals!r}. "
+                f"Write the trees again, into another folder: nmt data trees … --terminals {terminals} --out DIR. Or give --set data.terminals={conversion.terminals}."
+            )

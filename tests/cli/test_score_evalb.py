@@ -78,11 +78,11 @@ def test_json_has_the_counts(folder: Path) -> None:
 
 
 def test_systems_lengths_and_intervals(folder: Path) -> None:
-    out, err = score(folder, "hyp", "ref", "--by-length")
+    out, err = score(folder, "hyp", "ref", "--lengths", "3,6")
     rows = [row.split() for row in out.splitlines()]
     assert [row[0] for row in rows if row[-1:] in (["hyp"], ["ref"]) and len(row) == 5] == ["92.31", "100.00"]
-    assert ["1-10", "3", "0.700", "100.00"] in rows
-    assert ["11-20", "1", "0.667", "85.71"] in rows
+    assert ["1-3", "3", "0.667", "100.00"] in rows
+    assert ["4-6", "1", "0.600", "85.71"] in rows
     assert err.startswith("warning: 'ref' is scored against itself")
     assert "'hyp': 1 of 4 sentences have the status error" in err
     assert "'ref': 1 of 4 sentences are skipped" in err
