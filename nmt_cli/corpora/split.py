@@ -29,10 +29,20 @@ def tidy(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
+class _Plain(dict[int, int]):
+    """For `str.translate`: a space for punctuation, symbols and white space; each character is looked up once."""
+
+    def __missing__(self, code: int) -> int:
+        self[code] = ord(" ") if unicodedata.category(chr(code))[0] in "PSZ" else code
+        return self[code]
+
+
+PLAIN = _Plain()
+
+
 def key(text: str) -> str:
     """Return a sentence without case, punctuation and symbols. Sentences with the same key count as the same."""
-    kept = (" " if unicodedata.category(character)[0] in "PSZ" else character for character in text.casefold())
-    return " ".join("".join(kept).split())
+    return " ".join(text.casefold().translate(PLAIN).split())
 
 
 def read_pairs(lines: Iterable[str], name: str) -> list[Pair]:

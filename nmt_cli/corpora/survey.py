@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 from .. import console
 from ..errors import DataError
 from ..lines import read_parallel
+from .split import SEED, key
 
-SEED = 2017
-NOT_WORDS = re.compile(r"[\W_]+")
 SAMPLED = 50
 """One of so many lines tells the scripts; of a small text each line does."""
 ALL_SAMPLED = 20_000
@@ -90,8 +89,7 @@ def survey(source: Paths, target: Paths) -> Survey:
     replaced: Counter[str] = Counter()
     with console.progress(None, "reading", " pairs") as bar:
         for number, pair in enumerate(read_parallel(source, target, replaced)):
-            plain = [_plain(text) for text in pair]
-            keys.extend(hash(text) for text in plain)
+            keys.extend(hash(key(text)) for text in pair)
             copies.append(pair[0].strip() == pair[1].strip())
             for side, text in enumerate(pair):
                 if number < ALL_SAMPLED or number % SAMPLED == 0:
@@ -126,11 +124,6 @@ def words(text: str) -> int:
     """Return the number of words of a line, also in scripts without spaces; 0 for an empty one."""
     letters = 0 if text.isascii() else len(WITHOUT_SPACES.findall(text))
     return max(len(text.split()), letters // LETTERS)
-
-
-def _plain(text: str) -> str:
-    """Return a line without case, punctuation and symbols. Lines of which that is equal count as the same."""
-    return NOT_WORDS.sub(" ", text.casefold()).strip()
 
 
 @lru_cache(maxsize=4096)

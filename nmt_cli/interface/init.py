@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import console
-from ..errors import UsageError
+from ..errors import UsageError, write_failed
 from ..lines import MAGIC
 from .progress import ProgressOption, showing
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ..training.presets import Preset
 
 SETS = ("valid", "test")
-HELD_OUT, SHARE = 2000, 20
-"""Pairs of a set that is held out: so many, or one of SHARE if that is less."""
+SHARE = 20
+"""One of so many pairs is in a set that is held out, at most `split.HELD_OUT` pairs."""
 FEWEST = 100
 """Pairs without which there is nothing to train."""
 USED = 0.9
@@ -67,11 +67,14 @@ def init(
     recipe_file, folder = _outputs(Path(name))
     seconds = duration(time) if time else 0.0
     files = {"train": _sides(source, target, "--source", "--target")}
+    if not files["train"][0]:
+        raise UsageError("there is no text: name the files of both sides.")
     files |= {kind: _sides(*given, f"--{kind}-source", f"--{kind}-target") for kind, given in (("valid", (valid_source, valid_target)), ("test", (test_source, test_target)))}
     languages = [given or _language(paths, default) for given, paths, default in zip((source_language, target_language), files["train"], ("source", "target"), strict=True)]
     if languages[0] == languages[1]:
         raise UsageError(f"both sides are called {languages[0]!r}: give --source-language and --target-language, such as en and de.")
 
+    from ..corpora.split import HELD_OUT
     from ..corpora.survey import draw, survey
 
     with showing(progress):
@@ -89,15 +92,17 @@ def init(
                 sink.write(recipe)
         except FileExistsError:
             raise _exists(recipe_file) from None
+        except OSError as error:
+            raise write_failed(error, recipe_file, "the recipe") from None
     return Initialized(recipe_file, folder if missing else None, text, preset, pairs, updates, updates * per_update, device)
 
 
 def duration(text: str) -> float:
-    """Return the seconds of a duration such as 90m, 1h or 2d12h. Raises UsageError."""
-    parts = DURATION.findall(text)
-    if not parts or DURATION.sub("", text).strip():
+    """Return the seconds of a duration such as 90m, 1h or 2d12h, above 0. Raises UsageError."""
+    seconds = sum(float(number) * UNITS[unit] for number, unit in DURATION.findall(text))
+    if not seconds or DURATION.sub("", text).strip():
         raise UsageError(f"the time {text!r}: expected numbers with s, m, h or d, such as 90m, 1h or 2d12h.")
-    return sum(float(number) * UNITS[unit] for number, unit in parts)
+    return seconds
 
 
 def _outputs(name: Path) -> tuple[Path, Path]:

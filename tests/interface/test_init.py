@@ -90,6 +90,7 @@ def test_sets_that_are_given_are_used_as_they_are(text: Path, tmp_path: Path) ->
         (["no/where"], "the folder 'no' does not exist"),
         (["a b"], "the name 'a b': expected letters, digits, - and _"),
         (["x", "--time", "soon"], "the time 'soon': expected numbers with s, m, h or d, such as 90m, 1h or 2d12h"),
+        (["x", "--time", "0h"], "the time '0h': expected numbers"),
         (["x", "--valid-source", "v"], "1 files of --valid-source and 0 of --valid-target"),
         (["x", "--source-language", "de"], "both sides are called 'de'"),
         (["x", "--source", "missing"], "2 files of --source and 1 of --target"),
@@ -108,6 +109,8 @@ def test_text_that_cannot_be_used(tmp_path: Path) -> None:
             (tmp_path / f"few.{language}").write_text("".join(f"{language} {number}\n" for number in range(count)))
         with pytest.raises(nmt.NmtError, match=r"there is nothing to learn from|40 different pairs to learn from: at least 100"):
             nmt.init(tmp_path / "few", tmp_path / "few.en", tmp_path / "few.de")
+    with pytest.raises(nmt.NmtError, match="there is no text: name the files of both sides"):
+        nmt.init(tmp_path / "few", [], [])
     with pytest.raises(nmt.NmtError, match=r"cannot read '.*nowhere.en'"):
         nmt.init(tmp_path / "few", tmp_path / "nowhere.en", tmp_path / "few.de")
     assert not (tmp_path / "few.toml").exists()
