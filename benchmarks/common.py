@@ -58,11 +58,19 @@ def shards(data_dir: Path | None, settings: Sequence[str]) -> tuple[Recipe, Path
     return recipe, folder
 
 
-def test_set(data_dir: Path, recipe: Recipe, count: int) -> tuple[list[str], list[str]]:
-    """The first sentences of Multi30k's test set of 2016 in the recipe's languages, and their references."""
-    files = [data_dir / f"test_2016_flickr.{language}.gz" for language in (recipe.data.source_language, recipe.data.target_language)]
-    pairs = list(read_parallel(files[:1], files[1:]))[:count]
-    return [source for source, _ in pairs], [target for _, target in pairs]
+TEST_SETS = ("test_2016_flickr.{}.gz", "test.{}")
+"""Names of test sets, of Multi30k and of Tatoeba, for a language."""
+
+
+def test_set(data_dirs: Sequence[Path], recipe: Recipe, count: int) -> tuple[list[str], list[str]]:
+    """The first sentences of the test set and their references. It lies in the folder where the recipe's validation text does. Raises SystemExit where there is none."""
+    languages = (recipe.data.source_language, recipe.data.target_language)
+    for folder in data_dirs:
+        for name in TEST_SETS:
+            source, reference = (folder / name.format(language) for language in languages)
+            if source.exists() and (folder / recipe.data.valid_source[0]).exists():
+                return parallel_lines(source, reference, count)
+    raise SystemExit(f"--data-dir {' '.join(map(str, data_dirs))}: expected a folder with {recipe.data.valid_source[0]} and {' or '.join(name.format(languages[0]) for name in TEST_SETS)}")
 
 
 def parallel_lines(source: Path, reference: Path, count: int) -> tuple[list[str], list[str]]:

@@ -1,12 +1,14 @@
 """Target tokens a second of beam search over real sentences, beside CTranslate2 and Hugging Face on the same weights.
 
-    python benchmarks/decode.py --data-dir MULTI30K --model DIR     ours and the peers', alternated, and what one line takes
+    python benchmarks/decode.py --data-dir DATA --model DIR         ours and the peers', alternated, and what one line takes
     python benchmarks/decode.py [--data-dir MULTI30K]               ours alone, base with random weights
 
-With --model the weights are exported by our own `nmt export` and every side translates Multi30k's test set of 2016 as a
-whole job, text in and text out, in a process of its own (decode_sides.py); peers run at their best settings
-(decode_peers.py). The tokens of a side are those of its own translations in our tokenizer, end symbols counted. Peers
-that are not installed are left out. Hugging Face is given the first sentences only, as it is slow.
+With --model the weights are exported by our own `nmt export` and every side translates the test set (Multi30k's of 2016, or
+Tatoeba's) as a whole job, text in and text out, in a process of its own (decode_sides.py); peers run at their best settings
+(decode_peers.py). --model may be given several times, and --data-dir for each corpus; decode_models.py trains such models.
+The tokens of a side are those of its own translations in our tokenizer, end symbols counted; "length" are its words beside
+those of the references. Peers that are not installed are left out. Hugging Face is given the first sentences only, as it
+is slow.
 
 Random weights never choose to end, so every sentence runs to a limit: its own length plus 5 tokens here, near to what a
 trained model writes; the work of a step is the same.
@@ -15,6 +17,7 @@ trained model writes; the work of a step is the same.
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -33,9 +36,10 @@ from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.evaluation.metrics import compute
 from nmt_cli.kernels.onednn import has_int8_linear
-from nmt_cli.model.contents import find_model, read_config
+from nmt_cli.model.contents import CONFIG, find_model, read_config
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
+from nmt_cli.records import to_json
 
 PEERS = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
 """Names and packages."""
@@ -65,10 +69,21 @@ class Sides:
             return medians({side.job.name: partial(self.run, side) for side in sides}, rounds)
 
 
-def beside(model: Path, data_dir: Path, peers: Sequence[str], sentences: int, swept: int, rounds: int) -> None:
+def with_search(model: Path, work: Path, search: dict[str, float]) -> Path:
+    """The model folder whose recipe has these values in [decode]: a copy in `work`, or itself if there are none."""
+    if not search:
+        return model
+    config = read_config(model)
+    shutil.copytree(model, work)
+    changed = config.model_copy(update={"recipe": config.recipe | {"decode": config.recipe["decode"] | search}})
+    (work / CONFIG).write_bytes(to_json(changed))
+    return work
+
+
+def beside(model: Path, data_dirs: Sequence[Path], peers: Sequence[str], sentences: int, swept: int, rounds: int) -> None:
     """Ours and the peers'."""
     recipe, vocabulary = Recipe.from_dict(read_config(model).recipe, str(model)), Vocabulary.load(model)
-    source, reference = test_set(data_dir, recipe, sentences)
+    source, reference = test_set(data_dirs, recipe, sentences)
     threads = torch.get_num_threads()
 
     def count(texts: Sequence[str]) -> int:
@@ -83,14 +98,16 @@ def beside(model: Path, data_dir: Path, peers: Sequence[str], sentences: int, sw
         rates = sides.rates(jobs, rounds)
         fastest = max((rates[job.name] for job in engine), default=0.0)
         exact = sides.answers["nmt, fp32"].texts
-        print(f"\n  {'':<24} {'target tok/s':>12} {'sentences/s':>12} {'÷ CTranslate2':>14} {'BLEU':>7} {'as our fp32':>12} {'peak MiB':>9} {'sentences':>10}   settings")
+        print(f"\n  {'':<24} {'target tok/s':>12} {'sentences/s':>12} {'÷ CTranslate2':>14} {'BLEU':>7} {'length':>7} {'empty':>6} {'as our fp32':>12} {'peak MiB':>9} {'sentences':>10}   settings")
         for job in jobs:
             answer, rate = sides.answers[job.name], rates[job.name]
             number, tokens = len(answer.texts), count(answer.texts)
             same = sum(a.strip() == b.strip() for a, b in zip(answer.texts, exact, strict=False)) / number
             bleu = compute("bleu", answer.texts, [reference[:number]])
+            length = sum(len(text.split()) for text in answer.texts) / sum(len(text.split()) for text in reference[:number])
+            empty = sum(not text.strip() for text in answer.texts)
             beside_it = f"{rate / fastest:.2f} ×" if fastest else "–"
-            print(f"  {job.name:<24} {rate:>12,.0f} {rate * number / tokens:>12,.1f} {beside_it:>14} {bleu.value:>7.2f} {same:>12.1%} {answer.peak / 2**20:>9,.0f} {number:>10}   {described(job)}")
+            print(f"  {job.name:<24} {rate:>12,.0f} {rate * number / tokens:>12,.1f} {beside_it:>14} {bleu.value:>7.2f} {length:>7.3f} {empty:>6} {same:>12.1%} {answer.peak / 2**20:>9,.0f} {number:>10}   {described(job)}")
         print(f"  BLEU: {bleu.signature}")
         latencies(mine, engine, threads, source[:LATENCY_LINES], rounds)
 
@@ -128,10 +145,12 @@ def _version(package: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, help="folder of Multi30k's raw text")
-    parser.add_argument("--model", type=Path, help="a trained model instead of random weights; needs --data-dir")
+    parser.add_argument("--data-dir", type=Path, action="append", default=[], help="folder of Multi30k's raw text, or of Tatoeba's; repeatable")
+    parser.add_argument("--model", type=Path, action="append", default=[], help="a trained model instead of random weights; repeatable; needs --data-dir")
+    parser.add_argument("--beam", type=int, help="beside --model; default: its recipe's")
+    parser.add_argument("--alpha", type=float, help="beside --model; default: its recipe's")
     parser.add_argument("--peers", default=",".join(PEERS), help="beside --model: %(default)s, one of them, or nothing")
-    parser.add_argument("--sentences", type=int, default=0, help="default: 1,000 of a trained model, 128 of random weights")
+    parser.add_argument("--sentences", type=int, default=0, help="default: all of the test set, 128 with random weights")
     parser.add_argument("--sweep", type=int, default=200, help="sentences on which CTranslate2's settings are chosen")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
@@ -142,11 +161,14 @@ def main() -> None:
     if options.model and not options.data_dir:
         parser.error("--model needs --data-dir")
     setup(options.threads)
-    if options.model:
-        print(" · ".join(_version(package) for package in ("sentencepiece", *(PEERS[name] for name in peers))))
-        beside(find_model(options.model).resolve(), options.data_dir, peers, options.sentences or 1000, options.sweep, options.rounds)
-    else:
-        random_weights(options.data_dir, options.sentences or 128, options.rounds)
+    if not options.model:
+        return random_weights(options.data_dir[0] if options.data_dir else None, options.sentences or 128, options.rounds)
+    print(" · ".join(_version(package) for package in ("sentencepiece", *(PEERS[name] for name in peers))))
+    search = {name: value for name, value in (("beam", options.beam), ("alpha", options.alpha)) if value is not None}
+    for model in options.model:
+        print(f"\n{model.name}: ", end="")
+        with tempfile.TemporaryDirectory(prefix="nmt-bench-") as work:
+            beside(with_search(find_model(model).resolve(), Path(work) / "model", search), options.data_dir, peers, options.sentences, options.sweep, options.rounds)
 
 
 if __name__ == "__main__":

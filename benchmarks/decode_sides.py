@@ -65,6 +65,9 @@ class Answer:
 
 def nmt(job: Job) -> Translate:
     """Ours, as `nmt translate` does it: workers of one thread; a batch that is alone has all of them."""
+    from nmt_cli.cli.process import collect_garbage_rarely
+
+    collect_garbage_rarely()
     import torch
 
     from nmt_cli.data.tokenizer import Vocabulary

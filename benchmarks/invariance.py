@@ -1,8 +1,8 @@
 """A translation depends on its line alone: not on batch, order, neighbours or the number of workers.
 
-    python benchmarks/invariance.py --model DIR --data-dir MULTI30K
+    python benchmarks/invariance.py --model DIR --data-dir DATA
 
-Multi30k's test set of 2016 is translated at once, then each line alone, in batches of 8, 64 and 256 sentences, in
+The test set (Multi30k's of 2016, or Tatoeba's) is translated at once, then each line alone, in batches of 8, 64 and 256 sentences, in
 another order, as a stream, and by another number of workers. Told are the sentences whose texts, scores and log-probabilities are
 all the same to the bit. In fp32 and int8 all must be: exit 1 otherwise; of bf16 it is told, and how many texts are. The
 last column sets the texts of the first sentences beside those of the reference search: the plain model in fp32, no
@@ -93,7 +93,7 @@ def variants(subject: Subject, precision: str) -> tuple[list[Candidate], dict[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="a trained model")
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder of Multi30k's raw text")
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder of the text that the model learnt from")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--reference", type=int, default=100, help="sentences for the reference search")
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
@@ -101,7 +101,7 @@ def main() -> None:
     setup(options.threads)
     folder = find_model(options.model)
     loaded = load_model(folder)
-    subject = Subject(loaded, Vocabulary.load(folder), test_set(options.data_dir, loaded.recipe, options.sentences)[0])
+    subject = Subject(loaded, Vocabulary.load(folder), test_set([options.data_dir], loaded.recipe, options.sentences)[0])
     slow = reference(subject, subject.translator("fp32", 1), subject.lines[: options.reference])
     print(f"{len(subject.lines)} sentences, {torch.get_num_threads()} workers: how many are the same, texts and scores; beside the reference search, the texts of {len(slow)}")
     broken, head = False, True

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import UsageError
-from ..kernels.protocols import AttentionDecoder, Decoder, RankingDecoder
+from ..kernels.protocols import AttentionDecoder, Decoder, ExtendBeam, RankingDecoder
 from .allocation import allocate
 from .beam_state import NONE, Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, appended
 from .constraint import Constraints, Sentence, Step
@@ -72,6 +72,7 @@ class BeamSearch:
         self.attention = _reporting(decoder) if options.coverage_penalty else None
         plain = not (self.normalized or self.attention or self.constraints.progresses)
         self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
+        self.extend_beam = options.extend_beam if plain and not options.token_log_probs else None
         self.beam: Beam | None = None
         self.rows = torch.empty(0, dtype=torch.long)  # (N,) the open hypotheses
         self.penalties = torch.empty(0)  # lp by length
@@ -115,10 +116,13 @@ class BeamSearch:
             candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.rows).float(), too_short)
         if self.attention and beam.coverage:
             beam.coverage.add(self.rows, self.attention.attention())
-        ends = candidates.tokens == self.options.eos
-        self._finish(beam, candidates, ends)
-        parents = self._extend(beam, candidates, ends, too_short)
-        self._give_up(beam)
+        if self.extend_beam and not too_short:
+            parents = self._extend_by_kernel(self.extend_beam, beam, candidates)
+        else:
+            ends = candidates.tokens == self.options.eos
+            self._finish(beam, candidates, ends)
+            parents = self._extend(beam, candidates, ends, too_short)
+            self._give_up(beam)
         beam.sentences.lengths = beam.sentences.lengths + 1
         self.decoder.reorder(parents)
         return self._leave(beam)
@@ -175,6 +179,16 @@ class BeamSearch:
         row_of = torch.zeros(batch * width, dtype=torch.long, device=parents.device)
         row_of[open_rows] = torch.arange(len(open_rows), device=parents.device)
         return row_of[parents + torch.arange(batch, device=parents.device)[:, None] * width]
+
+    def _extend_by_kernel(self, kernel: ExtendBeam, beam: Beam, candidates: Candidates) -> Tensor:
+        """What `_finish`, `_extend` and `_give_up` do without constraints. Return the parents of the open hypotheses, (B, W)."""
+        state, sentences, options = beam.open, beam.sentences, self.options
+        ranked = (candidates.log_probs, candidates.parents, candidates.tokens)
+        lengths = (sentences.lengths, sentences.max_lengths)
+        parents, state.newest, state.log_probs, state.tokens = kernel(ranked, lengths, self.penalties, state.tokens, beam.finished, options.eos, options.stop_early)
+        if self.constraints.members:
+            beam.constraints = self.constraints.advance(beam.constraints.reorder(parents), state.newest)
+        return parents
 
     def _finish(self, beam: Beam, candidates: Candidates, ends: Tensor) -> None:
         """Rank the candidates that end, `ends` (B, C), among the finished hypotheses."""

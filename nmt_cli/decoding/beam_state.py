@@ -92,7 +92,9 @@ class OpenHypotheses(Rows):
 
     def of_parents(self, values: Tensor, parents: Tensor) -> Tensor:
         """(B, W, L) of hypotheses -> (B, C, L) of the hypotheses `parents` (B, C)."""
-        return values.gather(1, parents[:, :, None].expand(-1, -1, values.size(2)))
+        batch, width, length = values.shape
+        rows = parents + width * torch.arange(batch, device=parents.device)[:, None]
+        return values.view(batch * width, length).index_select(0, rows.flatten()).view(batch, parents.size(1), length)  # whole rows: faster than `gather`
 
 
 @dataclass

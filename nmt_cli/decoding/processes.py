@@ -11,6 +11,7 @@ The forked process has one thread, so it does not need the threads of its parent
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -154,6 +155,7 @@ def _run(worker: Worker, pipe: Connection, inherited: Sequence[Connection]) -> N
     for end in inherited:
         end.close()
     torch.set_num_threads(1)
+    gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
     try:
         worker.run(_PipeSource(pipe))
     except (EOFError, OSError):

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError
-from ..kernels.protocols import Decoder, LogSoftmax, TopCandidates
+from ..kernels.protocols import Decoder, ExtendBeam, LogSoftmax, TopCandidates
 from .candidates import log_softmax_, top_candidates
 from .constraint import Constraint, Sentence
 from .constraints.prefix import Prefix
@@ -92,6 +92,8 @@ class SearchOptions:
     """The function that ranks candidates; a kernel may replace it."""
     log_softmax: LogSoftmax = log_softmax_
     """The function that makes logits log-probabilities for constraints; a kernel may replace it."""
+    extend_beam: ExtendBeam | None = None
+    """A kernel that takes a step of beam search without constraints; None: plain torch takes it."""
     stop_early: bool = True
     """False: no hypothesis is given up before the longest output. This is the reference: the n best are the same."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)

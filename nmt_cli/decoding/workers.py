@@ -48,7 +48,7 @@ class Worker:
         self.models, self.memory = [one.model for one in kernels], [CacheMemory() for _ in kernels]
         first = kernels[0]
         if first.top_candidates and first.log_softmax and all(one.top_candidates for one in kernels):
-            options = replace(options, top_candidates=first.top_candidates, log_softmax=first.log_softmax)
+            options = replace(options, top_candidates=first.top_candidates, log_softmax=first.log_softmax, extend_beam=first.extend_beam)
         self.options = options
         self.device = self.models[0].output_weight.device
         self._lock = threading.Lock()

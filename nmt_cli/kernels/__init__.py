@@ -31,13 +31,14 @@ from ..recipe import ModelSection
 from . import onednn
 from .cpu_decoding import decoder, linear, whole_steps
 from .cpu_decoding.decoder import NativeDecoder, NativeModel
+from .cpu_decoding.functions import extend_beam as compiled_extend_beam
 from .cpu_decoding.functions import log_softmax_ as compiled_log_softmax
 from .cpu_decoding.functions import top_candidates as compiled_top_candidates
 from .cpu_decoding.whole_steps import WholeStepDecoder, WholeSteps
 from .cpu_training import attention, dropout
 from .cpu_training import linear as training_linear
 from .gpu_training import attention as packed_attention
-from .protocols import LogSoftmax, TopCandidates
+from .protocols import ExtendBeam, LogSoftmax, TopCandidates
 from .switch import switched_off
 
 Purpose = Literal["training", "decoding"]
@@ -79,6 +80,11 @@ class KernelsInUse:
     def log_softmax(self) -> LogSoftmax | None:
         """The compiled log-softmax, or None: plain torch computes it."""
         return compiled_log_softmax if self.native is not None else None
+
+    @property
+    def extend_beam(self) -> ExtendBeam | None:
+        """The compiled step of beam search, or None: plain torch takes it."""
+        return compiled_extend_beam if self.native is not None else None
 
     @property
     def unknown_forms(self) -> list[str]:

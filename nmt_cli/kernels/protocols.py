@@ -94,6 +94,35 @@ class TopCandidates(Protocol):
         ...
 
 
+class FinishedColumns(Protocol):
+    """The K best finished hypotheses of each sentence, best first; see `decoding.beam_state.FinishedHypotheses`."""
+
+    tokens: Tensor  # (B, K, L)
+    lengths: Tensor  # (B, K)
+    log_probs: Tensor  # (B, K)
+    scores: Tensor  # (B, K)
+
+
+Extended = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Of the new open hypotheses: their parents, newest tokens and log-probabilities, (B, W), and their tokens, (B, W, L)."""
+
+
+class ExtendBeam(Protocol):
+    """A function that takes a step of beam search, given its candidates: what `decoding.beam_search` does without constraints."""
+
+    def __call__(
+        self, candidates: tuple[Tensor, Tensor, Tensor], lengths: tuple[Tensor, Tensor], penalties: Tensor, outputs: Tensor,
+        finished: FinishedColumns, eos: int, stop_early: bool, /,
+    ) -> Extended:  # fmt: skip
+        """Return the W best candidates that do not end; those that do are ranked among `finished`, in place.
+
+        `candidates` are, best first, values, hypotheses and tokens, (B, C); `lengths` (B,) those of the extended outputs, and the largest that they may
+        have without an end symbol; `penalties` the length penalty of each length; `outputs` (B, W, L) the tokens of the open hypotheses so
+        far. A hypothesis whose output is complete, or which cannot become one of the K best (with `stop_early`), gets -inf.
+        """
+        ...
+
+
 class LogSoftmax(Protocol):
     """A function that makes logits log-probabilities."""
 

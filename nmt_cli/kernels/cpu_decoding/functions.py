@@ -19,11 +19,14 @@ from torch import Tensor
 
 from ... import console
 from ...cache import explained
+from ..protocols import Extended, FinishedColumns
 from ..switch import switched_off
 from .compiling import compiled_library
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 """The number of each dtype in the sources."""
+INPUT_DTYPES = {**DTYPES, torch.uint8: 3}
+"""Those that products read."""
 
 _int, _float, _at, _kind = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p, ctypes.c_int
 _out = (_at, _kind, _float)
@@ -48,6 +51,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_stack_step": (None, (_at, _at, _int, _at, _at, _at, _at, _at, _int, _at)),
     "nmt_log_softmax": (None, (_int, _int, _at)),
     "nmt_top_candidates": (None, (_int, _int, _int, _at, _int, _at, _kind, _at, _int, _at, _at, _at, _int, _at, _at)),
+    "nmt_extend_beam": (None, (*[_int] * 6, _kind, *[_at] * 15)),
     "nmt_best_outputs": (None, (_at, _at, _int, _int, _int, _at, _at, _int, _at, _at, _at, _int, _int, _at, _at)),
 }
 """The result and the parameters of each function, as in the sources."""
@@ -113,6 +117,23 @@ def top_candidates(
         *(each.data_ptr() if each is not None else None for each in (banned_counts, only)), count, values.data_ptr(), flat.data_ptr(),
     )  # fmt: skip
     return values, flat
+
+
+def extend_beam(
+    candidates: tuple[Tensor, Tensor, Tensor], lengths: tuple[Tensor, Tensor], penalties: Tensor, outputs: Tensor, finished: FinishedColumns, eos: int, stop_early: bool
+) -> Extended:
+    """See `protocols.ExtendBeam`. The tensors are on the CPU, and `library()` is not None."""
+    functions = library()
+    assert functions is not None
+    (batch, beam, longest), kept = outputs.shape, finished.scores.size(1)
+    parents, newest = torch.empty(batch, beam, dtype=torch.int64), torch.empty(batch, beam, dtype=torch.int64)
+    log_probs, tokens = torch.empty(batch, beam), torch.empty(batch, beam, longest, dtype=torch.int64)
+    given = [tensor.contiguous() for tensor in (*candidates, penalties, *lengths, outputs)]
+    functions.nmt_extend_beam(
+        batch, beam, candidates[0].size(1), kept, longest, eos, stop_early,
+        *(tensor.data_ptr() for tensor in (*given, finished.tokens, finished.lengths, finished.log_probs, finished.scores, parents, newest, log_probs, tokens)),
+    )  # fmt: skip
+    return parents, newest, log_probs, tokens
 
 
 def log_softmax_(logits: Tensor) -> Tensor:

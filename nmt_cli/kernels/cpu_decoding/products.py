@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...hardware import cpu_flags
 from .. import onednn
-from .functions import DTYPES, Map, library
+from .functions import DTYPES, INPUT_DTYPES, Map, library
 
 LANES = 16
 """Outputs of a panel: d_out is filled up to a multiple of it."""
@@ -54,7 +54,7 @@ class Product:
         out = torch.empty(*rows.shape[:-1], self.d_out, dtype=dtype)
         if self.d_out:
             factor = float(1.0 / torch.tensor(output_scale)) if dtype == torch.uint8 else 1.0
-            self.multiply(self.address, out.numel() // self.d_out, rows.data_ptr(), rows.dtype == torch.int8, torch.get_num_threads(), out.data_ptr(), dtype == torch.uint8, factor)
+            self.multiply(self.address, out.numel() // self.d_out, rows.data_ptr(), INPUT_DTYPES[rows.dtype], torch.get_num_threads(), out.data_ptr(), dtype == torch.uint8, factor)
         return out
 
 

@@ -17,11 +17,14 @@ struct Shape {
 constexpr int GROUP = 4;  // rows that attend together
 
 // The index of the i-th keys and values of row r: consecutive from `first` on, or from a list of slots per row.
+// `common[i]` says whether all rows have the same; without lists they do.
 struct RowIndex {
     int64_t first;
     const int32_t* lists[GROUP];
+    const uint8_t* common;
 
     int64_t operator()(int r, int64_t i) const { return lists[0] ? lists[r][i] : first + i; }
+    bool shared(int64_t i) const { return !lists[0] || common[i]; }
 };
 
 // Equation (1) for `rows` rows, at most GROUP: queries q (rows, H * K) already scaled; the i-th keys and values of row r
@@ -63,16 +66,11 @@ template <int SIZE, int ROWS, class T>
 void attend_fast(const Shape& shape, const float* q, const T* keys, const T* values, int64_t stride, const RowIndex& at, int64_t count, float* scores, float* out) {
     constexpr int PARTS = SIZE / LANES;
     const int64_t width = shape.heads * SIZE;
-    const auto shared = [&](int64_t i) {
-        for (int r = 1; r < ROWS && at.lists[0]; ++r)
-            if (at.lists[r][i] != at.lists[0][i]) return false;
-        return true;
-    };
     for (int64_t h = 0; h < shape.heads; ++h, q += SIZE, keys += SIZE, values += SIZE, out += SIZE) {
         Four highest = Four{} - std::numeric_limits<float>::infinity();
         for (int64_t i = 0; i < count; ++i) {
             Vector products[GROUP] = {}, k[PARTS] = {};
-            const bool common = shared(i);
+            const bool common = at.shared(i);
             for (int r = 0; r < ROWS; ++r) {
                 if (r == 0 || !common)
                     for (int p = 0; p < PARTS; ++p) k[p] = vector(keys + at(r, i) * stride + p * LANES);
@@ -98,7 +96,7 @@ void attend_fast(const Shape& shape, const float* q, const T* keys, const T* val
         Vector mixed[ROWS][PARTS] = {};
         for (int64_t i = 0; i < count; ++i) {
             Vector v[PARTS] = {};
-            const bool common = shared(i);
+            const bool common = at.shared(i);
             for (int r = 0; r < ROWS; ++r) {
                 if (r == 0 || !common)
                     for (int p = 0; p < PARTS; ++p) v[p] = vector(values + at(r, i) * stride + p * LANES);
@@ -158,7 +156,7 @@ void nmt_attend_range(int64_t rows, int64_t heads, int64_t key, int64_t value, f
         for (group = 1; group < GROUP && n + group < rows && first[n + group] == first[n] && count[n + group] == count[n]; ++group) {}
         const void* const q = static_cast<const char*>(queries) + n * query_stride * size_of(dtype);
         void* const y = static_cast<char*>(out) + n * heads * value * size_of(out_dtype);
-        const RowIndex at{first[n], {}};
+        const RowIndex at{first[n], {}, nullptr};
         if (dtype == FP32)
             attend<float>(shape, int(group), q, dtype, query_stride, keys, values, stride, at, count[n], y, out_dtype, int8_scale);
         else

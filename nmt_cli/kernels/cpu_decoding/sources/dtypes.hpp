@@ -13,7 +13,7 @@
 
 namespace {
 
-enum DType : int { FP32 = 0, BF16 = 1, INT8 = 2 };
+enum DType : int { FP32 = 0, BF16 = 1, INT8 = 2, UINT8 = 3, OFFSET = 4 };  // OFFSET: int8, plus 128
 
 struct bf16 {
     uint16_t bits;
@@ -117,13 +117,14 @@ void store(const float* x, int64_t count, void* out, int dtype, float int8_scale
         for (int64_t i = 0; i < count; ++i) y[i] = to_bf16(x[i]);
     } else {
         int8_t* y = static_cast<int8_t*>(out);
+        const int32_t offset = dtype == OFFSET ? 128 : 0;
         const float scale = 1.0f / int8_scale;
 #pragma omp simd
         for (int64_t i = 0; i < count; ++i) {
             float v = x[i] * scale;
             v = v < -128.0f ? -128.0f : v;
             v = v > 127.0f ? 127.0f : v;
-            y[i] = int8_t(int32_t(std::nearbyint(v)));
+            y[i] = int8_t(int32_t(std::nearbyint(v)) + offset);
         }
     }
 }
@@ -144,7 +145,7 @@ void load_scaled(const T* x, int64_t count, float factor, float* out) {
 
 struct Scratch {
     std::vector<float> query, scores, out;
-    std::vector<uint32_t> input;
+    std::vector<uint8_t> input;
 };
 
 thread_local Scratch scratch;  // buffers of a pass

@@ -24,13 +24,27 @@ struct BeamHistory {
     std::vector<uint32_t> marks;  // per slot: the last time it was found in use
     uint32_t now = 0;
     std::vector<int32_t> spare;
-    std::vector<int64_t> rows;  // of the current step: b * W + w
+    std::vector<int64_t> rows;    // of the current step: b * W + w
+    mutable std::vector<uint8_t> common;  // of a group: see `RowIndex`
 
     // Return how many rows from n on belong to one sentence, at most GROUP.
     int group(int64_t n) const {
         int more = 1;
         while (more < GROUP && n + more < int64_t(rows.size()) && rows[n + more] / beam == rows[n] / beam) ++more;
         return more;
+    }
+
+    // Return the slots of these rows, which belong to one sentence.
+    RowIndex slots(int64_t n, int count) const {
+        const Sentence& s = sentences[rows[n] / beam];
+        RowIndex at{};
+        for (int r = 0; r < GROUP; ++r) at.lists[r] = s.slots.data() + (rows[n + (r < count ? r : 0)] % beam) * s.capacity;
+        common.resize(s.capacity);
+        uint8_t* const same = common.data();
+#pragma omp simd
+        for (int64_t i = 0; i < s.steps; ++i) same[i] = uint8_t((at.lists[0][i] == at.lists[1][i]) & (at.lists[0][i] == at.lists[2][i]) & (at.lists[0][i] == at.lists[3][i]));
+        at.common = same;
+        return at;
     }
 
     int32_t take() {
@@ -138,21 +152,20 @@ int64_t nmt_history_step(BeamHistory* history, int64_t count, const int64_t* row
 void nmt_attend_history(const BeamHistory* history, int64_t heads, int64_t key, int64_t value, float scale, const void* input, int dtype, void* cache, int cache_dtype, void* out, int out_dtype, float int8_scale) {
     const Shape shape{heads, key, value, scale};
     const int64_t keys = heads * key, values = heads * value, stride = keys + values;
-    std::vector<float>& y = scratch.out;
+    const int64_t slot = stride * size_of(cache_dtype);
     for (int64_t n = 0, group = 1; n < int64_t(history->rows.size()); n += group) {
         group = history->group(n);
         const Sentence& s = history->sentences[history->rows[n] / history->beam];
-        RowIndex at{};
-        for (const int32_t*& list : at.lists) list = s.slots.data() + (history->rows[n] % history->beam) * s.capacity;
+        const RowIndex at = history->slots(n, int(group));
         for (int64_t r = 0; r < group; ++r) {
-            at.lists[r] = s.slots.data() + (history->rows[n + r] % history->beam) * s.capacity;
             const char* const from = static_cast<const char*>(input) + (n + r) * (stride + keys) * size_of(dtype);
-            y.resize(stride);
-            if (dtype == FP32)
-                load_scaled(reinterpret_cast<const float*>(from) + keys, stride, 1.0f, y.data());
-            else
-                load_scaled(reinterpret_cast<const bf16*>(from) + keys, stride, 1.0f, y.data());
-            store(y.data(), stride, static_cast<char*>(cache) + at(int(r), s.steps - 1) * stride * size_of(cache_dtype), cache_dtype, 1.0f);
+            const float* y = reinterpret_cast<const float*>(from) + keys;
+            if (dtype != FP32) {
+                scratch.out.resize(stride);
+                load_scaled(reinterpret_cast<const bf16*>(from) + keys, stride, 1.0f, scratch.out.data());
+                y = scratch.out.data();
+            }
+            store(y, stride, static_cast<char*>(cache) + at(int(r), s.steps - 1) * slot, cache_dtype, 1.0f);
         }
         const char* const q = static_cast<const char*>(input) + n * (stride + keys) * size_of(dtype);
         void* const to = static_cast<char*>(out) + n * values * size_of(out_dtype);
@@ -173,7 +186,7 @@ void nmt_attend_memory(const BeamHistory* history, int64_t heads, int64_t key, i
         const char* const q = static_cast<const char*>(queries) + n * keys * size_of(dtype);
         void* const to = static_cast<char*>(out) + n * values * size_of(out_dtype);
         const char* const memory = static_cast<const char*>(memories[s.sub_batch]) + s.first * stride * size_of(memory_dtype);
-        const RowIndex at{};
+        const RowIndex at{0, {}, nullptr};
         if (memory_dtype == FP32)
             attend<float>(shape, int(group), q, dtype, keys, memory, memory + keys * sizeof(float), stride, at, s.size, to, out_dtype, int8_scale);
         else

@@ -9,10 +9,12 @@
 //   matmul.hpp          matrix products in fp32 and int8, where the processor has AVX-512; threads.hpp has their threads
 //   stack.hpp           all of these as one function: a step of the decoder's layers
 //   top_candidates.hpp  log-softmax and the best candidates of each sentence
+//   beam.hpp            the hypotheses that they finish and extend
 //
 // A row is computed by the same instructions in the same order whatever the other rows are, so no result depends on them.
 // Each core of a CPU has a worker, so all but products is the work of one thread. Sums of adjacent numbers may be taken in any order
 // (`omp simd reduction`): in vector registers, the same order for the same length.
 
+#include "beam.hpp"
 #include "stack.hpp"
 #include "top_candidates.hpp"

@@ -27,14 +27,15 @@ struct Map {
     float input_scale;    // of int8: what one step of x is worth
     int32_t relu;
 
-    int input() const { return scales ? INT8 : FP32; }
+    int input() const { return scales ? OFFSET : FP32; }
 };
 
-// Where the results go: (N, d_out) in fp32, or in uint8 after another factor.
+// Where the results go: (N, width) in fp32, or in uint8 after another factor, of the outputs from `first` on.
 struct Result {
     void* out;
     int in_bytes;
     float factor;
+    int64_t width, first;
 };
 
 namespace {
@@ -45,102 +46,122 @@ constexpr int64_t AT_ONCE = 256;     // rows that meet a panel before the next o
 constexpr int64_t AHEAD = 1024;      // bytes of a panel that are prefetched for few rows
 constexpr int64_t WORTH = 1 << 20;   // multiplications that are worth a thread
 
+// What happens to a sum: `Result::in_bytes` and the bias, scales and maximum of a map, known when this is compiled.
+enum Finish { PLAIN, RELU, RELU_IN_BYTES };
+
 #ifdef __AVX512F__
-template <int ROWS, int WIDE>
-inline void sum_up(const Map& map, const float* x, const float* weight, Vector (&sum)[ROWS][WIDE]) {
-    for (auto& row : sum)
-        for (auto& one : row) one = Vector{};
-    const int64_t panel = map.d_in * LANES;
-    for (int64_t i = 0; i < map.d_in; ++i) {
-        Vector w[WIDE];
-        for (int p = 0; p < WIDE; ++p) {
-            if (ROWS <= FEW) __builtin_prefetch(reinterpret_cast<const char*>(weight + p * panel + i * LANES) + AHEAD);
-            w[p] = vector(weight + p * panel + i * LANES);
-        }
-        for (int r = 0; r < ROWS; ++r)
-            for (int p = 0; p < WIDE; ++p) sum[r][p] += x[r * map.d_in + i] * w[p];
-    }
-}
+// Sixteen outputs of a map, from `at` on.
+struct Outputs {
+    int64_t left;  // that there are, at most LANES
+    Vector bias, scales;
 
-inline void finish(const Map& map, bool, Vector y, int64_t at, float* out, int64_t here, const Result&) {
-    if (map.bias) y += vector(map.bias + at);
-    if (map.relu) y = y > 0.0f ? y : Vector{};
-    std::memcpy(out, &y, here * sizeof(float));
-}
-#endif
+    Outputs(const Map& map, int64_t at) : left(std::min<int64_t>(LANES, map.d_out - at)), bias(map.bias ? vector(map.bias + at) : Vector{}), scales(map.scales ? vector(map.scales + at) : Vector{}) {}
+};
 
-#ifdef __AVX512VNNI__
-template <int ROWS, int WIDE>
-inline void sum_up(const Map& map, const uint32_t* x, const int8_t* weight, __m512i (&sum)[ROWS][WIDE]) {
-    for (auto& row : sum)
-        for (auto& one : row) one = _mm512_setzero_si512();
-    const int64_t fours = map.d_in / 4, panel = map.d_in * LANES;
-    for (int64_t i = 0; i < fours; ++i) {
-        __m512i w[WIDE];
-        for (int p = 0; p < WIDE; ++p) {
-            if (ROWS <= FEW) __builtin_prefetch(weight + p * panel + i * LANES * 4 + AHEAD);
-            w[p] = _mm512_loadu_si512(weight + p * panel + i * LANES * 4);
-        }
-        for (int r = 0; r < ROWS; ++r) {
-            const __m512i four = _mm512_set1_epi32(int(x[r * fours + i]));
-            for (int p = 0; p < WIDE; ++p) sum[r][p] = _mm512_dpbusd_epi32(sum[r][p], four, w[p]);
-        }
-    }
-}
-
-// The product is rounded before the bias is added, as in oneDNN: `mul_round` is never contracted with the sum.
-inline void finish(const Map& map, bool is_signed, __m512i sum, int64_t at, float* out, int64_t left, const Result& to) {
-    const __mmask16 here = __mmask16((1u << left) - 1);
-    if (is_signed) sum = _mm512_sub_epi32(sum, _mm512_loadu_si512(map.sums + at));
-    __m512 y = _mm512_mul_round_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(map.scales + at), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    if (map.bias) y = _mm512_add_ps(y, _mm512_loadu_ps(map.bias + at));
-    if (map.relu) y = _mm512_max_ps(y, _mm512_setzero_ps());
-    if (to.in_bytes)
-        _mm512_mask_cvtusepi32_storeu_epi8(out, here, _mm512_cvtps_epi32(_mm512_max_ps(_mm512_mul_ps(y, _mm512_set1_ps(to.factor)), _mm512_setzero_ps())));
+void put(const Vector& y, int64_t left, char* out) {
+    if (left == LANES)
+        std::memcpy(out, &y, sizeof y);
     else
-        _mm512_mask_storeu_ps(out, here, y);
-}
-#endif
-
-// One tile: ROWS rows from `row` on, times WIDE panels from output `at` on.
-template <int ROWS, int WIDE, class Numbers>
-void one_tile(const Map& map, bool is_signed, const typename Numbers::X* x, const typename Numbers::W* weight, int64_t row, int64_t at, const Result& to) {
-    typename Numbers::Sum sum[ROWS][WIDE];
-    sum_up<ROWS, WIDE>(map, x, weight, sum);
-    for (int r = 0; r < ROWS; ++r)
-        for (int p = 0; p < WIDE; ++p) {
-            const int64_t output = at + p * LANES, number = (row + r) * map.d_out + output;
-            char* const out = static_cast<char*>(to.out) + number * (to.in_bytes ? 1 : sizeof(float));
-            finish(map, is_signed, sum[r][p], output, reinterpret_cast<float*>(out), std::min<int64_t>(LANES, map.d_out - output), to);
-        }
+        _mm512_mask_storeu_ps(out, __mmask16((1u << left) - 1), (__m512)y);
 }
 
-#ifdef __AVX512F__
 struct Floats {
     using Sum = Vector;
     using X = float;
-    using W = float;
+    static constexpr int64_t AT_ONCE = 1;  // numbers of x that meet a vector of W
+
+    static Sum start(const Map&, int64_t, bool) { return Sum{}; }
+    static Sum load(const void* w) { return vector(static_cast<const float*>(w)); }
+    static Sum spread(const X* x) { return (Sum)_mm512_set1_ps(*x); }
+    static void add(Sum& sum, const Sum& x, const Sum& w) { sum += x * w; }
+
+    template <Finish FINISH>
+    static void finish(const Outputs& outputs, Sum y, char* out, float) {
+        y += outputs.bias;
+        if (FINISH != PLAIN) y = y > 0.0f ? y : Sum{};
+        put(y, outputs.left, out);
+    }
 };
 #endif
 
 #ifdef __AVX512VNNI__
 struct Bytes {
     using Sum = __m512i;
-    using X = uint32_t;
-    using W = int8_t;
+    using X = uint8_t;
+    static constexpr int64_t AT_ONCE = 4;
+
+    static Sum start(const Map& map, int64_t at, bool is_offset) { return is_offset ? _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_loadu_si512(map.sums + at)) : _mm512_setzero_si512(); }
+    static Sum load(const void* w) { return _mm512_loadu_si512(w); }
+    static Sum spread(const X* x) {
+        int32_t four;
+        std::memcpy(&four, x, sizeof four);
+        return _mm512_set1_epi32(four);
+    }
+    static void add(Sum& sum, const Sum& x, const Sum& w) { asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w)); }  // the intrinsic copies sums
+
+    // The product is rounded before the bias is added, as in oneDNN: `mul_round` is never contracted with the sum.
+    template <Finish FINISH>
+    static void finish(const Outputs& outputs, Sum sum, char* out, float factor) {
+        __m512 y = _mm512_mul_round_ps(_mm512_cvtepi32_ps(sum), (__m512)outputs.scales, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        y = _mm512_add_ps(y, (__m512)outputs.bias);
+        if (FINISH != PLAIN) y = _mm512_max_ps(y, _mm512_setzero_ps());
+        if (FINISH != RELU_IN_BYTES) return put((Vector)y, outputs.left, out);
+        const __m128i bytes = _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(y, _mm512_set1_ps(factor))));
+        if (outputs.left == LANES)
+            std::memcpy(out, &bytes, sizeof bytes);
+        else
+            std::memcpy(out, &bytes, outputs.left);
+    }
 };
 #endif
 
-// x (N, stride) times panels. A tile may have fewer rows at the end of N, and fewer panels at their end.
-template <class Numbers>
+// One tile: ROWS rows from `row` on, whose numbers are at x, times WIDE panels from output `at` on, whose weights are at `weight`.
+// All sums stay in registers: loops over them are unrolled.
+template <int ROWS, int WIDE, class Numbers, Finish FINISH>
+void one_tile(const Map& map, bool is_offset, const typename Numbers::X* x, const char* weight, int64_t row, int64_t at, const Result& to) {
+    using Sum = typename Numbers::Sum;
+    constexpr int64_t STEP = sizeof(Sum);  // bytes of W that meet the same numbers of x, in each panel
+    const int64_t d_in = map.d_in, steps = d_in / Numbers::AT_ONCE, panel = steps * STEP;
+    Sum sum[ROWS][WIDE];
+#pragma GCC unroll 8
+    for (int p = 0; p < WIDE; ++p) {
+        const Sum start = Numbers::start(map, at + p * LANES, is_offset);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) sum[r][p] = start;
+    }
+    for (int64_t i = 0; i < steps; ++i) {
+        Sum w[WIDE];
+#pragma GCC unroll 8
+        for (int p = 0; p < WIDE; ++p) {
+            if (ROWS <= FEW) __builtin_prefetch(weight + p * panel + i * STEP + AHEAD);
+            w[p] = Numbers::load(weight + p * panel + i * STEP);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) {
+            const Sum numbers = Numbers::spread(x + r * d_in + i * Numbers::AT_ONCE);
+#pragma GCC unroll 8
+            for (int p = 0; p < WIDE; ++p) Numbers::add(sum[r][p], numbers, w[p]);
+        }
+    }
+    const int64_t size = FINISH == RELU_IN_BYTES ? 1 : sizeof(float), stride = to.width * size;
+    char* const first = static_cast<char*>(to.out) + row * stride + (at - to.first) * size;
+#pragma GCC unroll 8
+    for (int p = 0; p < WIDE; ++p) {
+        const Outputs outputs(map, at + p * LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) Numbers::template finish<FINISH>(outputs, sum[r][p], first + r * stride + p * LANES * size, to.factor);
+    }
+}
+
+// x (N, d_in) times panels. A tile may have fewer rows at the end of N, and fewer panels at their end.
+template <class Numbers, Finish FINISH>
 struct Product {
     using X = typename Numbers::X;
-    using W = typename Numbers::W;
-    using Tile = void (*)(const Map&, bool, const X*, const W*, int64_t, int64_t, const Result&);
+    using Tile = void (*)(const Map&, bool, const X*, const char*, int64_t, int64_t, const Result&);
 
     template <int WIDE, size_t... ROWS>
     static Tile tile_of(int64_t rows, std::index_sequence<ROWS...>) {
-        static constexpr Tile tiles[] = {one_tile<int(ROWS) + 1, WIDE, Numbers>...};
+        static constexpr Tile tiles[] = {one_tile<int(ROWS) + 1, WIDE, Numbers, FINISH>...};
         return tiles[rows - 1];
     }
 
@@ -150,44 +171,64 @@ struct Product {
     }
 
     // The panels from `begin` to `panels`.
-    static void run(const Map& map, bool is_signed, int64_t rows, const X* x, int64_t stride, int64_t begin, int64_t panels, const Result& to) {
+    static void some(const Map& map, bool is_offset, int64_t rows, const X* x, int64_t begin, int64_t panels, const Result& to) {
         for (int64_t first = 0; first < rows; first += AT_ONCE) {
             const int64_t end = std::min(rows, first + AT_ONCE), most = end - first <= FEW ? 2 * PANELS : PANELS;
             for (int64_t panel = begin, wide; panel < panels; panel += wide) {
                 wide = panels - panel >= most ? most : panels - panel >= PANELS ? PANELS : 1;
-                const W* const weight = static_cast<const W*>(map.weight) + panel * LANES * map.d_in;
+                const char* const weight = static_cast<const char*>(map.weight) + panel * LANES * map.d_in * sizeof(X);
                 for (int64_t row = first, here; row < end; row += here) {
                     here = std::min<int64_t>(TILE, end - row);
-                    tile_of(here, wide)(map, is_signed, x + row * stride, weight, row, panel * LANES, to);
+                    tile_of(here, wide)(map, is_offset, x + row * map.d_in, weight, row, panel * LANES, to);
                 }
             }
         }
     }
+
+    // The same for all panels, divided among threads.
+    static void run(const Map& map, bool is_offset, int64_t rows, const X* x, int64_t threads, const Result& to) {
+        const int64_t panels = (map.d_out + LANES - 1) / LANES, parts = std::max<int64_t>(1, std::min(threads, rows * map.d_in * map.d_out / WORTH));
+        const int64_t share = (panels + parts - 1) / parts;
+        if (parts == 1) return some(map, is_offset, rows, x, 0, panels, to);
+        helpers().share(int(parts), [&](int part) { some(map, is_offset, rows, x, part * share, std::min(panels, (part + 1) * share), to); });
+    }
 };
 
-// The same for all panels, divided among threads.
 template <class Numbers>
-void run(const Map& map, bool is_signed, int64_t rows, const typename Numbers::X* x, int64_t stride, int64_t threads, const Result& to) {
-    const int64_t panels = (map.d_out + LANES - 1) / LANES, parts = std::max<int64_t>(1, std::min(threads, rows * map.d_in * map.d_out / WORTH));
-    const int64_t share = (panels + parts - 1) / parts;
-    if (parts == 1) return Product<Numbers>::run(map, is_signed, rows, x, stride, 0, panels, to);
-    helpers().share(int(parts), [&](int part) { Product<Numbers>::run(map, is_signed, rows, x, stride, part * share, std::min(panels, (part + 1) * share), to); });
+void run(const Map& map, bool is_offset, int64_t rows, const typename Numbers::X* x, int64_t threads, const Result& to) {
+    const auto run = to.in_bytes ? Product<Numbers, RELU_IN_BYTES>::run : map.relu ? Product<Numbers, RELU>::run : Product<Numbers, PLAIN>::run;
+    run(map, is_offset, rows, x, threads, to);
 }
 
-// x (N, d_in), fp32 or 8 bits, `is_signed` or not, times W.
-void multiply(const Map& map, int64_t rows, const void* x, bool is_signed, int64_t threads, const Result& to) {
+// The bytes that the instruction takes, which are unsigned: x (count,) of INT8 as OFFSET.
+const uint8_t* offset(const void* x, int64_t count) {
+    scratch.input.resize(count);
+    const uint8_t* const from = static_cast<const uint8_t*>(x);
+    uint8_t* const to = scratch.input.data();
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i] ^ 0x80;
+    return to;
+}
+
+// x (N, d_in) in `dtype` times W: FP32, or of an int8 map INT8, OFFSET or UINT8.
+void multiply(const Map& map, int64_t rows, const void* x, int dtype, int64_t threads, void* out, bool in_bytes = false, float factor = 1.0f) {
+    const Result to{out, in_bytes, factor, map.d_out, 0};
 #ifdef __AVX512VNNI__
-    if (map.scales) {
-        std::vector<uint32_t>& input = scratch.input;
-        input.resize(rows * (map.d_in / 4));
-        std::memcpy(input.data(), x, rows * map.d_in);
-        if (is_signed)
-            for (uint32_t& four : input) four ^= 0x80808080u;  // + 128: the instruction takes unsigned bytes
-        return run<Bytes>(map, is_signed, rows, input.data(), map.d_in / 4, threads, to);
-    }
+    if (map.scales) return run<Bytes>(map, dtype != UINT8, rows, dtype == INT8 ? offset(x, rows * map.d_in) : static_cast<const uint8_t*>(x), threads, to);
 #endif
 #ifdef __AVX512F__
-    run<Floats>(map, is_signed, rows, static_cast<const float*>(x), map.d_in, threads, to);
+    run<Floats>(map, false, rows, static_cast<const float*>(x), threads, to);
+#endif
+}
+
+// The panels from `begin` to `end` alone, for x in `map.input()`: out (N, (end - begin) * LANES).
+void multiply_panels(const Map& map, int64_t rows, const void* x, int64_t begin, int64_t end, float* out) {
+    const Result to{out, 0, 1.0f, (end - begin) * LANES, begin * LANES};
+#ifdef __AVX512VNNI__
+    if (map.scales) return Product<Bytes, PLAIN>::some(map, true, rows, static_cast<const uint8_t*>(x), begin, end, to);
+#endif
+#ifdef __AVX512F__
+    Product<Floats, PLAIN>::some(map, false, rows, static_cast<const float*>(x), begin, end, to);
 #endif
 }
 
@@ -225,7 +266,7 @@ void nmt_pack_int8(int64_t d_out, int64_t d_in, const int8_t* weight, int8_t* pa
     }
 }
 
-// x (N, d_in) in fp32, int8 (`is_signed`) or uint8 -> (N, d_out) in fp32, or in uint8 after another factor.
-void nmt_multiply(const Map* map, int64_t rows, const void* x, int is_signed, int64_t threads, void* out, int in_bytes, float factor) { multiply(*map, rows, x, is_signed, threads, {out, in_bytes, factor}); }
+// x (N, d_in) in `dtype` -> (N, d_out) in fp32, or in uint8 after another factor.
+void nmt_multiply(const Map* map, int64_t rows, const void* x, int dtype, int64_t threads, void* out, int in_bytes, float factor) { multiply(*map, rows, x, dtype, threads, out, in_bytes, factor); }
 
 }  // extern "C"

@@ -47,9 +47,9 @@ struct Rows {
 thread_local Rows rows_of_step;
 
 // h <- the rows that `reader` reads: norms[i] of x + y, which may be null.
-void normed(const Stack& stack, int64_t i, int64_t rows, const float* y, const Map& reader) {
+void normed(const Stack& stack, int64_t i, int64_t rows, const float* y, const Map& reader, int dtype) {
     const Norm& norm = stack.norms[i];
-    nmt_norm(rows, stack.size, rows_of_step.x.data(), y, FP32, norm.weight, norm.bias, norm.epsilon, stack.post, rows_of_step.h.data(), reader.input(), reader.input_scale);
+    nmt_norm(rows, stack.size, rows_of_step.x.data(), y, FP32, norm.weight, norm.bias, norm.epsilon, stack.post, rows_of_step.h.data(), dtype, reader.input_scale);
 }
 
 }  // namespace
@@ -75,25 +75,26 @@ void nmt_stack_step(const Stack* stack, const BeamHistory* history, int64_t rows
     for (int64_t i = 0; i < stack->count; ++i) {
         const Sublayer& sublayer = stack->sublayers[i];
         const Map &first = *sublayer.first, &last = *sublayer.last;
-        normed(*stack, i, rows, y, first);
+        normed(*stack, i, rows, y, first, first.input());
         if (sublayer.kind == FEED_FORWARD) {
             const bool in_bytes = last.scales;
-            multiply(first, rows, r.h.data(), true, threads, {r.wide.data(), in_bytes, in_bytes ? 1.0f / last.input_scale : 1.0f});
-            multiply(last, rows, r.wide.data(), false, threads, {r.y.data(), 0, 1.0f});
+            multiply(first, rows, r.h.data(), first.input(), threads, r.wide.data(), in_bytes, in_bytes ? 1.0f / last.input_scale : 1.0f);
+            multiply(last, rows, r.wide.data(), in_bytes ? UINT8 : FP32, threads, r.y.data());
         } else {
-            multiply(first, rows, r.h.data(), true, threads, {r.wide.data(), 0, 1.0f});
+            multiply(first, rows, r.h.data(), first.input(), threads, r.wide.data());
             if (sublayer.kind == SELF_ATTENTION && stack->rotations)
                 nmt_rotate(rows, first.d_out, 2 * heads, key, stack->rotations, positions, r.wide.data(), FP32);
             if (sublayer.kind == SELF_ATTENTION)
                 nmt_attend_history(history, heads, key, value, stack->scale, r.wide.data(), FP32, caches[sublayer.layer], stack->cache, r.context.data(), last.input(), last.input_scale);
             else
                 nmt_attend_memory(history, heads, key, value, stack->scale, r.wide.data(), FP32, memories[sublayer.layer], stack->cache, r.context.data(), last.input(), last.input_scale);
-            multiply(last, rows, r.context.data(), true, threads, {r.y.data(), 0, 1.0f});
+            multiply(last, rows, r.context.data(), last.input(), threads, r.y.data());
         }
         y = r.y.data();
     }
-    normed(*stack, stack->count, rows, y, *stack->output);
-    std::memcpy(out, r.h.data(), rows * size * size_of(stack->output->input()));
+    const int dtype = stack->output->scales ? INT8 : FP32;
+    normed(*stack, stack->count, rows, y, *stack->output, dtype);
+    std::memcpy(out, r.h.data(), rows * size * size_of(dtype));
 }
 
 }  // extern "C"

@@ -8,8 +8,8 @@
 
 #include "matmul.hpp"
 
-// The logarithm of the sum of exp(x[v]), given the largest of them. Not inlined: everyone gets the same last bit.
-[[gnu::noinline]] static float log_sum_exp(const float* x, int64_t size, float largest) {
+// The sum of exp(x[v] - largest). Not inlined: everyone gets the same last bit.
+[[gnu::noinline]] static float sum_exp(const float* x, int64_t size, float largest) {
     float sum = 0.0f;
     int64_t v = 0;
 #ifdef __AVX512F__
@@ -21,19 +21,50 @@
 #endif
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = v; i < size; ++i) sum += exponential(x[i] - largest);
-    return largest + std::log(sum);
+    return sum;
 }
+
+inline float largest_of(const float* x, int64_t size) {
+    float one = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : one)
+    for (int64_t v = 0; v < size; ++v) one = x[v] > one ? x[v] : one;
+    return one;
+}
+
+namespace {
+
+constexpr int64_t CHUNK = 256;  // tokens that are ranked together: their logits stay in the first cache
+
+// Of a chunk of logits: the largest, and the sum of exp(x - largest).
+struct Sum {
+    float largest, total;
+
+    static Sum of(const float* x, int64_t size) {
+        const float largest = largest_of(x, size);
+        return {largest, sum_exp(x, size, largest)};
+    }
+};
+
+// The logarithm of the sum of exp(x) over all chunks, in order.
+float log_sum(const Sum* sums, int64_t chunks) {
+    float largest = -std::numeric_limits<float>::infinity(), total = 0.0f;
+    for (int64_t c = 0; c < chunks; ++c) largest = std::max(largest, sums[c].largest);
+    for (int64_t c = 0; c < chunks; ++c) total += sums[c].total * exponential(sums[c].largest - largest);
+    return largest + std::log(total);
+}
+
+}  // namespace
 
 extern "C" {
 
 // Replace logits (N, V) by their log-softmax.
 void nmt_log_softmax(int64_t rows, int64_t size, float* logits) {
+    std::vector<Sum> sums;
     for (int64_t n = 0; n < rows; ++n) {
         float* const x = logits + n * size;
-        float largest = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : largest)
-        for (int64_t v = 0; v < size; ++v) largest = x[v] > largest ? x[v] : largest;
-        const float total = log_sum_exp(x, size, largest);
+        sums.clear();
+        for (int64_t first = 0; first < size; first += CHUNK) sums.push_back(Sum::of(x + first, std::min(CHUNK, size - first)));
+        const float total = log_sum(sums.data(), int64_t(sums.size()));
 #pragma omp simd
         for (int64_t v = 0; v < size; ++v) x[v] -= total;
     }
@@ -54,57 +85,113 @@ struct Request {
 
 namespace {
 
-// Rank what may follow hypothesis n, whose logits are x (V,), among the candidates of its sentence.
-void rank(const Request& to, int64_t n, float* x) {
-    constexpr int64_t CHUNK = 64;
-    const float nothing = -std::numeric_limits<float>::infinity();
-    const int64_t size = to.size, count = to.count, chunks = (size + CHUNK - 1) / CHUNK, base = to.open[n] % to.beam * size;
-    std::vector<float>& highest = scratch.scores;
-    highest.resize(chunks);
-    float* const value = to.values + to.open[n] / to.beam * count;
-    int64_t* const number = to.numbers + to.open[n] / to.beam * count;
-    const auto insert = [&](float one, int64_t which) {
-        int64_t i = count - 1;
-        for (; i > 0 && one > value[i - 1]; --i) {
+// What may follow each hypothesis: its logits x (V,) come in chunks, in any order, from several threads.
+class Ranking {
+public:
+    // Each of `parts` threads ranks whole chunks.
+    Ranking(const Request& request, int64_t rows, int parts) : to(request), rows(rows), parts(parts), chunks((request.size + CHUNK - 1) / CHUNK) {
+        sums.resize(to.normalized ? 0 : rows * chunks);
+        best.assign(parts * rows * to.count, NOTHING);
+        token.resize(parts * rows * to.count);
+        not_a_number.assign(rows, 0);
+    }
+
+    const int64_t& chunk_count() const { return chunks; }
+
+    // Rank the tokens of chunk c for hypothesis n, whose logits are x. They may be written to.
+    void take(int part, int64_t n, int64_t c, float* x) {
+        const int64_t first = c * CHUNK, size = std::min(CHUNK, to.size - first);
+        const Sum sum = to.normalized ? Sum{largest_of(x, size), 0.0f} : Sum::of(x, size);
+        if (!to.normalized)
+            sums[n * chunks + c] = sum;
+        else if (c == 0)
+            not_a_number[n] = x[0] != x[0];
+        if (to.only && to.only[n] >= 0) {
+            if (to.only[n] / CHUNK == c) best[n * to.count] = x[to.only[n] - first];
+            return;
+        }
+        float* const found = best.data() + (part * rows + n) * to.count;
+        int32_t* const tokens = token.data() + (part * rows + n) * to.count;
+        if (!(sum.largest > found[to.count - 1])) return;
+        for (int64_t i = 0; i < (to.banned ? to.banned[n] : to.banned_count); ++i)
+            if (to.banned_ids[i] / CHUNK == c) x[to.banned_ids[i] - first] = NOTHING;
+        for (int64_t v = 0; v < size; v += LANES) {
+            for (uint32_t larger = larger_than(found[to.count - 1], x + v, std::min<int64_t>(LANES, size - v)); larger; larger &= larger - 1) {
+                const int64_t one = v + __builtin_ctz(larger);
+                if (x[one] > found[to.count - 1]) insert(found, tokens, x[one], int32_t(first + one));
+            }
+        }
+    }
+
+    // Write the best of each sentence, when all chunks were taken.
+    void finish() {
+        for (int64_t n = 0; n < rows; ++n) {
+            const int64_t sentence = to.open[n] / to.beam, base = to.open[n] % to.beam * to.size;
+            float* const value = to.values + sentence * to.count;
+            int64_t* const number = to.numbers + sentence * to.count;
+            const float total = !to.normalized ? log_sum(sums.data() + n * chunks, chunks) : not_a_number[n] ? std::numeric_limits<float>::quiet_NaN() : 0.0f, before = to.so_far[to.open[n]];
+            if (total != total) {  // first and for good: nothing is larger
+                value[0] = total;
+                number[0] = base;
+                continue;
+            }
+            if (to.only && to.only[n] >= 0) {
+                add(value, number, before + (best[n * to.count] - total), base + to.only[n]);
+                continue;
+            }
+            for (int part = 0; part < parts; ++part) {
+                const float* const found = best.data() + (part * rows + n) * to.count;
+                const int32_t* const tokens = token.data() + (part * rows + n) * to.count;
+                for (int64_t i = 0; i < to.count && found[i] > NOTHING; ++i) add(value, number, before + (found[i] - total), base + tokens[i]);
+            }
+        }
+    }
+
+private:
+    static constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+
+    const Request& to;
+    const int64_t rows, parts, chunks;
+    std::vector<Sum> sums;               // (N, chunks)
+    std::vector<float> best;             // (parts, N, count): the largest logits, largest first
+    std::vector<int32_t> token;          // (parts, N, count): their tokens
+    std::vector<uint8_t> not_a_number;   // (N,): whether log-probabilities are NaN
+
+    // A bit for each of x (size,), at most LANES, that is larger.
+    static uint32_t larger_than(float least, const float* x, int64_t size) {
+#ifdef __AVX512F__
+        const __mmask16 here = __mmask16((1u << size) - 1);
+        return _mm512_mask_cmp_ps_mask(here, _mm512_maskz_loadu_ps(here, x), _mm512_set1_ps(least), _CMP_GT_OQ);
+#else
+        uint32_t larger = 0;
+        for (int64_t v = 0; v < size; ++v) larger |= uint32_t(x[v] > least) << v;
+        return larger;
+#endif
+    }
+
+    void insert(float* found, int32_t* tokens, float one, int32_t which) const {
+        int64_t i = to.count - 1;
+        for (; i > 0 && one > found[i - 1]; --i) {
+            found[i] = found[i - 1];
+            tokens[i] = tokens[i - 1];
+        }
+        found[i] = one;
+        tokens[i] = which;
+    }
+
+    // Insert a candidate, if it is among the best: the larger value comes first, of equal ones the smaller number.
+    void add(float* value, int64_t* number, float one, int64_t which) const {
+        const auto comes_before = [&](int64_t i) { return one > value[i] || (one == value[i] && one > NOTHING && which < number[i]); };
+        int64_t i = to.count - 1;
+        if (!comes_before(i)) return;
+        for (; i > 0 && comes_before(i - 1); --i) {
             value[i] = value[i - 1];
             number[i] = number[i - 1];
         }
         value[i] = one;
         number[i] = which;
-    };
-    const auto largest_of = [&](int64_t chunk) {
-        const int64_t end = std::min(size, (chunk + 1) * CHUNK);
-        float one = nothing;
-#pragma omp simd reduction(max : one)
-        for (int64_t v = chunk * CHUNK; v < end; ++v) one = x[v] > one ? x[v] : one;
-        return one;
-    };
-    float largest = nothing;
-    for (int64_t c = 0; c < chunks; ++c) largest = std::max(largest, highest[c] = largest_of(c));
-    const float total = to.normalized ? (x[0] != x[0] ? x[0] : 0.0f) : log_sum_exp(x, size, largest), before = to.so_far[to.open[n]];
-    if (total != total) {  // first and for good: nothing is larger
-        value[0] = total;
-        number[0] = base;
-        return;
     }
-    if (to.only && to.only[n] >= 0) {
-        const float one = before + (x[to.only[n]] - total);
-        if (one > value[count - 1]) insert(one, base + to.only[n]);
-        return;
-    }
-    for (int64_t i = 0; i < (to.banned ? to.banned[n] : to.banned_count); ++i) {
-        x[to.banned_ids[i]] = nothing;
-        highest[to.banned_ids[i] / CHUNK] = largest_of(to.banned_ids[i] / CHUNK);
-    }
-    for (int64_t c = 0; c < chunks; ++c) {
-        if (!(before + (highest[c] - total) > value[count - 1])) continue;
-        const int64_t end = std::min(size, (c + 1) * CHUNK);
-        for (int64_t v = c * CHUNK; v < end; ++v) {
-            const float one = before + (x[v] - total);
-            if (one > value[count - 1]) insert(one, base + v);
-        }
-    }
-}
+};
 
 void begin(const Request& to, int64_t batch) {
     std::fill(to.values, to.values + batch * to.count, -std::numeric_limits<float>::infinity());
@@ -117,6 +204,7 @@ extern "C" {
 
 // Find for each of B sentences the `count` largest of so_far[b, w] + log-softmax(logits)[v] over (W, V), largest first, equal
 // ones in the order of w * V + v. Write the values and the numbers w * V + v, (B, count); if there are fewer: -inf and 0.
+// Of a hypothesis the `count` largest logits are candidates, also where rounding makes the next one's value equal.
 // logits (N, V) belong to the open hypotheses `open` (N,), ascending b * W + w. NaN comes first. The softmax is over all of V.
 // `banned_ids` (banned_count,) are never candidates; with `banned`, the first banned[n] of them. If only[n] >= 0, that token
 // is the one candidate of hypothesis n, also if it is banned. `banned` and `only` may be null. If `normalized`, the logits are
@@ -125,23 +213,34 @@ void nmt_top_candidates(int64_t batch, int64_t beam, int64_t rows, const int64_t
                         const int64_t* banned, const int64_t* only, int64_t count, float* values, int64_t* numbers) {
     const Request to{beam, size, count, normalized, open, so_far, banned_count, banned_ids, banned, only, values, numbers};
     begin(to, batch);
-    for (int64_t n = 0; n < rows; ++n) rank(to, n, logits + n * size);
+    Ranking ranking(to, rows, 1);
+    for (int64_t n = 0; n < rows; ++n)
+        for (int64_t c = 0; c < ranking.chunk_count(); ++c) ranking.take(0, n, c, logits + n * size + c * CHUNK);
+    ranking.finish();
 }
 
-// The same for logits that are the output map's of h, rows as it reads them: computed for few hypotheses at a time, they stay
-// in the processor's cache.
+// The same for logits that are the output map's of h (N, D), fp32 or int8: computed for few hypotheses and one chunk at a time.
 void nmt_best_outputs(const Map* output, const void* h, int64_t batch, int64_t beam, int64_t rows, const int64_t* open, const float* so_far, int64_t banned_count, const int64_t* banned_ids, const int64_t* banned,
                       const int64_t* only, int64_t count, int64_t threads, float* values, int64_t* numbers) {
-    constexpr int64_t BLOCK = 2 * TILE;
     const Request to{beam, output->d_out, count, 0, open, so_far, banned_count, banned_ids, banned, only, values, numbers};
     begin(to, batch);
-    std::vector<float>& logits = scratch.out;
-    for (int64_t first = 0; first < rows; first += BLOCK) {
-        const int64_t here = std::min(BLOCK, rows - first);
-        logits.resize(here * to.size);
-        multiply(*output, here, static_cast<const char*>(h) + first * output->d_in * size_of(output->input()), true, threads, {logits.data(), 0, 1.0f});
-        for (int64_t n = 0; n < here; ++n) rank(to, first + n, logits.data() + n * to.size);
-    }
+    const int64_t chunks = (to.size + CHUNK - 1) / CHUNK, parts = std::max<int64_t>(1, std::min({threads, chunks, rows * output->d_in * output->d_out / WORTH}));
+    const int64_t row = output->d_in * size_of(output->input()), panels = (to.size + LANES - 1) / LANES;
+    const char* const x = static_cast<const char*>(output->scales ? offset(h, rows * output->d_in) : h);
+    Ranking ranking(to, rows, int(parts));
+    helpers().share(int(parts), [&](int part) {
+        std::vector<float>& logits = scratch.out;
+        logits.resize(TILE * CHUNK);
+        for (int64_t c = chunks * part / parts; c < chunks * (part + 1) / parts; ++c) {
+            const int64_t begin = c * (CHUNK / LANES), end = std::min(panels, begin + CHUNK / LANES);
+            for (int64_t first = 0; first < rows; first += TILE) {
+                const int64_t here = std::min<int64_t>(TILE, rows - first);
+                multiply_panels(*output, here, x + first * row, begin, end, logits.data());
+                for (int64_t n = 0; n < here; ++n) ranking.take(part, first + n, c, logits.data() + n * (end - begin) * LANES);
+            }
+        }
+    });
+    ranking.finish();
 }
 
 }  // extern "C"

@@ -1,0 +1,50 @@
+"""The models that decode.py times, trained once and kept: base, base with 32,000 pieces, 12 + 1 layers.
+
+    python benchmarks/decode_models.py benchmarks/decode.toml --data-dir TATOEBA --out FOLDER [--only NAME …] [--jobs 2] [--markdown]
+
+For each variant of the table the commands of the README run: `nmt preprocess`, `nmt train` with one thread, `nmt average`; then
+`nmt translate` and `nmt score` on the validation text. The models are FOLDER/runs/NAME-1/averaged. The column "length" is the
+words of the translations beside those of the references. Everything is kept; the same command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from common import print_rows
+from trainings import FAULTS, Job, arguments, chosen
+
+
+def result(job: Job) -> dict[str, Any]:
+    """Train, and score the validation text. Return the figures of both."""
+    training, data = job.train(), job.loaded.data
+    source, reference = ([job.data_dir / name for name in names] for names in (data.valid_source, data.valid_target))
+    figures = job.score("valid", source, reference, [])
+    words = [len((job.run / f"valid.{side}").read_text(encoding="utf-8").split()) for side in ("hyp", "reference")]
+    return {**training, **figures, "length": words[0] / words[1]}
+
+
+def row(name: str, settings: list[str], figures: dict[str, Any]) -> list[str]:
+    """Return a row of the table."""
+    return [
+        name, " ".join(settings), f"{figures['updates']:,}", f"{figures['minutes']:.0f}", f"{figures['nll']:.3f}", f"{figures['bleu']:.2f}",
+        f"{figures['length']:.3f}", " / ".join(str(figures[fault]) for fault in FAULTS),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Train the models and print the table."""
+    options, table = arguments(__doc__, "variants")
+    variants: dict[str, list[str]] = table["variants"]
+    jobs = {name: Job(name, table["recipe"], (*table["set"], *variants[name]), 1, options.data_dir, options.out, threads=1) for name in chosen(options.only, variants)}
+    for job in {job.shards: job for job in jobs.values()}.values():
+        job.preprocess()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        running = {name: pool.submit(result, job) for name, job in jobs.items()}
+        rows = [row(name, variants[name], future.result()) for name, future in running.items()]
+    print_rows([["model", "settings", "updates", "minutes", "NLL", "BLEU", "length", " / ".join(FAULTS)], *rows], options.markdown)
+
+
+if __name__ == "__main__":
+    main()
