@@ -33,6 +33,8 @@ META_SPACE = "\u2581"
 """SentencePiece's character for a space: the lower one eighth block."""
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 """SentencePiece's string of a byte, in hexadecimal."""
+FEW = 8
+"""Texts that are encoded or decoded one by one: for a list SentencePiece starts a thread, which takes as long as some texts."""
 THREADS = 16
 """Threads that learn BPE. SentencePiece writes the number into the model file; a fixed one gives the same hash on every machine."""
 
@@ -84,7 +86,7 @@ class Tokenizer:
         """Return the ids of each text, without begin and end symbols. In a list of words, every unknown word is one <unk>."""
         if self._words is not None:  # SentencePiece would join unknown words that follow each other
             return [[self._words.get(word, UNK) for word in text.split(" ") if word] for text in texts]
-        encoded: list[list[int]] = self._processor.encode(list(texts), num_threads=1) if texts else []
+        encoded: list[list[int]] = self._processor.encode(list(texts), num_threads=1) if len(texts) > FEW else [self._processor.encode(text) for text in texts]
         return encoded
 
     @cached_property
@@ -98,7 +100,7 @@ class Tokenizer:
         A text is one line: a `\n` that a model spells in bytes becomes a space.
         """
         rows = [[int(i) for i in row if i not in (PAD, BOS, EOS)] for row in ids]
-        texts: list[str] = self._processor.decode(rows, num_threads=1) if rows else []
+        texts: list[str] = self._processor.decode(rows, num_threads=1) if len(rows) > FEW else [self._processor.decode(row) for row in rows]
         return [text.replace("\n", " ") for text in texts]
 
     def pieces(self, text: str) -> list[str]:

@@ -15,6 +15,7 @@ from nmt_cli.decoding.candidates import largest_log_probs, top_candidates
 from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.search import Hypothesis, SearchOptions, plain_sentences
 from nmt_cli.errors import ModelError
+from nmt_cli.kernels.cpu_decoding.functions import extend_beam, library
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NEVER = (PAD, UNK, BOS)
@@ -326,6 +327,21 @@ def test_a_model_whose_logits_are_nan_is_named() -> None:
 
     with pytest.raises(ModelError, match="not a number"):
         beam_search(Broken([0, 1], 2, 7), torch.tensor([3, 3]), options(2))
+
+
+@pytest.mark.skipif(library() is None, reason="there is no C++ compiler here")
+@pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (2, 1), (4, 3), (9, 9)])
+@pytest.mark.parametrize("stop_early", [True, False])
+@pytest.mark.parametrize("min_length", [0, 2])
+def test_the_compiled_step_is_the_plain_one(beam: int, nbest: int, stop_early: bool, min_length: int) -> None:
+    """To the last bit, in as many steps; outputs may have no token, and no more than some."""
+    limits = [0, 1, 2, 5, 6, 6, 7]
+    kinds, found = (None, extend_beam), []
+    for kind in kinds:
+        opts = options(beam, nbest=nbest, stop_early=stop_early, min_length=min_length, extend_beam=kind)
+        toy = Toy(list(range(len(limits))), beam, 8, 2.0)
+        found.append((beam_search(toy, torch.tensor(limits), opts), toy.steps, toy.asked))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])

@@ -68,6 +68,9 @@ inline Vector vector(const float* x) {
 }
 
 inline Vector vector(const bf16* x) {
+#ifdef __AVX512F__
+    return (Vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))), 16);
+#endif
     Halves half;
     std::memcpy(&half, x, sizeof half);
     const Bits bits = __builtin_convertvector(half, Bits) << 16;
