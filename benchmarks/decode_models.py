@@ -2,7 +2,7 @@
 
     python benchmarks/decode_models.py benchmarks/decode.toml --data-dir TATOEBA --out FOLDER [--only NAME …] [--jobs 2] [--markdown]
 
-For each variant of the table the commands of the README run: `nmt preprocess`, `nmt train` with one thread, `nmt average`; then
+For each variant of the table the commands of the README run: `nmt preprocess`, `nmt train` with its share of the cores, `nmt average`; then
 `nmt translate` and `nmt score` on the validation text. The models are FOLDER/runs/NAME-1/averaged. The column "length" is the
 words of the translations beside those of the references. Everything is kept; the same command goes on where it was stopped.
 """
@@ -14,6 +14,8 @@ from typing import Any
 
 from common import print_rows
 from trainings import FAULTS, Job, arguments, chosen
+
+from nmt_cli.hardware import cores
 
 
 def result(job: Job) -> dict[str, Any]:
@@ -37,7 +39,8 @@ def main() -> None:
     """Train the models and print the table."""
     options, table = arguments(__doc__, "variants")
     variants: dict[str, list[str]] = table["variants"]
-    jobs = {name: Job(name, table["recipe"], (*table["set"], *variants[name]), 1, options.data_dir, options.out, threads=1) for name in chosen(options.only, variants)}
+    threads = max(1, cores() // options.jobs)
+    jobs = {name: Job(name, table["recipe"], (*table["set"], *variants[name]), 1, options.data_dir, options.out, threads) for name in chosen(options.only, variants)}
     for job in {job.shards: job for job in jobs.values()}.values():
         job.preprocess()
     with ThreadPoolExecutor(options.jobs) as pool:

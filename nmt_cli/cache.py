@@ -1,7 +1,7 @@
 """The cache folder of the package, and the hashes of files that are stored in it.
 
     cache_folder() ──▶ $XDG_CACHE_HOME/nmt or ~/.cache/nmt, private to the effective user; None: no cache is used
-    read_private(path), write_private(path, data) ──▶ files in it that no other user can have written
+    read_private(path), check_private(path), write_private(path, data) ──▶ files in it that no other user can have written
     remembered_sha256(path) ──▶ the SHA-256 of any file, computed again only when the file may have changed
     compile_cache() ──▶ torch.compile stores its code there, not in a folder of /tmp that another user can prepare
 
@@ -134,23 +134,43 @@ def _own_group(gid: int) -> bool:
 
 def read_private(path: Path) -> bytes:
     """Return the contents of a file of the cache folder. Raises OSError if others could have written it or it is a link."""
+    descriptor = _opened(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK):  # Linux and macOS, FreeBSD
-            raise OSError(error.errno, "it is a symbolic link", str(path)) from None
-        raise
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        _check_own(path, status)
+        status = _private_file(descriptor, path)
         if status.st_size > LARGEST:
             raise OSError(errno.EFBIG, f"it has {status.st_size} bytes", str(path))
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(LARGEST)
     finally:
         os.close(descriptor)
+
+
+def check_private(path: Path) -> None:
+    """Raise OSError if others could have written a file of the cache folder, or if it is a link."""
+    descriptor = _opened(path)
+    try:
+        _private_file(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """Return a descriptor of a file that is not a link. Raises OSError."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):  # Linux and macOS, FreeBSD
+            raise OSError(error.errno, "it is a symbolic link", str(path)) from None
+        raise
+
+
+def _private_file(descriptor: int, path: Path) -> os.stat_result:
+    """Return the status of an open file that nobody else can write to. Raises OSError."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    _check_own(path, status)
+    return status
 
 
 def write_private(path: Path, data: bytes, flush: bool = False) -> None:

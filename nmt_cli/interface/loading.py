@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..console import say
-from ..errors import RecipeError, UsageError
+from ..errors import ModelError, NmtError, RecipeError, UsageError
 from ..registry import PRECISIONS
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from ..data.tokenizer import Vocabulary
     from ..decoding.translator import Translator
     from ..decoding.workers import ConvertedModels
-    from ..model.folder import LoadedModel
+    from ..model.contents import ModelConfig
     from ..model.transformer import Transformer
     from ..recipe import Recipe
 
@@ -55,19 +58,77 @@ def recipe_search(paths: Sequence[Path]) -> str:
     return found if isinstance(found, str) else str(DecodeSection().search)
 
 
+class StoredModels:
+    """The models of folders whose files were checked, read when they are needed."""
+
+    def __init__(self, folders: Sequence[Path], configs: Sequence[ModelConfig], devices: Sequence[str]) -> None:
+        self.folders, self.configs, self.devices = folders, configs, devices
+        self._models: list[Transformer] = []
+        self._converted: dict[str, ConvertedModels] = {}
+        self._lock = threading.RLock()  # several threads may ask at once
+
+    @property
+    def in_int8(self) -> bool:
+        """Whether any is stored in int8."""
+        return any(config.precision == "int8" for config in self.configs)
+
+    def models(self) -> list[Transformer]:
+        """Return the models in fp32, or as they are stored in int8, on the first device. Raises ModelError."""
+        with self._lock:
+            if not self._models:
+                self._models = [self._load(folder).to(self.devices[0]) for folder in self.folders]
+            return self._models
+
+    def converted(self, precision: str) -> ConvertedModels:
+        """Return the models in a precision, on all devices. Raises ModelError, UsageError."""
+        from ..decoding.workers import ConvertedModels
+
+        with self._lock:
+            if precision not in self._converted:
+                models = self._in_int8() if precision == "int8" and self.devices[0] == "cpu" and not self._models else self.models()
+                self._converted[precision] = ConvertedModels.of(models, precision, self.devices)
+                for kernels in self._converted[precision].kernels:
+                    if kernels.unknown_forms:
+                        say(kernels.summary)
+            return self._converted[precision]
+
+    def _in_int8(self) -> list[Transformer]:
+        """Return the models in int8, without reading those in fp32 if the cache has them."""
+        from ..model.int8_cache import int8_model
+        from ..recipe import Recipe
+
+        def model(folder: Path, config: ModelConfig) -> Transformer:
+            if config.precision == "int8":
+                return self._load(folder)
+            return int8_model(config, Recipe.from_dict(config.recipe, str(folder)), partial(self._load, folder))
+
+        return [model(*pair) for pair in zip(self.folders, self.configs, strict=True)]
+
+    def _load(self, folder: Path) -> Transformer:
+        """Read a model."""
+        from ..model.folder import load_model
+
+        checked: Future[None] = Future()
+        checked.set_result(None)
+        return load_model(folder, checked, quantized=True).model
+
+
 @dataclass(frozen=True)
 class Loaded:
-    """Models in fp32, or as they are stored in int8, on the first of `devices`, their vocabulary, and the first one's recipe with what was changed in it."""
+    """Models, their vocabulary, and the first one's recipe with what was changed in it."""
 
     folders: list[Path]
-    models: list[Transformer]
+    stored: StoredModels
     vocabulary: Vocabulary
     values: dict[str, object]
     """The recipe of the first model as its config.json has it."""
     recipe: Recipe
     devices: list[str]
-    converted: dict[str, ConvertedModels] = field(default_factory=dict)
-    """By precision, the models as they were converted to it."""
+
+    @property
+    def models(self) -> list[Transformer]:
+        """The models in fp32, or as they are stored in int8, on the first of `devices`. Raises ModelError."""
+        return self.stored.models()
 
     def changed(self, changes: Sequence[str], nbest: int = 1) -> Loaded:
         """Return the same models with these changes of [decode]. Raises UsageError."""
@@ -83,20 +144,13 @@ class Loaded:
         )  # fmt: skip
 
     def in_precision(self, precision: str) -> ConvertedModels:
-        """Return the converted models; "auto": in int8 if they are stored so, else in the precision that is fastest on the device."""
-        from ..decoding.workers import ConvertedModels
+        """Return the converted models; "auto": in int8 if one is stored so, else in the precision that is fastest on the device."""
         from ..kernels import fastest_precision
-        from ..model.precision import in_int8
 
         name = precision
         if precision == "auto":
-            name = "int8" if any(in_int8(model) for model in self.models) else fastest_precision(self.devices[0])
-        if name not in self.converted:
-            self.converted[name] = ConvertedModels.of(self.models, name, self.devices)
-            for kernels in self.converted[name].kernels:
-                if kernels.unknown_forms:
-                    say(kernels.summary)
-        return self.converted[name]
+            name = "int8" if self.stored.in_int8 else fastest_precision(self.devices[0])
+        return self.stored.converted(name)
 
 
 def load_translator(
@@ -127,12 +181,18 @@ def load(
     workers = workers_on(Hardware.find(device).device, device, devices)
 
     from ..data.tokenizer import Vocabulary
-    from ..model.folder import load_model
 
-    loaded = [load_model(folder, checked, quantized=True) for folder, checked in zip(folders, checks, strict=True)]
-    _check_vocabularies(loaded)
-    vocabulary = Vocabulary.load(folders[0], loaded[0].config.vocabularies)
-    return Loaded(folders, [one.model.to(workers[0]) for one in loaded], vocabulary, configs[0].recipe, recipe, workers)
+    for checked in checks:
+        try:
+            checked.result()
+        except NmtError as error:
+            raise ModelError(str(error)) from None
+    _check_vocabularies(folders, configs)
+    vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies)
+    stored = StoredModels(folders, configs, workers)
+    if stored.in_int8:  # quickly read, and in no other precision
+        stored.models()
+    return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers)
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:
@@ -155,13 +215,12 @@ def workers_on(device: str, named: str, count: int | None) -> list[str]:
     return [f"cuda:{number}" for number in range(count)]
 
 
-def _check_vocabularies(loaded: Sequence[LoadedModel]) -> None:
+def _check_vocabularies(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
     """Raise UsageError if a model's tokenizers differ from those of the first."""
-    first = loaded[0]
-    for other in loaded[1:]:
-        if other.config.tokenizers != first.config.tokenizers:
+    for folder, config in zip(folders[1:], configs[1:], strict=True):
+        if config.tokenizers != configs[0].tokenizers:
             raise UsageError(
-                f"--model {str(first.folder)!r} and --model {str(other.folder)!r} have different tokenizers (by SHA-256 in config.json): "
+                f"--model {str(folders[0])!r} and --model {str(folder)!r} have different tokenizers (by SHA-256 in config.json): "
                 "the models of an ensemble must share their vocabulary, as models trained on the same shards do."
             )
 

@@ -46,10 +46,10 @@ constexpr int64_t AT_ONCE = 256;     // rows that meet a panel before the next o
 constexpr int64_t AHEAD = 1024;      // bytes of a panel that are prefetched for few rows
 constexpr int64_t WORTH = 1 << 20;   // multiplications that are worth a thread
 
+#ifdef __AVX512F__
 // What happens to a sum: `Result::in_bytes` and the bias, scales and maximum of a map, known when this is compiled.
 enum Finish { PLAIN, RELU, RELU_IN_BYTES };
 
-#ifdef __AVX512F__
 // Sixteen outputs of a map, from `at` on.
 struct Outputs {
     int64_t left;  // that there are, at most LANES
@@ -82,7 +82,6 @@ struct Floats {
         put(y, outputs.left, out);
     }
 };
-#endif
 
 #ifdef __AVX512VNNI__
 struct Bytes {
@@ -199,6 +198,7 @@ void run(const Map& map, bool is_offset, int64_t rows, const typename Numbers::X
     const auto run = to.in_bytes ? Product<Numbers, RELU_IN_BYTES>::run : map.relu ? Product<Numbers, RELU>::run : Product<Numbers, PLAIN>::run;
     run(map, is_offset, rows, x, threads, to);
 }
+#endif
 
 // The bytes that the instruction takes, which are unsigned: x (count,) of INT8 as OFFSET.
 const uint8_t* offset(const void* x, int64_t count) {

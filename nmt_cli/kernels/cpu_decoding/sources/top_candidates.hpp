@@ -85,18 +85,68 @@ struct Request {
 
 namespace {
 
+// The largest logits of a hypothesis and their tokens, largest first, of equal ones the older first.
+struct Largest {
+    float* logits;  // (space,)
+    int32_t* tokens;
+    int64_t count;
+
+    // Space that `count` of them need: whole registers, if they fit into one.
+    static int64_t space(int64_t count) { return count <= LANES ? LANES : count; }
+
+    // Insert those of x (size,) that are among them; the first one is that of token `first`.
+    void insert(const float* x, int64_t size, int32_t first) const {
+#ifdef __AVX512F__
+        if (count <= LANES) return insert_into_register(x, size, first);
+#endif
+        for (int64_t v = 0; v < size; ++v) {
+            if (!(x[v] > logits[count - 1])) continue;
+            int64_t i = count - 1;
+            for (; i > 0 && x[v] > logits[i - 1]; --i) {
+                logits[i] = logits[i - 1];
+                tokens[i] = tokens[i - 1];
+            }
+            logits[i] = x[v];
+            tokens[i] = first + int32_t(v);
+        }
+    }
+
+private:
+#ifdef __AVX512F__
+    // Without branches: those behind the new one move up by a lane. Lanes from `count` on hold what was pushed out.
+    void insert_into_register(const float* x, int64_t size, int32_t first) const {
+        const __m512i last = _mm512_set1_epi32(int(count) - 1), before = _mm512_setr_epi32(0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14);
+        __m512 found = _mm512_loadu_ps(logits), least = _mm512_permutexvar_ps(last, found);
+        __m512i names = _mm512_loadu_si512(tokens);
+        for (int64_t v = 0; v < size; v += LANES) {
+            const __mmask16 here = size - v < LANES ? __mmask16((1u << (size - v)) - 1) : __mmask16(0xffff);
+            for (uint32_t larger = _mm512_mask_cmp_ps_mask(here, _mm512_maskz_loadu_ps(here, x + v), least, _CMP_GT_OQ); larger; larger &= larger - 1) {
+                const int64_t one = v + __builtin_ctz(larger);
+                const __m512 value = _mm512_set1_ps(x[one]);
+                const __mmask16 stay = _mm512_cmp_ps_mask(found, value, _CMP_GE_OQ), place = __mmask16(stay + 1);
+                found = _mm512_mask_mov_ps(_mm512_mask_permutexvar_ps(found, __mmask16(~stay), before, found), place, value);
+                names = _mm512_mask_mov_epi32(_mm512_mask_permutexvar_epi32(names, __mmask16(~stay), before, names), place, _mm512_set1_epi32(first + int32_t(one)));
+            }
+            least = _mm512_permutexvar_ps(last, found);
+        }
+        _mm512_storeu_ps(logits, found);
+        _mm512_storeu_si512(tokens, names);
+    }
+#endif
+};
+
 // What may follow each hypothesis: its logits x (V,) come in chunks, in any order, from several threads.
 class Ranking {
 public:
     // Each of `parts` threads ranks whole chunks.
-    Ranking(const Request& request, int64_t rows, int parts) : to(request), rows(rows), parts(parts), chunks((request.size + CHUNK - 1) / CHUNK) {
+    Ranking(const Request& request, int64_t rows, int parts) : to(request), rows(rows), parts(parts), chunks((request.size + CHUNK - 1) / CHUNK), space(Largest::space(request.count)) {
         sums.resize(to.normalized ? 0 : rows * chunks);
-        best.assign(parts * rows * to.count, NOTHING);
-        token.resize(parts * rows * to.count);
+        logits.assign(parts * rows * space, NOTHING);
+        tokens.resize(parts * rows * space);
         not_a_number.assign(rows, 0);
     }
 
-    const int64_t& chunk_count() const { return chunks; }
+    int64_t chunk_count() const { return chunks; }
 
     // Rank the tokens of chunk c for hypothesis n, whose logits are x. They may be written to.
     void take(int part, int64_t n, int64_t c, float* x) {
@@ -107,20 +157,14 @@ public:
         else if (c == 0)
             not_a_number[n] = x[0] != x[0];
         if (to.only && to.only[n] >= 0) {
-            if (to.only[n] / CHUNK == c) best[n * to.count] = x[to.only[n] - first];
+            if (to.only[n] / CHUNK == c) logits[n * space] = x[to.only[n] - first];
             return;
         }
-        float* const found = best.data() + (part * rows + n) * to.count;
-        int32_t* const tokens = token.data() + (part * rows + n) * to.count;
-        if (!(sum.largest > found[to.count - 1])) return;
+        const Largest largest = of(part, n);
+        if (!(sum.largest > largest.logits[to.count - 1])) return;
         for (int64_t i = 0; i < (to.banned ? to.banned[n] : to.banned_count); ++i)
             if (to.banned_ids[i] / CHUNK == c) x[to.banned_ids[i] - first] = NOTHING;
-        for (int64_t v = 0; v < size; v += LANES) {
-            for (uint32_t larger = larger_than(found[to.count - 1], x + v, std::min<int64_t>(LANES, size - v)); larger; larger &= larger - 1) {
-                const int64_t one = v + __builtin_ctz(larger);
-                if (x[one] > found[to.count - 1]) insert(found, tokens, x[one], int32_t(first + one));
-            }
-        }
+        largest.insert(x, size, int32_t(first));
     }
 
     // Write the best of each sentence, when all chunks were taken.
@@ -129,20 +173,19 @@ public:
             const int64_t sentence = to.open[n] / to.beam, base = to.open[n] % to.beam * to.size;
             float* const value = to.values + sentence * to.count;
             int64_t* const number = to.numbers + sentence * to.count;
-            const float total = !to.normalized ? log_sum(sums.data() + n * chunks, chunks) : not_a_number[n] ? std::numeric_limits<float>::quiet_NaN() : 0.0f, before = to.so_far[to.open[n]];
+            const float total = total_of(n), before = to.so_far[to.open[n]];
             if (total != total) {  // first and for good: nothing is larger
                 value[0] = total;
                 number[0] = base;
                 continue;
             }
             if (to.only && to.only[n] >= 0) {
-                add(value, number, before + (best[n * to.count] - total), base + to.only[n]);
+                add(value, number, before + (logits[n * space] - total), base + to.only[n]);
                 continue;
             }
             for (int part = 0; part < parts; ++part) {
-                const float* const found = best.data() + (part * rows + n) * to.count;
-                const int32_t* const tokens = token.data() + (part * rows + n) * to.count;
-                for (int64_t i = 0; i < to.count && found[i] > NOTHING; ++i) add(value, number, before + (found[i] - total), base + tokens[i]);
+                const Largest largest = of(part, n);
+                for (int64_t i = 0; i < to.count && largest.logits[i] > NOTHING; ++i) add(value, number, before + (largest.logits[i] - total), base + largest.tokens[i]);
             }
         }
     }
@@ -151,32 +194,18 @@ private:
     static constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 
     const Request& to;
-    const int64_t rows, parts, chunks;
-    std::vector<Sum> sums;               // (N, chunks)
-    std::vector<float> best;             // (parts, N, count): the largest logits, largest first
-    std::vector<int32_t> token;          // (parts, N, count): their tokens
-    std::vector<uint8_t> not_a_number;   // (N,): whether log-probabilities are NaN
+    const int64_t rows, parts, chunks, space;
+    std::vector<Sum> sums;              // (N, chunks)
+    std::vector<float> logits;          // (parts, N, space): the largest of each hypothesis
+    std::vector<int32_t> tokens;        // (parts, N, space)
+    std::vector<uint8_t> not_a_number;  // (N,): whether log-probabilities are NaN
 
-    // A bit for each of x (size,), at most LANES, that is larger.
-    static uint32_t larger_than(float least, const float* x, int64_t size) {
-#ifdef __AVX512F__
-        const __mmask16 here = __mmask16((1u << size) - 1);
-        return _mm512_mask_cmp_ps_mask(here, _mm512_maskz_loadu_ps(here, x), _mm512_set1_ps(least), _CMP_GT_OQ);
-#else
-        uint32_t larger = 0;
-        for (int64_t v = 0; v < size; ++v) larger |= uint32_t(x[v] > least) << v;
-        return larger;
-#endif
-    }
+    Largest of(int part, int64_t n) { return {logits.data() + (part * rows + n) * space, tokens.data() + (part * rows + n) * space, to.count}; }
 
-    void insert(float* found, int32_t* tokens, float one, int32_t which) const {
-        int64_t i = to.count - 1;
-        for (; i > 0 && one > found[i - 1]; --i) {
-            found[i] = found[i - 1];
-            tokens[i] = tokens[i - 1];
-        }
-        found[i] = one;
-        tokens[i] = which;
+    // What is subtracted from the logits of hypothesis n.
+    float total_of(int64_t n) const {
+        if (!to.normalized) return log_sum(sums.data() + n * chunks, chunks);
+        return not_a_number[n] ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
     }
 
     // Insert a candidate, if it is among the best: the larger value comes first, of equal ones the smaller number.
