@@ -2,7 +2,7 @@
 
     B sentences   W beam   N rows of a step   D d_model   H heads   K d_k   V d_v   P slots
 
-    sources ──▶ NativeModel.encode: packed rows ──▶ keys and values of the memory, rows (H * K + H * V), per sub-batch
+    sources ──▶ encode: packed rows ──▶ states (tokens, D) ──▶ memory: keys and values, rows (H * K + H * V), per sub-batch
     step: embed ──▶ x (N, D) ──▶ for each sub-layer: [norm] ──▶ rows for a product ──▶ product ──▶ attention ──▶ product
                      └─────────── + ◀──────────────────────────────────────────────────────────────────────────┘
 
@@ -107,7 +107,7 @@ def _sublayers(layer: EncoderLayer | DecoderLayer) -> list[tuple[nn.Module, nn.M
     return pairs
 
 
-class _Stack:
+class SublayerStack:
     """Layers as one row of sub-layers: `norms[i]` is before the i-th, `norms[-1]` after the last; None: there is none.
 
     `last` is the linear map that reads the result; without one the result is fp32.
@@ -165,6 +165,16 @@ def _rotations(length: int, size: int) -> Tensor:
     return rotated(torch.tensor([1.0, 0.0]).repeat(length, size // 2), torch.arange(length))
 
 
+def packed_rows(sources: Sequence[Sequence[int]], spare: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return for each token of packed sentences, and `spare` rows more: its id, its position, the first row of its sentence, and their number."""
+    lengths = torch.tensor([len(source) for source in sources])
+    ids = torch.tensor([token for source in sources for token in source] + [0] * spare)
+    ends, nothing = lengths.cumsum(0), lengths.new_zeros(spare)
+    first = torch.cat([(ends - lengths).repeat_interleave(lengths), nothing])
+    count = torch.cat([lengths.repeat_interleave(lengths), nothing])
+    return ids, torch.cat([torch.arange(len(ids) - spare), nothing]) - first, first, count
+
+
 class NativeModel:
     """A model that `supports` accepts, ready for the compiled functions; it may serve several decoders."""
 
@@ -172,8 +182,8 @@ class NativeModel:
         self.model, self.library = model, cast(ctypes.CDLL, library())
         config, self.output = model.config, cast(Any, model.output_projection)
         self.cache_dtype: torch.dtype = self.output.cache_dtype
-        self.encoder = _Stack(model.encoder, model.encoder_norm)
-        self.decoder = _Stack(model.decoder, model.decoder_norm, self.output)
+        self.encoder = SublayerStack(model.encoder, model.encoder_norm)
+        self.decoder = SublayerStack(model.decoder, model.decoder_norm, self.output)
         products = [module.product if isinstance(module, PackedLinear | PackedInt8Linear) else None for module in self.maps]
         few = [product.most_rows for product in products if product and product.most_rows]
         self.few = min(few, default=0) if all(products) else 0  # rows that need no padding
@@ -187,8 +197,8 @@ class NativeModel:
 
     @property
     def maps(self) -> list[Any]:
-        """Return the linear maps of the decoder's layers, and the output's."""
-        return [get(module) for _, module in self.decoder.sublayers for get in (first_linear, last_linear)] + [self.output]
+        """Return the linear maps of all layers, and the output's."""
+        return [get(module) for stack in (self.encoder, self.decoder) for _, module in stack.sublayers for get in (first_linear, last_linear)] + [self.output]
 
     def embed(self, side: int, ids: Tensor, positions: Tensor) -> Tensor:
         """Embeddings and positional encodings of the source (0) or the target (1): ids (N,), positions (N,) -> (N, D)."""
@@ -196,22 +206,20 @@ class NativeModel:
         self.library.nmt_embed(len(ids), x.size(1), self.tables[side].data_ptr(), ids.data_ptr(), self.factor, address(self.positions[side]), positions.data_ptr(), x.data_ptr())
         return x
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> tuple[list[Tensor], Tensor]:
-        """Return the memory of packed sentences, projected for each decoder layer: (tokens or more, H * K + H * V), and as it is (tokens or more, D)."""
-        lengths = torch.tensor([len(source) for source in sources])
-        tokens = int(lengths.sum())
-        spare = -tokens % (MANY_TOKENS if tokens > MANY_TOKENS else FEW_TOKENS)
-        ids = torch.tensor([token for source in sources for token in source] + [0] * spare)
-        ends = lengths.cumsum(0)
-        first = torch.cat([(ends - lengths).repeat_interleave(lengths), ends.new_zeros(spare)])
-        count = torch.cat([lengths.repeat_interleave(lengths), ends.new_zeros(spare)])
-        positions = torch.cat([torch.arange(tokens), ends.new_zeros(spare)]) - first
+    def encode(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """Return the encoder's states of packed sentences, (tokens or more, D)."""
+        tokens = sum(map(len, sources))
+        ids, positions, first, count = packed_rows(sources, -tokens % (MANY_TOKENS if tokens > MANY_TOKENS else FEW_TOKENS))
         x = self.embed(0, ids, positions)
         h = self.encoder.norm(0, x, None)
         for index, (_, module) in enumerate(self.encoder.sublayers):
             y = self._attend_within(module, h, positions, tokens, first, count) if isinstance(module, SelfAttention) else module.matmul(h)
             h = self.encoder.norm(index + 1, x, y)
-        return [layer.cross_attention.key_value(h).to(self.cache_dtype) for layer in cast(Sequence[DecoderLayer], self.model.decoder)], h
+        return h
+
+    def memory(self, states: Tensor) -> list[Tensor]:
+        """Return the encoder's states, projected for each decoder layer: keys and values, (tokens or more, H * K + H * V)."""
+        return [layer.cross_attention.key_value(states).to(self.cache_dtype) for layer in cast(Sequence[DecoderLayer], self.model.decoder)]
 
     def project(self, attention: SelfAttention, h: Tensor, positions: Tensor) -> Tensor:
         """`SelfAttention.project` of rows h (N, D) at positions (N,)."""
@@ -252,14 +260,18 @@ class NativeDecoder:
         if not sources:
             return
         sub_batch, first = next((number for number, memory in enumerate(self.memories) if not memory), len(self.memories)), 0
-        memory, states = self.model.encode(sources)
-        self.memories[sub_batch : sub_batch + 1] = [memory]
+        states = self.encode(sources)
+        self.memories[sub_batch : sub_batch + 1] = [self.model.memory(states)]
         if self.next_words:
             self.next_words.add(sources, states)
         for source in sources:
             self.library.nmt_history_add(self.history, sub_batch, first, len(source))
             first += len(source)
         self._update_addresses()
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """See `NativeModel.encode`."""
+        return self.model.encode(sources)
 
     def _update_addresses(self) -> None:
         array = ctypes.c_void_p * len(self.memories)

@@ -49,6 +49,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_pack_int8": (None, (_int, _int, _at, _at, _at)),
     "nmt_multiply": (None, (_at, _int, _at, _kind, _int, _at, _kind, _float)),
     "nmt_stack_step": (None, (_at, _at, _int, _at, _at, _at, _at, _at, _int, _at)),
+    "nmt_stack_encode": (None, (_at, _int, _at, _at, _at, _at, _int, _at)),
     "nmt_log_softmax": (None, (_int, _int, _at)),
     "nmt_top_candidates": (None, (_int, _int, _int, _at, _int, _at, _kind, _at, _int, _at, _at, _at, _int, _at, _at)),
     "nmt_extend_beam": (None, (*[_int] * 6, _kind, *[_at] * 15)),

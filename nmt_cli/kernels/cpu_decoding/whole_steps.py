@@ -1,5 +1,6 @@
-"""The compiled decoder, one function for the layers of a step and one for its output: where all products are compiled.
+"""The compiled decoder, one function for the encoder, one for the layers of a step and one for its output: where all products are compiled.
 
+    sources ──▶ nmt_stack_encode ──▶ the encoder's states (tokens, D)
     step: tokens, open hypotheses ──▶ nmt_stack_step ──▶ rows that the output map reads (N, D)
                                         ├─ step: output map ──▶ logits (N, V)
                                         └─ best: nmt_best_outputs, a few rows at a time ──▶ the best candidates (B, C)
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ...model.attention import CrossAttention, SelfAttention
-from .decoder import NativeDecoder, NativeModel, address, first_linear, last_linear
+from .decoder import NativeDecoder, NativeModel, SublayerStack, address, first_linear, last_linear, packed_rows
 from .functions import DTYPES, Norm, Stack, Sublayer
 from .linear import KernelLinear
 from .products import Product
@@ -28,7 +29,7 @@ KINDS = {SelfAttention: 0, CrossAttention: 1}
 
 
 def supports(model: NativeModel) -> bool:
-    """Return whether all linear maps of the decoder are compiled products for any number of rows."""
+    """Return whether all linear maps of the encoder and the decoder are compiled products for any number of rows."""
     return all(isinstance(module, KernelLinear) and module.compiled for module in model.maps)
 
 
@@ -38,14 +39,28 @@ class WholeSteps:
     def __init__(self, model: NativeModel) -> None:
         self.model = model
         self.output = cast(Product, model.output.product)
-        sublayers = [
-            Sublayer(KINDS.get(type(module), 2), layer, first_linear(module).product.address, last_linear(module).product.address) for layer, module in model.decoder.sublayers
-        ]
-        norms = [Norm(norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps) if norm else Norm(None, None, 0.0) for norm in model.decoder.norms]
+        self.encoder, self.decoder = _Layers(model, 0, model.encoder, None), _Layers(model, 1, model.decoder, self.output)
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """See `NativeModel.encode`; there are no more rows than tokens."""
+        rows = packed_rows(sources, 0)
+        states = torch.empty(len(rows[0]), self.encoder.size)
+        self.model.library.nmt_stack_encode(self.encoder.address, len(states), *(tensor.data_ptr() for tensor in rows), torch.get_num_threads(), states.data_ptr())
+        return states
+
+
+class _Layers:
+    """A `Stack` of the sources, of the encoder (side 0) or the decoder (1), whose result `output` reads."""
+
+    def __init__(self, model: NativeModel, side: int, layers: SublayerStack, output: Product | None) -> None:
+        sublayers = [Sublayer(KINDS.get(type(module), 2), layer, first_linear(module).product.address, last_linear(module).product.address) for layer, module in layers.sublayers]
+        norms = [Norm(norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps) if norm else Norm(None, None, 0.0) for norm in layers.norms]
         self.arrays = (Sublayer * len(sublayers))(*sublayers), (Norm * len(norms))(*norms)
+        self.size = model.tables[side].size(1)
         self.stack = Stack(
-            model.tables[1].size(1), model.heads, model.key, model.value, len(sublayers), model.factor, model.shape[3], model.decoder.post, DTYPES[model.cache_dtype],
-            *(address(tensor) for tensor in (model.tables[1], model.positions[1], model.rotations)), *(ctypes.addressof(array) for array in self.arrays), self.output.address,
+            self.size, model.heads, model.key, model.value, len(sublayers), model.factor, model.shape[3], layers.post, DTYPES[model.cache_dtype],
+            *(address(tensor) for tensor in (model.tables[side], model.positions[side], model.rotations)),
+            *(ctypes.addressof(array) for array in self.arrays), output.address if output else None,
         )  # fmt: skip
         self.address = ctypes.addressof(self.stack)
 
@@ -56,6 +71,10 @@ class WholeStepDecoder(NativeDecoder):
     def __init__(self, steps: WholeSteps, sources: Sequence[Sequence[int]], beam: int) -> None:
         self.steps, self._memories = steps, (ctypes.c_void_p * 0)()
         super().__init__(steps.model, sources, beam)
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """See `NativeModel.encode`."""
+        return self.steps.encode(sources)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
@@ -87,10 +106,10 @@ class WholeStepDecoder(NativeDecoder):
         positions, ids = torch.empty(count, dtype=torch.int64), tokens.flatten().index_select(0, rows)
         self._reserve(self.library.nmt_history_step(self.history, count, rows.data_ptr(), positions.data_ptr()))
         read = self.next_words.read(tokens, rows) if self.next_words else None
-        hidden = torch.empty(count, self.steps.stack.size, dtype=self.model.output.input_dtype)
+        hidden = torch.empty(count, self.steps.decoder.size, dtype=self.model.output.input_dtype)
         caches = (ctypes.c_void_p * len(self.caches))(*(cache.data_ptr() for cache in self.caches))
         self.library.nmt_stack_step(
-            self.steps.address, self.history, count, ids.data_ptr(), positions.data_ptr(), address(read), caches, self._memories,
+            self.steps.decoder.address, self.history, count, ids.data_ptr(), positions.data_ptr(), address(read), caches, self._memories,
             torch.get_num_threads(), hidden.data_ptr(),
         )  # fmt: skip
         return hidden

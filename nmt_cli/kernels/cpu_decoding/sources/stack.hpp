@@ -1,4 +1,4 @@
-// The decoder's layers as one function: a step of all open hypotheses, from embeddings to the rows that the output map reads.
+// The layers of the decoder, or of the encoder, as one function: from embeddings to the rows that the output map reads.
 
 #pragma once
 
@@ -34,7 +34,7 @@ struct Stack {
     const float* rotations;                  // of queries and keys in self-attention, or null
     const Sublayer* sublayers;
     const Norm* norms;
-    const Map* output;
+    const Map* output;                       // or null: the result is fp32
 };
 
 namespace {
@@ -46,55 +46,72 @@ struct Rows {
 
 thread_local Rows rows_of_step;
 
-// h <- the rows that `reader` reads: norms[i] of x + y, which may be null.
-void normed(const Stack& stack, int64_t i, int64_t rows, const float* y, const Map& reader, int dtype) {
+// h <- norms[i] of x + y, which may be null, in `dtype`, for `reader`.
+void normed(const Stack& stack, int64_t i, int64_t rows, const float* y, const Map* reader, int dtype, void* h) {
     const Norm& norm = stack.norms[i];
-    nmt_norm(rows, stack.size, rows_of_step.x.data(), y, FP32, norm.weight, norm.bias, norm.epsilon, stack.post, rows_of_step.h.data(), dtype, reader.input_scale);
+    nmt_norm(rows, stack.size, rows_of_step.x.data(), y, FP32, norm.weight, norm.bias, norm.epsilon, stack.post, h, dtype, reader ? reader->input_scale : 1.0f);
 }
 
-}  // namespace
-
-extern "C" {
-
-// Take the step that `nmt_history_step` began, for N rows with these newest tokens and positions: (N,). caches[l] is that of
-// layer l; memories[l] points to each sub-batch's keys and values; `read` (N, D) is added to the embeddings, or null.
-// Write the rows that the output map reads to `out`, (N, D).
-void nmt_stack_step(const Stack* stack, const BeamHistory* history, int64_t rows, const int64_t* ids, const int64_t* positions, const float* read, void* const* caches, const void* const* const* memories, int64_t threads, void* out) {
+// Take N rows of tokens at these positions, (N,), through the layers; `read` (N, D) is added to the embeddings, or null.
+// attend(sublayer, wide, context) attends with what a sub-layer's first map gave. The result goes to `out`, (N, D).
+template <class Attend>
+void run_layers(const Stack& stack, int64_t rows, const int64_t* ids, const int64_t* positions, const float* read, int64_t threads, void* out, const Attend& attend) {
     Rows& r = rows_of_step;
-    const int64_t size = stack->size, heads = stack->heads, key = stack->key, value = stack->value;
+    const int64_t size = stack.size;
     int64_t widest = 0;
-    for (int64_t i = 0; i < stack->count; ++i) widest = std::max(widest, stack->sublayers[i].first->d_out);
+    for (int64_t i = 0; i < stack.count; ++i) widest = std::max(widest, stack.sublayers[i].first->d_out);
     r.x.resize(rows * size);
     r.h.resize(rows * size);
     r.y.resize(rows * size);
     r.wide.resize(rows * widest);
-    r.context.resize(rows * heads * value);
-    nmt_embed(rows, size, stack->table, ids, stack->factor, stack->positions, positions, r.x.data());
+    r.context.resize(rows * stack.heads * stack.value);
+    nmt_embed(rows, size, stack.table, ids, stack.factor, stack.positions, positions, r.x.data());
     if (read) add(r.x.data(), read, rows * size);
     const float* y = nullptr;
-    for (int64_t i = 0; i < stack->count; ++i) {
-        const Sublayer& sublayer = stack->sublayers[i];
+    for (int64_t i = 0; i < stack.count; ++i) {
+        const Sublayer& sublayer = stack.sublayers[i];
         const Map &first = *sublayer.first, &last = *sublayer.last;
-        normed(*stack, i, rows, y, first, first.input());
+        normed(stack, i, rows, y, &first, first.input(), r.h.data());
         if (sublayer.kind == FEED_FORWARD) {
             const bool in_bytes = last.scales;
             multiply(first, rows, r.h.data(), first.input(), threads, r.wide.data(), in_bytes, in_bytes ? 1.0f / last.input_scale : 1.0f);
             multiply(last, rows, r.wide.data(), in_bytes ? UINT8 : FP32, threads, r.y.data());
         } else {
             multiply(first, rows, r.h.data(), first.input(), threads, r.wide.data());
-            if (sublayer.kind == SELF_ATTENTION && stack->rotations)
-                nmt_rotate(rows, first.d_out, 2 * heads, key, stack->rotations, positions, r.wide.data(), FP32);
-            if (sublayer.kind == SELF_ATTENTION)
-                nmt_attend_history(history, heads, key, value, stack->scale, r.wide.data(), FP32, caches[sublayer.layer], stack->cache, r.context.data(), last.input(), last.input_scale);
-            else
-                nmt_attend_memory(history, heads, key, value, stack->scale, r.wide.data(), FP32, memories[sublayer.layer], stack->cache, r.context.data(), last.input(), last.input_scale);
+            if (sublayer.kind == SELF_ATTENTION && stack.rotations)
+                nmt_rotate(rows, first.d_out, 2 * stack.heads, stack.key, stack.rotations, positions, r.wide.data(), FP32);
+            attend(sublayer, r.wide.data(), r.context.data());
             multiply(last, rows, r.context.data(), last.input(), threads, r.y.data());
         }
         y = r.y.data();
     }
-    const int dtype = stack->output->scales ? INT8 : FP32;
-    normed(*stack, stack->count, rows, y, *stack->output, dtype);
-    std::memcpy(out, r.h.data(), rows * size * size_of(dtype));
+    normed(stack, stack.count, rows, y, stack.output, stack.output && stack.output->scales ? INT8 : FP32, out);
+}
+
+}  // namespace
+
+extern "C" {
+
+// Take the decoder's step that `nmt_history_step` began, for N rows with these newest tokens and positions: (N,). caches[l] is that
+// of layer l; memories[l] points to each sub-batch's keys and values; `read` (N, D) is added to the embeddings, or null.
+// Write the rows that the output map reads to `out`, (N, D).
+void nmt_stack_step(const Stack* stack, const BeamHistory* history, int64_t rows, const int64_t* ids, const int64_t* positions, const float* read, void* const* caches, const void* const* const* memories, int64_t threads, void* out) {
+    run_layers(*stack, rows, ids, positions, read, threads, out, [&](const Sublayer& sublayer, const float* wide, float* context) {
+        const Map& last = *sublayer.last;
+        if (sublayer.kind == SELF_ATTENTION)
+            nmt_attend_history(history, stack->heads, stack->key, stack->value, stack->scale, wide, FP32, caches[sublayer.layer], stack->cache, context, last.input(), last.input_scale);
+        else
+            nmt_attend_memory(history, stack->heads, stack->key, stack->value, stack->scale, wide, FP32, memories[sublayer.layer], stack->cache, context, last.input(), last.input_scale);
+    });
+}
+
+// The encoder, for N rows of packed sentences: row n attends to the `count[n]` rows from `first[n]` on. Write its states to `out`, (N, D) fp32.
+void nmt_stack_encode(const Stack* stack, int64_t rows, const int64_t* ids, const int64_t* positions, const int64_t* first, const int64_t* count, int64_t threads, void* out) {
+    const int64_t keys = stack->heads * stack->key, width = 2 * keys + stack->heads * stack->value;
+    run_layers(*stack, rows, ids, positions, nullptr, threads, out, [&](const Sublayer& sublayer, const float* wide, float* context) {
+        const Map& last = *sublayer.last;
+        nmt_attend_range(rows, stack->heads, stack->key, stack->value, stack->scale, wide, wide + keys, wide + 2 * keys, FP32, width, width, first, count, context, last.input(), last.input_scale);
+    });
 }
 
 }  // extern "C"
