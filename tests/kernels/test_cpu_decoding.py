@@ -113,7 +113,7 @@ def continuations(
 
 @needed
 @pytest.mark.parametrize("size", [7, 64, 100, 1000])
-@pytest.mark.parametrize(("beam", "count"), [(1, 1), (4, 8), (5, 10)])
+@pytest.mark.parametrize(("beam", "count"), [(1, 1), (4, 8), (5, 10), (10, 20)])
 @pytest.mark.parametrize("ties", [False, True])
 def test_top_candidates(size: int, beam: int, count: int, ties: bool) -> None:
     """Open hypotheses here and there, one token alone for some, more banned for some, equals among them: values to 1e-5, the same tokens."""

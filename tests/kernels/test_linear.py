@@ -54,9 +54,9 @@ needs_int8_products = pytest.mark.skipif(not onednn.has_int8_linear() or not mul
 needs_products = pytest.mark.skipif(not multiplies(torch.float32), reason="there are no compiled products for this processor")
 
 
-def small(**changes: str) -> Transformer:
+def small(vocabulary: int = 90, **changes: str) -> Transformer:
     torch.manual_seed(2)
-    return Transformer(ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, **changes), 90, 90).eval()  # type: ignore[arg-type]
+    return Transformer(ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, **changes), vocabulary, vocabulary).eval()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shape", [(1, 48), (70, 48), (3, 5, 48)])
@@ -229,6 +229,28 @@ def test_threads_divide_a_product_and_change_no_bit() -> None:
         "raise SystemExit(os.waitpid(child, 0)[1] + len(failures))\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+@needs_products
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@torch.inference_mode()
+def test_threads_divide_the_vocabulary_and_change_no_bit(precision: str) -> None:
+    kernels = apply_kernels(convert(small(20_000), precision), "decoding")
+    if kernels.whole_steps is None:
+        pytest.skip("this processor has no whole steps in this precision")
+    before, results = torch.get_num_threads(), []
+    for threads in (1, 2, 3, 8):
+        torch.set_num_threads(threads)
+        decoder, found = WholeStepDecoder(kernels.whole_steps, [[5, 6, 7, 3], [8, 9, 3]], 4), []
+        tokens, rows, so_far = torch.full((2, 4), 2), torch.tensor([0, 4]), torch.zeros(2, 4)
+        for _ in range(4):
+            values, flat = decoder.best(tokens, rows, so_far, 8, (0, 1, 2), None, None)
+            found += [values, flat]
+            parents, tokens, so_far, rows = flat[:, :4] // decoder.vocabulary, flat[:, :4] % decoder.vocabulary, values[:, :4].contiguous(), torch.arange(8)
+            decoder.reorder(parents)
+        results.append(found)
+    torch.set_num_threads(before)
+    assert all(torch.equal(ours, alone) for several in results for ours, alone in zip(several, results[0], strict=True))
 
 
 @needs_int8_products
