@@ -60,31 +60,43 @@ void attend_plain(const Shape& shape, int rows, const float* q, const T* keys, c
     }
 }
 
-// The same where K and V are SIZE, a multiple of LANES, for ROWS rows: `at` gives their index.
-// Keys and values that rows share are read once. Scores lie in fours, one of each row; a row's do not depend on the others.
+// Let the processor fetch `count` numbers.
+template <class T>
+inline void fetch(const T* x, int64_t count) {
+    for (int64_t at = 0; at < count; at += 64 / int64_t(sizeof(T))) __builtin_prefetch(x + at);
+}
+
+// The same where K and V are SIZE, a multiple of LANES, for ROWS rows: `at` gives their index. Keys and values that rows share are
+// read once. Scores (H, count, GROUP) lie in fours, one of each row; a row's do not depend on the others. Keys are read row by
+// row, all heads of one after another, as they lie in memory; meanwhile the scattered ones that come next, and the values, are fetched.
 template <int SIZE, int ROWS, class T>
 void attend_fast(const Shape& shape, const float* q, const T* keys, const T* values, int64_t stride, const RowIndex& at, int64_t count, float* scores, float* out) {
-    constexpr int PARTS = SIZE / LANES;
-    const int64_t width = shape.heads * SIZE;
-    for (int64_t h = 0; h < shape.heads; ++h, q += SIZE, keys += SIZE, values += SIZE, out += SIZE) {
-        Four highest = Four{} - std::numeric_limits<float>::infinity();
-        for (int64_t i = 0; i < count; ++i) {
+    constexpr int PARTS = SIZE / LANES, AHEAD = 2;
+    const int64_t heads = shape.heads, width = heads * SIZE, all = count * GROUP, whole = (all + LANES - 1) / LANES * LANES;
+    for (int64_t i = 0; i < count; ++i) {
+        const bool common = at.shared(i);
+        if (at.lists[0] && i + AHEAD < count) fetch(keys + at(0, i + AHEAD) * stride, width);
+        fetch(values + at(0, i) * stride, width);
+        for (int64_t h = 0; h < heads; ++h) {
             Vector products[GROUP] = {}, k[PARTS] = {};
-            const bool common = at.shared(i);
             for (int r = 0; r < ROWS; ++r) {
                 if (r == 0 || !common)
-                    for (int p = 0; p < PARTS; ++p) k[p] = vector(keys + at(r, i) * stride + p * LANES);
-                for (int p = 0; p < PARTS; ++p) products[r] += vector(q + r * width + p * LANES) * k[p];
+                    for (int p = 0; p < PARTS; ++p) k[p] = vector(keys + at(r, i) * stride + h * SIZE + p * LANES);
+                for (int p = 0; p < PARTS; ++p) products[r] += vector(q + r * width + h * SIZE + p * LANES) * k[p];
             }
             const Four sums = sums_of(products[0], products[1], products[2], products[3]);
-            std::memcpy(scores + i * GROUP, &sums, sizeof sums);
-            highest = sums > highest ? sums : highest;
+            std::memcpy(scores + h * whole + i * GROUP, &sums, sizeof sums);
         }
-        float largest[LANES];
-        for (int j = 0; j < LANES; ++j) largest[j] = highest[j % GROUP];
-        const int64_t all = count * GROUP, whole = (all + LANES - 1) / LANES * LANES;
-        float total[LANES] = {};
+    }
+    for (int64_t h = 0; h < heads; ++h, scores += whole, values += SIZE, out += SIZE) {
+        float largest[LANES], total[LANES] = {};
         for (int64_t i = all; i < whole; ++i) scores[i] = -std::numeric_limits<float>::infinity();
+        for (int j = 0; j < LANES; ++j) largest[j] = -std::numeric_limits<float>::infinity();
+        for (int64_t i = 0; i < whole; i += LANES) {
+#pragma omp simd
+            for (int j = 0; j < LANES; ++j) largest[j] = scores[i + j] > largest[j] ? scores[i + j] : largest[j];
+        }
+        for (int j = 0; j < LANES; ++j) largest[j] = std::max(std::max(largest[j % GROUP], largest[j % GROUP + 4]), std::max(largest[j % GROUP + 8], largest[j % GROUP + 12]));
         for (int64_t i = 0; i < whole; i += LANES) {
 #pragma omp simd
             for (int j = 0; j < LANES; ++j) {
@@ -133,7 +145,7 @@ void attend(const Shape& shape, int rows, const void* q, int dtype, int64_t quer
     const int64_t width = shape.heads * shape.key, wide = shape.heads * shape.value;
     scratch.query.resize(GROUP * width);
     scratch.out.resize(GROUP * wide);
-    scratch.scores.resize(GROUP * (count + LANES));
+    scratch.scores.resize(shape.heads * GROUP * (count + LANES));
     for (int r = 0; r < rows; ++r) {
         if (dtype == FP32)
             load_scaled(static_cast<const float*>(q) + r * query_stride, width, shape.scale, scratch.query.data() + r * width);
