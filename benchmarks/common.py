@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -58,18 +59,26 @@ def shards(data_dir: Path | None, settings: Sequence[str]) -> tuple[Recipe, Path
     return recipe, folder
 
 
+T = TypeVar("T")
 TEST_SETS = ("test_2016_flickr.{}.gz", "test.{}")
 """Names of test sets, of Multi30k and of Tatoeba, for a language."""
 
 
+def spread_over(lines: Sequence[T], count: int) -> list[T]:
+    """So many lines, 0: all, at equal distances: a test set may be sorted by length."""
+    count = min(count or len(lines), len(lines))
+    return [lines[index * len(lines) // count] for index in range(count)]
+
+
 def test_set(data_dirs: Sequence[Path], recipe: Recipe, count: int) -> tuple[list[str], list[str]]:
-    """The first sentences of the test set and their references. It lies in the folder where the recipe's validation text does. Raises SystemExit where there is none."""
+    """So many sentences of the test set, 0: all, and their references. It lies in the folder where the recipe's validation text does. Raises SystemExit where there is none."""
     languages = (recipe.data.source_language, recipe.data.target_language)
     for folder in data_dirs:
         for name in TEST_SETS:
             source, reference = (folder / name.format(language) for language in languages)
             if source.exists() and (folder / recipe.data.valid_source[0]).exists():
-                return parallel_lines(source, reference, count)
+                sources, references = parallel_lines(source, reference, 0)
+                return spread_over(sources, count), spread_over(references, count)
     raise SystemExit(f"--data-dir {' '.join(map(str, data_dirs))}: expected a folder with {recipe.data.valid_source[0]} and {' or '.join(name.format(languages[0]) for name in TEST_SETS)}")
 
 

@@ -26,7 +26,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
-from common import alternate, medians, settings, setup, shards, table, test_set
+from common import alternate, medians, settings, setup, shards, spread_over, table, test_set
 from decode_latency import latencies
 from decode_peers import WARMUP, Count, ctranslate2_jobs, described, huggingface_jobs, ours
 from decode_sides import Answer, Job, Process
@@ -92,7 +92,7 @@ def beside(model: Path, data_dirs: Sequence[Path], peers: Sequence[str], sentenc
     print(f"{_shape(recipe, vocabulary)}, {len(source)} sentences; median of {rounds}", flush=True)
     with tempfile.TemporaryDirectory(prefix="nmt-bench-") as work:
         mine = ours(model, threads)
-        engine = ctranslate2_jobs(model, Path(work), threads, source[:swept], count) if "ctranslate2" in peers else []
+        engine = ctranslate2_jobs(model, Path(work), threads, spread_over(source, swept), count) if "ctranslate2" in peers else []
         jobs = [*mine, *engine, *(huggingface_jobs(model, Path(work), threads) if "huggingface" in peers else [])]
         sides = Sides(source, count)
         rates = sides.rates(jobs, rounds)
@@ -109,7 +109,7 @@ def beside(model: Path, data_dirs: Sequence[Path], peers: Sequence[str], sentenc
             beside_it = f"{rate / fastest:.2f} ×" if fastest else "–"
             print(f"  {job.name:<24} {rate:>12,.0f} {rate * number / tokens:>12,.1f} {beside_it:>14} {bleu.value:>7.2f} {length:>7.3f} {empty:>6} {same:>12.1%} {answer.peak / 2**20:>9,.0f} {number:>10}   {described(job)}")
         print(f"  BLEU: {bleu.signature}")
-        latencies(mine, engine, threads, source[:LATENCY_LINES], rounds)
+        latencies(mine, engine, threads, spread_over(source, LATENCY_LINES), rounds)
 
 
 def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:

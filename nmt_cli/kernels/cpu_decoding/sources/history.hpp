@@ -24,7 +24,7 @@ struct BeamHistory {
     std::vector<uint32_t> marks;  // per slot: the last time it was found in use
     uint32_t now = 0;
     std::vector<int32_t> spare;
-    std::vector<int64_t> rows;    // of the current step: b * W + w
+    std::vector<int64_t> rows;            // of the current step: b * W + w
     mutable std::vector<uint8_t> common;  // of a group: see `RowIndex`
 
     // Return how many rows from n on belong to one sentence, at most GROUP.

@@ -68,7 +68,7 @@ void put(const Vector& y, int64_t left, char* out) {
 struct Floats {
     using Sum = Vector;
     using X = float;
-    static constexpr int64_t AT_ONCE = 1;  // numbers of x that meet a vector of W
+    static constexpr int64_t TOGETHER = 1;  // numbers of x that meet a vector of W
 
     static Sum start(const Map&, int64_t, bool) { return Sum{}; }
     static Sum load(const void* w) { return vector(static_cast<const float*>(w)); }
@@ -87,7 +87,7 @@ struct Floats {
 struct Bytes {
     using Sum = __m512i;
     using X = uint8_t;
-    static constexpr int64_t AT_ONCE = 4;
+    static constexpr int64_t TOGETHER = 4;
 
     static Sum start(const Map& map, int64_t at, bool is_offset) { return is_offset ? _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_loadu_si512(map.sums + at)) : _mm512_setzero_si512(); }
     static Sum load(const void* w) { return _mm512_loadu_si512(w); }
@@ -120,7 +120,7 @@ template <int ROWS, int WIDE, class Numbers, Finish FINISH>
 void one_tile(const Map& map, bool is_offset, const typename Numbers::X* x, const char* weight, int64_t row, int64_t at, const Result& to) {
     using Sum = typename Numbers::Sum;
     constexpr int64_t STEP = sizeof(Sum);  // bytes of W that meet the same numbers of x, in each panel
-    const int64_t d_in = map.d_in, steps = d_in / Numbers::AT_ONCE, panel = steps * STEP;
+    const int64_t d_in = map.d_in, steps = d_in / Numbers::TOGETHER, panel = steps * STEP;
     Sum sum[ROWS][WIDE];
 #pragma GCC unroll 8
     for (int p = 0; p < WIDE; ++p) {
@@ -137,7 +137,7 @@ void one_tile(const Map& map, bool is_offset, const typename Numbers::X* x, cons
         }
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; ++r) {
-            const Sum numbers = Numbers::spread(x + r * d_in + i * Numbers::AT_ONCE);
+            const Sum numbers = Numbers::spread(x + r * d_in + i * Numbers::TOGETHER);
 #pragma GCC unroll 8
             for (int p = 0; p < WIDE; ++p) Numbers::add(sum[r][p], numbers, w[p]);
         }
