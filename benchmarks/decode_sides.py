@@ -70,17 +70,12 @@ def nmt(job: Job) -> Translate:
     collect_garbage_rarely()
     import torch
 
-    from nmt_cli.data.tokenizer import Vocabulary
-    from nmt_cli.decoding.translator import Translator
     from nmt_cli.hardware import keep_freed_memory
-    from nmt_cli.model.folder import load_model
+    from nmt_cli.interface.loading import load
 
     keep_freed_memory()
+    translator = load([Path(job.folder)], [], device="cpu", devices=job.workers).translator(precision=job.precision)
     torch.set_num_threads(job.workers * job.threads)
-    loaded, vocabulary = load_model(Path(job.folder)), Vocabulary.load(job.folder)
-    longest, devices = loaded.recipe.data.max_length, ["cpu"] * job.workers
-    translator = Translator(loaded.model, vocabulary.source, vocabulary.target, loaded.recipe.decode, longest=longest, precision=job.precision, devices=devices)
-    del loaded
     return lambda lines: [result.translation for result in translator.translate(lines)]
 
 
