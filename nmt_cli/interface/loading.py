@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -65,7 +64,6 @@ class StoredModels:
         self.folders, self.configs, self.devices = folders, configs, devices
         self._models: list[Transformer] = []
         self._converted: dict[str, ConvertedModels] = {}
-        self._lock = threading.RLock()  # several threads may ask at once
 
     @property
     def in_int8(self) -> bool:
@@ -74,23 +72,21 @@ class StoredModels:
 
     def models(self) -> list[Transformer]:
         """Return the models in fp32, or as they are stored in int8, on the first device. Raises ModelError."""
-        with self._lock:
-            if not self._models:
-                self._models = [self._load(folder).to(self.devices[0]) for folder in self.folders]
-            return self._models
+        if not self._models:
+            self._models = [self._load(folder).to(self.devices[0]) for folder in self.folders]
+        return self._models
 
     def converted(self, precision: str) -> ConvertedModels:
         """Return the models in a precision, on all devices. Raises ModelError, UsageError."""
         from ..decoding.workers import ConvertedModels
 
-        with self._lock:
-            if precision not in self._converted:
-                models = self._in_int8() if precision == "int8" and self.devices[0] == "cpu" and not self._models else self.models()
-                self._converted[precision] = ConvertedModels.of(models, precision, self.devices)
-                for kernels in self._converted[precision].kernels:
-                    if kernels.unknown_forms:
-                        say(kernels.summary)
-            return self._converted[precision]
+        if precision not in self._converted:
+            models = self._in_int8() if precision == "int8" and self.devices[0] == "cpu" and not self._models else self.models()
+            converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices)
+            for kernels in converted.kernels:
+                if kernels.unknown_forms:
+                    say(kernels.summary)
+        return self._converted[precision]
 
     def _in_int8(self) -> list[Transformer]:
         """Return the models in int8, without reading those in fp32 if the cache has them."""

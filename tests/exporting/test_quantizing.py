@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 import nmt_cli as nmt
 from nmt_cli.cli import app
 from nmt_cli.errors import ModelError, UsageError
+from nmt_cli.model import int8_cache
 from nmt_cli.model.contents import CONFIG, WEIGHTS, ModelConfig, read_config
 from nmt_cli.model.folder import load_model
 from nmt_cli.model.precision import convert
@@ -54,6 +55,23 @@ def test_it_translates_and_scores_as_the_model_does_with_precision_int8(trained:
             quantized.score(pairs, precision="fp32")
     with nmt.load([done.path, trained], device="cpu") as ensemble:  # in int8 together
         assert all(one.text for one in ensemble.translate(LINES[:2]))
+
+
+def test_the_cache_translates_as_the_model_does(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model in fp32, which scores, is read when it is needed."""
+
+    def translated() -> tuple[object, object]:
+        with nmt.load(trained, device="cpu", precision="int8") as model:
+            return model.translate(LINES, nbest=2, beam=3), model.score([(LINES[0], "der Hund schläft .")])
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    expected = translated()  # too small a model to be kept
+    monkeypatch.setattr(int8_cache, "LEAST_PARAMETERS", 0)
+    made = translated()
+    [kept] = (tmp_path / "cache" / "nmt" / "int8").iterdir()
+    before = kept.stat().st_mtime_ns
+    assert translated() == made == expected
+    assert kept.stat().st_mtime_ns > before  # it was used
 
 
 def test_what_needs_fp32_refuses_it_by_name(trained: Path, tmp_path: Path) -> None:
