@@ -116,7 +116,7 @@ class BeamSearch:
             candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.rows).float(), too_short)
         if self.attention and beam.coverage:
             beam.coverage.add(self.rows, self.attention.attention())
-        if self.extend_beam and not too_short:
+        if self.extend_beam and candidates.own is None and not too_short:
             parents = self._extend_by_kernel(self.extend_beam, beam, candidates)
         else:
             ends = candidates.tokens == self.options.eos

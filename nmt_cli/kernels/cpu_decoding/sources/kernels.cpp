@@ -12,8 +12,8 @@
 //   beam.hpp            the hypotheses that they finish and extend
 //
 // A row is computed by the same instructions in the same order whatever the other rows are, so no result depends on them.
-// Each core of a CPU has a worker, so all but products is the work of one thread. Sums of adjacent numbers may be taken in any order
-// (`omp simd reduction`): in vector registers, the same order for the same length.
+// Each core of a CPU has a worker, so all but products and the ranking of outputs is the work of one thread. Sums of adjacent
+// numbers may be taken in any order (`omp simd reduction`): in vector registers, the same order for the same length.
 
 #include "beam.hpp"
 #include "stack.hpp"
