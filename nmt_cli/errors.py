@@ -29,6 +29,8 @@ class NmtError(Exception):
     """An error whose text is shown to the user without a traceback."""
 
     exit_code = 1
+    reported = False
+    """Whether its text is in the log already: then the command line does not print it again."""
 
 
 class RecipeError(NmtError):
@@ -49,6 +51,8 @@ class TrainingError(NmtError):
 
 class RankFailed(TrainingError):
     """One of several processes that train has failed, and has said why on standard error; `exit_code` is its own."""
+
+    reported = True
 
     def __init__(self, rank: int, ranks: int, exit_code: int) -> None:
         super().__init__(f"rank {rank} of {ranks} failed with exit status {exit_code}; it has said why on standard error.")
@@ -74,9 +78,9 @@ class ReaderLeft(NmtError):
 class Stopped(NmtError):
     """Stopped by a signal after the state was saved; `exit_code` is 128 + the signal's number."""
 
-    def __init__(self, signal_number: int, message: str) -> None:
+    def __init__(self, signal_number: int, message: str, *, reported: bool = False) -> None:
         super().__init__(message)
-        self.exit_code = 128 + signal_number
+        self.exit_code, self.reported = 128 + signal_number, reported
 
 
 class Terminated(KeyboardInterrupt):

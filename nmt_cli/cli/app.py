@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__, console
-from ..errors import NmtError, RankFailed, shown
+from ..errors import NmtError, shown
 from . import output, process
 from .attend import attend
 from .average import average
@@ -86,7 +86,7 @@ def _invoke() -> int:
 def _report(error: BaseException) -> int | None:
     """Print on stderr why the command ends and return its exit code; None for an error of the program itself."""
     if isinstance(error, NmtError):
-        if str(error) and not isinstance(error, RankFailed):
+        if str(error) and not error.reported:
             console.fail(str(error))
         return error.exit_code
     if (number := process.signal_behind(error)) is not None:

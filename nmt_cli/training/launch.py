@@ -113,11 +113,17 @@ class _Job:
         failed.sort(key=lambda pair: pair[1] >= 0 or -pair[1] in self.signals)
         if not failed:
             if self.terminated:
-                raise Stopped(self.signals[-1], "")
+                raise _stopped(self.signals[-1])
             return
         rank, code = failed[0]
+        number = -code if code < 0 else code - 128
+        if number in self.signals:
+            raise _stopped(number)
         if code > 0:
             raise RankFailed(rank, self.devices, code)
-        if -code in self.signals:
-            raise Stopped(-code, "")
         raise TrainingError(f"rank {rank} of {self.devices} was killed by {signal.Signals(-code).name}, and so the others were ended. {RESUME}")
+
+
+def _stopped(number: int) -> Stopped:
+    """Return the error of a training that a signal ended. The ranks have said what they saved."""
+    return Stopped(number, f"training was stopped by {signal.Signals(number).name}; the same command resumes it.", reported=True)

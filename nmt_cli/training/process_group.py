@@ -50,9 +50,9 @@ class PeerLost(TrainingError):
 class PeerFailed(TrainingError):
     """Another rank failed first and reported why; this rank ends with its exit status."""
 
-    def __init__(self, exit_code: int, message: str) -> None:
+    def __init__(self, exit_code: int, message: str, *, reported: bool) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code, self.reported = exit_code, reported
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFai
     code = error.exit_code if isinstance(error, NmtError) else 130 if interrupted else 1
     text = str(error) if isinstance(error, NmtError) else "interrupted" if interrupted else f"{type(error).__name__}: {error}"
     node = os.environ.get("GROUP_RANK", "")
-    own = json.dumps({"rank": group.rank, "group": node, "code": code, "text": text})
+    own = json.dumps({"rank": group.rank, "group": node, "code": code, "text": text, "reported": getattr(error, "reported", False)})
     try:
         store.set_timeout(process_group.END_TIMEOUT)
         first = store.compare_set("nmt/ended", "", own).decode()
@@ -93,12 +93,12 @@ def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFai
     cause = json.loads(first)
     if not isinstance(error, PeerLost) and text != cause["text"]:
         return None
-    report_again = node != cause["group"] and group.local_rank == 0 and cause["text"]  # another machine's log does not have it
-    return PeerFailed(cause["code"], f"rank {cause['rank']} of {group.world_size} has failed: {cause['text']}" if report_again else "")
+    report_again = node != cause["group"] and group.local_rank == 0 and not cause["reported"]  # another machine's log does not have it
+    return PeerFailed(cause["code"], f"rank {cause['rank']} of {group.world_size} has failed: {cause['text']}", reported=not report_again)
 
 
 def _raise_stopped(number: int, frame: FrameType | None) -> None:
-    raise Stopped(number, "")
+    raise Stopped(number, f"this rank was stopped by {signal.Signals(number).name}.", reported=True)
 
 
 def _import_before_the_group() -> None:

@@ -169,8 +169,9 @@ class Trainer:
         self.train_updates()
         if self.stop and self.stop.signal and not self._is_done:
             self.save_checkpoint()
-            self.report.line(f"stopped at update {self.progress.update:,} and saved; run the same command to resume")
-            raise Stopped(self.stop.signal, "")
+            message = f"stopped at update {self.progress.update:,} and saved; run the same command to resume"
+            self.report.line(message)
+            raise Stopped(self.stop.signal, message, reported=True)
         self.finish()
 
     @property

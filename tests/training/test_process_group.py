@@ -137,13 +137,18 @@ def of(rank: int, local: int = 0) -> ProcessGroup:
 def test_an_error_is_reported_by_the_rank_that_had_it_first(store: dist.Store) -> None:
     assert report_end(TrainingError("the disk is full"), store, of(0)) is None
     instead = report_end(PeerLost("rank 1 no longer hears"), store, of(1, 1))
-    assert (str(instead), instead and instead.exit_code) == ("", 1)
-    assert str(report_end(TrainingError("the disk is full"), store, of(2))) == ""
+    assert instead
+    assert (instead.reported, instead.exit_code) == (True, 1)
+    assert "rank 0" in str(instead)
+    assert "the disk is full" in str(instead)
+    again = report_end(TrainingError("the disk is full"), store, of(2))
+    assert again
+    assert again.reported
     assert report_end(TrainingError("another error"), store, of(3, 1)) is None
 
 
 def test_the_others_end_with_its_status(store: dist.Store) -> None:
-    assert report_end(Stopped(15, ""), store, of(1, 1)) is None
+    assert report_end(Stopped(15, "stopped at update 3", reported=True), store, of(1, 1)) is None
     instead = report_end(PeerLost("rank 0 no longer hears"), store, of(0))
     assert instead
     assert instead.exit_code == 143
@@ -154,7 +159,9 @@ def test_on_another_machine_it_is_reported_once_more(store: dist.Store, monkeypa
     assert report_end(IndexError("list index out of range"), store, of(1, 1)) is None
     monkeypatch.setenv("GROUP_RANK", "1")
     assert str(report_end(PeerLost(""), store, of(2, 0))) == "rank 1 of 4 has failed: IndexError: list index out of range"
-    assert str(report_end(PeerLost(""), store, of(3, 1))) == ""
+    second = report_end(PeerLost(""), store, of(3, 1))
+    assert second
+    assert second.reported
 
 
 def test_a_store_that_is_gone_hides_no_error() -> None:

@@ -251,7 +251,8 @@ def test_a_signal_saves_and_ends_with_its_number(start: Callable[..., Trainer], 
     signal_at(trainer, 7, number)
     with pytest.raises(Stopped) as stopped:
         trainer.train()
-    assert stopped.value.exit_code == 128 + number
+    assert (stopped.value.exit_code, stopped.value.reported) == (128 + number, True)
+    assert "stopped at update 7 and saved" in str(stopped.value)  # a caller in Python has no log
     assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(7, False)]
     assert signal.getsignal(number) == signal.SIG_DFL  # handlers are those of before
     signal.signal(number, before)
