@@ -137,7 +137,7 @@ def with_integers(model: Transformer, state: Mapping[str, Tensor]) -> Transforme
 
     new = cast(Transformer, replace_modules(model, rule))
     tables = {key: (state[f"embeddings.{key}"], state[f"embeddings.{key}.scales"]) for key in model.embeddings}
-    new.embeddings = nn.ParameterDict({key: nn.Parameter(table.float() * scales[:, None], requires_grad=False) for key, (table, scales) in tables.items()})
+    new.embeddings = nn.ParameterDict({key: nn.Parameter(table.float().mul_(scales[:, None]), requires_grad=False) for key, (table, scales) in tables.items()})
     new.output_projection = Int8Linear(*tables["shared" if model.config.tie_embeddings else "output"], None, float(state[f"{OUTPUT}.input_scale"]))
     return new
 
@@ -188,7 +188,7 @@ class Int8Linear(nn.Module):
     def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None, input_scale: float) -> None:
         """`weight` (d_out, d_in) and `scales` from `rounded`."""
         super().__init__()
-        self.weight, self.scales, self.input_scale = weight, scales, input_scale
+        self.weight, self.scales, self.input_scale = weight, scales.clone(), input_scale  # a view would keep the whole file mapped that it was read from
         self.bias = bias.detach() if bias is not None else None
 
     def forward(self, x: Tensor) -> Tensor:
