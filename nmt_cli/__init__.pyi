@@ -23,5 +23,8 @@ from .interface.translator import Line as Line
 from .interface.translator import Translation as Translation
 from .interface.translator import Translator as Translator
 from .interface.translator import load as load
+from .interface.trees import TreeFiles as TreeFiles
+from .interface.trees import brackets as brackets
+from .interface.trees import trees as trees
 
 __version__: str

@@ -2,19 +2,22 @@
 
     IN ── brackets ──▶ NAME.words, NAME.linear, NAME.ptb        --back: words and parses, line by line ──▶ brackets
 
-This file has the options; `tree_conversion` does the work.
+`interface.trees` does the work.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..errors import UsageError, did_you_mean
-from ..parsing.linearization import TERMINALS
-from .arguments import STDIN, output_path
+from ..console import say
+from ..errors import UsageError
+from . import output
+from .arguments import STDIN, STDIN_TWICE, output_path
+from .inputs import open_input
 
 
 def trees(
@@ -34,10 +37,6 @@ def trees(
 
     --back prints a tree for each line: N lines in, N lines out. Words are tagged as the parse says with --terminals tags and both, else XX. A line that is not a tree is repaired: stray brackets are dropped, open ones are closed at the end, and missing words are added at the end. A wrong word becomes the sentence's. The tree has exactly the sentence's words. A line without words gives an empty line.
     """
-    from . import tree_conversion
-
-    if terminals is not None and terminals not in TERMINALS:
-        raise UsageError(f"--terminals {terminals!r}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}.{did_you_mean(terminals, list(TERMINALS))}")
     if back:
         given = [option for option, value in (("--out", out), ("--name", name), ("--functions", functions), ("--traces", traces), ("--escapes", escapes)) if value]
         if given:
@@ -46,33 +45,42 @@ def trees(
             raise UsageError("--back needs --words FILE, the sentences that were parsed: linearised trees have no words.")
         if len(inputs or []) > 1:
             raise UsageError(f"--back was given {len(inputs or [])} files of parses: give one, or stdin.")
-        parses = (inputs or [STDIN])[0]
-        if parses == words == STDIN:
-            raise UsageError("'-' (standard input) was given twice: it can be read only once.")
-        tree_conversion.print_trees(words, parses, terminals)
+        _print(words, (inputs or [STDIN])[0], terminals)
         return
     if words is not None:
         raise UsageError("--words: only with --back. Without it the words come from the trees.")
     if not inputs or out is None:
         raise UsageError("give IN, files of bracketed trees, and --out DIR, the folder for the files; or --back --words FILE for the other direction.")
-    for target, paths in _targets(inputs, name).items():
-        tree_conversion.convert(paths, out, target, functions, traces, escapes, terminals or "xx")
-
-
-def _targets(inputs: list[Path], name: str | None) -> dict[str, list[Path]]:
-    """Return the name of each conversion, and its input files. Raises UsageError if two files have the same name."""
     if inputs.count(STDIN) > 1:
-        raise UsageError("'-' (standard input) was given more than once: it can be read only once.")
-    if name is not None:
-        if not name or "/" in name or name.startswith("."):
-            raise UsageError(f"--name {name!r}: expected the beginning of a file name, as 'train'; the folder is --out.")
-        return {name: inputs}
-    targets: dict[str, list[Path]] = {}
-    for path in inputs:
-        stem = "" if path == STDIN else path.name.partition(".")[0]
-        if not stem:
-            raise UsageError(f"{str(path)!r} has no name for the files: give --name NAME.")
-        if stem in targets:
-            raise UsageError(f"{str(targets[stem][0])!r} and {str(path)!r} would both go to {stem}.words: give --name NAME to join them, or convert them one by one.")
-        targets[stem] = [path]
-    return targets
+        raise UsageError(STDIN_TWICE)
+    from ..interface.trees import check_terminals
+    from ..interface.trees import trees as convert
+
+    check_terminals(terminals or "xx")
+    for written in convert([_lines(path) for path in inputs], out, name=name, functions=functions, traces=traces, escapes=escapes, terminals=terminals or "xx"):
+        stem = written.files[0].with_suffix("")
+        kinds = ",".join(path.suffix[1:] for path in written.files)
+        say(f"{stem}.{{{kinds}}}: {written.trees:,} trees, {written.words:,} words, {written.symbols:,} symbols (the longest tree {written.longest:,})")
+
+
+def _print(words: Path, parses: Path, terminals: str | None) -> None:
+    """Print a tree in brackets for each pair of lines, as they are read."""
+    if words == parses == STDIN:
+        raise UsageError(STDIN_TWICE)
+    from ..interface.trees import brackets
+
+    sink, count, repairs = output.stream(), 0, 0
+    for parse in brackets(_lines(words), _lines(parses), terminals=terminals):
+        sink.write(f"{parse}\n".encode())
+        count, repairs = count + 1, repairs + parse.repaired
+    sink.flush()
+    say(f"{count:,} trees, {repairs:,} of them repaired")
+
+
+def _lines(path: Path) -> Path | tuple[str, Iterator[str]]:
+    """Return a file as it is, and standard input as lines with a name."""
+    if path != STDIN:
+        return path
+    from ..interface.trees import decoded
+
+    return "standard input", decoded(open_input(None), "standard input")

@@ -77,7 +77,7 @@ def test_several_files_are_converted_each_or_joined_under_a_name(folder: Path) -
 def test_standard_input_needs_a_name(folder: Path) -> None:
     ok(folder, "-", "--out", ".", "--name", "x", text=TREES.encode())
     assert written(folder, "x") == (WORDS, LINEAR, PTB)
-    assert "'-' has no name for the files: give --name NAME." in fault(folder, 2, "-", "--out", ".", text=TREES.encode())
+    assert "standard input has no name for the files: give --name NAME." in fault(folder, 2, "-", "--out", ".", text=TREES.encode())
 
 
 def test_trees_of_traces_alone_are_left_out_and_counted(folder: Path) -> None:
@@ -160,7 +160,7 @@ def test_there_and_back_is_the_tree_without_its_tags(folder: Path) -> None:
         (["some.mrg", "--out", ".", "--words", "x"], 2, "--words: only with --back."),
         (["--back"], 2, "--back needs --words FILE"),
         (["--back", "--words", "x", "a", "b"], 2, "--back was given 2 files of parses"),
-        (["--back", "--words", "-"], 2, "'-' (standard input) was given twice"),
+        (["--back", "--words", "-"], 2, "'-' (standard input) was given more than once"),
         (["--back", "--words", "x", "--out", ".", "--functions"], 2, "--out, --functions: not with --back"),
         (["some.mrg", "--out", ".", "--terminals", "tag"], 2, "--terminals 'tag': expected xx, tags, words or both. Did you mean 'tags'?"),
         (["--back", "--words", "none", "some.mrg"], 1, "cannot read 'none'"),

@@ -1,0 +1,173 @@
+"""`nmt data trees` as functions: bracketed trees ──▶ pairs for training a parser, and a parser's output ──▶ trees.
+
+    trees(inputs, out) ──▶ for each name: NAME.words, NAME.linear, NAME.ptb, recorded in NAME.trees.json ──▶ TreeFiles
+    brackets(words, parses) ──▶ a Parse for each pair of lines
+
+`nmt_cli.parsing` reads, linearises and repairs trees. Both directions stream: memory does not grow with the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO
+
+from ..console import warn
+from ..errors import DataError, UsageError, did_you_mean
+from ..files import sha256, write_atomic
+from ..lines import decode_line, iter_lines, open_binary
+from ..output_paths import output_files
+from ..parsing.brackets import Leaf, Tree, between_spaces, plain, read_trees
+from ..parsing.linearization import TERMINALS, delinearise, linearise, repaired
+from ..parsing.records import Conversion, conversion_of
+from ..records import to_json
+from .parsing import Parse
+
+WRITTEN = ("words", "linear", "ptb")
+"""Endings of the files of a conversion."""
+
+NamedLines = tuple[str, Iterable[str]]
+"""What messages call a text that is no file, and its lines."""
+Input = str | Path | NamedLines
+"""A file, plain or compressed, or lines."""
+
+
+@dataclass(frozen=True)
+class TreeFiles:
+    """What a conversion wrote."""
+
+    files: tuple[Path, ...]
+    """NAME.words, NAME.linear, NAME.ptb."""
+    trees: int
+    words: int
+    symbols: int
+    """Of the linearised trees."""
+    longest: int
+    """Symbols of the longest one."""
+    left_out: int
+    """Trees that consist of traces."""
+
+
+def trees(
+    inputs: Input | Sequence[Input], out: str | Path, *, name: str | None = None, functions: bool = False, traces: bool = False, escapes: bool = False, terminals: str = "xx"
+) -> list[TreeFiles]:  # fmt: skip
+    """Write sentences, linearised trees and reference trees into the folder `out`, for each input, or with `name` for all together.
+
+    `nmt data trees --help` has the options. Only files of an earlier call are replaced. Raises UsageError, DataError.
+    """
+    check_terminals(terminals)
+    given: list[Input] = [inputs] if isinstance(inputs, str | Path) or _named(inputs) else list(inputs)  # type: ignore[arg-type,list-item]
+    if not given:
+        raise UsageError("trees was given no input: expected files of bracketed trees.")
+    return [_convert(texts, Path(out), stem, functions, traces, escapes, terminals) for stem, texts in _targets(given, name).items()]
+
+
+def brackets(words: str | Path | Iterable[str] | NamedLines, parses: str | Path | Iterable[str] | NamedLines, *, terminals: str | None = None) -> Iterator[Parse]:
+    """Yield the tree of each pair of lines: a sentence, and its linearised tree as `nmt translate` writes it. A wrong one is repaired.
+
+    `terminals` are those of the parses; None: as the record beside `words` says, else "xx". Raises UsageError, DataError.
+    """
+    if terminals is not None:
+        check_terminals(terminals)
+    beside = Path(words) if isinstance(words, str | Path) else None
+    recorded = conversion_of(beside, "Move it away, and give --terminals.") if terminals is None and beside is not None and beside.suffix == ".words" else None
+    kind = terminals or (recorded.terminals if recorded else "xx")
+    return _brackets(_text(words, "the sentences"), _text(parses, "the parses"), kind)
+
+
+def check_terminals(terminals: str) -> None:
+    """Raise UsageError for an unknown kind of terminals."""
+    if terminals not in TERMINALS:
+        raise UsageError(f"--terminals {terminals!r}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}.{did_you_mean(terminals, list(TERMINALS))}")
+
+
+def decoded(stream: BinaryIO, shown: str) -> Iterator[str]:
+    """Yield the lines of a stream; warn at the end about invalid UTF-8. `shown`: what messages call it."""
+    damaged = 0
+    with stream:
+        for raw in iter_lines(stream):
+            text, replaced = decode_line(raw)
+            damaged += replaced
+            yield text
+    if damaged:
+        warn(f"{shown}: {damaged:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+
+
+def _named(value: object) -> bool:
+    """Return whether a value is lines with their name."""
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and not isinstance(value[1], str | Path)
+
+
+def _text(value: str | Path | Iterable[str] | NamedLines, name: str) -> NamedLines:
+    """Return what messages call a text, and its lines. `name` is for lines that have none."""
+    if isinstance(value, str | Path):
+        shown = repr(str(value))
+        return shown, decoded(open_binary(value), shown)
+    return value if _named(value) else (name, value)  # type: ignore[return-value]
+
+
+def _targets(inputs: Sequence[Input], name: str | None) -> dict[str, list[Input]]:
+    """Return the name of each conversion, and its inputs. Raises UsageError if two files have the same name."""
+    if name is not None:
+        if not name or "/" in name or name.startswith("."):
+            raise UsageError(f"--name {name!r}: expected the beginning of a file name, as 'train'; the folder is --out.")
+        return {name: list(inputs)}
+    targets: dict[str, list[Input]] = {}
+    for given in inputs:
+        shown = repr(str(given)) if isinstance(given, str | Path) else given[0]
+        stem = Path(given).name.partition(".")[0] if isinstance(given, str | Path) else ""
+        if not stem:
+            raise UsageError(f"{shown} has no name for the files: give --name NAME.")
+        if stem in targets:
+            raise UsageError(f"{str(targets[stem][0])!r} and {shown} would both go to {stem}.words: give --name NAME to join them, or convert them one by one.")
+        targets[stem] = [given]
+    return targets
+
+
+def _convert(inputs: list[Input], out: Path, name: str, functions: bool, traces: bool, escapes: bool, terminals: str) -> TreeFiles:
+    """Write the files of one name. Raises DataError, UsageError."""
+    count = left_out = words = symbols = longest = 0
+    written, record = tuple(out / f"{name}.{kind}" for kind in WRITTEN), out / f"{name}.trees.json"
+    files, texts = [Path(given) for given in inputs if isinstance(given, str | Path)], [_text(given, "the lines") for given in inputs]
+    with output_files(written, "the pairs", files, ours=_not_recorded) as (words_file, linear_file, gold_file):
+        for tree in (tree for shown, lines in texts for tree in read_trees(iter(lines), shown)):
+            tree = tree if functions else tree.without_functions()
+            tree = tree if traces else tree.without_traces()
+            if not tree.leaves:
+                left_out += 1
+                continue
+            typed = tree if escapes else Tree(tuple(Leaf(tag, plain(word)) for tag, word in tree.leaves), tree.spans)
+            linear = linearise(typed, terminals)
+            words_file.write((" ".join(typed.words) + "\n").encode())
+            linear_file.write(f"{linear}\n".encode())
+            gold_file.write(f"{tree}\n".encode())
+            length = linear.count(" ") + 1
+            count, words, symbols, longest = count + 1, words + len(tree.leaves), symbols + length, max(longest, length)
+        if not count:
+            raise DataError(f"{', '.join(shown for shown, _ in texts)}: it has no tree; expected brackets, as (TOP (NP (DT the) (NN dog))).")
+    values = {"files": {path.name: sha256(path) for path in written}, "terminals": terminals}
+    write_atomic(record, to_json(Conversion.model_validate({"format_version": Conversion.newest, **values})))
+    if left_out:
+        warn(f"{left_out:,} of {count + left_out:,} trees consist of traces: they were left out.")
+    return TreeFiles(written, count, words, symbols, longest, left_out)
+
+
+def _brackets(words: NamedLines, parses: NamedLines, kind: str) -> Iterator[Parse]:
+    """Yield the trees of parallel lines. Raises DataError when one text ends before the other."""
+    (words_name, sentences), (parses_name, lines) = words, parses
+    for count, (sentence, line) in enumerate(zip_longest(sentences, lines)):
+        if sentence is None or line is None:
+            short, long = (words_name, parses_name) if sentence is None else (parses_name, words_name)
+            raise DataError(f"{short} has {count:,} lines, {long} has more: sentences and parses must be parallel, line by line. A line ends at \\n only.")
+        tree = delinearise(line, between_spaces(sentence), kind)
+        yield Parse(tree, repaired(line, tree, kind))
+
+
+def _not_recorded(path: Path) -> str:
+    """Return why a file is not one that an earlier conversion wrote; "" if its record has the file's SHA-256."""
+    conversion = conversion_of(path)
+    if conversion is None:
+        return "nmt data trees did not write it"
+    return "" if conversion.files.get(path.name) == sha256(path) else f"{path.stem}.trees.json does not record it as it is"
