@@ -50,8 +50,9 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
     loaded = load_model(model)
     source_model = SourceModel(loaded.model, loaded.recipe, Vocabulary.load(model, loaded.config.vocabularies))
     exporter.check(source_model)
-    texts = sentences(source_model, text)
     try:
+        with status("choosing sentences to verify the export"):
+            texts = sentences(source_model, text)
         with status(f"converting for {to}"), output_folder(out, WHAT, _not_free, [model], ModelError) as aside:
             exporter.write(source_model, aside)
     except SafetensorError as error:

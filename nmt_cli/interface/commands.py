@@ -9,6 +9,7 @@ A recipe is a name or a path. `overrides` changes its keys: {"train.updates": 10
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -102,10 +103,11 @@ def train(
     if compiled:
         compile_cache()
 
-    from ..device import start_training
-    from ..training.launch import launch
-    from ..training.rendezvous import joined, local_rank, started_by_torchrun
-    from ..training.trainer import Trainer
+    with console.status("loading torch", shown=os.environ.get("RANK", "0") == "0"):
+        from ..device import start_training
+        from ..training.launch import launch
+        from ..training.rendezvous import joined, local_rank, started_by_torchrun
+        from ..training.trainer import Trainer
 
     if devices > 1 and not started_by_torchrun():
         options = [f"--run={folder}", f"--data={shards}", f"--device={device}", f"--threads={threads}"]
@@ -231,8 +233,9 @@ def average(
     if len(folders) > 1 and out is None:
         raise UsageError("several folders are averaged: give --out DIR, the model folder to write.")
 
-    from ..training.averaging import average as average_folders
-    from ..training.averaging import choose
+    with console.status("loading torch"):
+        from ..training.averaging import average as average_folders
+        from ..training.averaging import choose
 
     chosen = choose(folders[0], last, best) if len(folders) == 1 else folders
     target = Path(out) if out else folders[0] / "averaged"
@@ -247,8 +250,9 @@ def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = N
     It translates as the model does with precision="int8". Raises ModelError, and UsageError for an `out` that is neither free
     nor an earlier result.
     """
-    from ..exporting.quantizing import quantize as write
-    from ..model.contents import find_model
+    with console.status("loading torch"):
+        from ..exporting.quantizing import quantize as write
+        from ..model.contents import find_model
 
     with showing(progress):
         return write(find_model(Path(model)), Path(out))
@@ -259,8 +263,9 @@ def export(model: str | Path, to: str, out: str | Path, *, text: str | Path | No
 
     Raises UsageError, and ModelError where the library cannot express the model, or the result is not equal.
     """
-    from ..exporting.convert import export as convert
-    from ..model.contents import find_model
+    with console.status("loading torch"):
+        from ..exporting.convert import export as convert
+        from ..model.contents import find_model
 
     with showing(progress):
         return convert(find_model(Path(model)), to, Path(out), Path(text) if text else None)

@@ -51,9 +51,10 @@ def info(
 
 def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: int, probe: bool) -> Values:
     """Return what the recipe means on this machine."""
-    from ..hardware import Hardware
-    from ..kernels import summaries
-    from ..training.estimate import estimate
+    with console.status("loading torch"):
+        from ..hardware import Hardware
+        from ..kernels import summaries
+        from ..training.estimate import estimate
 
     hardware = Hardware.find(device, recipe.train.precision)
     numbers = estimate(recipe, vocabularies, hardware, devices)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..console import say
+from ..console import say, status
 from ..errors import ModelError, NmtError, RecipeError, UsageError
 from ..registry import PRECISIONS
 
@@ -78,11 +78,12 @@ class StoredModels:
 
     def converted(self, precision: str) -> ConvertedModels:
         """Return the models in a precision, on all devices. Raises ModelError, UsageError."""
-        from ..decoding.workers import ConvertedModels
-
         if precision not in self._converted:
-            models = self._in_int8() if precision == "int8" and self.devices[0] == "cpu" and not self._models else self.models()
-            converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices)
+            with status("loading the model"):
+                from ..decoding.workers import ConvertedModels
+
+                models = self._in_int8() if precision == "int8" and self.devices[0] == "cpu" and not self._models else self.models()
+                converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices)
             for kernels in converted.kernels:
                 if kernels.unknown_forms:
                     say(kernels.summary)
@@ -174,9 +175,10 @@ def load(
     configs = [read_config(folder) for folder in folders]
     recipe = _changed(configs[0].recipe, changes, nbest)
     checks = [checking(folder, config) for folder, config in zip(folders, configs, strict=True)]  # while torch loads
-    workers = workers_on(Hardware.find(device).device, device, devices)
+    with status("loading torch"):
+        workers = workers_on(Hardware.find(device).device, device, devices)
 
-    from ..data.tokenizer import Vocabulary
+        from ..data.tokenizer import Vocabulary
 
     for checked in checks:
         try:

@@ -13,11 +13,12 @@ import typer
 from typer.testing import CliRunner, Result
 from untrained import sentence, write_untrained
 
+import nmt_cli as nmt
 from nmt_cli.cli import app as command_line
 from nmt_cli.cli.calibrate import calibrate
 from nmt_cli.cli.translate import translate
 from nmt_cli.decoding.confidence import Calibration, read_calibration
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.records import to_json
 
 app = typer.Typer()
@@ -113,6 +114,17 @@ def test_a_calibration_changes_only_the_quality(folder: Path) -> None:
     assert [line["quality"] for line in default if line["source"]] != [line["quality"] for line in changed if line["source"]]
     mean = float(result.stderr.partition("mean chrF ")[2].partition(",")[0])
     assert 100 * sum(line["quality"] for line in changed if line["source"]) / (LINES - 1) == pytest.approx(mean, abs=0.2)
+
+
+def test_a_calibration_from_python_is_the_same() -> None:
+    run(*CALIBRATE, "--out", "own.json")
+    source, reference = (Path(name).read_text().split("\n")[:-1] for name in ("in", "ref"))
+    fitted = nmt.calibrate(source, reference, model="one", out="second.json", device="cpu", devices=1, precision="fp32")
+    assert fitted.lines == LINES - 1
+    assert Path("second.json").read_bytes() == Path("own.json").read_bytes()
+    assert fitted.calibration == read_calibration(Path("second.json"))
+    with pytest.raises(UsageError, match="60 lines of source and 59 of reference"):
+        nmt.calibrate(source, reference[1:], model="one")
 
 
 def test_a_calibration_replaces_only_an_earlier_one() -> None:

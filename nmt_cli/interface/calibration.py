@@ -1,0 +1,107 @@
+"""`nmt calibrate` as a function: quality estimates fitted on translated lines with references.
+
+    source    ──▶ translations with log-probabilities ──▶ features ─┐
+    reference ──▶ sentence chrF of the translations ────────────────┴─▶ regression ──▶ Calibration ──▶ FILE
+
+`decoding.confidence` has the features and the regression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import console
+from ..errors import UsageError
+from .commands import Overrides, changes_of
+from .loading import check_precision, decode_changes, load_translator, models_named
+from .progress import ProgressOption, showing
+
+if TYPE_CHECKING:
+    from ..decoding.confidence import Calibration
+    from ..decoding.translator import Translator
+
+WHAT = "the calibration"
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibration, and how well it fits the lines that it was fitted on."""
+
+    calibration: Calibration
+    """For the option `calibration` of `translate`."""
+    lines: int
+    """That count: those that are not blank."""
+    mean_chrf: float
+    """Sentence chrF, 0 to 100."""
+    mean_estimate: float
+    """The same by the estimates."""
+    spearman: float
+    """Rank correlation of estimates and chrF over the lines."""
+
+
+def check_calibration_path(out: Path, inputs: Sequence[Path]) -> None:
+    """Raise UsageError unless `out` can be written: a new file, or an earlier calibration that is none of `inputs`."""
+    from ..decoding.confidence import not_a_calibration
+    from ..output_paths import check_output_file
+
+    check_output_file(out, WHAT, inputs)
+    if out.is_file() and (reason := not_a_calibration(out)):
+        raise UsageError(f"{str(out)!r} is not replaced: {reason}. Choose another output, or move it away.")
+
+
+def calibrate(
+    source: Sequence[str], reference: Sequence[str], *, model: str | Path | Sequence[str | Path] | None = None, out: str | Path | None = None,
+    overrides: Overrides = (), device: str = "auto", devices: int | None = None, precision: str = "auto", chosen: Callable[[Path], None] = lambda _: None, progress: ProgressOption = None,
+) -> Calibrated:  # fmt: skip
+    """Translate lines, compare them with their references, and fit the estimates; write them to `out` if it is given.
+
+    Use lines that the model was not trained on; 1,000 are enough. `nmt calibrate --help` has the options; `overrides` are of [decode].
+    `chosen` is called with each model folder that was found in a run folder. Raises UsageError, ModelError, DataError for too few lines.
+    """
+    from ..model.contents import find_model
+
+    check_precision(precision)
+    changes = decode_changes(changes_of(overrides), {})
+    folders = models_named([Path(folder) for folder in ([] if model is None else [model] if isinstance(model, str | Path) else model)])
+    if out is not None:
+        check_calibration_path(Path(out), [find_model(folder) for folder in folders])
+    if len(source) != len(reference):
+        raise UsageError(f"calibrate was given {len(source):,} lines of source and {len(reference):,} of reference: they must be parallel, line by line.")
+    with showing(progress):
+        translator = load_translator(folders, changes, nbest=1, device=device, devices=devices, precision=precision, chosen=chosen, token_log_probs=True)
+        rows, chrf = measured(translator, source, reference)
+
+    from ..decoding.confidence import Calibration, not_a_calibration, rank_correlation
+    from ..output_paths import output_file
+    from ..records import to_json
+
+    calibration = Calibration.fit(rows, chrf)
+    if out is not None:
+        with output_file(Path(out), WHAT, ours=not_a_calibration) as stream:
+            stream.write(to_json(calibration))
+    estimates = [calibration.estimate(row) for row in rows]
+    return Calibrated(calibration, len(rows), sum(chrf) / len(rows), 100 * sum(estimates) / len(rows), rank_correlation(estimates, chrf))
+
+
+def measured(translator: Translator, source: Sequence[str], reference: Sequence[str]) -> tuple[list[dict[str, float]], list[float]]:
+    """Return the features of the translations of all lines that are not blank, and their sentence chrF, 0 to 100.
+
+    The translator keeps the log-probabilities of tokens.
+    """
+    from ..decoding.confidence import features
+    from ..evaluation.metrics import Scorer
+
+    rows: list[dict[str, float]] = []
+    outputs, lines = list[str](), list[int]()
+    with console.progress(len(source), "translating", " lines") as bar:
+        for line, result in enumerate(translator.translate(source)):
+            if result.source_pieces:
+                rows.append(features(len(result.source_pieces), result.best))
+                lines.append(line)
+            outputs.append(result.translation)
+            bar.update(1)
+    scorer = Scorer("chrf", [reference])
+    return rows, [scorer.score(outputs, [line]).value for line in lines]
