@@ -67,15 +67,16 @@ def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str | 
         say(f"model: {folder}")
     stored = read_config(folder).precision
     precision = stored if precision is None or (precision == "auto" and stored == "int8") else precision
-    hardware = Hardware.find(device, precision)
-    if precision == "auto":
-        precision = "fp32" if hardware.device == "cpu" else hardware.precision
+    with console.status("loading the model"):
+        hardware = Hardware.find(device, precision)
+        if precision == "auto":
+            precision = "fp32" if hardware.device == "cpu" else hardware.precision
 
-    from ..data.tokenizer import Vocabulary
-    from ..decoding.scoring import Scorer
-    from ..model.folder import load_model
+        from ..data.tokenizer import Vocabulary
+        from ..decoding.scoring import Scorer
+        from ..model.folder import load_model
 
-    loaded = load_model(folder, quantized=True)
+        loaded = load_model(folder, quantized=True)
     vocabulary = Vocabulary.load(folder, loaded.config.vocabularies)
     return Scorer(loaded.model.to(hardware.device), vocabulary, batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens, precision=precision)
 

@@ -88,7 +88,8 @@ class Trainer:
         group.run_on_main(self.run.create)
         self.report = Report(self.run, group.is_main, loggers)
         self.checkpointer = Checkpointer(self.run, recipe, self.vocabulary, self.report)
-        model, self.progress, optimizer_state = self.load_or_initialize(index)
+        with console.status("building the model", shown=group.is_main):
+            model, self.progress, optimizer_state = self.load_or_initialize(index)
         self._check_ranks_read_the_same(index)
         self.updater = Updater(model, recipe, hardware, group, lambda text: console.warn(f"rank {group.rank}: {text}"), backend)
         self.updater.load_optimizer_state(optimizer_state, self.progress.update - self.progress.skipped)
