@@ -128,8 +128,10 @@ def test_decoding_with_kernels_is_decoding_without(form: dict[str, str], precisi
     tolerance = 1e-4 if precision == "fp32" else 0.05
     assert_same(search(CachedDecoder(kernels.model, SOURCES, 3)), plain, tolerance)
     if (compiled := kernels.native_decoder(SOURCES, 3)) is not None:
-        found = search(compiled)
-        if precision == "int8":  # one number that is rounded otherwise may lead one search to another hypothesis
+        found, papers = search(compiled), form["norm"] == "layer" and form["activation"] == "relu"
+        if precision != "fp32" and not papers:
+            tolerance = 0.1  # what these add before a norm, keys and values in bf16 are worth more
+        if precision == "int8" or (precision == "bf16" and not papers):  # one number that is rounded otherwise may lead one search to another hypothesis
             alike = [i for i, (left, right) in enumerate(zip(found, plain, strict=True)) if [h.tokens for h in left] == [h.tokens for h in right]]
             assert len(alike) >= len(plain) - 1
             found, plain = [found[i] for i in alike], [plain[i] for i in alike]
@@ -140,15 +142,27 @@ def test_decoding_with_kernels_is_decoding_without(form: dict[str, str], precisi
 
 @pytest.mark.skipif(library() is None, reason="there is no C++ compiler here")
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form.values()))
-def test_the_compiled_decoder_takes_what_it_knows_and_nothing_else(form: dict[str, str]) -> None:
+def test_the_compiled_decoder_takes_every_form_of_this_package(form: dict[str, str]) -> None:
     kernels = with_kernels(make(**form), "bf16")
-    known = form["norm"] == "layer" and form["activation"] == "relu"
-    assert (kernels.native is not None) == known
-    assert ("compiled decoder" in kernels.summary) == known
-    if form["norm"] == "rms":
-        assert "plain torch: norm 'RMSNorm' has no kernel" in kernels.summary
-    elif form["activation"] == "gelu":
-        assert "plain torch: activation 'GELU' has no kernel" in kernels.summary
+    assert kernels.native is not None
+    assert "compiled decoder" in kernels.summary
+    assert "plain torch" not in kernels.summary
+
+
+@pytest.mark.skipif(library() is None, reason="there is no C++ compiler here")
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("form", [{"norm": "rms"}, *({"activation": name} for name in ACTIVATIONS)], ids=lambda form: "-".join(form.values()))
+def test_the_compiled_decoder_gives_a_sentence_the_same_bits_in_any_company(form: dict[str, str], precision: str) -> None:
+    kernels = with_kernels(make(d_ff=72, **form), precision)  # no multiple of what torch computes at once
+
+    def of(sources: list[list[int]]) -> list[list[Hypothesis]]:
+        options = SearchOptions(beam=3, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(0, 1, BOS))
+        return beam_search(kernels.native_decoder(sources, 3), torch.tensor([len(source) + 4 for source in sources]), options)
+
+    together = of([*SOURCES, *SOURCES[::-1]])
+    alone = [of([source])[0] for source in SOURCES]
+    for sentence, other in zip(alone, together, strict=False):
+        assert [(h.tokens, h.score) for h in sentence] == [(h.tokens, h.score) for h in other]
 
 
 @pytest.mark.parametrize("unknown", list(UNKNOWN), indirect=True)

@@ -40,6 +40,7 @@ FEW_TOKENS, MANY_TOKENS = 16, 64
 """Rows of the encoder are a multiple of the second, or of the first if they are fewer: products are prepared for each number."""
 FIRST_SLOTS = 256
 """Of a cache; it doubles."""
+NORMS = (nn.LayerNorm, nn.RMSNorm)
 
 
 def supports(model: Transformer) -> str:
@@ -60,7 +61,7 @@ def supports(model: Transformer) -> str:
     for layer in (*model.encoder, *model.decoder):
         if reason := _unsupported_layer(layer, type(model.output_projection), residuals):
             return reason
-    final = (nn.Identity,) if residuals == {PostNorm} else (nn.LayerNorm,)
+    final = (nn.Identity,) if residuals == {PostNorm} else NORMS
     for norm in (model.encoder_norm, model.decoder_norm):
         if type(norm) not in final or _unsupported_norm(norm):
             return f"final norm {type(norm).__name__!r} has no kernel"
@@ -94,7 +95,7 @@ def _unsupported_layer(layer: nn.Module, linear: type, residuals: set[type]) -> 
 def _unsupported_norm(norm: nn.Module) -> str:
     if type(norm) is nn.Identity:
         return ""
-    if type(norm) is not nn.LayerNorm or norm.weight is None or norm.bias is None:
+    if type(norm) not in NORMS or norm.weight is None or (type(norm) is nn.LayerNorm and norm.bias is None):
         return f"norm {type(norm).__name__!r} has no kernel"
     return ""
 
@@ -123,17 +124,17 @@ class SublayerStack:
             norms += [cast(PostNorm | PreNorm, residual).norm for residual, _ in pairs]
         self.post = type(_sublayers(cast(EncoderLayer, layers[0]))[0][0]) is PostNorm
         ordered: list[nn.Module | None] = [None, *norms] if self.post else [*norms, final]
-        self.norms = [norm if isinstance(norm, nn.LayerNorm) else None for norm in ordered]
+        self.norms = [norm if isinstance(norm, NORMS) else None for norm in ordered]
         self.readers = [*(first_linear(module) for _, module in self.sublayers), last]
 
     def norm(self, index: int, x: Tensor, y: Tensor | None) -> Tensor:
-        """x (N, D) <- x + y, and LayerNorm; returns the input of the next product, (N, D)."""
+        """x (N, D) <- x + y, and the norm; returns the input of the next product, (N, D)."""
         norm, reader = self.norms[index], self.readers[index]
         dtype, scale = (torch.float32, 1.0) if reader is None else (reader.input_dtype, reader.input_scale)
         out = torch.empty(x.shape, dtype=dtype)
         self.library.nmt_norm(
             len(x), x.size(1), x.data_ptr(), y.data_ptr() if y is not None else None, DTYPES[y.dtype] if y is not None else 0,
-            norm.weight.data_ptr() if norm else None, norm.bias.data_ptr() if norm else None, norm.eps if norm else 0.0, self.post, out.data_ptr(), DTYPES[dtype], scale,
+            *norm_parts(norm), self.post, out.data_ptr(), DTYPES[dtype], scale,
         )  # fmt: skip
         return out
 
@@ -148,6 +149,14 @@ def first_linear(module: Any) -> Any:
 def last_linear(module: Any) -> Any:
     """Return the linear map that gives a sub-layer's result."""
     return module.output if isinstance(module, SelfAttention | CrossAttention) else module.outer
+
+
+def norm_parts(norm: nn.Module | None) -> tuple[int | None, int | None, float]:
+    """Return the addresses of a norm's weight and bias, and its epsilon; without a bias it is an RMSNorm, without a weight there is none."""
+    if norm is None:
+        return None, None, 0.0
+    known = cast(Any, norm)
+    return address(known.weight), address(getattr(known, "bias", None)), known.eps
 
 
 def address(tensor: Tensor | None) -> int | None:

@@ -18,11 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...model.activations import SwiGLU
 from ...model.layers import FeedForward
 from ...model.precision import Bf16Linear, Int8FeedForward, Int8Linear, quantize, replace_modules
 from ...model.transformer import Transformer
 from .. import onednn
 from ..torch_private import has_quantize, quantize_fast
+from .functions import library
 from .products import Product, fp32_product, int8_product
 
 
@@ -137,8 +139,40 @@ class PackedInt8FeedForward(nn.Module):
         return self.outer.matmul(self.inner.matmul(rows, self.outer.input_scale, torch.uint8))
 
 
+class ActivatedFeedForward(nn.Module):
+    """`FeedForward` with another activation than ReLU, in fp32, in any precision: compiled, so that a row's result does not depend on where it lies."""
+
+    def __init__(self, inner: PackedLinear | PackedBf16Linear | PackedInt8Linear, activation: nn.Module, outer: PackedLinear | PackedBf16Linear | PackedInt8Linear) -> None:
+        super().__init__()
+        self.inner, self.activation, self.outer = inner, activation, outer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (…, D) -> (…, D)."""
+        return self.outer(self._activated(self.inner(x)))  # type: ignore[no-any-return]
+
+    def matmul(self, rows: Tensor) -> Tensor:
+        """Rows that `inner` reads (N, D) -> (N, D) fp32."""
+        return self.outer(self._activated(self.inner.matmul(rows).float()))  # type: ignore[no-any-return]
+
+    def _activated(self, x: Tensor) -> Tensor:
+        """The activation of fp32 numbers (…, d_ff), or of a gate's (…, 2 * d_ff) -> (…, d_ff). Those of `x` are overwritten."""
+        functions, inputs = library(), int(getattr(self.activation, "inputs", 1))
+        if functions is None:
+            return cast(Tensor, self.activation(x))
+        x, size = x.contiguous(), x.size(-1) // inputs
+        rows = x.numel() // x.size(-1)
+        functions.nmt_activate(ACTIVATIONS[type(self.activation)], rows, size, x.data_ptr())
+        return x.flatten()[: rows * size].view(*x.shape[:-1], size)
+
+
 KernelLinear = PackedLinear | PackedBf16Linear | PackedInt8Linear
-KernelFeedForward = PackedFeedForward | PackedInt8FeedForward
+KernelFeedForward = PackedFeedForward | PackedInt8FeedForward | ActivatedFeedForward
+ACTIVATIONS: dict[type[nn.Module], int] = {nn.GELU: 1, nn.SiLU: 2, SwiGLU: 3}
+"""The activations of an `ActivatedFeedForward`, by their numbers in the sources."""
+
+
+LINEAR = (nn.Linear, Bf16Linear, Int8Linear)
+"""Maps that have a replacement here."""
 
 
 def name_of(module: KernelLinear) -> str:
@@ -151,7 +185,7 @@ def supports(module: nn.Module, device: torch.device) -> str:
     """Return "" if a map here can replace `module` on this device, else the reason why not."""
     if device.type != "cpu":
         return f"device {device.type!r} has no kernel"
-    if type(module) is FeedForward and type(module.activation) is not nn.ReLU:
+    if type(module) is FeedForward and (type(module.activation) not in (nn.ReLU, *ACTIVATIONS) or getattr(module.activation, "approximate", "none") != "none"):
         return f"activation {type(module.activation).__name__!r} has no kernel"
     if type(module) in (nn.Linear, FeedForward):
         return "" if onednn.has_fp32_linear() else "oneDNN has no fp32 linear map for this processor"
@@ -169,12 +203,15 @@ def replace_linear(model: Transformer) -> Transformer:
     device = model.output_weight.device
 
     def rule(module: nn.Module, name: str) -> nn.Module | None:
-        if type(module) not in (nn.Linear, Bf16Linear, Int8Linear, FeedForward, Int8FeedForward) or supports(module, device):
+        if type(module) not in (*LINEAR, FeedForward, Int8FeedForward) or supports(module, device):
             return None
         if isinstance(module, Int8FeedForward):
             return PackedInt8FeedForward(PackedInt8Linear(module.inner, relu=True), PackedInt8Linear(module.outer))
         if isinstance(module, FeedForward):
             inner, outer = cast(nn.Module, module.inner), cast(nn.Module, module.outer)
+            if type(module.activation) in ACTIVATIONS:
+                maps = [packed(linear) for linear in (inner, outer) if type(linear) in LINEAR and not supports(linear, device)]
+                return ActivatedFeedForward(maps[0], module.activation, maps[1]) if len(maps) == 2 else None
             if type(inner) is nn.Linear and type(outer) is nn.Linear:
                 return PackedFeedForward(PackedLinear(inner.weight, inner.bias, relu=True), PackedLinear(outer.weight, outer.bias))
             if type(inner) is Bf16Linear and type(outer) is Bf16Linear:
@@ -188,7 +225,7 @@ def replace_linear(model: Transformer) -> Transformer:
     return new
 
 
-def packed(linear: nn.Module) -> nn.Module:
+def packed(linear: nn.Module) -> KernelLinear:
     """Return the map that replaces a supported linear map."""
     if isinstance(linear, nn.Linear):
         return PackedLinear(linear.weight, linear.bias)

@@ -19,9 +19,23 @@ import torch
 from torch import Tensor
 
 from ...model.attention import CrossAttention, SelfAttention
-from .decoder import NativeDecoder, NativeModel, SublayerStack, address, first_linear, last_linear, packed_rows
+from .decoder import (
+    NativeDecoder,
+    NativeModel,
+    SublayerStack,
+    address,
+    first_linear,
+    last_linear,
+    norm_parts,
+    packed_rows,
+)
 from .functions import DTYPES, Norm, Stack, Sublayer
-from .linear import KernelLinear
+from .linear import (
+    ACTIVATIONS,
+    ActivatedFeedForward,
+    KernelFeedForward,
+    KernelLinear,
+)
 from .products import Product
 
 KINDS = {SelfAttention: 0, CrossAttention: 1}
@@ -29,8 +43,8 @@ KINDS = {SelfAttention: 0, CrossAttention: 1}
 
 
 def supports(model: NativeModel) -> bool:
-    """Return whether all linear maps of the encoder and the decoder are compiled products for any number of rows."""
-    return all(isinstance(module, KernelLinear) and module.compiled for module in model.maps)
+    """Return whether all linear maps of the encoder and the decoder are compiled products for any number of rows, and a stack has one activation."""
+    return all(isinstance(module, KernelLinear) and module.compiled for module in model.maps) and len(_activations(model.encoder)) == len(_activations(model.decoder)) == 1
 
 
 class WholeSteps:
@@ -54,15 +68,21 @@ class _Layers:
 
     def __init__(self, model: NativeModel, side: int, layers: SublayerStack, output: Product | None) -> None:
         sublayers = [Sublayer(KINDS.get(type(module), 2), layer, first_linear(module).product.address, last_linear(module).product.address) for layer, module in layers.sublayers]
-        norms = [Norm(norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps) if norm else Norm(None, None, 0.0) for norm in layers.norms]
+        norms = [Norm(*norm_parts(norm)) for norm in layers.norms]
         self.arrays = (Sublayer * len(sublayers))(*sublayers), (Norm * len(norms))(*norms)
         self.size = model.tables[side].size(1)
         self.stack = Stack(
-            self.size, model.heads, model.key, model.value, len(sublayers), model.factor, model.shape[3], layers.post, DTYPES[model.cache_dtype],
+            self.size, model.heads, model.key, model.value, len(sublayers), model.factor, model.shape[3], layers.post, DTYPES[model.cache_dtype], *_activations(layers),
             *(address(tensor) for tensor in (model.tables[side], model.positions[side], model.rotations)),
             *(ctypes.addressof(array) for array in self.arrays), output.address if output else None,
         )  # fmt: skip
         self.address = ctypes.addressof(self.stack)
+
+
+def _activations(layers: SublayerStack) -> set[int]:
+    """Return the numbers of the feed-forward networks' activations in the sources; that of ReLU is 0."""
+    networks = [module for _, module in layers.sublayers if isinstance(module, KernelFeedForward)]
+    return {ACTIVATIONS[type(module.activation)] if isinstance(module, ActivatedFeedForward) else 0 for module in networks}
 
 
 class WholeStepDecoder(NativeDecoder):

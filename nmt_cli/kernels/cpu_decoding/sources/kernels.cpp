@@ -2,7 +2,8 @@
 //
 //   N rows   D d_model   H heads   K d_k   V d_v   a "dtype" is that of numbers: fp32, bf16, or int8 with one scale
 //
-//   norms.hpp           residual (N, D) + a sub-layer's result, LayerNorm, and the rows that the next product reads
+//   norms.hpp           residual (N, D) + a sub-layer's result, its norm, and the rows that the next product reads
+//   activations.hpp     the nonlinearities that are no part of a product
 //   positions.hpp       embeddings and positions
 //   attention.hpp       each row's queries over its keys and values: equation (1), the softmax in fp32
 //   history.hpp         which keys and values each hypothesis of a beam search descends from

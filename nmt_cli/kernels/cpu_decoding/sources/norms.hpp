@@ -1,4 +1,4 @@
-// Residual sums and LayerNorm.
+// Residual sums, LayerNorm and RMSNorm.
 
 #pragma once
 
@@ -20,12 +20,21 @@ void layer_norm(const float* x, int64_t size, const float* weight, const float* 
     for (int64_t i = 0; i < size; ++i) out[i] = (x[i] - mean) * factor * weight[i] + bias[i];
 }
 
+void rms_norm(const float* x, int64_t size, const float* weight, float epsilon, float* out) {
+    float squares = 0.0f;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t i = 0; i < size; ++i) squares += x[i] * x[i];
+    const float factor = 1.0f / std::sqrt(squares / size + epsilon);
+#pragma omp simd
+    for (int64_t i = 0; i < size; ++i) out[i] = x[i] * factor * weight[i];
+}
+
 }  // namespace
 
 extern "C" {
 
-// x (N, D) <- residual; post: residual <- LayerNorm(residual + input), out <- residual; otherwise residual += input,
-// out <- LayerNorm(residual). input may be null: nothing is added; weight null: no LayerNorm.
+// x (N, D) <- residual; post: residual <- Norm(residual + input), out <- residual; otherwise residual += input,
+// out <- Norm(residual). input may be null: nothing is added; weight null: no norm; bias null: RMSNorm instead of LayerNorm.
 void nmt_norm(int64_t rows, int64_t size, float* residual, const void* input, int dtype, const float* weight, const float* bias, float epsilon, int post, void* out, int out_dtype, float int8_scale) {
     std::vector<float>& y = scratch.out;
     y.resize(size);
@@ -39,7 +48,11 @@ void nmt_norm(int64_t rows, int64_t size, float* residual, const void* input, in
         }
         const float* from = x;
         if (weight) {
-            layer_norm(x, size, weight, bias, epsilon, post ? x : y.data());
+            float* const normed = post ? x : y.data();
+            if (bias)
+                layer_norm(x, size, weight, bias, epsilon, normed);
+            else
+                rms_norm(x, size, weight, epsilon, normed);
             if (!post) from = y.data();
         }
         store(from, size, static_cast<char*>(out) + n * size * size_of(out_dtype), out_dtype, int8_scale);

@@ -4,12 +4,13 @@
 
 #include <vector>
 
+#include "activations.hpp"
 #include "history.hpp"
 #include "matmul.hpp"
 #include "norms.hpp"
 #include "positions.hpp"
 
-// LayerNorm; without weights there is none.
+// LayerNorm, or RMSNorm without a bias; without weights there is no norm.
 struct Norm {
     const float *weight, *bias;
     float epsilon;
@@ -30,6 +31,7 @@ struct Stack {
     float scale;                             // of attention's scores
     int32_t post;                            // norms are after the residual sum
     int32_t cache;                           // dtype of keys and values
+    int32_t activation;                      // of the feed-forward networks
     const float *table, *positions;          // embeddings and positional encodings, or null
     const float* rotations;                  // of queries and keys in self-attention, or null
     const Sublayer* sublayers;
@@ -42,6 +44,7 @@ namespace {
 // The buffers of a step. Rows for products are fp32 or int8, in as many bytes as fp32 needs.
 struct Rows {
     std::vector<float> x, h, wide, context, y;
+    std::vector<int8_t> hidden;  // of a feed-forward network
 };
 
 thread_local Rows rows_of_step;
@@ -72,7 +75,17 @@ void run_layers(const Stack& stack, int64_t rows, const int64_t* ids, const int6
         const Sublayer& sublayer = stack.sublayers[i];
         const Map &first = *sublayer.first, &last = *sublayer.last;
         normed(stack, i, rows, y, &first, first.input(), r.h.data());
-        if (sublayer.kind == FEED_FORWARD) {
+        if (sublayer.kind == FEED_FORWARD && stack.activation) {
+            multiply(first, rows, r.h.data(), first.input(), threads, r.wide.data());
+            nmt_activate(stack.activation, rows, last.d_in, r.wide.data());
+            if (last.scales) {
+                r.hidden.resize(rows * last.d_in);
+                store(r.wide.data(), rows * last.d_in, r.hidden.data(), INT8, last.input_scale);
+                multiply(last, rows, r.hidden.data(), INT8, threads, r.y.data());
+            } else {
+                multiply(last, rows, r.wide.data(), FP32, threads, r.y.data());
+            }
+        } else if (sublayer.kind == FEED_FORWARD) {
             const bool in_bytes = last.scales;
             multiply(first, rows, r.h.data(), first.input(), threads, r.wide.data(), in_bytes, in_bytes ? 1.0f / last.input_scale : 1.0f);
             multiply(last, rows, r.wide.data(), in_bytes ? UINT8 : FP32, threads, r.y.data());
