@@ -13,11 +13,12 @@ import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..data.tokenizer import BOS, EOS
-from ..device import is_host
+from ..device import current, is_host
 from ..kernels import KernelsInUse, apply_kernels
 from ..kernels.protocols import Decoder, GrowingDecoder
 from ..model.precision import convert
@@ -27,6 +28,9 @@ from .batches import Batch, BatchSource, SearchResult, SingleBatch
 from .cached_decoder import CachedDecoder, CacheMemory
 from .decoders import EnsembleDecoder
 from .search import Hypothesis, Search, SearchOptions
+
+if TYPE_CHECKING:
+    from .spawned import ProcessPool
 
 LOGITS_AT_ONCE = 1 << 26
 """Numbers (rows x vocabulary) of one step at most: 256 MiB."""
@@ -65,8 +69,9 @@ class Worker:
     def run(self, batches: BatchSource) -> None:
         """Search batches until no more will come, or until `batches` is stopped."""
         waiting: Batch | None = None
-        while not batches.stopped and (batch := waiting or batches.get(wait=True)):
-            waiting = self._search_together(batch, batches)
+        with current(self.device):
+            while not batches.stopped and (batch := waiting or batches.get(wait=True)):
+                waiting = self._search_together(batch, batches)
 
     def search_one(self, batch: Batch) -> None:
         """Search one batch, after those of other threads."""
@@ -169,15 +174,21 @@ class ConvertedModels:
     devices: Sequence[str]
     """One per worker; "cpu" several times for several cores."""
     by_device: Mapping[str, Sequence[KernelsInUse]]
+    """With a pool, those of the first device alone."""
+    pool: ProcessPool | None = None
+    """The processes that have the models on each device, where workers are processes that are started anew (`spawned`)."""
 
     @staticmethod
     def of(models: Sequence[Transformer], precision: str, devices: Sequence[str]) -> ConvertedModels:
         """Convert fp32 models. Raises UsageError for an unknown precision."""
+        from .spawned import ProcessPool, need_processes
+
         by_device: dict[str, list[KernelsInUse]] = {}
-        for device in dict.fromkeys(devices):
+        pool = ProcessPool(models, precision, devices) if need_processes(devices) else None
+        for device in dict.fromkeys(devices[:1] if pool else devices):
             moved = [model if str(model.output_weight.device) == device else copy.deepcopy(model).to(device) for model in models]
             by_device[device] = [apply_kernels(convert(model, precision), "decoding") for model in moved]
-        return ConvertedModels(devices, by_device)
+        return ConvertedModels(devices, by_device, pool)
 
     @property
     def kernels(self) -> Sequence[KernelsInUse]:
@@ -186,9 +197,9 @@ class ConvertedModels:
 
 
 def workers(models: ConvertedModels, options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> list[Worker]:
-    """Return a worker for each device; those of one device share its models."""
+    """Return a worker for each device; those of one device share its models. With a pool all are of the first device: the others' are in its processes."""
     by_device = {device: list(kernels) for device, kernels in models.by_device.items()}
     if options.coverage_penalty:  # the first model reports its attention
         for kernels in by_device.values():
             kernels[0] = kernels[0].without_compiled_decoder("attention weights, which decode.coverage_penalty needs, have no kernel")
-    return [Worker(by_device[device], options, batch_tokens, search, align) for device in models.devices]
+    return [Worker(by_device.get(device) or by_device[models.devices[0]], options, batch_tokens, search, align) for device in models.devices]
