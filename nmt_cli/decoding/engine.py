@@ -61,8 +61,9 @@ class Engine:
     """Workers that search for one translator."""
 
     def __init__(self, workers: Sequence[Worker], pool: ProcessPool | None = None) -> None:
-        """`pool` has the processes that search instead of `workers`, if they are started anew (`spawned`)."""
+        """`pool` has the processes that search instead of `workers`, if they are started anew (`spawned`). Raises UsageError, see `ProcessPool.session`."""
         self.workers, self.pool = workers, pool
+        self.search = pool.session(workers[0]) if pool is not None else b""
         self._local, self._owner = workers[0].copy(), os.getpid()
 
     @property
@@ -143,7 +144,7 @@ class Session:
         workers = self.engine.workers
         targets: list[Callable[[], None]] = [partial(self._run, worker.copy()) for worker in workers]
         if self.engine.pool is not None:
-            self.processes += self.engine.pool.take(workers[0])
+            self.processes += self.engine.pool.take(self.engine.search)
         elif can_fork(workers):
             for worker in workers:
                 self.processes.append(WorkerProcess(worker, self.processes))

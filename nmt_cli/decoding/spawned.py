@@ -27,6 +27,7 @@ How long it lives
 from __future__ import annotations
 
 import copy
+import io
 import multiprocessing
 import os
 import subprocess
@@ -39,7 +40,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import spawn
 from multiprocessing.connection import Connection
-from typing import cast
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file, save
@@ -64,8 +66,6 @@ PATIENCE = 10.0
 class Start:
     """The models, for a new process."""
 
-    authkey: bytes
-    """Of `multiprocessing`: processes that share it can send tensors to each other."""
     models: Sequence[Transformer]
     """Without memory; see `SharedModels`."""
     weights: int
@@ -143,6 +143,25 @@ def _path(descriptor: int) -> str:
     return f"/proc/self/fd/{descriptor}"
 
 
+def pickled(message: object) -> bytes:
+    """Return what `Connection.recv` turns into a copy of the message. Tensors are copied through the host, not shared."""
+    buffer = io.BytesIO()
+    pickler = ForkingPickler(buffer)
+    pickler.dispatch_table = dict(pickler.dispatch_table) | dict.fromkeys((Tensor, nn.Parameter), _reduced)
+    pickler.dump(message)
+    return buffer.getvalue()
+
+
+def _reduced(tensor: Tensor) -> tuple[Any, ...]:
+    if tensor.is_meta:
+        return _without_numbers, (tuple(tensor.shape), tensor.dtype)
+    return torch.from_numpy, (tensor.detach().to("cpu").numpy(),)
+
+
+def _without_numbers(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
 class SpawnedProcess(WorkerProcess):
     """A new process with models on `device`, and this side of the pipe. One session at a time uses it."""
 
@@ -152,29 +171,24 @@ class SpawnedProcess(WorkerProcess):
         command = [os.fsdecode(spawn.get_executable() or sys.executable), "-P", "-c", CODE.format(far_end.fileno(), __name__)]
         with far_end, blocked_signals():
             self.new = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(far_end.fileno(), models.descriptor))
-        authkey = bytes(multiprocessing.current_process().authkey)
-        self.unsent: list[object] = [list(sys.path), Start(authkey, models.models, models.descriptor, precision, device)]
+        self.unsent = [pickled(list(sys.path)), pickled(Start(models.models, models.descriptor, precision, device))]
         self.idle = self.answered = False
         self._lock, self._stopped = threading.Lock(), 0.0
 
-    def begin(self, worker: Worker) -> None:
-        """Let the process search as `worker` would, once it is served."""
-        self.unsent.append(Begin(worker.options, worker.batch_tokens, worker.search, worker.align))
+    def begin(self, session: bytes) -> None:
+        """Let the process search, once it is served; `session` is a pickled `Begin`."""
+        self.unsent.append(session)
         self.idle, self._stopped = False, 0.0
 
     def serve(self, batches: BatchSource) -> None:
         """See `WorkerProcess`. At the end the process is `idle`, unless it failed."""
-        try:
-            while self.unsent:  # the process may be importing modules still: this thread waits for it
-                self.pipe.send(self.unsent[0])
+        with suppress(OSError):  # it has died: what it sent before says why
+            while self.unsent:  # it may be importing modules still: this thread waits for it
+                self.pipe.send_bytes(self.unsent[0])
                 del self.unsent[0]
             with self._lock:
                 if self._stopped:
                     self.pipe.send(Stop())
-        except OSError:
-            return self.fail(self._death(), batches, {})
-        except Exception as error:
-            return self.fail(UsageError(f"what is searched with cannot be sent to the process of {self.device!r} ({type(error).__name__}: {error}). {REMEDY}"), batches, {})
         super().serve(batches)
 
     def stop(self) -> None:
@@ -222,7 +236,7 @@ class SpawnedProcess(WorkerProcess):
         order = self._next(message, batches, under_way)
         with self._lock:
             if not self._stopped:  # else the process has its answer: Stop
-                self.pipe.send(order)
+                self.pipe.send_bytes(pickled(order))
         return True
 
     def _exit_status(self) -> int | None:
@@ -245,15 +259,22 @@ class ProcessPool:
         self._running: set[SpawnedProcess] = set()
         weakref.finalize(self, _end, self._running, self._owner)
 
-    def take(self, worker: Worker) -> list[SpawnedProcess]:
-        """Return a process for each device, which searches as `worker` would. Raises OSError if one cannot be started."""
+    def session(self, worker: Worker) -> bytes:
+        """Return what processes have to know to search as `worker`. Raises UsageError if it cannot be sent to them."""
+        try:
+            return pickled(Begin(worker.options, worker.batch_tokens, worker.search, worker.align))
+        except Exception as error:
+            raise UsageError(f"devices {', '.join(self.devices)}: what they search with cannot be sent to their processes ({type(error).__name__}: {error}). {REMEDY}") from None
+
+    def take(self, session: bytes) -> list[SpawnedProcess]:
+        """Return a process for each device. Raises OSError if one cannot be started."""
         with self._lock:
             if self._owner != os.getpid():  # after a fork they are the parent's
                 self._owner, self._idle, self._running = os.getpid(), [], set()
                 weakref.finalize(self, _end, self._running, self._owner)
             processes = [self._process(device) for device in self.devices]
         for process in processes:
-            process.begin(worker)
+            process.begin(session)
         return processes
 
     def give_back(self, processes: Sequence[SpawnedProcess]) -> None:
@@ -323,7 +344,6 @@ def main(pipe: Connection) -> None:
 def _serve(pipe: Connection) -> None:
     try:
         start: Start = pipe.recv()
-        multiprocessing.current_process().authkey = start.authkey
         reproducible_products()
         start_process(start.device)
         models = ConvertedModels.of(with_weights(start.models, start.weights), start.precision, [start.device])

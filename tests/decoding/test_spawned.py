@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from broken_search import BrokenSearch
 from few_words import model, sentence, tokenizer
 
 from nmt_cli.decoding import engine, spawned
@@ -24,6 +25,7 @@ from nmt_cli.decoding.constraint import Sentence
 from nmt_cli.decoding.search import SamplingOptions
 from nmt_cli.decoding.spawned import ProcessPool, SharedModels, need_processes, tensors_of, with_weights
 from nmt_cli.decoding.translator import Result, Translator
+from nmt_cli.decoding.workers import ConvertedModels
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
@@ -53,9 +55,19 @@ def second_model() -> Transformer:
     return Transformer(ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64), tokenizer().vocab_size, tokenizer().vocab_size).eval()
 
 
+@cache
+def converted() -> ConvertedModels:
+    """One pair of processes for many tests."""
+    return ConvertedModels.of([model()], "fp32", ["cpu", "cpu"])
+
+
 def translator(devices: int = 2, models: Any = None, decode: dict[str, Any] | None = None, **more: Any) -> Translator:
     options = DecodeSection.model_validate({"max_extra": 3, "batch_tokens": 200, **(decode or {})})
     return Translator(models or model(), tokenizer(), tokenizer(), options, devices=["cpu"] * devices, **more)
+
+
+def shared_translator(**more: Any) -> Translator:
+    return translator(models=converted(), **more)
 
 
 @cache
@@ -90,7 +102,7 @@ def test_only_several_devices_that_are_not_the_host_need_processes() -> None:
 
 
 def test_translations_are_the_same_and_processes_are_kept() -> None:
-    some = translator()
+    some = shared_translator()
     assert list(some.translate(lines())) == expected()
     first = processes(some)
     assert len(first) == 2
@@ -100,21 +112,21 @@ def test_translations_are_the_same_and_processes_are_kept() -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "all that a result has": {"nbest": 2, "align": True, "token_log_probs": True},
-    "an ensemble": {"models": "ensemble"},
     "samples": {"search": "sample", "sampling": SamplingOptions(top_p=0.9)},
     "minimum Bayes risk": {"search": "mbr"},
     "a coverage penalty": {"decode": {"coverage_penalty": 0.2}},
     "constraints": {"constraints": {"banned_words": ["the", "cat"], "outputs": ["the big dog", "a cat", "then"]}},
-    "int8": {"precision": "int8"},
-    "bf16": {"precision": "bf16"},
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_option_reaches_the_processes(case: str) -> None:
-    given = dict(CASES[case])
-    if given.get("models"):
-        given["models"] = [model(), second_model()]
+    given = CASES[case]
+    assert list(shared_translator(**given).translate(lines())) == list(translator(1, **given).translate(lines()))
+
+
+def test_an_ensemble_in_int8_reaches_the_processes() -> None:
+    given: dict[str, Any] = {"models": [model(), second_model()], "precision": "int8"}
     assert list(translator(**given).translate(lines())) == list(translator(1, **given).translate(lines()))
 
 
@@ -135,7 +147,7 @@ def test_models_arrive_whole(stored: str) -> None:
 def test_an_error_of_the_search_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SEARCHES, "broken", "broken_search:BrokenSearch")
     with pytest.raises(ValueError, match="cut"):
-        list(translator(search="broken").translate(lines()))
+        list(shared_translator(search="broken").translate(lines()))
 
 
 def test_a_process_that_dies_is_named_and_replaced() -> None:
@@ -160,7 +172,7 @@ def test_an_idle_process_that_died_is_replaced() -> None:
 
 
 def test_closing_early_stops_the_search_and_keeps_the_processes() -> None:
-    some = translator()
+    some = shared_translator()
     results = some.translate(iter(lines() * 400))
     next(results)
     before = processes(some)
@@ -183,7 +195,7 @@ def test_closing_while_processes_start_does_not_wait() -> None:
 
 
 def test_two_streams_at_once_have_processes_of_their_own() -> None:
-    some = translator()
+    some = shared_translator()
     first = some.translate(iter(lines()))
     results = [next(first)]
     assert list(some.translate(lines())) == expected()
@@ -192,7 +204,7 @@ def test_two_streams_at_once_have_processes_of_their_own() -> None:
 
 
 def test_a_stop_that_comes_late_does_no_harm() -> None:
-    some = translator()
+    some = shared_translator()
     list(some.translate(lines()))
     assert some.engine.pool is not None
     for process in some.engine.pool._idle:
@@ -201,10 +213,10 @@ def test_a_stop_that_comes_late_does_no_harm() -> None:
 
 
 def test_a_session_that_is_stopped_before_it_is_served_ends() -> None:
-    some = translator()
+    some = shared_translator()
     list(some.translate(lines()))
     assert some.engine.pool is not None
-    taken = some.engine.pool.take(some.engine.workers[0])
+    taken = some.engine.pool.take(some.engine.search)
     queue = BatchQueue()
     queue.stop()
     for process in taken:
@@ -217,7 +229,7 @@ def test_a_session_that_is_stopped_before_it_is_served_ends() -> None:
 
 def test_models_that_cannot_be_loaded_are_reported() -> None:
     pool = ProcessPool([model()], "fp99", ["cpu"])
-    [process] = pool.take(translator(1).engine.workers[0])
+    [process] = pool.take(pool.session(translator(1).engine.workers[0]))
     queue, batch = BatchQueue(), Batch([Sentence([5, 6], 4)])
     queue.put(batch)
     server = threading.Thread(target=process.serve, args=(queue,))
@@ -229,16 +241,13 @@ def test_models_that_cannot_be_loaded_are_reported() -> None:
     pool.give_back([process])
 
 
-def test_what_cannot_be_sent_is_refused() -> None:
-    class Local:
-        def __init__(self, *_: Any) -> None:
-            pass
+def test_what_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SEARCHES, "local", f"{__name__}:LOCAL_CLASS")
+    with pytest.raises(UsageError, match=r"devices cpu, cpu: what they search with cannot be sent to their processes .*Define classes and functions of your own in a module"):
+        translator(search="local")
 
-    some = translator()
-    for worker in some.engine.workers:
-        worker.search = Local  # type: ignore[assignment]
-    with pytest.raises(UsageError, match=r"cannot be sent to the process of 'cpu' .*Define classes and functions of your own in a module"):
-        list(some.translate(lines()))
+
+LOCAL_CLASS = (lambda: type("Local", (BrokenSearch,), {}))()
 
 
 def test_a_pool_that_is_not_used_any_more_ends_its_processes() -> None:
@@ -256,7 +265,8 @@ from nmt_cli.decoding import engine, spawned
 spawned.need_processes = lambda devices: len(devices) > 1
 engine.FEW_SENTENCES = 2
 import test_spawned as test
-results = test.translator().translate(iter(test.lines() * {{times}}))
+some = test.translator()
+results = some.translate(iter(test.lines() * {{times}}))
 print(next(results).source, flush=True)
 """
 
@@ -266,9 +276,7 @@ def script(times: int, more: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", SCRIPT.format(times=times) + more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
-SHOW = """
-print(*test.processes(some), flush=True) if (some := next(o for o in __import__("gc").get_objects() if isinstance(o, test.Translator))) else None
-"""
+SHOW = "print(*test.processes(some), flush=True)\n"
 
 
 @pytest.fixture
@@ -333,7 +341,6 @@ def test_a_fork_of_the_caller_starts_processes_of_its_own() -> None:
     more = """
 import os
 results.close()
-some = next(o for o in __import__("gc").get_objects() if isinstance(o, test.Translator))
 before = test.processes(some)
 same = list(some.translate(test.lines()))
 child = os.fork()
