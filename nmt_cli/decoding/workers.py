@@ -25,7 +25,7 @@ from ..model.precision import convert
 from ..model.transformer import Transformer
 from .alignment import aligned
 from .batches import Batch, BatchSource, SearchResult, SingleBatch
-from .cached_decoder import CachedDecoder, CacheMemory
+from .cached_decoder import CachedDecoder
 from .decoders import EnsembleDecoder
 from .search import Hypothesis, Search, SearchOptions
 
@@ -49,7 +49,7 @@ class Worker:
 
     def __init__(self, kernels: Sequence[KernelsInUse], options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> None:
         self.kernels, self.batch_tokens, self.search, self.align = kernels, batch_tokens, search, align
-        self.models, self.memory = [one.model for one in kernels], [CacheMemory() for _ in kernels]
+        self.models = [one.model for one in kernels]
         first = kernels[0]
         if first.top_candidates and first.log_softmax and all(one.top_candidates for one in kernels):
             options = replace(options, top_candidates=first.top_candidates, log_softmax=first.log_softmax, extend_beam=first.extend_beam)
@@ -102,10 +102,7 @@ class Worker:
 
     def _decoder(self, batch: Batch) -> GrowingDecoder:
         sources, beam = _closed(batch), self.options.beam
-        members = [
-            kernels.native_decoder(sources, beam) or CachedDecoder(kernels.model, sources, beam, memory)
-            for kernels, memory in zip(self.kernels, self.memory, strict=True)
-        ]
+        members = [kernels.native_decoder(sources, beam) or CachedDecoder(kernels.model, sources, beam) for kernels in self.kernels]
         return members[0] if len(members) == 1 else EnsembleDecoder(members)
 
     def _result(self, source: Sequence[int], hypotheses: list[Hypothesis]) -> SearchResult:

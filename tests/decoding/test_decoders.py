@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
-from nmt_cli.decoding.cached_decoder import CachedDecoder, CacheMemory
+from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
 from nmt_cli.decoding.search import Hypothesis, SearchOptions, plain_sentences
 from nmt_cli.kernels import apply_kernels
@@ -184,13 +184,6 @@ def test_rounded_precisions_are_near_the_model(precision: str) -> None:
         tokens, rows = torch.full((6, 4), BOS + step), torch.arange(24)
         difference = rounded.step(tokens, rows).log_softmax(-1) - plain.step(tokens, rows).log_softmax(-1)
         assert 1e-4 < float(difference.abs().max()) < 0.2
-
-
-def test_caches_serve_one_batch_after_another() -> None:
-    model, caches = make(), CacheMemory()
-    for count in (9, 3, 12):
-        again = translate(lambda *given: CachedDecoder(*given, caches), model, sources(count, seed=count))
-        assert again == translate(CachedDecoder, model, sources(count, seed=count))
 
 
 def test_rows_come_in_few_numbers() -> None:
