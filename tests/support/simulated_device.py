@@ -35,7 +35,8 @@ class DeviceTensor(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> DeviceTensor:
-        tensor = Tensor._make_wrapper_subclass(cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device="meta")
+        with torch.inference_mode(False):  # views of what was made outside of it
+            tensor = Tensor._make_wrapper_subclass(cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device="meta")
         tensor.held = held
         return tensor
 
