@@ -53,7 +53,7 @@ MIN_ROWS = 16
 """Rows of a step at least, for linear maps that do not name their own number: a row's bits then do not depend on it."""
 COMPACT_BELOW = 0.6
 """A sub-batch's caches are copied when no more than this share of its sentences is left."""
-AHEAD = 4
+AHEAD = 8
 """Steps that the free slots suffice for once a device was asked how many they are."""
 MIN_QUERIES = 4
 """Queries per sentence in attention: with fewer, products with narrow heads depend on the slots beyond the sentence's own."""
@@ -144,14 +144,14 @@ class _SubBatch:
         """
         if self.used + self.beam > self.capacity:
             self.used = int(used.sum(1).max())
-            if self.used + self.beam * (1 if is_host(self.device) else AHEAD) > self.capacity:
-                used = self._grow(used)
+            lacking = self.used + self.beam * (1 if is_host(self.device) else AHEAD) - self.capacity
+            if lacking > 0:
+                used = self._grow(used, -(-lacking // self.lanes) * self.lanes)
         self.used += self.beam
         return used
 
-    def _grow(self, used: Tensor) -> Tensor:
-        """Let sentences have more slots."""
-        more = -(-self.beam // self.lanes) * self.lanes
+    def _grow(self, used: Tensor, more: int) -> Tensor:
+        """Give sentences this many slots more. Return `used` for all."""
         self.caches = [(F.pad(keys, (0, 0, 0, more)), F.pad(values, (0, 0, 0, more))) for keys, values in self.caches]
         self.ancestors = F.pad(self.ancestors, (0, more))
         return F.pad(used, (0, more))
