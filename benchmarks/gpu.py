@@ -1,12 +1,13 @@
 """A GPU's training and decoding: one command, under 25 minutes, no downloads.
 
-    python benchmarks/gpu.py --data-dir DIR --out FOLDER [--only matmul,train,quality,decode] [--markdown]
+    python benchmarks/gpu.py --data-dir DIR --out FOLDER [--only matmul,train,quality,decode] [--peers ENVIRONMENTS] [--markdown]
 
 DIR holds the folders tatoeba-en-de, wmt-newstest and multi30k, each with the files of that data set. What is measured:
 
 * matmul   the rate of one large matrix product in each precision: what the GPU can do.
 * train    base and big at the paper's update of 25,000 tokens per side: target tokens per second, peak memory, and the share of
-           the matmul rate that the products of the model reach (6 operations per weight and token, attention not counted).
+           the matmul rate that the products of the model reach (6 operations per weight and token, attention not counted). Base
+           also compiled (`nmt train --compile`), and with --peers beside eole's own training command (peers.py).
 * quality  base trained to its end on Tatoeba, newstest 2008 to 2012 and Multi30k: minutes, and BLEU on newstest2013.
 * decode   that model on newstest2013, beam 4: target tokens per second in each precision and for growing batches; beside it
            CTranslate2 with the same weights, where it is installed.
@@ -28,6 +29,8 @@ from pathlib import Path
 
 import torch
 from common import parallel_lines, print_rows, setup, timed
+from peers import Eole
+from sides import LOG_EVERY, Task
 from trainings import nmt
 
 from nmt_cli.data.tokenizer import Vocabulary
@@ -42,6 +45,7 @@ from nmt_cli.training.trainer import Trainer
 
 SIDE = 8192
 """Rows and columns of the matrices of `matmul`."""
+RECIPES = ("wmt14_en_de_base", "wmt14_en_de_big")
 WARMUP, MEASURED = 40, 80
 """Updates of `train`."""
 QUIET = ["train.valid_every=1000000", "train.checkpoint_every=1000000", "train.checkpoint_minutes=0", "train.valid_bleu_sentences=0", "train.best_metric=nll"]
@@ -62,6 +66,12 @@ class Options(argparse.Namespace):
     device: str
     tiny: bool
     markdown: bool
+    peers: Path | None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return not self.device.startswith("cpu")
 
     @property
     def settings(self) -> list[str]:
@@ -122,11 +132,12 @@ def operations(recipe: Recipe, source_tokens: int, target_tokens: int, vocabular
     return 6.0 * (encoder + decoder + m.d_model * vocabulary * target_tokens)
 
 
-def speed(options: Options, name: str, precision: str, run: Path) -> list[str]:
-    """Train a few updates of the recipe `name`, and return a row of the table."""
+def speed(options: Options, name: str, precision: str, backend: str = "") -> list[str]:
+    """Train a few updates of the recipe `name`, and return a row of the table. `backend` is that of torch.compile."""
+    run = options.out / "speed" / f"{name}-{precision}-{time.time_ns()}"
     recipe = load_recipe(name, [*text(options.data_dir), *options.settings, *QUIET, f"train.updates={WARMUP + MEASURED}", f"train.log_every={WARMUP // 4}"])
     hardware = Hardware.find(options.device, precision)
-    trainer = Trainer(recipe, shards(options), run, hardware, ProcessGroup())
+    trainer = Trainer(recipe, shards(options), run, hardware, ProcessGroup(), (), backend)
     reset_peak_memory(hardware.device)
     trainer.train_updates()
     records = [json.loads(line) for line in trainer.run.metrics.read_text(encoding="utf-8").splitlines()]
@@ -135,20 +146,31 @@ def speed(options: Options, name: str, precision: str, run: Path) -> list[str]:
     source, target = (int(lengths.sum()) for lengths in trainer.plan.lengths(pairs))
     share = operations(recipe, source, target, trainer.vocabulary.target_size) / target * rate
     share /= multiply(hardware.device, hardware.dtype, 512 if options.tiny else SIDE)
-    return [recipe.name, precision, f"{rate:,.0f}", f"{target / rate * 1000:,.0f}", f"{trainer.micro_batch_tokens:,}", f"{peak_memory(hardware.device) / 2**30:.1f}", f"{share:.0%}"]
+    return [recipe.name, precision + ", compiled" * bool(backend), f"{rate:,.0f}", f"{target / rate * 1000:,.0f}", f"{trainer.micro_batch_tokens:,}", f"{peak_memory(hardware.device) / 2**30:.1f}", f"{share:.0%}"]
 
 
 def train(options: Options) -> list[list[str]]:
     """Base and big, at the paper's update."""
     start_training(Hardware.find(options.device).device)
     rows = [["recipe", "precision", "target tok/s", "ms per update", "micro-batch", "peak GiB", "share of matmul"]]
-    for name in ("wmt14_en_de_base", "wmt14_en_de_big"):
-        for precision in ("bf16", "fp32"):
-            run = options.out / "speed" / f"{name}-{precision}-{time.time_ns()}"
-            rows.append(speed(options, name, precision, run))
-            gc.collect()
-            release_cached_memory(Hardware.find(options.device).device)
+    compiled = "inductor" if options.on_gpu else "eager"
+    for name, precision, backend in [*((name, precision, "") for name in RECIPES for precision in ("bf16", "fp32")), (RECIPES[0], "bf16", compiled)]:
+        rows.append(speed(options, name, precision, backend))
+        gc.collect()
+        release_cached_memory(Hardware.find(options.device).device)
+    if options.peers:
+        rows.append(eole(options, options.peers))
     return rows
+
+
+def eole(options: Options, environments: Path) -> list[str]:
+    """Train base for as many updates by eole's command, and return a row of the table."""
+    settings = [*text(options.data_dir), *options.settings]
+    side = Eole(environments, "bf16", gpu=options.on_gpu)
+    side.install()
+    side.prepare(options.out / f"eole-{time.time_ns()}", Task(load_recipe(RECIPES[0], settings), settings, shards(options)))
+    rate = statistics.median(side.train(WARMUP + MEASURED, threads=0)[WARMUP // LOG_EVERY :])
+    return [side.name, "bf16", f"{rate:,.0f}", "", "", "", ""]
 
 
 def quality(options: Options) -> list[list[str]]:
@@ -221,9 +243,10 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help="%(default)s")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small models, to try the script")
+    parser.add_argument("--peers", type=Path, metavar="ENVIRONMENTS", help="also train with eole; the folder holds its environment, or gets it")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args(namespace=Options())
-    options.data_dir, options.out = options.data_dir.resolve(), options.out.resolve()
+    options.data_dir, options.out, options.peers = options.data_dir.resolve(), options.out.resolve(), options.peers and options.peers.resolve()
     setup(0)
     if options.device.startswith("cuda"):
         print(torch.cuda.get_device_name())

@@ -89,6 +89,15 @@ def release_cached_memory(device: str) -> None:
         torch.cuda.empty_cache() if _is_cuda(device) else torch.mps.empty_cache()
 
 
+def accelerator_memory(device: str | torch.device) -> int:
+    """Return the bytes of memory that an accelerator has; 0 for the host, and where torch does not report it."""
+    import torch
+
+    if _is_cuda(str(device)):
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(torch.mps.recommended_max_memory()) if str(device).startswith("mps") else 0
+
+
 def memory_in_use(device: str) -> int:
     """Return the bytes that this process uses now, on the device."""
     if is_host(device):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..data.tokenizer import BOS, EOS
-from ..device import current, is_host
+from ..device import accelerator_memory, current, is_host
 from ..kernels import KernelsInUse, apply_kernels
 from ..kernels.protocols import Decoder, GrowingDecoder
 from ..model.precision import convert
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from .spawned import ProcessPool
 
 LOGITS_AT_ONCE = 1 << 26
-"""Numbers (rows x vocabulary) of one step at most: 256 MiB."""
+"""Numbers (rows x vocabulary) of one step at most: 256 MiB. An accelerator with much memory takes more, see LOGITS_SHARE."""
+LOGITS_SHARE = 1 / 40
+"""Of an accelerator's memory, for the logits of one step: each operation on it takes a time of its own, so few large steps are faster."""
 CPU_ROWS = 1024
 """Hypotheses of one step on a CPU at most: more are not faster and need more memory."""
 
@@ -60,7 +62,8 @@ class Worker:
     @property
     def sentences(self) -> int:
         """Sentences of a batch at most: two such batches fill a step."""
-        rows = LOGITS_AT_ONCE // self.models[0].target_vocab
+        logits = max(LOGITS_AT_ONCE, int(accelerator_memory(self.device) * LOGITS_SHARE) // torch.float32.itemsize)
+        rows = logits // self.models[0].target_vocab
         if is_host(self.device):
             rows = min(rows, CPU_ROWS)
         return max(1, rows // (2 * self.options.beam))
