@@ -1,15 +1,16 @@
 """A GPU's training and decoding: one command, under 25 minutes, no downloads.
 
-    python benchmarks/gpu.py --data-dir DIR --out FOLDER [--only matmul,train,quality,decode] [--markdown]
+    python benchmarks/gpu.py --data-dir DIR --out FOLDER [--only matmul,train,quality,decode] [--peers ENVIRONMENTS] [--markdown]
 
 DIR holds the folders tatoeba-en-de, wmt-newstest and multi30k, each with the files of that data set. What is measured:
 
 * matmul   the rate of one large matrix product in each precision: what the GPU can do.
 * train    base and big at the paper's update of 25,000 tokens per side: target tokens per second, peak memory, and the share of
-           the matmul rate that the products of the model reach (6 operations per weight and token, attention not counted).
+           the matmul rate that the products of the model reach (6 operations per weight and token, attention not counted). Base
+           also compiled (`nmt train --compile`), and with --peers beside eole's own training command (peers.py).
 * quality  base trained to its end on Tatoeba, newstest 2008 to 2012 and Multi30k: minutes, and BLEU on newstest2013.
-* decode   that model on newstest2013, beam 4: target tokens per second in each precision and for growing batches; beside it
-           CTranslate2 with the same weights, where it is installed.
+* decode   that model on newstest2013, beam 4: target tokens per second in each precision and for growing batches, in bf16 also
+           with CUDA graphs that are recorded already; beside it CTranslate2 with the same weights, where it is installed.
 
 `--device cpu --tiny` runs the same code on a CPU in minutes, with small models: its figures mean nothing. Each part prints its
 rows as soon as it has them; FOLDER keeps shards and runs, and the same command goes on from there.
@@ -21,6 +22,7 @@ import argparse
 import gc
 import importlib.util
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -28,12 +30,15 @@ from pathlib import Path
 
 import torch
 from common import parallel_lines, print_rows, setup, timed
+from peers import Eole
+from sides import LOG_EVERY, Task
 from trainings import nmt
 
 from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import peak_memory, release_cached_memory, reset_peak_memory, start_training, synchronize
 from nmt_cli.hardware import Hardware
+from nmt_cli.kernels import CUDA_GRAPHS
 from nmt_cli.model.folder import load_model
 from nmt_cli.recipe import Recipe
 from nmt_cli.recipe_files import load_recipe
@@ -42,6 +47,7 @@ from nmt_cli.training.trainer import Trainer
 
 SIDE = 8192
 """Rows and columns of the matrices of `matmul`."""
+RECIPES = ("wmt14_en_de_base", "wmt14_en_de_big")
 WARMUP, MEASURED = 40, 80
 """Updates of `train`."""
 QUIET = ["train.valid_every=1000000", "train.checkpoint_every=1000000", "train.checkpoint_minutes=0", "train.valid_bleu_sentences=0", "train.best_metric=nll"]
@@ -62,6 +68,12 @@ class Options(argparse.Namespace):
     device: str
     tiny: bool
     markdown: bool
+    peers: Path | None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return not self.device.startswith("cpu")
 
     @property
     def settings(self) -> list[str]:
@@ -122,11 +134,12 @@ def operations(recipe: Recipe, source_tokens: int, target_tokens: int, vocabular
     return 6.0 * (encoder + decoder + m.d_model * vocabulary * target_tokens)
 
 
-def speed(options: Options, name: str, precision: str, run: Path) -> list[str]:
-    """Train a few updates of the recipe `name`, and return a row of the table."""
+def speed(options: Options, name: str, precision: str, backend: str = "") -> list[str]:
+    """Train a few updates of the recipe `name`, and return a row of the table. `backend` is that of torch.compile."""
+    run = options.out / "speed" / f"{name}-{precision}-{time.time_ns()}"
     recipe = load_recipe(name, [*text(options.data_dir), *options.settings, *QUIET, f"train.updates={WARMUP + MEASURED}", f"train.log_every={WARMUP // 4}"])
     hardware = Hardware.find(options.device, precision)
-    trainer = Trainer(recipe, shards(options), run, hardware, ProcessGroup())
+    trainer = Trainer(recipe, shards(options), run, hardware, ProcessGroup(), (), backend)
     reset_peak_memory(hardware.device)
     trainer.train_updates()
     records = [json.loads(line) for line in trainer.run.metrics.read_text(encoding="utf-8").splitlines()]
@@ -135,20 +148,31 @@ def speed(options: Options, name: str, precision: str, run: Path) -> list[str]:
     source, target = (int(lengths.sum()) for lengths in trainer.plan.lengths(pairs))
     share = operations(recipe, source, target, trainer.vocabulary.target_size) / target * rate
     share /= multiply(hardware.device, hardware.dtype, 512 if options.tiny else SIDE)
-    return [recipe.name, precision, f"{rate:,.0f}", f"{target / rate * 1000:,.0f}", f"{trainer.micro_batch_tokens:,}", f"{peak_memory(hardware.device) / 2**30:.1f}", f"{share:.0%}"]
+    return [recipe.name, precision + ", compiled" * bool(backend), f"{rate:,.0f}", f"{target / rate * 1000:,.0f}", f"{trainer.micro_batch_tokens:,}", f"{peak_memory(hardware.device) / 2**30:.1f}", f"{share:.0%}"]
 
 
 def train(options: Options) -> list[list[str]]:
     """Base and big, at the paper's update."""
     start_training(Hardware.find(options.device).device)
     rows = [["recipe", "precision", "target tok/s", "ms per update", "micro-batch", "peak GiB", "share of matmul"]]
-    for name in ("wmt14_en_de_base", "wmt14_en_de_big"):
-        for precision in ("bf16", "fp32"):
-            run = options.out / "speed" / f"{name}-{precision}-{time.time_ns()}"
-            rows.append(speed(options, name, precision, run))
-            gc.collect()
-            release_cached_memory(Hardware.find(options.device).device)
+    compiled = "inductor" if options.on_gpu else "eager"
+    for name, precision, backend in [*((name, precision, "") for name in RECIPES for precision in ("bf16", "fp32")), (RECIPES[0], "bf16", compiled)]:
+        rows.append(speed(options, name, precision, backend))
+        gc.collect()
+        release_cached_memory(Hardware.find(options.device).device)
+    if options.peers:
+        rows.append(eole(options, options.peers))
     return rows
+
+
+def eole(options: Options, environments: Path) -> list[str]:
+    """Train base for as many updates by eole's command, and return a row of the table."""
+    settings = [*text(options.data_dir), *options.settings]
+    side = Eole(environments, "bf16", gpu=options.on_gpu)
+    side.install()
+    side.prepare(options.out / f"eole-{time.time_ns()}", Task(load_recipe(RECIPES[0], settings), settings, shards(options)))
+    rate = statistics.median(side.train(WARMUP + MEASURED, threads=0)[WARMUP // LOG_EVERY :])
+    return [side.name, "bf16", f"{rate:,.0f}", "", "", "", ""]
 
 
 def quality(options: Options) -> list[list[str]]:
@@ -175,14 +199,18 @@ def decode(options: Options) -> list[list[str]]:
     source, _ = parallel_lines(newstest / "newstest2013.en", newstest / "newstest2013.de", 40 if options.tiny else 0)
     loaded, vocabulary, device = load_model(folder), Vocabulary.load(folder), Hardware.find(options.device).device
     rows = [["side", "batch", "target tok/s", "peak GiB"]]
-    for precision in ("bf16", "fp16", "fp32"):
+    for precision, graphs in (("bf16", ""), ("bf16", "on"), ("fp16", ""), ("fp32", "")):
+        os.environ["NMT_CUDA_GRAPHS"] = graphs
         for batch in BATCHES[: 1 if options.tiny else None]:
             settings = loaded.recipe.decode.model_copy(update={"batch_tokens": batch})
             translator = Translator(loaded.model.to(device), vocabulary.source, vocabulary.target, settings, longest=loaded.recipe.data.max_length, precision=precision, devices=[device])
-            timed(translator, source[:200])
+            with_graphs = CUDA_GRAPHS in translator.engine.workers[0].kernels[0].used
+            if graphs and not with_graphs:  # no GPU
+                continue
+            timed(translator, source if graphs else source[:200])  # graphs are recorded the first time
             reset_peak_memory(device)
             results, seconds = timed(translator, source)
-            rows.append([f"nmt {precision}", f"{batch:,}", f"{sum(result.tokens for result in results) / seconds:,.0f}", f"{peak_memory(device) / 2**30:.1f}"])
+            rows.append([f"nmt {precision}{', CUDA graphs' * with_graphs}", f"{batch:,}", f"{sum(result.tokens for result in results) / seconds:,.0f}", f"{peak_memory(device) / 2**30:.1f}"])
     if importlib.util.find_spec("ctranslate2"):
         rows += ctranslate2(options, folder, source, vocabulary)
     return rows
@@ -221,9 +249,10 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help="%(default)s")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small models, to try the script")
+    parser.add_argument("--peers", type=Path, metavar="ENVIRONMENTS", help="also train with eole; the folder holds its environment, or gets it")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args(namespace=Options())
-    options.data_dir, options.out = options.data_dir.resolve(), options.out.resolve()
+    options.data_dir, options.out, options.peers = options.data_dir.resolve(), options.out.resolve(), options.peers and options.peers.resolve()
     setup(0)
     if options.device.startswith("cuda"):
         print(torch.cuda.get_device_name())

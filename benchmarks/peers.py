@@ -41,6 +41,7 @@ from sides import LOG_EVERY, NEVER, Side, Task, checked
 
 from nmt_cli.data.shards import Corpus, Split
 from nmt_cli.data.tokenizer import SPECIALS, Vocabulary
+from nmt_cli.training.loader import WORKERS
 
 SPLITS: tuple[Split, ...] = ("train", "valid")
 
@@ -106,7 +107,7 @@ class Peer(Side):
 
 
 class Eole(Peer):
-    """eole, in fp32 or with bf16 autocast."""
+    """eole, in fp32 or with bf16 autocast; with `gpu` on the first GPU, where processes prepare its batches as ours."""
 
     package, pinned = "eole", "0.6.4"
     requirements = (
@@ -116,9 +117,9 @@ class Eole(Peer):
     program = ("-m", "eole.bin.main", "train", "--config")
     rate = r"/ *(\d+) tok/s"
 
-    def __init__(self, environments: Path, precision: str) -> None:
+    def __init__(self, environments: Path, precision: str, gpu: bool = False) -> None:
         super().__init__(environments)
-        self.name, self.precision = f"eole, {precision}", precision
+        self.name, self.precision, self.gpu = f"eole, {precision}", precision, gpu
 
     def configuration(self, run: Path, updates: int) -> dict[str, Any]:
         model, train, vocabulary = self.task.recipe.model, self.task.recipe.train, str(self.data / "vocabulary")
@@ -136,7 +137,7 @@ class Eole(Peer):
                 "batch_size": train.batch_tokens,
                 "accum_count": [1],
                 "bucket_size": len(Corpus.open(self.task.shards, "train")),
-                "num_workers": 0,
+                "num_workers": WORKERS if self.gpu else 0,
                 "normalization": "tokens",
                 "train_steps": updates,
                 "valid_steps": NEVER,
@@ -152,7 +153,7 @@ class Eole(Peer):
                 "dropout": [model.dropout],
                 "attention_dropout": [0.0],
                 "world_size": 1,
-                "gpu_ranks": [],
+                "gpu_ranks": [0] if self.gpu else [],
                 "compute_dtype": self.precision,
                 "log_attention_entropy": False,  # a statistic that costs time
             },

@@ -7,7 +7,7 @@ accelerator it is that of torch's allocator.
 from __future__ import annotations
 
 import ctypes
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,13 +46,31 @@ def widest_float(device: str | torch.device) -> torch.dtype:
     return torch.float32 if str(device).startswith("mps") else torch.float64
 
 
-def start_training(device: str) -> None:
-    """Make a GPU the one on which torch starts what names no device, and let it multiply fp32 matrices in TF32."""
+def start_process(device: str) -> None:
+    """Make a GPU the one that torch uses where none is named, in a process that uses no other."""
     if _is_cuda(device):
         import torch
 
         torch.cuda.set_device(device)
+        torch.backends.cuda.enable_cudnn_sdp(False)  # it compiles attention for each new shape, and almost every batch has one
+
+
+def start_training(device: str) -> None:
+    """See `start_process`; and let a GPU multiply fp32 matrices in TF32."""
+    start_process(device)
+    if _is_cuda(device):
+        import torch
+
         torch.backends.cuda.matmul.fp32_precision = "tf32"
+
+
+def current(device: str | torch.device) -> AbstractContextManager[object]:
+    """Return a context in which the device is the one that torch uses where none is named, as for pinned memory."""
+    if _is_cuda(str(device)):
+        import torch
+
+        return torch.cuda.device(device)
+    return nullcontext()
 
 
 def synchronize(device: str) -> None:
@@ -69,6 +87,15 @@ def release_cached_memory(device: str) -> None:
         import torch
 
         torch.cuda.empty_cache() if _is_cuda(device) else torch.mps.empty_cache()
+
+
+def accelerator_memory(device: str | torch.device) -> int:
+    """Return the bytes of memory that an accelerator has; 0 for the host, and where torch does not report it."""
+    import torch
+
+    if _is_cuda(str(device)):
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(torch.mps.recommended_max_memory()) if str(device).startswith("mps") else 0
 
 
 def memory_in_use(device: str) -> int:

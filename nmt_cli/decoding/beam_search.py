@@ -32,10 +32,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..device import is_host
 from ..errors import UsageError
 from ..kernels.protocols import AttentionDecoder, Decoder, ExtendBeam, RankingDecoder
 from .allocation import allocate
-from .beam_state import NONE, Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, appended
+from .beam_state import NONE, Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, Status, appended
 from .constraint import Constraints, Sentence, Step
 from .coverage import Coverage
 from .min_length import Bans, MinLength
@@ -74,7 +75,9 @@ class BeamSearch:
         self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
         self.extend_beam = options.extend_beam if plain and not options.token_log_probs else None
         self.beam: Beam | None = None
-        self.rows = torch.empty(0, dtype=torch.long)  # (N,) the open hypotheses
+        self.on_host = torch.empty(0, dtype=torch.long)  # (N,) the open hypotheses, as numbers of the host
+        self.rows = self.on_host  # and of the device
+        self.status: Status
         self.penalties = torch.empty(0)  # lp by length
 
     @property
@@ -85,7 +88,7 @@ class BeamSearch:
     @property
     def open_hypotheses(self) -> int:
         """See `Search`."""
-        return len(self.rows)
+        return len(self.on_host)
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
         """See `Search`."""
@@ -97,8 +100,8 @@ class BeamSearch:
             self.constraints.start(sentences, self.options.beam, device),
             Coverage.start(sentences, self.options.beam, device) if self.attention else None,
         )
-        self.beam = self.beam.concat(new) if self.beam else new
-        self.rows = self.beam.open.rows
+        beam = self.beam.concat(new) if self.beam else new
+        self._set(beam, Status.read(beam))
         longest = int(max_lengths.max())
         if len(self.penalties) < longest + 2:  # computed one by one: a power's last bit depends on its position in a vector
             self.penalties = torch.tensor([self.options.length_penalty(n, self.options.alpha) for n in range(2 * longest + 2)], device=device)
@@ -109,11 +112,11 @@ class BeamSearch:
         beam = self.beam
         if beam is None:
             return []
-        too_short = self.min_length.concerns(beam.open.missing)
+        too_short = bool(self.status.too_short.any())
         if self.ranking:
             candidates = self._ranked_by_decoder(self.ranking, beam, too_short)
         else:
-            candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.rows).float(), too_short)
+            candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.on_host).float(), too_short)
         if self.attention and beam.coverage:
             beam.coverage.add(self.rows, self.attention.attention())
         if self.extend_beam and candidates.own is None and not too_short:
@@ -152,7 +155,8 @@ class BeamSearch:
 
     def _only(self, beam: Beam, step: Step) -> Tensor | None:
         """Return the one token that may follow each open hypothesis, (N,), or FREE; None: all are free."""
-        return beam.sentences.required_tokens(self.constraints.required(beam.constraints, step), step.sentences, self.options.eos)
+        required = self.constraints.required(beam.constraints, step)
+        return beam.sentences.required_tokens(required, step.sentences, self.options.eos) if bool(self.status.complete.any()) else required
 
     def _best(self, beam: Beam, scores: Scores) -> Candidates:
         """Return the best candidates by `scores`, with their own log-probabilities where they differ."""
@@ -193,7 +197,7 @@ class BeamSearch:
     def _finish(self, beam: Beam, candidates: Candidates, ends: Tensor) -> None:
         """Rank the candidates that end, `ends` (B, C), among the finished hypotheses."""
         log_probs = candidates.log_probs.masked_fill(~ends, NONE)
-        if bool(torch.isneginf(log_probs).all()):
+        if is_host(log_probs.device) and bool(torch.isneginf(log_probs).all()):  # another device would be waited for
             return
         parents, lengths, path = candidates.parents, beam.sentences.lengths[:, None], beam.open.path
         coverage = beam.coverage.log_coverage(parents, log_probs != NONE) * self.options.coverage_penalty if beam.coverage else None
@@ -255,14 +259,21 @@ class BeamSearch:
     def _leave(self, beam: Beam) -> FinishedSentences:
         """Return the finished sentences and drop them, if enough have finished."""
         finished: FinishedSentences = []
-        if split := self._split(beam.open.unfinished):
+        status = Status.read(beam)
+        if split := self._split(status.unfinished):
             stay, leave = split
-            finished = self._results(beam.select(leave))
-            beam = beam.select(stay)
+            device = beam.open.newest.device
+            finished = self._results(beam.select(leave.to(device)))
+            beam, status = beam.select(stay.to(device)), status.select(stay)
             self.decoder.keep(stay)
-        self.beam = beam if len(beam.sentences.ids) else None
-        self.rows = beam.open.rows
+        self._set(beam, status)
         return finished
+
+    def _set(self, beam: Beam, status: Status) -> None:
+        """Make this the beam of the search."""
+        self.beam = beam if len(beam.sentences.ids) else None
+        self.status, self.on_host = status, status.rows
+        self.rows = self.on_host.to(beam.open.newest.device, non_blocking=True)
 
     def _split(self, unfinished: Tensor) -> tuple[Tensor, Tensor] | None:
         """See `split_off_finished`."""

@@ -81,14 +81,9 @@ class OpenHypotheses(Rows):
         )
 
     @property
-    def rows(self) -> Tensor:
-        """(N,) the numbers b * W + w of the hypotheses, ascending."""
-        return self.log_probs.flatten().isneginf().logical_not_().nonzero().flatten()
-
-    @property
-    def unfinished(self) -> Tensor:
-        """(B,) whether the sentence has any."""
-        return self.log_probs[:, 0].isneginf().logical_not_()
+    def exists(self) -> Tensor:
+        """(B, W) whether there is a hypothesis."""
+        return self.log_probs.isneginf().logical_not_()
 
     def of_parents(self, values: Tensor, parents: Tensor) -> Tensor:
         """(B, W, L) of hypotheses -> (B, C, L) of the hypotheses `parents` (B, C)."""
@@ -173,6 +168,32 @@ class Beam(Rows):
     def step(self, rows: Tensor) -> Step:
         """Return the step that extends the hypotheses `rows` (N,)."""
         return Step(rows, self.open.tokens, self.sentences.lengths - 1, self.sentences.remaining)
+
+
+@dataclass
+class Status(Rows):
+    """What the host has to know of a beam before a step: tensors of the host. To read it is what a step waits for on a device."""
+
+    exists: Tensor  # (B, W) see `OpenHypotheses`
+    complete: Tensor  # (B,) see `Sentences`
+    too_short: Tensor  # (B,) whether a hypothesis misses tokens (`MinLength`)
+
+    @staticmethod
+    def read(beam: Beam) -> Status:
+        """Return the status of a beam: one copy to the host."""
+        exists, too_short = beam.open.exists, (beam.open.missing > 0).any(1)
+        status = torch.cat([exists, beam.sentences.complete[:, None], too_short[:, None]], 1).to("cpu")
+        return Status(status[:, :-2], status[:, -2], status[:, -1])
+
+    @property
+    def rows(self) -> Tensor:
+        """(N,) the numbers b * W + w of the hypotheses, ascending."""
+        return self.exists.flatten().nonzero().flatten()
+
+    @property
+    def unfinished(self) -> Tensor:
+        """(B,) whether the sentence has any."""
+        return self.exists[:, 0]
 
 
 def appended(values: Tensor, position: Tensor, newest: Tensor) -> Tensor:

@@ -18,6 +18,9 @@ join while the last few hypotheses of earlier ones finish.
   descends from is written again. Beams differ in their last tokens, so a cache holds little more than one hypothesis.
 * The linear maps, which take most of the time, see open hypotheses only.
 
+On a device nothing waits for it: what the host has to know of a step (which hypotheses are open, how many slots may be in
+use) it knows or bounds by itself; see `_SubBatch._reserve`.
+
 Invariance. In fp32 and int8 on a CPU, the result for a sentence must not depend on the other sentences, not in a single
 bit. The rows of a linear map do not depend on each other from `min_rows` rows on. In attention, S and C are those that the
 sub-batch needs, and what a sentence does not have is masked: exact zeros in its sums. Vector registers sum numbers by
@@ -32,7 +35,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -51,72 +53,46 @@ MIN_ROWS = 16
 """Rows of a step at least, for linear maps that do not name their own number: a row's bits then do not depend on it."""
 COMPACT_BELOW = 0.6
 """A sub-batch's caches are copied when no more than this share of its sentences is left."""
+AHEAD = 8
+"""Steps that the free slots suffice for once a device was asked how many they are."""
 MIN_QUERIES = 4
 """Queries per sentence in attention: with fewer, products with narrow heads depend on the slots beyond the sentence's own."""
 
 
-class CacheMemory:
-    """Memory for the keys and values of decoders, which serves one sub-batch after another.
-
-    What was never written holds numbers of earlier sub-batches, or zeros: masked, but never NaN.
-    """
-
-    def __init__(self) -> None:
-        self.free: list[list[Tensor]] = []
-
-    def take(self, layers: int, numbers: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-        """Return memory for at least so many numbers in each layer."""
-        fitting = [memory for memory in self.free if len(memory) == layers and memory[0].dtype == dtype and memory[0].numel() >= numbers]
-        if fitting:
-            best = min(fitting, key=lambda memory: memory[0].numel())
-            self.free = [memory for memory in self.free if memory is not best]
-            return best
-        self.free = self.free[1:]  # memory that was too small is freed step by step
-        if not is_host(device):
-            return [torch.zeros(numbers, dtype=dtype, device=device) for _ in range(layers)]
-        zeros = [np.zeros(numbers * dtype.itemsize, dtype=np.uint8) for _ in range(layers)]  # pages that nobody writes to cost nothing
-        return [torch.from_numpy(zero).view(dtype) for zero in zeros]
-
-    def give_back(self, memory: list[Tensor]) -> None:
-        """Let the memory serve another sub-batch."""
-        self.free.append(memory)
-
-
 @dataclass(frozen=True)
 class _StepIndex:
-    """Where the rows of one step are read and written, the same in every layer; rows are counted per head."""
+    """Where the rows of one step are read and written, the same in every layer."""
 
     first: int  # of the step's N hypotheses
     count: int  # n, this sub-batch's hypotheses
-    queries: Tensor  # (n * H,) rows of (N * 3 * H)
-    keys_values: Tensor  # (n * H * 2,) rows of (N * 3 * H): keys, then values
-    cached: Tensor  # (n * H * 2,) rows of the cache, where they are written
+    cached: Tensor  # (n * H,) rows of the cache (B * H * C), where their keys and values are written
     slots: Tensor  # (n * H,) rows of (B * H * W): where the queries go, and the results come from
     padding: int  # copies of the last result, for the rows that only fill up the step
     visible: Tensor  # (B * H, W, C), 0 or -inf, added to the scores
 
 
 class _SubBatch:
-    """Sentences that were added together: B of them in the caches, of which those at `present` are still searched for."""
+    """Sentences that were added together: B of them in the caches, of which those at `present` are still searched for.
 
-    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int, store: CacheMemory) -> None:
-        self.device, self.beam, self.store = model.output_weight.device, beam, store
+    `present`, `lengths` and the open hypotheses of a step are numbers of the host.
+    """
+
+    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
+        self.device, self.beam = model.output_weight.device, beam
         self.dtype: torch.dtype = getattr(model.output_projection, "attention_dtype", torch.float32)
         self.lanes, self.queries = LANES[self.dtype], max(beam, MIN_QUERIES)
         self.batch, self.steps = len(sources), 0
-        lengths = torch.tensor([len(source) for source in sources])
-        packing = Packing(lengths, self.lanes)
+        self.present, self.lengths = torch.arange(self.batch), torch.tensor([len(source) for source in sources])
+        packing = Packing(self.lengths, self.lanes)
         self.memory = self._encode(model, sources, packing)
         own = cast(DecoderLayer, model.decoder[0]).self_attention
-        self.heads, self.size, self.layers = own.num_heads, max(own.sizes) // own.num_heads, len(model.decoder)
-        self.present = torch.arange(self.batch, device=self.device)
-        self.source = torch.arange(packing.longest, device=self.device) < lengths.to(self.device)[:, None]  # (B, S)
-        self.visible_source = self._additive(self.source[:, None].expand(-1, beam, -1))  # (B * H, W, S)
+        self.heads, self.size = own.num_heads, max(own.sizes) // own.num_heads
+        self.visible_source = self._visible_source(packing.longest)  # (B * H, W, S)
         self.ancestors = torch.zeros(self.batch, beam, self.lanes, dtype=torch.bool, device=self.device)  # (B, W, C)
         self.itself = torch.eye(beam, dtype=torch.bool, device=self.device)  # (W, W)
-        self.memory_pages: list[Tensor] = []
-        self.query_buffers = {size: self._zeros(size) for size in {self.size, self.memory[0][0].size(1)}}  # of self-attention, and to the source
-        self._reserve()
+        self.used = 0  # slots of a sentence that may be in use
+        self.query_buffers = {size: self._zeros(self.queries, size) for size in {self.size, self.memory[0][0].size(1)}}  # of self-attention, and to the source
+        self.caches = [(self._zeros(self.lanes, self.size), self._zeros(self.lanes, self.size)) for _ in model.decoder]  # keys and values (B * H, C, K)
 
     def _encode(self, model: Transformer, sources: Sequence[Sequence[int]], packing: Packing) -> list[tuple[Tensor, Tensor]]:
         """Return for each layer the memory's keys (B * H, K, S) and values (B * H, S, K)."""
@@ -129,15 +105,9 @@ class _SubBatch:
         pairs = [(keys.to(self.dtype).flatten(0, 1), values.to(self.dtype).flatten(0, 1)) for keys, values in projected]
         return [(keys.transpose(1, 2).contiguous(), values.contiguous()) for keys, values in pairs]
 
-    def _zeros(self, size: int) -> Tensor:
-        """Return (B * H * W, K) for queries; rows of closed hypotheses keep old numbers, which nobody reads."""
-        return torch.zeros(self.batch * self.heads * self.queries, size, dtype=self.dtype, device=self.device)
-
-    @property
-    def caches(self) -> list[Tensor]:
-        """(2, B * H, C, K) for each layer: keys, then values; contiguous, because products copy what is not."""
-        shape = (2, self.batch * self.heads, self.capacity, self.size)
-        return [memory[: math.prod(shape)].view(shape) for memory in self.memory_pages]
+    def _zeros(self, slots: int, size: int) -> Tensor:
+        """Return (B * H, slots, size) for queries, keys or values. What is not written is masked, or not read; it must not be NaN."""
+        return torch.zeros(self.batch * self.heads, slots, size, dtype=self.dtype, device=self.device)
 
     @property
     def capacity(self) -> int:
@@ -150,36 +120,46 @@ class _SubBatch:
         `rows` (n,) are the open hypotheses, b * W + w with b counting those present; they are the rows from `first` on of
         the step's. The result of the last is repeated `padding` times.
         """
-        heads, device = self.heads, self.device
         sentence, hypothesis = self.present[rows // self.beam], rows % self.beam
-        opened = sentence * self.beam + hypothesis
-        slots = self._free_slots(opened)  # (B, W)
+        matrix = sentence[:, None] * self.heads + torch.arange(self.heads)  # (n, H), of B * H
+        of_host = torch.stack([matrix, matrix * self.queries + hypothesis[:, None], (sentence * self.beam + hypothesis)[:, None].expand(-1, self.heads)])
+        matrix, queries, opened = of_host.to(self.device, non_blocking=True)
+        slots = self._free_slots(opened[:, 0])  # (B, W)
         self.ancestors.scatter_(2, slots[:, None].expand(-1, self.beam, -1), self.itself.expand(self.batch, -1, -1))
-
-        head = torch.arange(heads, device=device)
-        matrix = sentence[:, None] * heads + head  # (n, H), of B * H
-        row = torch.arange(first, first + len(rows), device=device)[:, None] * (3 * heads) + head  # (n, H)
-        cached = matrix * self.capacity + slots.flatten().index_select(0, opened)[:, None]
-        return _StepIndex(
-            first=first,
-            count=len(rows),
-            queries=row.flatten(),
-            keys_values=torch.cat([row.flatten() + heads, row.flatten() + 2 * heads]),
-            cached=torch.cat([cached.flatten(), cached.flatten() + self.batch * heads * self.capacity]),
-            slots=(matrix * self.queries + hypothesis[:, None]).flatten(),
-            padding=padding,
-            visible=self._additive(self.ancestors),
-        )
+        cached = matrix * self.capacity + slots.flatten()[opened]
+        return _StepIndex(first, len(rows), cached.flatten(), queries.flatten(), padding, self._additive(self.ancestors))
 
     def _free_slots(self, opened: Tensor) -> Tensor:
-        """Return W slots for each sentence, (B, W), that no open hypothesis descends from; grow the caches if there are too few."""
+        """Return W slots for each sentence, (B, W), that no open hypothesis descends from; `opened` (n,) are the rows of (B * W) of the open ones."""
         alive = torch.zeros(self.batch * self.beam, 1, dtype=torch.bool, device=self.device).index_fill_(0, opened, True)
         used = (self.ancestors & alive.view(self.batch, self.beam, 1)).any(1)  # (B, C)
-        if int(used.sum(1).max()) > used.size(1) - self.beam:
-            more, before = -(-self.beam // self.lanes) * self.lanes, [cache.clone() for cache in self.caches]
-            self.ancestors, used = (F.pad(x, (0, more)) for x in (self.ancestors, used))
-            self._reserve(before)
+        used = self._reserve(used)
         return used.byte().sort(dim=1, stable=True).indices[:, : self.beam]
+
+    def _reserve(self, used: Tensor) -> Tensor:
+        """Grow the caches if they may have too few free slots; `used` (B, C) says which are in use, and is returned as long as they are then.
+
+        A step takes W slots, and frees some: how many, the device knows. It is asked only if the slots might not suffice, were
+        none freed; then the caches grow unless they suffice for a few steps more.
+        """
+        if self.used + self.beam > self.capacity:
+            self.used = int(used.sum(1).max())
+            lacking = self.used + self.beam * (1 if is_host(self.device) else AHEAD) - self.capacity
+            if lacking > 0:
+                used = self._grow(used, -(-lacking // self.lanes) * self.lanes)
+        self.used += self.beam
+        return used
+
+    def _grow(self, used: Tensor, more: int) -> Tensor:
+        """Give sentences this many slots more. Return `used` for all."""
+        self.caches = [(F.pad(keys, (0, 0, 0, more)), F.pad(values, (0, 0, 0, more))) for keys, values in self.caches]
+        self.ancestors = F.pad(self.ancestors, (0, more))
+        return F.pad(used, (0, more))
+
+    def _visible_source(self, longest: int) -> Tensor:
+        """Return what may be attended to of the source, see `_additive`."""
+        source = torch.arange(longest) < self.lengths[:, None]
+        return self._additive(source.to(self.device)[:, None].expand(-1, self.beam, -1))
 
     def _additive(self, mask: Tensor) -> Tensor:
         """(B, W, C) of what may be attended to -> (B * H, W, C) to be added to scores: 0 or -inf."""
@@ -189,23 +169,23 @@ class _SubBatch:
         return added[:, None].expand(-1, self.heads, -1, -1).flatten(0, 1)
 
     def self_attention(self, layer: int, rows: Tensor, step: _StepIndex, scale: float, value_size: int) -> Tensor:
-        """rows (N * 3 * H, K) of queries, keys and values -> (n, H * value_size)."""
-        cache, rows = self.caches[layer], rows.to(self.dtype)
-        cache.view(-1, self.size).index_copy_(0, step.cached, rows.index_select(0, step.keys_values))
-        keys, values = cache
-        return self._attend(rows.index_select(0, step.queries), keys.transpose(1, 2), values, step.visible, step, scale)[:, :, :value_size].flatten(1)
+        """rows (N, 3, H, K) of queries, keys and values -> (n, H * value_size)."""
+        own, (keys, values) = rows[step.first : step.first + step.count].to(self.dtype), self.caches[layer]
+        keys.view(-1, self.size).index_copy_(0, step.cached, own[:, 1].flatten(0, 1))
+        values.view(-1, self.size).index_copy_(0, step.cached, own[:, 2].flatten(0, 1))
+        return self._attend(own[:, 0].flatten(0, 1), keys.transpose(1, 2), values, step.visible, step, scale)[:, :, :value_size].flatten(1)
 
     def cross_attention(self, layer: int, rows: Tensor, step: _StepIndex, scale: float, weights: list[Tensor] | None = None) -> Tensor:
-        """rows (N * H, K) of queries -> (n, H * value_size). Appends the weights (n, S) to `weights`, see `AttentionDecoder`."""
-        own = rows[step.first * self.heads : (step.first + step.count) * self.heads].to(self.dtype)
+        """rows (N, H, K) of queries -> (n, H * value_size). Appends the weights (n, S) to `weights`, see `AttentionDecoder`."""
+        own = rows[step.first : step.first + step.count].to(self.dtype).flatten(0, 1)
         return self._attend(own, *self.memory[layer], self.visible_source, step, scale, weights).flatten(1)
 
     def _attend(
         self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor, step: _StepIndex, scale: float, mean_weights: list[Tensor] | None = None
     ) -> Tensor:
         """Equation (1): queries (n * H, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H, K) in fp32."""
-        buffer = self.query_buffers[queries.size(1)].index_copy_(0, step.slots, queries)
-        matrices = buffer.view(len(visible), self.queries, -1)  # (B * H, W, K)
+        matrices = self.query_buffers[queries.size(1)]  # (B * H, W, K); those of closed hypotheses keep old numbers, which nobody reads
+        matrices.view(-1, queries.size(1)).index_copy_(0, step.slots, queries)
         if len(matrices) == 1:  # one matrix alone may be split among threads, which changes the last bits
             matrices, keys, values, visible = (x.expand(2, -1, -1) for x in (matrices, keys, values, visible))
         if self.dtype == torch.float32:
@@ -224,49 +204,36 @@ class _SubBatch:
         """parents (b, W) of the sentences present: only the mask of ancestors moves."""
         if len(parents) < self.batch:
             every = torch.zeros(self.batch, self.beam, dtype=torch.long, device=self.device)
-            parents = every.index_copy_(0, self.present, parents)
+            parents = every.index_copy_(0, self.present.to(self.device, non_blocking=True), parents)
         self.ancestors = self.ancestors.gather(1, parents[:, :, None].expand_as(self.ancestors))
 
     def keep(self, sentences: Tensor) -> None:
         """Keep these of the sentences present; the caches are copied once enough sentences have left."""
         self.present = self.present[sentences]
-        if not len(sentences):
-            self.store.give_back(self.memory_pages)
-        elif len(sentences) <= COMPACT_BELOW * self.batch:
+        if len(sentences) and len(sentences) <= COMPACT_BELOW * self.batch:
             self._compact()
 
     def _compact(self) -> None:
         """Drop the sentences that have left from the caches and the memory."""
-        kept = self.present
+        kept, self.lengths = self.present.to(self.device), self.lengths[self.present]
         matrices = (kept[:, None] * self.heads + torch.arange(self.heads, device=self.device)).flatten()
-        longest = -(-int(self.source[kept].sum(1).max()) // self.lanes) * self.lanes
+        longest = -(-int(self.lengths.max()) // self.lanes) * self.lanes
         self.memory = [(keys[:, :, :longest].index_select(0, matrices), values[:, :longest].index_select(0, matrices)) for keys, values in self.memory]
-        caches = [cache.index_select(1, matrices) for cache in self.caches]
-        self.ancestors, self.source = self.ancestors[kept], self.source[kept, :longest]
-        self.batch, self.present = len(kept), torch.arange(len(kept), device=self.device)
-        self.visible_source = self._additive(self.source[:, None].expand(-1, self.beam, -1))
-        self.query_buffers = {size: self._zeros(size) for size in self.query_buffers}
-        self._reserve(caches)
-
-    def _reserve(self, kept: Sequence[Tensor] = ()) -> None:
-        """Take caches of C slots per sentence, holding what is `kept`: (2, B * H, C or fewer, K) for each layer."""
-        numbers = 2 * self.batch * self.heads * self.capacity * self.size
-        if not self.memory_pages or self.memory_pages[0].numel() < numbers:
-            before, self.memory_pages = self.memory_pages, self.store.take(self.layers, numbers, self.dtype, self.device)
-            if before:
-                self.store.give_back(before)
-        for cache, old in zip(self.caches, kept, strict=False):
-            cache[:, :, : old.size(2)] = old
+        self.caches = [(keys.index_select(0, matrices), values.index_select(0, matrices)) for keys, values in self.caches]
+        self.ancestors = self.ancestors[kept]
+        self.batch, self.present = len(kept), torch.arange(len(kept))
+        self.visible_source = self._visible_source(longest)
+        self.query_buffers = {size: self._zeros(self.queries, size) for size in self.query_buffers}
 
 
 class CachedDecoder:
     """A `Decoder` over sentences whose ids, end symbols included, are `sources`.
 
-    `model` comes from `model.precision.convert`. `memory` may serve one decoder after another, not two at once.
+    `model` comes from `model.precision.convert`.
     """
 
-    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int, memory: CacheMemory | None = None) -> None:
-        self.model, self.beam, self.store = model, beam, memory or CacheMemory()
+    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
+        self.model, self.beam = model, beam
         self.layers = [cast(DecoderLayer, layer) for layer in model.decoder]
         own = self.layers[0].self_attention
         self.heads, self.scale = own.num_heads, math.sqrt(own.num_heads / own.sizes[0])
@@ -281,21 +248,23 @@ class CachedDecoder:
     def add(self, sources: Sequence[Sequence[int]]) -> None:
         """Add sentences behind those that are here; an empty list is allowed."""
         if sources:
-            self.sub_batches.append(_SubBatch(self.model, sources, self.beam, self.store))
+            self.sub_batches.append(_SubBatch(self.model, sources, self.beam))
             if self.next_words:
                 self.next_words.add(sources, self.sub_batches[-1].states)
 
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
         """See `Decoder`."""
-        count = len(rows)
+        on_host, count = rows.to("cpu"), len(rows)
+        rows = on_host.to(tokens.device, non_blocking=True)
         padding = padded_rows(count, self.min_rows) - count
         parts = [
-            (sub_batch, rows[left:right] - offset * self.beam, left)
-            for (sub_batch, offset), (left, right) in zip(self._offsets(), self._bounds(rows), strict=True)
+            (sub_batch, on_host[left:right] - offset * self.beam, left)
+            for (sub_batch, offset), (left, right) in zip(self._offsets(), self._bounds(on_host), strict=True)
             if left < right
         ]
         steps = [(sub_batch, sub_batch.begin_step(own, first, padding if number == len(parts) - 1 else 0)) for number, (sub_batch, own, first) in enumerate(parts)]
-        positions = torch.cat([torch.full((len(own),), sub_batch.steps, device=rows.device) for sub_batch, own, _ in parts] + [rows.new_zeros(padding)])
+        steps_taken = [sub_batch.steps for sub_batch, own, _ in parts for _ in own] + [0] * padding
+        positions = torch.tensor(steps_taken).to(rows.device, non_blocking=True)
         ids = F.pad(tokens.flatten().index_select(0, rows), (0, padding))
         self.weights = []
         encoded = self.model.target_positions.at(positions)  # type: ignore[operator]
@@ -323,10 +292,8 @@ class CachedDecoder:
         return [(sub_batch, sum(sizes[:number])) for number, sub_batch in enumerate(self.sub_batches)]
 
     def _bounds(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return for each sub-batch the range of its own among `rows`, which are ascending b * W + w."""
-        if len(self.sub_batches) == 1:
-            return [(0, len(rows))]
-        ends = torch.tensor([(offset + len(sub_batch.present)) * self.beam for sub_batch, offset in self._offsets()], device=rows.device)
+        """Return for each sub-batch the range of its own among `rows` (N,) of the host, which are ascending b * W + w."""
+        ends = torch.tensor([(offset + len(sub_batch.present)) * self.beam for sub_batch, offset in self._offsets()])
         bounds = torch.searchsorted(rows, ends).tolist()
         return list(zip([0, *bounds[:-1]], bounds, strict=True))
 
@@ -336,26 +303,26 @@ class CachedDecoder:
         value_size = own.sizes[2] // self.heads
 
         def self_attention(h: Tensor) -> Tensor:
-            rows = self._rows(own.project(h, positions), own.sizes)  # (N * 3 * H, K)
+            rows = self._rows(own.project(h, positions), own.sizes)  # (N, 3, H, K)
             return cast(Tensor, own.output(_concat([sub_batch.self_attention(number, rows, step, self.scale, value_size) for sub_batch, step in steps])))
 
         def cross_attention(h: Tensor) -> Tensor:
-            rows = other.query(h).view(len(h) * self.heads, -1)  # (N * H, K)
+            rows = other.query(h).view(len(h), self.heads, -1)  # (N, H, K)
             weights = self.weights if number == self.recorded_layer else None
             return cast(Tensor, other.output(_concat([sub_batch.cross_attention(number, rows, step, self.scale, weights) for sub_batch, step in steps])))
 
         return layer.sublayers(x, self_attention, cross_attention)
 
     def _rows(self, x: Tensor, sizes: list[int]) -> Tensor:
-        """(N, sum of `sizes`), projections side by side -> rows (N * 3 * H, K).
+        """(N, sum of `sizes`), projections side by side -> (N, 3, H, K).
 
         If sizes differ, K is the largest and zeros fill up the others: they add nothing to a product.
         """
         if len(set(sizes)) == 1:
-            return x.view(-1, sizes[0] // self.heads)
+            return x.view(len(x), len(sizes), self.heads, -1)
         parts = [part.view(len(x), self.heads, -1) for part in torch.split(x, sizes, -1)]
         widest = max(sizes) // self.heads
-        return torch.stack([F.pad(part, (0, widest - part.size(2))) for part in parts], 1).view(-1, widest)
+        return torch.stack([F.pad(part, (0, widest - part.size(2))) for part in parts], 1)
 
     def reorder(self, parents: Tensor) -> None:
         """See `Decoder`."""
@@ -369,6 +336,7 @@ class CachedDecoder:
         """See `Decoder`."""
         if self.next_words:
             self.next_words.keep(sentences)
+        sentences = sentences.to("cpu")
         for sub_batch, offset in self._offsets():
             inside = sentences[(sentences >= offset) & (sentences < offset + len(sub_batch.present))] - offset
             if len(inside) < len(sub_batch.present):

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -70,6 +70,30 @@ class Step:
     def of_rows(self, values: Tensor) -> Tensor:
         """(B, W, …) -> (N, …) of the open hypotheses."""
         return values.flatten(0, 1).index_select(0, self.rows)
+
+
+class Movable(Protocol):
+    """An object with tensors."""
+
+    def to(self, device: torch.device) -> Self:
+        """Return the object on a device."""
+        ...
+
+
+Tables = TypeVar("Tables", bound=Movable)
+
+
+class OnDevices(Generic[Tables]):
+    """Tables of a constraint, copied to each device once."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables, self.copies = tables, dict[torch.device, Tables]()
+
+    def on(self, device: torch.device) -> Tables:
+        """Return the tables on a device."""
+        if device not in self.copies:
+            self.copies[device] = self.tables.to(device)
+        return self.copies[device]
 
 
 @dataclass

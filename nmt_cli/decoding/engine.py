@@ -1,15 +1,17 @@
 """The engine: where batches are searched while lines are read and results are written.
 
-    Translator ── submit(batches) ──▶ BatchQueue ──▶ a thread per worker ─┬─ GPU: Worker.run in this thread
-        ◀── results(), in any order                                       └─ CPU: WorkerProcess.serve ── pipe ── a forked process: Worker.run
+    Translator ── submit(batches) ──▶ BatchQueue ──▶ a thread per worker ─┬─ one GPU: Worker.run in this thread
+        ◀── results(), in any order                                       ├─ several GPUs: SpawnedProcess.serve ── pipe ── a new process: Worker.run
+                                                                          └─ CPU: WorkerProcess.serve ── pipe ── a forked process: Worker.run
 
 What runs where
     caller's thread   reads windows of lines, makes batches, submits them, waits for results.
     reader thread     reads ahead of the caller (`windows`).
-    worker threads    one per worker, from the first submission of several batches on. On a GPU, and where a process
-                      cannot be forked, the thread searches. For several workers on a CPU it talks to a forked process
-                      that searches: threads of one process would wait for each other between any two operations.
-                      A fork starts at once and shares the memory of the weights.
+    worker threads    one per worker, from the first submission of several batches on. A single worker is the thread
+                      itself. For several workers a thread talks to a process that searches: threads of one process
+                      would wait for each other between any two operations. On a CPU it is forked: a fork starts at
+                      once and shares the memory of the weights. On GPUs it is a new one, which is kept for later
+                      streams (`spawned`). Where there are no such processes, as on Windows, the threads search.
     A single batch is searched in the caller's thread, when its results are asked for: all of a CPU's cores then work on
     it. No thread or process is started for it.
 
@@ -19,8 +21,8 @@ What a batch is
     which batch is decided by who asks first; it changes no result.
 
 How a session stops
-    `Session.close` stops the queue, kills the processes and joins the threads. A searching thread ends after its step,
-    in the middle of a batch. Close is called when the last result was read, when the caller closes the iterator or
+    `Session.close` stops the queue, kills forked processes, stops the others and joins the threads. A search ends after
+    its step, in the middle of a batch. Close is called when the last result was read, when the caller closes the iterator or
     raises, and when Python exits while the iterator is kept.
 
 Threads and forks of the caller
@@ -48,6 +50,7 @@ import torch
 
 from .batches import Batch, BatchQueue, SearchResult, token_batches
 from .processes import WorkerProcess, can_fork
+from .spawned import ProcessPool, SpawnedProcess
 from .workers import Worker
 
 FEW_SENTENCES = 16
@@ -57,8 +60,10 @@ FEW_SENTENCES = 16
 class Engine:
     """Workers that search for one translator."""
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
-        self.workers = workers
+    def __init__(self, workers: Sequence[Worker], pool: ProcessPool | None = None) -> None:
+        """`pool` has the processes that search instead of `workers`, if they are started anew (`spawned`). Raises UsageError, see `ProcessPool.session`."""
+        self.workers, self.pool = workers, pool
+        self.search = pool.session(workers[0]) if pool is not None else b""
         self._local, self._owner = workers[0].copy(), os.getpid()
 
     @property
@@ -127,17 +132,23 @@ class Session:
             return
         self.queue.stop()
         for process in self.processes:
-            process.kill()
+            process.stop()
         for thread in self.threads:
             thread.join()
+        if self.engine.pool is not None:
+            self.engine.pool.give_back([process for process in self.processes if isinstance(process, SpawnedProcess)])
+            self.processes.clear()
 
     def _start(self) -> None:
         """Start a thread for each worker, and its process where there is one."""
         workers = self.engine.workers
         targets: list[Callable[[], None]] = [partial(self._run, worker.copy()) for worker in workers]
-        if can_fork(workers):
+        if self.engine.pool is not None:
+            self.processes += self.engine.pool.take(self.engine.search)
+        elif can_fork(workers):
             for worker in workers:
                 self.processes.append(WorkerProcess(worker, self.processes))
+        if self.processes:
             targets = [partial(process.serve, self.queue) for process in self.processes]
         self.threads = [threading.Thread(target=target, name="nmt-worker", daemon=True) for target in targets]
         for thread in self.threads:

@@ -42,13 +42,9 @@ class MinLength:
         """Return the missing tokens of an empty hypothesis of each sentence, (B,)."""
         return max_lengths.clamp_max(min(self.min_length, int(max_lengths.max())))
 
-    def concerns(self, missing: Tensor) -> bool:
-        """Return whether any of these hypotheses is too short."""
-        return bool(self.min_length) and bool(missing.any())
-
     def bans(self, missing: Tensor, remaining: Tensor, vocabulary: int) -> Bans:
         """Return what may not follow hypotheses with these missing tokens (N,), and (N,) tokens that may still be added."""
-        if len(self.tokens) >= vocabulary or not self.concerns(missing):
+        if len(self.tokens) >= vocabulary:
             return self.always
         counts = torch.where(missing > 0, self.always_banned + 1, self.always_banned)
         return Bans(self.tokens, counts.masked_fill((missing > 0) & (missing >= remaining), len(self.tokens)))

@@ -1,6 +1,6 @@
 """A worker in a forked process, and the pipe to it. `engine` says when and why workers are processes.
 
-    thread of the caller's process: WorkerProcess.serve     pipe     forked process: Worker.run over a _PipeSource
+    thread of the caller's process: WorkerProcess.serve     pipe     forked process: Worker.run over a PipeSource
                                                        ◀── Request(wait)
                                          Order or None ──▶           None with `wait`: end; without: none is ready
                                                        ◀── Report(number, results or error)
@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -64,6 +64,23 @@ def can_fork(workers: Sequence[Worker]) -> bool:
     return len(workers) > 1 and sys.platform == "linux" and all(is_host(worker.device) for worker in workers)
 
 
+@contextlib.contextmanager
+def blocked_signals() -> Iterator[None]:
+    """Block the signals that end a program in this thread and in processes that it starts, until these ignore them."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def ignore_signals() -> None:
+    """Ignore the signals that end a program, in a worker's process."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
 class WorkerProcess:
     """The process of a worker, and this side of the pipe. `others` are those that were started before."""
 
@@ -72,69 +89,99 @@ class WorkerProcess:
         self.pipe, far_end = context.Pipe()
         inherited = [self.pipe, *(other.pipe for other in others)]
         self.process = context.Process(target=_run, args=(worker, far_end, inherited), daemon=True, name="nmt-worker")
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until the process ignores them
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of a fork while threads run: see above
-                self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        with blocked_signals(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork while threads run: see above
+            self.process.start()
         far_end.close()
 
     def serve(self, batches: BatchSource) -> None:
         """Hand batches to the process until no more will come. If it dies, let its batches and all others fail."""
         under_way: dict[int, Batch] = {}
         try:
-            while self._answer(self.pipe.recv(), batches, under_way):
+            while self._answer(self._receive(), batches, under_way):
                 pass
         except (EOFError, OSError):
-            self.process.join(1)
-            for batch in under_way.values():
-                batch.done.set_exception(self._death())
-            while lost := batches.get(wait=True):
-                lost.done.set_exception(self._death())
+            self.fail(self._death(), batches, under_way)
+        except Exception as error:  # a batch cannot be pickled
+            self.fail(error, batches, under_way)
+
+    def fail(self, error: Exception, batches: BatchSource, under_way: Mapping[int, Batch]) -> None:
+        """Let the batches that the process has, and all that come, fail."""
+        for batch in under_way.values():
+            batch.done.set_exception(error)
+        while lost := batches.get(wait=True):
+            lost.done.set_exception(error)
+
+    def stop(self) -> None:
+        """End the process's work at once."""
+        self.kill()
 
     def kill(self) -> None:
         """End the process at once."""
         self.process.kill()
 
-    def _answer(self, message: Request | Report, batches: BatchSource, under_way: dict[int, Batch]) -> bool:
+    def _receive(self) -> object:
+        """Wait for a message. Raises EOFError and OSError if the process died."""
+        return self.pipe.recv()
+
+    def _answer(self, message: object, batches: BatchSource, under_way: dict[int, Batch]) -> bool:
         """Answer a message. Return False if the process was sent the end. Raises EOFError and OSError if it died."""
         if isinstance(message, Report):
-            done = under_way.pop(message.number).done
-            done.set_exception(message.error) if message.error is not None else done.set_result(message.results)
+            self._report(message, under_way)
             return True
+        assert isinstance(message, Request)
+        order = self._next(message, batches, under_way)
+        self.pipe.send(order)
+        return order is not None or not message.wait
+
+    def _report(self, message: Report, under_way: dict[int, Batch]) -> None:
+        """Finish a batch."""
+        done = under_way.pop(message.number).done
+        done.set_exception(message.error) if message.error is not None else done.set_result(message.results)
+
+    def _next(self, message: Request, batches: BatchSource, under_way: dict[int, Batch]) -> Order | None:
+        """Return the answer to a request."""
         batch = batches.get(wait=message.wait)
         if batch is None:
-            self.pipe.send(None)
-            return not message.wait
+            return None
         under_way[id(batch)] = batch
-        self.pipe.send(Order(id(batch), batch.sentences))
-        return True
+        return Order(id(batch), batch.sentences)
+
+    def _exit_status(self) -> int | None:
+        """Return the exit status of a process that died."""
+        self.process.join(1)
+        return self.process.exitcode
 
     def _death(self) -> NmtError:
-        code = self.process.exitcode
+        code = self._exit_status()
         cause = f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
         return NmtError(f"a worker process died ({cause}); perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens.")
 
 
-class _PipeSource:
+class PipeSource:
     """The source of a worker's batches in its own process."""
-
-    stopped = False  # the process is killed instead
 
     def __init__(self, pipe: Connection) -> None:
         self.pipe = pipe
 
+    @property
+    def stopped(self) -> bool:
+        """See `BatchSource`: never, the process is killed instead."""
+        return False
+
     def get(self, *, wait: bool) -> Batch | None:
         """See `BatchSource`. Raises EOFError or OSError if the parent is gone."""
         self.pipe.send(Request(wait))
-        order: Order | None = self.pipe.recv()
-        if order is None:
+        order = self._take(self.pipe.recv())
+        if not isinstance(order, Order):
             return None
         batch = Batch(order.sentences)
         batch.done.add_done_callback(partial(self._report, order.number))
         return batch
+
+    def _take(self, answer: object) -> object:
+        """Return what the parent sent."""
+        return answer
 
     def _report(self, number: int, done: Future[list[SearchResult]]) -> None:
         error = done.exception()
@@ -149,15 +196,13 @@ class _PipeSource:
 
 def _run(worker: Worker, pipe: Connection, inherited: Sequence[Connection]) -> None:
     """Run the worker in its process, until the parent sends the end or is gone."""
-    for number in ENDING:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    ignore_signals()
     for end in inherited:
         end.close()
     torch.set_num_threads(1)
     gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
     try:
-        worker.run(_PipeSource(pipe))
+        worker.run(PipeSource(pipe))
     except (EOFError, OSError):
         pass
     finally:

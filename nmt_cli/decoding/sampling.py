@@ -133,9 +133,12 @@ class SamplingSearch:
             return []
         logits = self.decoder.step(samples.newest, self.rows).float()
         step = Step(self.rows, samples.tokens, samples.sentences.lengths - 1, samples.sentences.remaining)
-        required = samples.sentences.required_tokens(self.constraints.required(samples.constraints, step), step.sentences, self.options.eos)
+        required = self.constraints.required(samples.constraints, step)
+        if bool(samples.sentences.complete.any()):
+            required = samples.sentences.required_tokens(required, step.sentences, self.options.eos)
         logits, own = self._edited(samples, step, logits, required)
-        bans = self.min_length.bans(step.of_rows(samples.missing), step.remaining[step.sentences], logits.size(1))
+        missing = step.of_rows(samples.missing)
+        bans = self.min_length.bans(missing, step.remaining[step.sentences], logits.size(1)) if bool(missing.any()) else self.min_length.always
         tokens = self._draw(samples, step, logits, bans, required)
         log_probs = own[self.row_of, tokens]
         self._append(samples, tokens, log_probs if self.constraints.edits else log_probs - log_sum_exp(own)[self.row_of])

@@ -97,22 +97,19 @@ class Sentences(Rows):
         """(B,) whether an open output has all the tokens that it may have, so that only the end symbol may follow."""
         return self.max_lengths < self.lengths
 
-    def required_tokens(self, required: Tensor | None, rows: Tensor, eos: int) -> Tensor | None:
-        """Return the one token that may follow each row, (N,), or FREE; None where all are free.
+    def required_tokens(self, required: Tensor | None, rows: Tensor, eos: int) -> Tensor:
+        """Return the one token that may follow each row, (N,), or FREE.
 
         `required` (N,) is what constraints require; `rows` (N,) are the sentences of the rows. A complete output ends.
         """
-        complete = self.complete
-        if bool(complete.any()):
-            free = torch.full_like(rows, FREE) if required is None else required
-            return free.masked_fill(complete[rows], eos)
-        return required
+        free = torch.full_like(rows, FREE) if required is None else required
+        return free.masked_fill(self.complete[rows], eos)
 
 
 def split_off_finished(unfinished: Tensor) -> tuple[Tensor, Tensor] | None:
     """Return the indices of the sentences that stay and of those that leave; None: none leaves in this step.
 
-    `unfinished` (B,) says which sentences still have open hypotheses.
+    `unfinished` (B,) says which sentences still have open hypotheses. On a device, this waits for it.
     """
     if int(unfinished.sum()) > COMPACT_BELOW * len(unfinished):
         return None

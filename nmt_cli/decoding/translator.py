@@ -180,7 +180,7 @@ class Translator:
             diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty), coverage_penalty=decode.coverage_penalty,
         )  # fmt: skip
         self.source_pieces, self.target_pieces = source.table, target.table
-        self.engine = Engine(workers(model, self.options, decode.batch_tokens, search_class, align))
+        self.engine = Engine(workers(model, self.options, decode.batch_tokens, search_class, align), model.pool)
 
     def translate(self, lines: Iterable[Line]) -> Iterator[Result]:
         """Yield a result for each line, in order. A thread reads ahead, unless `lines` is a sequence."""

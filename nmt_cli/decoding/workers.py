@@ -13,23 +13,29 @@ import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..data.tokenizer import BOS, EOS
-from ..device import is_host
+from ..device import accelerator_memory, current, is_host
 from ..kernels import KernelsInUse, apply_kernels
 from ..kernels.protocols import Decoder, GrowingDecoder
 from ..model.precision import convert
 from ..model.transformer import Transformer
 from .alignment import aligned
 from .batches import Batch, BatchSource, SearchResult, SingleBatch
-from .cached_decoder import CachedDecoder, CacheMemory
+from .cached_decoder import CachedDecoder
 from .decoders import EnsembleDecoder
 from .search import Hypothesis, Search, SearchOptions
 
+if TYPE_CHECKING:
+    from .spawned import ProcessPool
+
 LOGITS_AT_ONCE = 1 << 26
-"""Numbers (rows x vocabulary) of one step at most: 256 MiB."""
+"""Numbers (rows x vocabulary) of one step at most: 256 MiB. An accelerator with much memory takes more, see LOGITS_SHARE."""
+LOGITS_SHARE = 1 / 40
+"""Of an accelerator's memory, for the logits of one step: each operation on it takes a time of its own, so few large steps are faster."""
 CPU_ROWS = 1024
 """Hypotheses of one step on a CPU at most: more are not faster and need more memory."""
 
@@ -45,7 +51,7 @@ class Worker:
 
     def __init__(self, kernels: Sequence[KernelsInUse], options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> None:
         self.kernels, self.batch_tokens, self.search, self.align = kernels, batch_tokens, search, align
-        self.models, self.memory = [one.model for one in kernels], [CacheMemory() for _ in kernels]
+        self.models = [one.model for one in kernels]
         first = kernels[0]
         if first.top_candidates and first.log_softmax and all(one.top_candidates for one in kernels):
             options = replace(options, top_candidates=first.top_candidates, log_softmax=first.log_softmax, extend_beam=first.extend_beam)
@@ -56,7 +62,8 @@ class Worker:
     @property
     def sentences(self) -> int:
         """Sentences of a batch at most: two such batches fill a step."""
-        rows = LOGITS_AT_ONCE // self.models[0].target_vocab
+        logits = max(LOGITS_AT_ONCE, int(accelerator_memory(self.device) * LOGITS_SHARE) // torch.float32.itemsize)
+        rows = logits // self.models[0].target_vocab
         if is_host(self.device):
             rows = min(rows, CPU_ROWS)
         return max(1, rows // (2 * self.options.beam))
@@ -65,8 +72,9 @@ class Worker:
     def run(self, batches: BatchSource) -> None:
         """Search batches until no more will come, or until `batches` is stopped."""
         waiting: Batch | None = None
-        while not batches.stopped and (batch := waiting or batches.get(wait=True)):
-            waiting = self._search_together(batch, batches)
+        with current(self.device):
+            while not batches.stopped and (batch := waiting or batches.get(wait=True)):
+                waiting = self._search_together(batch, batches)
 
     def search_one(self, batch: Batch) -> None:
         """Search one batch, after those of other threads."""
@@ -97,10 +105,7 @@ class Worker:
 
     def _decoder(self, batch: Batch) -> GrowingDecoder:
         sources, beam = _closed(batch), self.options.beam
-        members = [
-            kernels.native_decoder(sources, beam) or CachedDecoder(kernels.model, sources, beam, memory)
-            for kernels, memory in zip(self.kernels, self.memory, strict=True)
-        ]
+        members = [kernels.native_decoder(sources, beam) or CachedDecoder(kernels.model, sources, beam) for kernels in self.kernels]
         return members[0] if len(members) == 1 else EnsembleDecoder(members)
 
     def _result(self, source: Sequence[int], hypotheses: list[Hypothesis]) -> SearchResult:
@@ -169,15 +174,21 @@ class ConvertedModels:
     devices: Sequence[str]
     """One per worker; "cpu" several times for several cores."""
     by_device: Mapping[str, Sequence[KernelsInUse]]
+    """With a pool, those of the first device alone."""
+    pool: ProcessPool | None = None
+    """The processes that have the models on each device, where workers are processes that are started anew (`spawned`)."""
 
     @staticmethod
     def of(models: Sequence[Transformer], precision: str, devices: Sequence[str]) -> ConvertedModels:
         """Convert fp32 models. Raises UsageError for an unknown precision."""
+        from .spawned import ProcessPool, need_processes
+
         by_device: dict[str, list[KernelsInUse]] = {}
-        for device in dict.fromkeys(devices):
+        pool = ProcessPool(models, precision, devices) if need_processes(devices) else None
+        for device in dict.fromkeys(devices[:1] if pool else devices):
             moved = [model if str(model.output_weight.device) == device else copy.deepcopy(model).to(device) for model in models]
             by_device[device] = [apply_kernels(convert(model, precision), "decoding") for model in moved]
-        return ConvertedModels(devices, by_device)
+        return ConvertedModels(devices, by_device, pool)
 
     @property
     def kernels(self) -> Sequence[KernelsInUse]:
@@ -186,9 +197,9 @@ class ConvertedModels:
 
 
 def workers(models: ConvertedModels, options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> list[Worker]:
-    """Return a worker for each device; those of one device share its models."""
+    """Return a worker for each device; those of one device share its models. With a pool all are of the first device: the others' are in its processes."""
     by_device = {device: list(kernels) for device, kernels in models.by_device.items()}
     if options.coverage_penalty:  # the first model reports its attention
         for kernels in by_device.values():
             kernels[0] = kernels[0].without_compiled_decoder("attention weights, which decode.coverage_penalty needs, have no kernel")
-    return [Worker(by_device[device], options, batch_tokens, search, align) for device in models.devices]
+    return [Worker(by_device.get(device) or by_device[models.devices[0]], options, batch_tokens, search, align) for device in models.devices]

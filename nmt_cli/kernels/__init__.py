@@ -1,7 +1,7 @@
 """Faster replacements for parts of the core, which stays complete without them.
 
     apply_kernels(model, "training")   compute model ──▶ the same model with faster modules (cpu_training/, gpu_training/)
-    apply_kernels(model, "decoding")   converted model ──▶ with faster linear maps, and the compiled decoder (cpu_decoding/)
+    apply_kernels(model, "decoding")   converted model ──▶ with faster linear maps, and another decoder (cpu_decoding/, gpu_decoding/)
 
 Every kernel has a function `supports(…)` that looks at the modules as they were built, by their exact types, and returns
 "" or the reason why it declines. What a kernel does not know stays plain torch, and `KernelsInUse.summary` says so; the
@@ -37,12 +37,14 @@ from .cpu_decoding.functions import top_candidates as compiled_top_candidates
 from .cpu_decoding.whole_steps import WholeStepDecoder, WholeSteps
 from .cpu_training import attention, dropout
 from .cpu_training import linear as training_linear
+from .gpu_decoding import decoder as graph_decoder
+from .gpu_decoding.decoder import GraphDecoder, GraphModel
 from .gpu_training import attention as packed_attention
 from .protocols import ExtendBeam, LogSoftmax, TopCandidates
 from .switch import switched_off
 
 Purpose = Literal["training", "decoding"]
-COMPILED_DECODER = "compiled decoder"
+COMPILED_DECODER, CUDA_GRAPHS = "compiled decoder", "CUDA graphs"
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,26 @@ class KernelsInUse:
     """For the compiled decoder; None: it declined."""
     whole_steps: WholeSteps | None = None
     """The same with compiled products; None: some are not."""
+    graphs: GraphModel | None = None
+    """For the decoder with CUDA graphs; None: it declined."""
     used: tuple[str, ...] = ()
     declined: dict[str, str] = field(default_factory=dict)
     """By what declined, the reason."""
 
-    def native_decoder(self, sources: Sequence[Sequence[int]], beam: int) -> NativeDecoder | None:
-        """Return a compiled decoder over sentences of these ids, end symbols included; None where it declined."""
+    def native_decoder(self, sources: Sequence[Sequence[int]], beam: int) -> NativeDecoder | GraphDecoder | None:
+        """Return a faster decoder over sentences of these ids, end symbols included; None where all declined."""
+        if self.graphs is not None:
+            return GraphDecoder(self.graphs, sources, beam)
         if self.whole_steps is not None:
             return WholeStepDecoder(self.whole_steps, sources, beam)
         return NativeDecoder(self.native, sources, beam) if self.native is not None else None
 
     def without_compiled_decoder(self, reason: str) -> KernelsInUse:
-        """Return the same kernels without the compiled decoder, which declines for this reason."""
-        if self.native is None:
+        """Return the same kernels without another decoder, which declines for this reason."""
+        if self.native is None and self.graphs is None:
             return self
-        return replace(self, native=None, whole_steps=None, used=tuple(name for name in self.used if name != COMPILED_DECODER), declined={**self.declined, "decoder": reason})
+        used = tuple(name for name in self.used if name not in (COMPILED_DECODER, CUDA_GRAPHS))
+        return replace(self, native=None, whole_steps=None, graphs=None, used=used, declined={**self.declined, "decoder": reason})
 
     @property
     def top_candidates(self) -> TopCandidates | None:
@@ -115,11 +122,15 @@ def _for_decoding(model: Transformer) -> KernelsInUse:
     for module in model.modules():
         if isinstance(module, nn.Linear | Bf16Linear | Int8Linear | FeedForward) and (reason := linear.supports(module, device)):
             declined[type(module).__name__] = reason
+    if device.type == "cuda":
+        reason = graph_decoder.supports(replaced)
+        graphs = None if reason else GraphModel(replaced)
+        return KernelsInUse(replaced, "decoding", graphs=graphs, used=(CUDA_GRAPHS,) if graphs else (), declined={**declined, "decoder": reason} if reason else declined)
     if reason := decoder.supports(replaced):
-        return KernelsInUse(replaced, "decoding", None, None, tuple(sorted(used)), {**declined, "decoder": reason})
+        return KernelsInUse(replaced, "decoding", used=tuple(sorted(used)), declined={**declined, "decoder": reason})
     native = NativeModel(replaced)
     steps = WholeSteps(native) if whole_steps.supports(native) else None
-    return KernelsInUse(replaced, "decoding", native, steps, (COMPILED_DECODER, *sorted(used)), declined)
+    return KernelsInUse(replaced, "decoding", native, steps, used=(COMPILED_DECODER, *sorted(used)), declined=declined)
 
 
 def _for_training(model: Transformer) -> KernelsInUse:
@@ -149,7 +160,7 @@ def _for_training(model: Transformer) -> KernelsInUse:
         return None
 
     replaced = cast(Transformer, replace_modules(model, rule))
-    return KernelsInUse(replaced, "training", None, None, tuple(used), declined)
+    return KernelsInUse(replaced, "training", used=tuple(used), declined=declined)
 
 
 def summaries(config: ModelSection, device: str, training_dtype: torch.dtype) -> dict[Purpose, str]:

@@ -155,15 +155,17 @@ def _has_relu(module: nn.Module) -> bool:
 
 
 class Bf16Linear(nn.Module):
-    """x W^T + b with rows and weight rounded to bf16; fp32 in, fp32 out."""
+    """x W^T + b with rows and weight rounded to bf16; fp32 in, fp32 out. Weight and bias follow the module to a device."""
 
+    weight: Tensor
+    bias: Tensor | None
     attention_dtype = torch.bfloat16
     """What a decoder in plain torch keeps keys and values in, and multiplies them in."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.weight = weight.detach().to(self.attention_dtype)
-        self.bias = bias.detach().to(self.attention_dtype) if bias is not None else None
+        self.register_buffer("weight", weight.detach().to(self.attention_dtype), persistent=False)
+        self.register_buffer("bias", bias.detach().to(self.attention_dtype) if bias is not None else None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, d_in) -> (…, d_out)."""
@@ -179,17 +181,23 @@ class Fp16Linear(Bf16Linear):
 class Int8Linear(nn.Module):
     """x W^T + b with rows and weight in 8 bits; fp32 in, fp32 out.
 
-    `input_scale` is what one integer step of a row is worth, `scales` (d_out,) that of the weights.
+    `input_scale` is what one integer step of a row is worth, `scales` (d_out,) that of the weights. Weight, scales and bias
+    follow the module to a device.
     """
 
+    weight: Tensor
+    scales: Tensor
+    bias: Tensor | None
     attention_dtype = torch.float32
     """Not bf16: on some processors, sums of its products depend on the shape of the batch."""
 
     def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None, input_scale: float) -> None:
         """`weight` (d_out, d_in) and `scales` from `rounded`."""
         super().__init__()
-        self.weight, self.scales, self.input_scale = weight, scales.clone(), input_scale  # a view would keep the whole file mapped that it was read from
-        self.bias = bias.detach() if bias is not None else None
+        self.input_scale = input_scale
+        self.register_buffer("weight", weight, persistent=False)
+        self.register_buffer("scales", scales.clone(), persistent=False)  # a view would keep the whole file mapped that it was read from
+        self.register_buffer("bias", bias.detach() if bias is not None else None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, d_in) -> (…, d_out)."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from .process_group import ProcessGroup
 from .update import StepResult
 
@@ -67,8 +69,8 @@ class InFlight:
         """
         results, self._results = self._results, []
         own = [float(signal), float(save_is_due)]
-        for _, _, result in results:
-            own += [*result.sums.tolist(), float(result.grad_norm), float(result.skipped)]
+        if results:  # one copy from the device for all
+            own += torch.cat([torch.stack((*result.sums, result.grad_norm, result.skipped)) for _, _, result in results]).tolist()
         rows = self.group.all_gather(own)
         steps = []
         for index, (update, epoch, result) in enumerate(results):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
-from nmt_cli.decoding.cached_decoder import CachedDecoder, CacheMemory
+from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
 from nmt_cli.decoding.search import Hypothesis, SearchOptions, plain_sentences
 from nmt_cli.kernels import apply_kernels
@@ -18,6 +18,7 @@ from nmt_cli.kernels.cpu_decoding import whole_steps
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
 from nmt_cli.kernels.cpu_decoding.linear import KernelLinear
 from nmt_cli.kernels.cpu_decoding.whole_steps import WholeStepDecoder, WholeSteps
+from nmt_cli.kernels.gpu_decoding.decoder import GraphDecoder, GraphModel, unsupported
 from nmt_cli.kernels.rows import padded_rows
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
@@ -52,7 +53,7 @@ def sources(count: int, longest: int = 40, seed: int = 1) -> list[list[int]]:
     return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, longest))), EOS] for _ in range(count)]
 
 
-Kind = Callable[[Transformer, list[list[int]], int], ReferenceDecoder | CachedDecoder | NativeDecoder]
+Kind = Callable[[Transformer, list[list[int]], int], ReferenceDecoder | CachedDecoder | NativeDecoder | GraphDecoder]
 
 
 def native(model: Transformer, batch: list[list[int]], beam: int) -> NativeDecoder:
@@ -68,6 +69,12 @@ def whole(model: Transformer, batch: list[list[int]], beam: int) -> NativeDecode
     if not whole_steps.supports(steps):
         pytest.skip("this processor has no compiled products in this precision")
     return WholeStepDecoder(WholeSteps(steps), batch, beam)
+
+
+def graph(model: Transformer, batch: list[list[int]], beam: int) -> GraphDecoder:
+    """What CUDA graphs are made of, without graphs."""
+    assert unsupported(model) == ""
+    return GraphDecoder(GraphModel(model), batch, beam)
 
 
 def made(precision: str | None, **features: object) -> Transformer:
@@ -95,6 +102,7 @@ MONOTONIC: dict[str, object] = {"residual": "pre", "monotonic_attention": True}
     *[(kind, features, beam) for kind in (native, whole) for features in [*FEATURES, *SIZES, MONOTONIC] for beam in (1, 3, 4)],
     (CachedDecoder, {}, 20),
     (native, {"num_heads": 1}, 20),
+    *[(graph, features, beam) for features in FEATURES for beam in (1, 3, 20)],
 ])  # fmt: skip
 @torch.inference_mode()
 def test_fast_is_reference_step_by_step(kind: Kind, features: dict[str, object], beam: int) -> None:
@@ -184,13 +192,6 @@ def test_rounded_precisions_are_near_the_model(precision: str) -> None:
         tokens, rows = torch.full((6, 4), BOS + step), torch.arange(24)
         difference = rounded.step(tokens, rows).log_softmax(-1) - plain.step(tokens, rows).log_softmax(-1)
         assert 1e-4 < float(difference.abs().max()) < 0.2
-
-
-def test_caches_serve_one_batch_after_another() -> None:
-    model, caches = make(), CacheMemory()
-    for count in (9, 3, 12):
-        again = translate(lambda *given: CachedDecoder(*given, caches), model, sources(count, seed=count))
-        assert again == translate(CachedDecoder, model, sources(count, seed=count))
 
 
 def test_rows_come_in_few_numbers() -> None:

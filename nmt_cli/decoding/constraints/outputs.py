@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Self
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from ...data.tokenizer import EOS, UNK, Tokenizer
 from ...errors import UsageError, shown
-from ..constraint import Constraint, Sentence, Step
+from ..constraint import Constraint, OnDevices, Sentence, Step
 from ..search_state import OfHypotheses
 
 NOWHERE = -1
@@ -114,7 +113,7 @@ class Outputs(Constraint):
                     f"allowed output {number}, {shown(entry)}, has characters that the vocabulary of the model does not have, so the model cannot write it. "
                     "Delete it, or write it with other characters."
                 )
-        self.trie = lru_cache(Trie.build(list(self.entries.values()), tokenizer.vocab_size).to)  # by device
+        self.trie = OnDevices(Trie.build(list(self.entries.values()), tokenizer.vocab_size))
 
     def encode(self, values: Sequence[Any], tokenizer: Tokenizer, longest: int) -> list[Any]:
         """See `Constraint`. Raises UsageError for an entry that is longer than the longest output."""
@@ -129,7 +128,7 @@ class Outputs(Constraint):
 
     def edit(self, state: Nodes, step: Step, log_probs: Tensor) -> None:
         """See `Constraint`: forbids all but the children, and the end symbol where an entry ends."""
-        nodes, trie = step.of_rows(state.nodes), self.trie(state.nodes.device)
+        nodes, trie = step.of_rows(state.nodes), self.trie.on(state.nodes.device)
         rows, edges = trie.edges(nodes, step.remaining[step.sentences])
         tokens, ends = trie.tokens[edges], (trie.ends[nodes.clamp_min(0)] & (nodes >= 0)).nonzero()[:, 0]
         allowed, end = log_probs[rows, tokens], log_probs[ends, EOS]
@@ -139,4 +138,4 @@ class Outputs(Constraint):
 
     def advance(self, state: Nodes, tokens: Tensor) -> Nodes:
         """See `Constraint`."""
-        return Nodes(self.trie(tokens.device).after(state.nodes, tokens))
+        return Nodes(self.trie.on(tokens.device).after(state.nodes, tokens))

@@ -20,7 +20,7 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...data.tokenizer import BOS, BYTE, EOS, META_SPACE, PAD, Tokenizer
 from ...evaluation.outputs import IN_SCRIPT
@@ -79,6 +79,15 @@ class PhraseMatcher:
         self.within = {(kind, final): self._within(kind, final) for kind in ("a", " ", ".") for final in (False, True)}
         self.states = [State(" ", "", b"")]
         self.numbers = {self.states[0]: 0}
+        self.lock = threading.Lock()
+        self.after = lru_cache(MEMORY)(self._after)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process has a lock and a memory of its own."""
+        return {name: value for name, value in vars(self).items() if name not in ("lock", "after")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
         self.lock = threading.Lock()
         self.after = lru_cache(MEMORY)(self._after)
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ from ...errors import UsageError, shown
 from ...parsing.brackets import UNTAGGED, between_spaces, escaped
 from ...parsing.linearization import SYMBOL, TAG_PREFIX, TERMINALS
 from ..candidates import log_sum_exp
-from ..constraint import Constraint, Sentence, Step
+from ..constraint import Constraint, OnDevices, Sentence, Step
 from ..search_state import OfHypotheses, Rows
 
 ANY_TAG = -1
@@ -105,7 +104,7 @@ class Tree(Constraint):
             missing = f"the symbol {UNTAGGED}" if self.kind == "xx" else "tags"
             raise UsageError(f"tree {shown(value)}: the vocabulary of the model does not have {missing}. Give the kind of terminals that the model was trained with (data.terminals).")
         subwords = [*words, *tokenizer.not_text - {PAD, BOS, EOS}] if self.allows else words
-        self.symbols = lru_cache(_symbols(pieces, subwords, tags, tokenizer.vocab_size).to)  # by device
+        self.symbols = OnDevices(_symbols(pieces, subwords, tags, tokenizer.vocab_size))
 
     def encode(self, values: Sequence[str], tokenizer: Tokenizer, longest: int) -> list[list[tuple[int, bool]]]:
         """Return the tokens of the terminals of each line, and whether a token must follow the one before at once.
@@ -139,7 +138,7 @@ class Tree(Constraint):
 
     def edit(self, state: Trees, step: Step, log_probs: Tensor) -> None:
         """See `Constraint`: forbids what is no part of a tree, and gives the next word the probability of all words."""
-        symbols, partial = self.symbols(log_probs.device), state.partial
+        symbols, partial = self.symbols.on(log_probs.device), state.partial
         written, depth, opened = (step.of_rows(values) for values in (partial.written, partial.depth, partial.opened))
         left = state.counts[step.sentences] - written
         next_terminal = step.sentences, written.clamp_max(state.terminals.size(1) - 1)
@@ -163,7 +162,7 @@ class Tree(Constraint):
 
     def advance(self, state: Trees, tokens: Tensor) -> Trees:
         """See `Constraint`. Tokens of a prefix need not be part of a tree."""
-        symbols, partial = self.symbols(tokens.device), state.partial
+        symbols, partial = self.symbols.on(tokens.device), state.partial
         brackets = symbols.closing[tokens]
         opens, closes, terminal = brackets >= 0, symbols.closes[tokens], symbols.terminal[tokens]
         top = partial.depth.clamp_max(partial.stack.size(2) - 1)[:, :, None]

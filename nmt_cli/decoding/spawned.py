@@ -1,0 +1,359 @@
+"""Workers in new processes, one per device: for several devices that are not the host.
+
+    caller's process                                              worker process: a new Python
+    ProcessPool.take(device) ──▶ SpawnedProcess ── starts ──▶ main: Start ──▶ ConvertedModels on its device, once
+    a thread: SpawnedProcess.serve(queue) ──────── pipe ────▶ Begin ──▶ Worker.run over a source of batches ──▶ Finished
+    ProcessPool.give_back ◀── it waits for the next Begin         ◀── Request, Report ──▶ Order or None: see `processes`
+
+Why processes: the threads of one process wait for each other between any two operations, and a step on a fast device is
+hundreds of short ones. Why new ones: a process that has used such a device cannot be forked.
+
+How a process starts
+    It runs the interpreter with two lines of code: they take the search path for modules from the pipe, and import this
+    module. The caller's main module is not imported, as `multiprocessing` would do. So scripts need no `if __name__ ==
+    "__main__"`, and notebooks work. Classes of the main module do not exist there: a search that is defined in a script is
+    refused by name.
+
+How it gets its models
+    The weights are written once to a file in memory that has no name, as safetensors; every process maps it. It is no
+    file of /dev/shm, which is small in many containers. The modules come over the pipe, with tensors that have no memory.
+
+How long it lives
+    It serves one session after another; each session sends its options. At the end of a session it is told to stop, leaves
+    its search after the step, and waits. If it does not stop in `PATIENCE` seconds, it is killed. It ends with the pool, or
+    when the caller's process is gone. Two sessions at the same time have processes of their own.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import spawn
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, cast
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from ..device import is_host, start_process
+from ..errors import NmtError, UsageError
+from ..hardware import reproducible_products
+from ..model.transformer import Transformer
+from .batches import Batch, BatchSource
+from .processes import PipeSource, Report, Request, WorkerProcess, blocked_signals, ignore_signals
+from .search import SearchOptions
+from .workers import ConvertedModels, SearchClass, Worker, workers
+
+CODE = "import sys; from multiprocessing.connection import Connection; pipe = Connection({}); sys.path[:] = pipe.recv(); from {} import main; main(pipe)"
+"""What the new interpreter runs."""
+PATIENCE = 10.0
+"""Seconds that a process may take to leave its search."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The models, for a new process."""
+
+    models: Sequence[Transformer]
+    """Without memory; see `SharedModels`."""
+    weights: int
+    """The file descriptor of the weights."""
+    precision: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A session begins: the arguments of `workers`."""
+
+    options: SearchOptions
+    batch_tokens: int
+    search: SearchClass
+    align: bool
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The session ends: leave the search after the step."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The process is out of its search."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The process cannot search, for this reason."""
+
+    reason: str
+
+
+def need_processes(devices: Sequence[str]) -> bool:
+    """Return whether the workers of these devices are to be new processes."""
+    return len(devices) > 1 and sys.platform == "linux" and not any(is_host(device) for device in devices)
+
+
+class SharedModels:
+    """Models whose weights are in a file in memory. It lives as long as this object or a process that has mapped it."""
+
+    def __init__(self, models: Sequence[Transformer]) -> None:
+        self.models = [without_memory(model) for model in models]
+        self.descriptor = os.memfd_create("nmt-weights")
+        weakref.finalize(self, os.close, self.descriptor)
+        weights = {f"{number}.{name}": tensor for number, model in enumerate(models) for name, tensor in tensors_of(model).items()}
+        with open(self.descriptor, "wb", closefd=False) as file:
+            file.write(save({name: tensor.detach().to("cpu").contiguous() for name, tensor in weights.items()}))
+
+
+def tensors_of(model: Transformer) -> dict[str, Tensor]:
+    """Return the parameters and buffers of a model by name."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def without_memory(model: Transformer) -> Transformer:
+    """Return a copy of a model with tensors of the same shapes that hold no numbers."""
+    return copy.deepcopy(model, {id(tensor): tensor.detach().to("meta") for tensor in tensors_of(model).values()})
+
+
+def with_weights(models: Sequence[Transformer], descriptor: int) -> Sequence[Transformer]:
+    """Give copies of `without_memory` the weights of `SharedModels`."""
+    for name, tensor in load_file(_path(descriptor)).items():
+        number, _, own = name.partition(".")
+        path, _, key = own.rpartition(".")
+        module = models[int(number)].get_submodule(path)
+        table = module._parameters if key in module._parameters else module._buffers
+        cast(dict[str, Tensor], table)[key] = nn.Parameter(tensor, requires_grad=False) if table is module._parameters else tensor
+    return models
+
+
+def _path(descriptor: int) -> str:
+    return f"/proc/self/fd/{descriptor}"
+
+
+def pickled(message: object) -> bytes:
+    """Return what `Connection.recv` turns into a copy of the message. Tensors are copied through the host, not shared."""
+    buffer = io.BytesIO()
+    pickler = ForkingPickler(buffer)
+    pickler.dispatch_table = dict(pickler.dispatch_table) | dict.fromkeys((Tensor, nn.Parameter), _reduced)
+    pickler.dump(message)
+    return buffer.getvalue()
+
+
+def _reduced(tensor: Tensor) -> tuple[Any, ...]:
+    if tensor.is_meta:
+        return _without_numbers, (tuple(tensor.shape), tensor.dtype)
+    return torch.from_numpy, (tensor.detach().to("cpu").numpy(),)
+
+
+def _without_numbers(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+class SpawnedProcess(WorkerProcess):
+    """A new process with models on `device`, and this side of the pipe. One session at a time uses it."""
+
+    def __init__(self, models: SharedModels, precision: str, device: str) -> None:
+        self.device = device
+        self.pipe, far_end = multiprocessing.Pipe()
+        command = [os.fsdecode(spawn.get_executable() or sys.executable), "-P", "-c", CODE.format(far_end.fileno(), __name__)]
+        with far_end, blocked_signals():
+            self.new = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(far_end.fileno(), models.descriptor))
+        self.unsent = [pickled(list(sys.path)), pickled(Start(models.models, models.descriptor, precision, device))]
+        self.idle = self.answered = False
+        self._lock, self._stopped = threading.Lock(), 0.0
+
+    def begin(self, session: bytes) -> None:
+        """Let the process search, once it is served; `session` is a pickled `Begin`."""
+        self.unsent.append(session)
+        self.idle, self._stopped = False, 0.0
+
+    def serve(self, batches: BatchSource) -> None:
+        """See `WorkerProcess`. At the end the process is `idle`, unless it failed."""
+        with suppress(OSError):  # it has died: what it sent before says why
+            while self.unsent:  # it may be importing modules still: this thread waits for it
+                self.pipe.send_bytes(self.unsent[0])
+                del self.unsent[0]
+            with self._lock:
+                if self._stopped:
+                    self.pipe.send(Stop())
+        super().serve(batches)
+
+    def stop(self) -> None:
+        """End the session: the process leaves its search. One that is still starting is killed."""
+        with self._lock:
+            self._stopped = time.monotonic()
+            if not self.answered:
+                self.kill()
+            elif not self.idle:
+                with suppress(OSError):
+                    self.pipe.send(Stop())
+
+    def kill(self) -> None:
+        """See `WorkerProcess`."""
+        self.new.kill()
+
+    def end(self) -> None:
+        """Kill the process and wait for its end."""
+        self.kill()
+        self.new.wait()
+        self.pipe.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self.new.poll() is None
+
+    def _receive(self) -> object:
+        while not self.pipe.poll(1.0):
+            if self._stopped and time.monotonic() - self._stopped > PATIENCE:
+                self.kill()
+        self.answered = True
+        return self.pipe.recv()
+
+    def _answer(self, message: object, batches: BatchSource, under_way: dict[int, Batch]) -> bool:
+        if isinstance(message, Finished):
+            self.idle = True
+            return False
+        if isinstance(message, Failed):
+            raise NmtError(f"the worker process of {self.device!r} cannot search: {message.reason}")
+        if isinstance(message, Report):
+            self._report(message, under_way)
+            return True
+        assert isinstance(message, Request)
+        order = self._next(message, batches, under_way)
+        with self._lock:
+            if not self._stopped:  # else the process has its answer: Stop
+                self.pipe.send_bytes(pickled(order))
+        return True
+
+    def _exit_status(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self.new.wait(1)
+        return self.new.returncode
+
+
+REMEDY = "Define classes and functions of your own in a module, not in the script, or use one device."
+
+
+class ProcessPool:
+    """The processes of models on several devices. They are kept from one session to the next."""
+
+    def __init__(self, models: Sequence[Transformer], precision: str, devices: Sequence[str]) -> None:
+        self.devices, self.precision, self._models = devices, precision, models
+        self._shared: SharedModels | None = None
+        self._lock, self._owner = threading.Lock(), os.getpid()
+        self._idle: list[SpawnedProcess] = []
+        self._running: set[SpawnedProcess] = set()
+        weakref.finalize(self, _end, self._running, self._owner)
+
+    def session(self, worker: Worker) -> bytes:
+        """Return what processes have to know to search as `worker`. Raises UsageError if it cannot be sent to them."""
+        try:
+            return pickled(Begin(worker.options, worker.batch_tokens, worker.search, worker.align))
+        except Exception as error:
+            raise UsageError(f"devices {', '.join(self.devices)}: what they search with cannot be sent to their processes ({type(error).__name__}: {error}). {REMEDY}") from None
+
+    def take(self, session: bytes) -> list[SpawnedProcess]:
+        """Return a process for each device. Raises OSError if one cannot be started."""
+        with self._lock:
+            if self._owner != os.getpid():  # after a fork they are the parent's
+                self._owner, self._idle, self._running = os.getpid(), [], set()
+                weakref.finalize(self, _end, self._running, self._owner)
+            processes = [self._process(device) for device in self.devices]
+        for process in processes:
+            process.begin(session)
+        return processes
+
+    def give_back(self, processes: Sequence[SpawnedProcess]) -> None:
+        """Keep processes that can serve another session: as many as there are devices. The others end."""
+        with self._lock:
+            for process in processes:
+                same = sum(other.device == process.device for other in self._idle)
+                if process.idle and process.alive and same < self.devices.count(process.device):
+                    self._idle.append(process)
+                else:
+                    self._running.discard(process)
+                    process.end()
+
+    def _process(self, device: str) -> SpawnedProcess:
+        for process in self._idle:
+            if process.device == device:
+                self._idle.remove(process)
+                if process.alive:
+                    return process
+                self._running.discard(process)
+                process.end()
+                break
+        self._shared = self._shared or SharedModels(self._models)
+        process = SpawnedProcess(self._shared, self.precision, device)
+        self._running.add(process)
+        return process
+
+
+def _end(running: set[SpawnedProcess], owner: int) -> None:
+    """Kill the processes of a pool, in the process that started them."""
+    if os.getpid() == owner:
+        for process in running:
+            process.end()
+
+
+class _Source(PipeSource):
+    """A source of batches that the caller can stop."""
+
+    def __init__(self, pipe: Connection) -> None:
+        super().__init__(pipe)
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """See `BatchSource`. Raises EOFError or OSError if the caller is gone."""
+        if not self._stopped and self.pipe.poll():
+            self._take(self.pipe.recv())
+        return self._stopped
+
+    def _take(self, answer: object) -> object:
+        self._stopped = isinstance(answer, Stop)
+        return None if self._stopped else answer
+
+
+def main(pipe: Connection) -> None:
+    """Serve the caller, in the new process, until it is gone."""
+    ignore_signals()
+    torch.set_num_threads(1)
+    try:
+        _serve(pipe)
+    except (EOFError, OSError):
+        pass
+    finally:
+        os._exit(0)  # at once: what a library would still do with the device could wait for ever
+
+
+def _serve(pipe: Connection) -> None:
+    try:
+        start: Start = pipe.recv()
+        reproducible_products()
+        start_process(start.device)
+        models = ConvertedModels.of(with_weights(start.models, start.weights), start.precision, [start.device])
+        while True:
+            message = pipe.recv()
+            if isinstance(message, Begin):  # else a Stop that came when the session was over
+                [worker] = workers(models, message.options, message.batch_tokens, message.search, message.align)
+                worker.run(_Source(pipe))
+                pipe.send(Finished())
+    except (EOFError, OSError):
+        raise
+    except Exception as error:
+        pipe.send(Failed(f"{type(error).__name__}: {error}. {REMEDY if isinstance(error, AttributeError | ImportError) else ''}".rstrip()))
