@@ -46,7 +46,7 @@ from .search import (
     plain_sentences,
     run_to_end,
 )
-from .search_state import Sentences, split_off_finished
+from .search_state import Sentences, split_off_finished, without
 
 
 def beam_search(decoder: Decoder, max_lengths: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None = None) -> list[list[Hypothesis]]:
@@ -258,15 +258,28 @@ class BeamSearch:
         if split := self._split(beam.open.unfinished):
             stay, leave = split
             finished = self._results(beam.select(leave))
-            beam = beam.select(stay)
-            self.decoder.keep(stay)
+            beam = self._kept(beam, stay)
+        self._set(beam)
+        return finished
+
+    def drop(self, sentence_ids: Sequence[int]) -> None:
+        """See `Search`."""
+        if self.beam:
+            self._set(self._kept(self.beam, without(self.beam.sentences.ids, sentence_ids)))
+
+    def _kept(self, beam: Beam, stay: Tensor) -> Beam:
+        """Return the sentences at the indices `stay`; the decoder drops the others too."""
+        self.decoder.keep(stay)
+        return beam.select(stay)
+
+    def _set(self, beam: Beam) -> None:
+        """Make this the state of the search."""
         self.beam = beam if len(beam.sentences.ids) else None
         self.rows = beam.open.rows
-        return finished
 
     def _split(self, unfinished: Tensor) -> tuple[Tensor, Tensor] | None:
         """See `split_off_finished`."""
-        return split_off_finished(unfinished)
+        return split_off_finished(unfinished, self.options.compact_below)
 
     def _results(self, leaving: Beam) -> FinishedSentences:
         """Return the hypotheses of sentences that leave."""

@@ -137,7 +137,7 @@ class Session:
         targets: list[Callable[[], None]] = [partial(self._run, worker.copy()) for worker in workers]
         if can_fork(workers):
             for worker in workers:
-                self.processes.append(WorkerProcess(worker, self.processes))
+                self.processes.append(WorkerProcess(worker))
             targets = [partial(process.serve, self.queue) for process in self.processes]
         self.threads = [threading.Thread(target=target, name="nmt-worker", daemon=True) for target in targets]
         for thread in self.threads:
