@@ -51,6 +51,8 @@ ROWS = 256
 """Hypotheses that a worker on a CPU searches at once: more are hardly faster, and single sentences take longer."""
 ATTEMPTS = 2
 """How often a sentence is searched when worker processes die."""
+RETRY = 1.0
+"""Seconds until a process that could not be forked is forked again."""
 GAIN = 0.9
 """A single sentence is searched with all cores if that takes at most this share of the time with one."""
 
@@ -124,6 +126,11 @@ class Service:
         self._workers: list[_Remote] = [kind(self, index, cores) for index in range(len(workers))]
         for remote in self._workers:
             remote.start()
+
+    @property
+    def workers(self) -> int:
+        """Workers that there are."""
+        return len(self._workers)
 
     @property
     def waiting(self) -> int:
@@ -379,7 +386,7 @@ class _Process(_Remote):
     def stop(self) -> None:
         """See `_Remote`."""
         self._stopped = True
-        self._process.kill()
+        self._process.kill()  # one that is forked meanwhile `_replace` kills
         if threading.current_thread() is not self._receiver:
             self._receiver.join()
 
@@ -397,10 +404,20 @@ class _Process(_Remote):
             if self.cores:
                 self.cores.set_busy(self.index, False)
             time.sleep(max(0.0, 0.5 - (time.monotonic() - began)))  # one that dies at once is not started without a pause
-            if self._stopped:
-                return
-            self._fork()
+            self._replace()
             self.service.died(self, error)
+
+    def _replace(self) -> None:
+        """Fork another process, as soon as the system lets us."""
+        while not self._stopped:
+            try:
+                self._fork()
+            except OSError:  # too little memory, too many processes
+                time.sleep(RETRY)
+                continue
+            if self._stopped:
+                self._process.kill()
+            return
 
 
 def _cores_for_one(worker: Worker, cores: int) -> int:
