@@ -205,6 +205,16 @@ class Translator:
         self._running.add(stream)
         return stream
 
+    def translate_document(self, text: str, format: str = "text", *, split_sentences: str | None = None, **options: Unpack[TranslateOptions]) -> str:
+        """Return the translation of a document: plain "text", "html" or "xml", with its markup and white space.
+
+        `split_sentences`: see `documents.read_document`. Raises UsageError for a wrong option or a missing library, DocumentError for
+        a document that is refused.
+        """
+        from .documents import translate_document
+
+        return translate_document(self, text, format, split_sentences, options)
+
     @overload
     def parse(
         self, lines: Sequence[str], *, tokenized: bool = False, beam: int | None = None, batch_tokens: int | None = None, overrides: Sequence[str] = ()
