@@ -13,7 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-from .items import Boundary, Item, Kind, Markup, Text, Untranslated, matched
+from .items import Boundary, Item, Markup, Text, Untranslated, matched
 from .placeholders import find_placeholders
 from .segment import OBJECT, Placed, Segment, Stay, stand_in
 from .sentences import Splitter

@@ -15,6 +15,7 @@ from .libraries import library
 SPLIT_SENTENCES = {"0": "never", "1": "at punctuation and line ends", "nonewlines": "at punctuation only"}
 """Values of `split_sentences`: the names that DeepL's interface gives them."""
 SPACES = re.compile(r"\s")
+LINES = re.compile(r"(?<=\n)")
 
 Splitter = Callable[[str], list[tuple[int, int]]]
 """Text → the start and end of each sentence, without white space at its ends."""
@@ -30,11 +31,11 @@ def splitter(language: str, split_sentences: str) -> Splitter:
     sentencex = library("sentencex")
 
     def split(text: str) -> list[tuple[int, int]]:
-        """A line end is a space here: those that end a sentence have divided the text before."""
         sentences, start = [], 0
-        for sentence in sentencex.segment(language or "en", SPACES.sub(" ", text)):
-            sentences += _whole(sentence, start)
-            start += len(sentence)
+        for line in LINES.split(text) if split_sentences == "1" else [text]:
+            for sentence in sentencex.segment(language or "en", SPACES.sub(" ", line)):
+                sentences += _whole(sentence, start)
+                start += len(sentence)
         return sentences
 
     return split

@@ -47,7 +47,7 @@ def target_of(segment: Segment, source_words: Sequence[Span], translation: Trans
             part, index = stay
             end = spans[index - 1][1]
             target.words.append(segment.stays[part].raw)
-            target.links.append({word: 1.0 for word in _own(segment.stays[part], source_words)})
+            target.links.append(dict.fromkeys(_own(segment.stays[part], source_words), 1.0))
         done = end
     target.gaps.append("")
     return target

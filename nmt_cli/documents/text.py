@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from .format import Format
 from .items import Boundary, Item, Text
 
-LINE_ENDS = re.compile(r"([\n\t]+)")
-PARAGRAPH_ENDS = re.compile(r"(\t+|\n\s*\n)")
+LINE_ENDS = re.compile(r"([\n\r\t\v\f\x85\u2028\u2029]+)")
+PARAGRAPH_ENDS = re.compile(r"(\t+|\n[^\S\n]*\n\s*|\u2029)")
 
 
 def _items(text: str, split_sentences: str) -> Iterator[Item]:

@@ -19,7 +19,7 @@ from .format import Format
 from .items import Item, Untranslated
 from .libraries import library
 from .markup import decoded, items_of
-from .tokens import MOST_NESTED, Token, Type, check_depth, check_size
+from .tokens import Token, Type, check_depth, check_size
 
 _TAG = r"""<(/?)([^\s/>!?][^\s/>]*+)(?:[^>"']++|"[^"]*+"|'[^']*+')*+>"""
 _OTHER = r"""<!--.*?-->|<\?.*?\?>|<!DOCTYPE(?:[^\[>"']++|"[^"]*+"|'[^']*+')*+(?:\[(?:[^\]"'<]++|"[^"]*+"|'[^']*+'|<!--.*?-->|<\?.*?\?>|<)*+\][^>]*+)?+>"""
