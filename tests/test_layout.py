@@ -25,6 +25,7 @@ LAYERS = {
     "exporting": 8,
     "kernels": 7,
     "data": 6,
+    "documents": 6,
     "model": 6,
     "evaluation": 6,
     "corpora": 6,

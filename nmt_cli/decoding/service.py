@@ -128,11 +128,6 @@ class Service:
             remote.start()
 
     @property
-    def workers(self) -> int:
-        """Workers that there are."""
-        return len(self._workers)
-
-    @property
     def waiting(self) -> int:
         """Sentences that no worker has yet."""
         return len(self._queue)

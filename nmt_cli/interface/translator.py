@@ -227,6 +227,15 @@ class Translator:
         return self.service.submit(requests, _frozen(options), lambda results: [translation_of(result, calibration) for result in results])
 
     @property
+    def recipe_beam(self) -> int:
+        """The beam of the model's recipe."""
+        return self._models().recipe.decode.beam
+
+    def finish(self, seconds: float) -> bool:
+        """Wait until everything that was submitted is done, at most so long, and take no more. Return whether it is done."""
+        return self._service is None or self._service.close(seconds)
+
+    @property
     def service(self) -> Service:
         """The workers of `submit`; they are started by the first use. After a fork the child has its own."""
         from ..decoding.service import Service
@@ -235,6 +244,16 @@ class Translator:
             if self._service is None or self._service.owner != os.getpid():
                 self._service = Service(self._built, ())
             return self._service
+
+    def translate_document(self, text: str, format: str = "text", *, split_sentences: str | None = None, **options: Unpack[TranslateOptions]) -> str:
+        """Return the translation of a document: plain "text", "html" or "xml", with its markup and white space.
+
+        `split_sentences`: see `documents.read_document`. Raises UsageError for a wrong option or a missing library, DocumentError for
+        a document that is refused.
+        """
+        from .documents import translate_document
+
+        return translate_document(self, text, format, split_sentences, options)
 
     @overload
     def parse(
