@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
@@ -95,7 +95,8 @@ async def answer(request: Request, future: Future[T], seconds: float) -> T:
         await asyncio.wait([waiting], timeout=min(SOON, seconds) if seconds else SOON)
         if not waiting.done():
             watching = asyncio.create_task(_until_closed(request))
-            await asyncio.wait([waiting, watching], timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[Any]] = {waiting, watching}
+            await asyncio.wait(both, timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
         if waiting.done():
             return waiting.result()
         if watching and watching.done():
