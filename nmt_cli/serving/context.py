@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from .files import Files
+from .keys import Key
 from .metrics import Metrics
 from .models import Models, Served
 from .settings import Settings
@@ -24,10 +25,11 @@ class Context:
     started: float = field(default_factory=time.time)
     stopping: bool = False
 
-    def note(self, request: Request, model: Served, sentences: int, characters: int) -> None:
-        """Note what a request has translated, for the log and the counters."""
+    def note(self, request: Request, model: Served, key: Key, sentences: int, characters: int) -> None:
+        """Note what a request has translated, and with which key: for the log, the counters and the quota."""
+        key.characters += characters
         pair = f"{model.pair[0]}-{model.pair[1]}"
-        request.scope["nmt"] = {"pair": pair, "sentences": sentences, "characters": characters}
+        request.scope["nmt"] = {"pair": pair, "sentences": sentences, "characters": characters, **({"key": key.name} if key.name else {})}
         self.metrics.sentences.labels(pair).inc(sentences)
         self.metrics.characters.labels(pair).inc(characters)
 

@@ -34,7 +34,8 @@ REFUSED = (
 """Parameters that would change the translation."""
 
 
-@router.api_route("/translate", methods=["POST", "GET"], openapi_extra=body("DeepLRequest"))
+@router.get("/translate", include_in_schema=False)
+@router.post("/translate", openapi_extra=body("DeepLRequest"))
 async def translate_texts(request: Request) -> dict[str, Any]:
     """Translate texts."""
     context = context_of(request)
@@ -60,7 +61,8 @@ async def translate_texts(request: Request) -> dict[str, Any]:
     }
 
 
-@router.api_route("/languages", methods=["GET", "POST"])
+@router.post("/languages", include_in_schema=False)
+@router.get("/languages")
 async def languages(request: Request) -> list[dict[str, Any]]:
     """List the source or target languages, by the parameter `type`."""
     context = context_of(request)
@@ -75,7 +77,8 @@ async def languages(request: Request) -> list[dict[str, Any]]:
     return [{"language": code, "name": name, "supports_formality": False} for target in pairs.targets for code, name in _variants(target).items()]
 
 
-@router.api_route("/usage", methods=["GET", "POST"])
+@router.post("/usage", include_in_schema=False)
+@router.get("/usage")
 async def usage(request: Request) -> dict[str, int]:
     """Return how many characters were translated with the key of the request since the server was started."""
     context = context_of(request)

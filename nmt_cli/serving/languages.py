@@ -26,6 +26,9 @@ VARIANTS = {
 }
 """Variants that DeepL's interface lists as targets in place of the language."""
 
+SCRIPT = 4
+"""Letters of a script's code, as in zh-Hant: another script is not understood by the same readers."""
+
 
 def normalized(code: str) -> str:
     """Return a code as codes are compared."""
@@ -45,6 +48,12 @@ def name_of(code: str) -> str:
 
 
 def find(code: str, served: Iterable[str]) -> str | None:
-    """Return the served language that a code names: the same one, else its language without the region, else None."""
-    by_code = {normalized(language): language for language in served}
-    return by_code.get(normalized(code)) or by_code.get(base(code))
+    """Return the served language that a code names: the same one, else its language without a region, else in another region; None: there is none."""
+    by_code = {normalized(language): language for language in reversed(list(served))}
+    wanted = normalized(code)
+    if wanted in by_code or base(code) in by_code:
+        return by_code.get(wanted, by_code.get(base(code)))
+    if any(len(part) == SCRIPT for part in wanted.split("-")[1:]):
+        return None
+    others = [language for language in served if base(language) == base(code) and not any(len(part) == SCRIPT for part in normalized(language).split("-")[1:])]
+    return others[0] if others else None

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
-from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse
 
 from . import detection
@@ -19,7 +18,7 @@ from .authorization import required_key
 from .context import Context, context_of
 from .languages import find, name_of
 from .models import Served
-from .parameters import Parameters, read_parameters, text_of, texts_of
+from .parameters import Parameters, Upload, read_parameters, text_of, texts_of
 from .refusal import Refusal
 from .schemas import body
 from .translating import Order, translate
@@ -82,16 +81,16 @@ async def translate_file(request: Request) -> dict[str, str]:
     values = await read_parameters(request)
     key = required_key(request, context, values)
     file = values.get("file")
-    if not isinstance(file, UploadFile):
+    if not isinstance(file, Upload):
         raise _missing("file")
     source, target = languages_of(values)
-    if not file.filename:
+    if not file.name:
         raise Refusal(400, "Invalid request: empty file")
-    path = PurePath(file.filename.replace("\\", "/"))
+    path = PurePath(file.name.replace("\\", "/"))
     if path.suffix.lower() not in FILE_FORMATS:
         raise Refusal(400, "Invalid request: file format not supported")
     form, kind = FILE_FORMATS[path.suffix.lower()]
-    text = (await file.read()).decode("utf-8", "replace").removeprefix("\ufeff")
+    text = file.content.decode("utf-8", "replace").removeprefix("\ufeff")
     model, _ = model_of(context, source, target, [text])
     [[translated, *_]] = await translate(request, context, Order([text], model, form), key)
     name = context.files.add(f"{path.stem}_{target}{path.suffix}", translated.encode("utf-8", "replace"), kind)

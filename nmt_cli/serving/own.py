@@ -8,7 +8,6 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from ..documents import read_document
-from ..errors import NmtError
 from ..interface.attention import cross_attention_of
 from ..interface.translator import Translation
 from .authorization import required_key
@@ -18,7 +17,7 @@ from .models import Served
 from .parameters import read_parameters, text_of
 from .refusal import Refusal
 from .schemas import body
-from .translating import answer, submit
+from .translating import answer, check_limits, submit
 
 router = APIRouter(tags=["nmt"])
 MOST_CHARACTERS = 2000
@@ -36,13 +35,10 @@ async def attention(request: Request) -> dict[str, Any]:
     if len(text) > MOST_CHARACTERS:
         raise Refusal(413, f"the text has {len(text):,} characters; attention is shown for {MOST_CHARACTERS:,} at most.")
     model, _ = model_of(context, source, target, [text])
-    try:
-        lines = read_document(text, "text", model.pair[0]).lines
-    except NmtError as error:
-        raise Refusal(400, str(error)) from None
+    check_limits(context, key, len(text))
+    lines = read_document(text, "text", model.pair[0]).lines
     translations = await answer(request, await submit(len(text), context, model, lines, {"confidence": True}), context.settings.limits.seconds)
-    context.note(request, model, len(lines), len(text))
-    key.characters += len(text)
+    context.note(request, model, key, len(lines), len(text))
     return {"sentences": [await asyncio.to_thread(_sentence, model, translation) for translation in translations]}
 
 

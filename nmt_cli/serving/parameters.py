@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -31,7 +32,7 @@ async def read_parameters(request: Request, lists: Sequence[str] = ()) -> Parame
     values = _of_pairs(request.scope["query_string"], lists) if request.scope["query_string"] else {}
     if kind == "multipart/form-data":
         values |= await _of_multipart(request, lists)
-    elif request.method == "POST" and (body := await request.body()):
+    elif body := await request.body():  # of GET too: DeepL's client for Python sends one
         values |= _of_pairs(body, lists)
     return values
 
@@ -55,16 +56,24 @@ def _of_pairs(query: bytes, lists: Sequence[str]) -> Parameters:
     return {name: values if name in lists and len(values) > 1 else values[-1] for name, values in pairs.items()}
 
 
+@dataclass(frozen=True)
+class Upload:
+    """A file of a multipart form."""
+
+    name: str
+    content: bytes
+
+
 async def _of_multipart(request: Request, lists: Sequence[str]) -> Parameters:
+    values: Parameters = {}
     try:
-        form = await request.form(max_files=10, max_part_size=MOST_BYTES)
+        async with request.form(max_files=10, max_part_size=MOST_BYTES) as form:
+            for name in form:
+                found = [Upload(one.filename or "", await one.read()) if isinstance(one, UploadFile) else one for one in form.getlist(name)]
+                values[name] = found if name in lists and len(found) > 1 else found[-1]
     except (HTTPException, MultiPartException) as error:
         detail = error.message if isinstance(error, MultiPartException) else error.detail
         raise Refusal(400, f"the form cannot be read: {detail}") from None
-    values: Parameters = {}
-    for name in form:
-        found = form.getlist(name)
-        values[name] = list(found) if name in lists and len(found) > 1 else found[-1]
     return values
 
 
@@ -73,7 +82,7 @@ def text_of(values: Parameters, name: str) -> str:
     value = values.get(name)
     if value is None:
         return ""
-    if isinstance(value, UploadFile) or not isinstance(value, str | int | float | bool):
+    if not isinstance(value, str | int | float | bool):
         raise Refusal(400, f"Invalid request: {name} parameter is not a text")
     return value if isinstance(value, str) else str(value)
 

@@ -53,25 +53,30 @@ class Order:
 async def translate(request: Request, context: Context, order: Order, key: Key) -> list[list[str]]:
     """Return for each text its translation and up to `alternatives` others. Raises Refusal, ClientGone."""
     limits, size = context.settings.limits, sum(map(len, order.texts))
-    if limits.characters and size > limits.characters:
-        raise Refusal(413, f"the request has {size:,} characters, this server translates {limits.characters:,} at once. Divide it.")
-    if limits.quota and key.characters + size > limits.quota:
-        raise Refusal(456, "Quota for this billing period has been exceeded.")
+    check_limits(context, key, size)
     documents = await _run(size, lambda: _read(order))
     lines = [line for document in documents for line in document.lines]
     if limits.sentences and len(lines) > limits.sentences:
         raise Refusal(413, f"the request has {len(lines):,} sentences, this server translates {limits.sentences:,} at once. Divide it.")
     if limits.queue and context.models.pairs.waiting + len(lines) > limits.queue:
         raise Refusal(429, "Too many requests: more sentences are waiting than this server takes on.", retry_after=RETRY_AFTER)
-    if context.stopping:
-        raise Refusal(503, "The server is being stopped.", retry_after=RETRY_AFTER)
     options: dict[str, object] = {"alignment": True} if any(document.aligned for document in documents) else {}
     if order.alternatives:
         options |= {"nbest": order.alternatives + 1, "beam": max(order.model.beam, order.alternatives + 1)}
     translations = await answer(request, await submit(size, context, order.model, lines, options), limits.seconds)
-    context.note(request, order.model, len(lines), size)
-    key.characters += size
+    context.note(request, order.model, key, len(lines), size)
     return await _run(size, lambda: _written(order, documents, translations))
+
+
+def check_limits(context: Context, key: Key, size: int) -> None:
+    """Raise Refusal for a request of so many characters, if it is more than this server or this key translates, or if the server ends."""
+    limits = context.settings.limits
+    if context.stopping:
+        raise Refusal(503, "The server is being stopped.", retry_after=RETRY_AFTER)
+    if limits.characters and size > limits.characters:
+        raise Refusal(413, f"the request has {size:,} characters, this server translates {limits.characters:,} at once. Divide it.")
+    if limits.quota and key.characters + size > limits.quota:
+        raise Refusal(456, "Quota for this billing period has been exceeded.")
 
 
 async def submit(size: int, context: Context, model: Served, lines: Sequence[str], options: dict[str, object]) -> Future[list[Translation]]:

@@ -33,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def lines() -> list[str]:
     rng = random.Random(1)
-    return [sentence(rng, rng.randint(1, 60)) if number % 9 != 4 else "" for number in range(60)]
+    return [sentence(rng, rng.randint(1, 60)) if number % 9 != 4 else "" for number in range(24)]
 
 
 @pytest.fixture(params=[("int8", 2), ("fp32", 2), ("fp32", 1)], ids=lambda values: f"{values[0]}-{values[1]}")
@@ -75,17 +75,17 @@ def test_the_translations_are_those_of_translate(translator: nmt.Translator, lin
 
 
 def test_they_are_the_same_under_load(translator: nmt.Translator, lines: list[str]) -> None:
-    expected = [translator.translate(lines, **options) for options in OPTIONS]
+    expected = [translator.translate(lines, **options) for options in OPTIONS[:5]]
     wrong: list[object] = []
 
     def client(number: int) -> None:
         rng = random.Random(number)
         for _ in range(3):
-            which, chosen = rng.randrange(len(OPTIONS)), rng.sample(range(len(lines)), rng.choice([1, 1, 2, 20]))
+            which, chosen = rng.randrange(5), rng.sample(range(len(lines)), rng.choice([1, 1, 2, 9]))
             found = translator.submit([lines[i] for i in chosen], **OPTIONS[which]).result(120)
             wrong.extend((which, i) for i, one in zip(chosen, found, strict=True) if one != expected[which][i])
 
-    clients = [threading.Thread(target=client, args=(number,)) for number in range(12)]
+    clients = [threading.Thread(target=client, args=(number,)) for number in range(8)]
     for thread in clients:
         thread.start()
     for thread in clients:
@@ -196,7 +196,7 @@ def test_a_sentence_whose_search_fails_fails_alone(one: nmt.Translator, monkeypa
 
     def failing(self: RunningSearch, batch: Batch) -> None:
         add(self, batch)
-        if any(len(sentence.tokens) > 30 for sentence in batch.sentences):
+        if any(len(sentence.tokens) > 12 for sentence in batch.sentences):
             raise ValueError("too long for this test")
 
     monkeypatch.setattr(RunningSearch, "add", failing)  # before the worker is forked

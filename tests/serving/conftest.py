@@ -10,10 +10,10 @@ import pytest
 for package in ("fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart", "py3langid", "httpx", "sentencex", "defusedxml"):
     pytest.importorskip(package, reason=f"{package} is not installed: pip install 'nmt-cli[serve,dev]'")
 
-from served import Served, running
-from untrained import write_untrained
+from served import Served, running  # noqa: E402
+from untrained import write_untrained  # noqa: E402
 
-import nmt_cli as nmt
+import nmt_cli as nmt  # noqa: E402
 
 
 @pytest.fixture(scope="session")
