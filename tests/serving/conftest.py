@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from untrained import write_untrained
 
-for package in ("fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart", "py3langid", "httpx", "sentencex", "defusedxml"):
-    pytest.importorskip(package, reason=f"{package} is not installed: pip install 'nmt-cli[serve,dev]'")
+import nmt_cli as nmt
 
-from served import Served, running  # noqa: E402
-from untrained import write_untrained  # noqa: E402
-
-import nmt_cli as nmt  # noqa: E402
+if TYPE_CHECKING:
+    from served import Served
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +29,8 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def served(model: Path, other: Path) -> Iterator[Served]:
+    from served import running  # skips without the extra
+
     with running(model, other) as one:
         yield one
 

@@ -9,9 +9,8 @@ import sys
 import threading
 from pathlib import Path
 
-import httpx
 import pytest
-from served import Command
+from served import Command, httpx
 from untrained import write_untrained
 
 TEXT = "the cat sees a secret dog."

@@ -8,9 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from served import Served, running
+from served import Served, httpx, running
 
 import nmt_cli as nmt
 from nmt_cli.serving.keys import read_keys

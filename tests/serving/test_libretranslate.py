@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from urllib.error import HTTPError
 
-import httpx
 import pytest
-from served import Served
+from served import Served, httpx
 
 import nmt_cli as nmt
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
-from served import Served, running
+from served import Served, httpx, running
 from untrained import sentence
 
 import nmt_cli as nmt

@@ -14,9 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.serving.models import Models
-from nmt_cli.serving.server import Server, address_of, listen, make_server
-from nmt_cli.serving.settings import Settings
+import pytest
+
+for package in ("fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart", "py3langid", "sentencex", "defusedxml"):
+    pytest.importorskip(package, reason=f"{package} is not installed: pip install 'nmt-cli[serve,dev]'")
+httpx = pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'nmt-cli[dev]'")
+
+from nmt_cli.serving.models import Models  # noqa: E402
+from nmt_cli.serving.server import Server, address_of, listen, make_server  # noqa: E402
+from nmt_cli.serving.settings import Settings  # noqa: E402
 
 
 @dataclass
