@@ -3,6 +3,7 @@
     NmtError                exit 1: an error of data or state
     ├── RecipeError         a recipe that cannot be read or contradicts itself
     ├── DataError           corpora, tokenizers and shards
+    ├── DocumentError       a text, HTML or XML document that is malformed or refused for safety
     ├── ModelError          a model folder, run folder or checkpoint
     ├── TrainingError       training cannot continue (a non-finite loss, a dead rank)
     │   └── RankFailed      the exit status of that process, which has said why
@@ -39,6 +40,10 @@ class RecipeError(NmtError):
 
 class DataError(NmtError):
     """A corpus, tokenizer or shard folder that is missing, damaged or does not fit."""
+
+
+class DocumentError(NmtError):
+    """A document that is not well-formed, or that could not be translated safely."""
 
 
 class ModelError(NmtError):

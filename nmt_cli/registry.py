@@ -91,6 +91,11 @@ METRICS = {
 EXPORTERS = {"ctranslate2": "nmt_cli.exporting.ctranslate2:EXPORTER", "huggingface": "nmt_cli.exporting.huggingface:EXPORTER"}
 """--to of nmt export: an Exporter."""
 
+# --- documents ---
+
+FORMATS = {"text": "nmt_cli.documents.text:FORMAT", "html": "nmt_cli.documents.html:FORMAT", "xml": "nmt_cli.documents.xml:FORMAT"}
+"""--format of nmt translate: a Format (nmt_cli/documents/format.py)."""
+
 # --- data ---
 
 DATASETS = {

@@ -16,8 +16,9 @@ PACKAGE = Path(nmt_cli.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = {
-    "__main__": 13,
-    "cli": 12,
+    "__main__": 14,
+    "cli": 13,
+    "serving": 12,
     "interface": 11,
     "reporting": 10,
     "training": 9,
@@ -25,6 +26,7 @@ LAYERS = {
     "exporting": 8,
     "kernels": 7,
     "data": 6,
+    "documents": 6,
     "model": 6,
     "evaluation": 6,
     "corpora": 6,

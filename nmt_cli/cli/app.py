@@ -28,6 +28,7 @@ from .parse import parse
 from .preprocess import preprocess
 from .quantize import quantize
 from .score import score
+from .serve import serve
 from .train import train
 from .translate import translate
 
@@ -40,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (init, preprocess, train, average, translate, parse, score, calibrate, attend, quantize, export, info):
+for command in (init, preprocess, train, average, translate, parse, score, calibrate, attend, serve, quantize, export, info):
     app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
 app.add_typer(data)
 

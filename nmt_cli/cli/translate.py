@@ -19,6 +19,7 @@ from ..interface.options import TranslateOptions, choose
 from . import translate_options as options
 from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
 from .completion import runs
+from .translate_document import check_format, translate_document, write_document
 from .translate_input import InputFormat, read_requests
 from .translate_options import entries
 from .translate_output import translate_lines, writing
@@ -30,6 +31,8 @@ def translate(
     model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", autocompletion=runs, help="Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for an ensemble of models with the same vocabulary; options come from the first one's recipe.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
     input_file: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Read from FILE (plain, .gz, .xz, .bz2) instead of stdin.", show_default=False)] = None,
     output_file: Annotated[Path | None, typer.Option("--output", "-o", parser=output_path, metavar="FILE", help="Write to FILE instead of stdout. FILE appears when everything is translated; an existing file is replaced and keeps its mode. A device or pipe is written to directly.", show_default=False)] = None,
+    document_format: options.DocumentFormat = None,
+    split_sentences: options.SplitSentences = None,
     nbest: Annotated[int, typer.Option("--nbest", metavar="N", min=1, max=4096, rich_help_panel=options.FORMAT, help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", rich_help_panel=options.FORMAT, help="Print SCORE, a tab, the translation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", rich_help_panel=options.FORMAT, help="Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.")] = False,
@@ -69,7 +72,7 @@ def translate(
     devices: options.Devices = None,
     precision: options.Precision = "auto",
 ) -> None:
-    """Translate lines of text: N lines in, N lines out, in order, as soon as they are ready.
+    """Translate lines of text: N lines in, N lines out, in order, as soon as they are ready. With --format, translate a document.
 
     A line ends at \\n only. Blank lines stay empty; a line that is too long for the model is translated in parts. The
     translation of a line depends only on the line, the model and the options. Output is flushed whenever all
@@ -91,6 +94,9 @@ def translate(
 
     With --confidence each object, also in nbest, has words, a list of objects: word, probability (the product over its
     subwords), and quality, an estimate of sentence chrF / 100 from the model's own probabilities; for a blank line null.
+
+    With --format the whole input is one document, of sentences in paragraphs. White space, tags, code, URLs and placeholders such
+    as {name} come back as they are; tags enclose the translations of the words that they enclosed.
     """
     from ..hardware import keep_freed_memory
     from ..interface.translator import calibration_of
@@ -99,6 +105,11 @@ def translate(
 
     given = InputFormat(input_file, prefix_column, prefix_file, terms_columns, terms)
     _check_usage(precision, alignment and not as_json, confidence and not as_json)
+    lines_only = {
+        "--nbest": nbest > 1, "--scores": scores, "--json": as_json, "--prefix-column": prefix_column, "--prefix-file": prefix_file is not None,
+        "--terms": terms is not None, "--terms-columns": terms_columns,
+    }  # fmt: skip
+    check_format(document_format, split_sentences, lines_only)
     calibrated = calibration_of(confidence, calibration)
     chosen = TranslateOptions(
         nbest=nbest, search=search, beam=beam, length_penalty=length_penalty, alpha=alpha, coverage_penalty=coverage_penalty, max_extra=max_extra,
@@ -119,6 +130,11 @@ def translate(
 
     keep_freed_memory()
     loaded = load(models_named(model), choice.changes, nbest=nbest, device=device, devices=devices, chosen=say_model)
+    if document_format:
+        text = translate_document(loaded, choice, precision, input_file, document_format, split_sentences)
+        with writing(output_file, WHAT) as sink:
+            write_document(text, sink)
+        return
     translator = loaded.translator(
         nbest=nbest, precision=precision, sampling=choice.sampling, mbr=choice.mbr, constraints=choice.constraints, align=alignment, token_log_probs=confidence,
     )  # fmt: skip

@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 
 from ..errors import DataError
-from ..registry import LENGTH_PENALTIES, SEARCHES, UTILITIES
+from ..registry import FORMATS, LENGTH_PENALTIES, SEARCHES, UTILITIES
 from .arguments import SEARCH
 
 FORMAT, SAMPLING, CONSTRAINTS = "Output format", "Sampling and minimum Bayes risk", "Constraints"
 """Headings in --help, besides SEARCH."""
+
+DocumentFormat = Annotated[str | None, typer.Option("--format", metavar="NAME", rich_help_panel=FORMAT, help=f"{', '.join(FORMATS)}: translate the whole input as one document of this format, instead of line by line.", show_default=False)]
+SplitSentences = Annotated[str | None, typer.Option("--split-sentences", metavar="HOW", rich_help_panel=FORMAT, help="With --format: a sentence ends at punctuation and line ends (1), at punctuation (nonewlines), or where the paragraph does (0).  [default: 1 for text, else nonewlines]", show_default=False)]
 
 SearchName = Annotated[str | None, typer.Option("--search", metavar="NAME", rich_help_panel=SEARCH, help=f"{', '.join(SEARCHES)}: beam search, random samples, minimum Bayes risk, diverse beam search.  [default: the recipe's, beam]", show_default=False)]
 LengthPenalty = Annotated[str | None, typer.Option("--length-penalty", metavar="NAME", rich_help_panel=SEARCH, help=f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.  [default: the recipe's, gnmt]", show_default=False)]

@@ -47,7 +47,7 @@ from .search import (
     plain_sentences,
     run_to_end,
 )
-from .search_state import Sentences, split_off_finished
+from .search_state import Sentences, split_off_finished, without
 
 
 def beam_search(decoder: Decoder, max_lengths: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None = None) -> list[list[Hypothesis]]:
@@ -262,12 +262,20 @@ class BeamSearch:
         status = Status.read(beam)
         if split := self._split(status.unfinished):
             stay, leave = split
-            device = beam.open.newest.device
-            finished = self._results(beam.select(leave.to(device)))
-            beam, status = beam.select(stay.to(device)), status.select(stay)
-            self.decoder.keep(stay)
+            finished = self._results(beam.select(leave.to(beam.open.newest.device)))
+            beam, status = self._kept(beam, status, stay)
         self._set(beam, status)
         return finished
+
+    def drop(self, sentence_ids: Sequence[int]) -> None:
+        """See `Search`."""
+        if self.beam:
+            self._set(*self._kept(self.beam, self.status, without(self.beam.sentences.ids, sentence_ids).cpu()))
+
+    def _kept(self, beam: Beam, status: Status, stay: Tensor) -> tuple[Beam, Status]:
+        """Return the sentences at the indices `stay`, which are on the host; the decoder drops the others too."""
+        self.decoder.keep(stay)
+        return beam.select(stay.to(beam.open.newest.device)), status.select(stay)
 
     def _set(self, beam: Beam, status: Status) -> None:
         """Make this the beam of the search."""
@@ -277,7 +285,7 @@ class BeamSearch:
 
     def _split(self, unfinished: Tensor) -> tuple[Tensor, Tensor] | None:
         """See `split_off_finished`."""
-        return split_off_finished(unfinished)
+        return split_off_finished(unfinished, self.options.compact_below)
 
     def _results(self, leaving: Beam) -> FinishedSentences:
         """Return the hypotheses of sentences that leave."""

@@ -130,7 +130,7 @@ class DiverseBeamSearch(BeamSearch):
 
     def _split(self, unfinished: Tensor) -> tuple[Tensor, Tensor] | None:
         """See `split_off_finished`: the groups of a sentence stay or leave together."""
-        split = split_off_finished(unfinished.view(-1, self.groups).any(1))
+        split = split_off_finished(unfinished.view(-1, self.groups).any(1), self.options.compact_below)
         if split is None:
             return None
         stay, leave = ((sentences[:, None] * self.groups + torch.arange(self.groups, device=sentences.device)).flatten() for sentences in split)

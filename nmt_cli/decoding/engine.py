@@ -147,7 +147,7 @@ class Session:
             self.processes += self.engine.pool.take(self.engine.search)
         elif can_fork(workers):
             for worker in workers:
-                self.processes.append(WorkerProcess(worker, self.processes))
+                self.processes.append(WorkerProcess(worker))
         if self.processes:
             targets = [partial(process.serve, self.queue) for process in self.processes]
         self.threads = [threading.Thread(target=target, name="nmt-worker", daemon=True) for target in targets]

@@ -72,6 +72,10 @@ class MbrSearch:
         """See `Search`."""
         return [(sentence, self._ranked(hypotheses)) for sentence, hypotheses in self.search.step()]
 
+    def drop(self, sentence_ids: Sequence[int]) -> None:
+        """See `Search`."""
+        self.search.drop(sentence_ids)
+
     def _ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         """Return the `nbest` hypotheses of one sentence by expected utility."""
         texts = self.detokenize([h.tokens for h in hypotheses])

@@ -1,11 +1,12 @@
-"""A worker in a forked process, and the pipe to it. `engine` says when and why workers are processes.
+"""A worker in a forked process, and the pipe to it. `engine` and `service` say when and why workers are processes.
 
     thread of the caller's process: WorkerProcess.serve     pipe     forked process: Worker.run over a PipeSource
                                                        ◀── Request(wait)
                                          Order or None ──▶           None with `wait`: end; without: none is ready
                                                        ◀── Report(number, results or error)
 
-The forked process has one thread, so it does not need the threads of its parent, which a fork does not copy.
+The forked process has one thread, so it does not need the threads of its parent, which a fork does not copy. It closes all
+files of its parent but the pipe and the standard streams: else a connection that the parent closes would stay open.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 
 import torch
 
@@ -33,6 +35,10 @@ from .workers import Worker
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a program."""
+
+
+class WorkerDied(NmtError):
+    """A worker process died; what it searched has no result."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +87,39 @@ def ignore_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
-class WorkerProcess:
-    """The process of a worker, and this side of the pipe. `others` are those that were started before."""
+class ForkedProcess:
+    """A process that runs `target` with its end of a pipe; `pipe` is the other end."""
 
-    def __init__(self, worker: Worker, others: Sequence[WorkerProcess]) -> None:
+    def __init__(self, target: Callable[[Connection], None]) -> None:
         context = multiprocessing.get_context("fork")
         self.pipe, far_end = context.Pipe()
-        inherited = [self.pipe, *(other.pipe for other in others)]
-        self.process = context.Process(target=_run, args=(worker, far_end, inherited), daemon=True, name="nmt-worker")
+        self.process = context.Process(target=_run, args=(target, far_end), daemon=True, name="nmt-worker")
         with blocked_signals(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork while threads run: see above
             self.process.start()
         far_end.close()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self.process.kill()
+
+    def exit_status(self) -> int | None:
+        """Return the exit status of a process that died."""
+        self.process.join(1)
+        return self.process.exitcode
+
+    def death(self) -> WorkerDied:
+        """Return the error that names why the process died. It has died: its end of the pipe is closed."""
+        code = self.exit_status()
+        cause = f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+        return WorkerDied(f"a worker process died ({cause}); perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens.")
+
+
+class WorkerProcess(ForkedProcess):
+    """The process of a worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(partial(_search, worker))
 
     def serve(self, batches: BatchSource) -> None:
         """Hand batches to the process until no more will come. If it dies, let its batches and all others fail."""
@@ -101,7 +128,7 @@ class WorkerProcess:
             while self._answer(self._receive(), batches, under_way):
                 pass
         except (EOFError, OSError):
-            self.fail(self._death(), batches, under_way)
+            self.fail(self.death(), batches, under_way)
         except Exception as error:  # a batch cannot be pickled
             self.fail(error, batches, under_way)
 
@@ -115,10 +142,6 @@ class WorkerProcess:
     def stop(self) -> None:
         """End the process's work at once."""
         self.kill()
-
-    def kill(self) -> None:
-        """End the process at once."""
-        self.process.kill()
 
     def _receive(self) -> object:
         """Wait for a message. Raises EOFError and OSError if the process died."""
@@ -147,15 +170,15 @@ class WorkerProcess:
         under_way[id(batch)] = batch
         return Order(id(batch), batch.sentences)
 
-    def _exit_status(self) -> int | None:
-        """Return the exit status of a process that died."""
-        self.process.join(1)
-        return self.process.exitcode
 
-    def _death(self) -> NmtError:
-        code = self._exit_status()
-        cause = f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
-        return NmtError(f"a worker process died ({cause}); perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens.")
+def portable(error: BaseException) -> BaseException:
+    """Return the error, or if it cannot be sent through a pipe, one with its text."""
+    try:
+        pickled = ForkingPickler.dumps(error)
+        ForkingPickler.loads(pickled)
+    except Exception:
+        return NmtError(f"{type(error).__name__}: {error}")
+    return error
 
 
 class PipeSource:
@@ -186,24 +209,30 @@ class PipeSource:
     def _report(self, number: int, done: Future[list[SearchResult]]) -> None:
         error = done.exception()
         with contextlib.suppress(OSError):  # the parent is gone: `get` will raise
-            try:
-                self.pipe.send(Report(number, done.result() if error is None else [], error))
-            except OSError:
-                raise
-            except Exception:  # the error cannot be pickled
-                self.pipe.send(Report(number, [], NmtError(f"{type(error).__name__}: {error}")))
+            self.pipe.send(Report(number, [], portable(error)) if error else Report(number, done.result(), None))
 
 
-def _run(worker: Worker, pipe: Connection, inherited: Sequence[Connection]) -> None:
-    """Run the worker in its process, until the parent sends the end or is gone."""
+def _search(worker: Worker, pipe: Connection) -> None:
+    """Run the worker in its process."""
+    worker.run(PipeSource(pipe))
+
+
+def _run(target: Callable[[Connection], None], pipe: Connection) -> None:
+    """Run `target` in its process, until the parent sends the end or is gone."""
     ignore_signals()
-    for end in inherited:
-        end.close()
+    close_others(pipe.fileno())
     torch.set_num_threads(1)
     gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
     try:
-        worker.run(PipeSource(pipe))
+        target(pipe)
     except (EOFError, OSError):
         pass
     finally:
         os._exit(0)  # nothing of the parent's is flushed or closed a second time
+
+
+def close_others(kept: int) -> None:
+    """Close all files of this process but this one and the standard streams."""
+    most = os.sysconf("SC_OPEN_MAX")
+    os.closerange(3, kept)
+    os.closerange(kept + 1, most if most > 0 else 65536)

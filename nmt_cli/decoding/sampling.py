@@ -39,7 +39,7 @@ from .search import (
     plain_sentences,
     run_to_end,
 )
-from .search_state import Rows, Sentences, split_off_finished
+from .search_state import Rows, Sentences, split_off_finished, without
 
 NUCLEUS = 64
 """The candidates that `top_p` looks at first. Where they do not reach p, the whole vocabulary is sorted."""
@@ -200,7 +200,7 @@ class SamplingSearch:
     def _leave(self, samples: Samples) -> FinishedSentences:
         """Return the finished sentences and drop them, if enough have finished."""
         finished: FinishedSentences = []
-        if split := split_off_finished(samples.open.any(1)):
+        if split := split_off_finished(samples.open.any(1), self.options.compact_below):
             stay, leave = split
             leaving = samples.select(leave)
             finished = list(zip(leaving.sentences.ids.tolist(), leaving.hypotheses(self.options), strict=True))
@@ -208,6 +208,13 @@ class SamplingSearch:
             self.decoder.keep(stay)
         self._set(samples)
         return finished
+
+    def drop(self, sentence_ids: Sequence[int]) -> None:
+        """See `Search`."""
+        if self.samples:
+            stay = without(self.samples.sentences.ids, sentence_ids)
+            self.decoder.keep(stay)
+            self._set(self.samples.select(stay))
 
 
 def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.ndarray:

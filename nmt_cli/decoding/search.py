@@ -28,6 +28,7 @@ from .candidates import log_softmax_, top_candidates
 from .constraint import Constraint, Sentence
 from .constraints.prefix import Prefix
 from .length_penalties import gnmt
+from .search_state import COMPACT_BELOW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,8 @@ class SearchOptions:
     """The function that makes logits log-probabilities for constraints; a kernel may replace it."""
     extend_beam: ExtendBeam | None = None
     """A kernel that takes a step of beam search without constraints; None: plain torch takes it."""
+    compact_below: float = COMPACT_BELOW
+    """Finished sentences leave the search once at most this share of its sentences is unfinished. It changes no result."""
     stop_early: bool = True
     """False: no hypothesis is given up before the longest output. This is the reference: the n best are the same."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
@@ -154,6 +157,10 @@ class Search(Protocol):
 
         Raises ModelError if the model's output is not a number.
         """
+        ...
+
+    def drop(self, sentence_ids: Sequence[int]) -> None:
+        """Let these sentences leave without results. Ids that are not in the search are ignored."""
         ...
 
 

@@ -17,6 +17,8 @@ from torch.nn import functional as F
 
 COMPACT_BELOW = 0.7
 """Finished sentences leave once at most this share of the sentences is unfinished, because leaving costs a copy."""
+AT_ONCE = 1.0
+"""The share with which a sentence leaves in the step in which it is finished."""
 FREE = -1
 """Among required tokens: any token may follow."""
 
@@ -106,11 +108,18 @@ class Sentences(Rows):
         return free.masked_fill(self.complete[rows], eos)
 
 
-def split_off_finished(unfinished: Tensor) -> tuple[Tensor, Tensor] | None:
+def split_off_finished(unfinished: Tensor, compact_below: float = COMPACT_BELOW) -> tuple[Tensor, Tensor] | None:
     """Return the indices of the sentences that stay and of those that leave; None: none leaves in this step.
 
-    `unfinished` (B,) says which sentences still have open hypotheses. On a device, this waits for it.
+    `unfinished` (B,) says which sentences still have open hypotheses; on a device, this waits for it. Sentences leave once at most
+    the share `compact_below` is unfinished.
     """
-    if int(unfinished.sum()) > COMPACT_BELOW * len(unfinished):
+    count = int(unfinished.sum())
+    if count > compact_below * len(unfinished) or count == len(unfinished):
         return None
     return unfinished.nonzero().flatten(), unfinished.logical_not().nonzero().flatten()
+
+
+def without(ids: Tensor, dropped: Sequence[int]) -> Tensor:
+    """Return the indices of the ids (B,) that are not among `dropped`."""
+    return torch.isin(ids, torch.tensor(dropped, device=ids.device), invert=True).nonzero().flatten()

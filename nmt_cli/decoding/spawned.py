@@ -239,7 +239,7 @@ class SpawnedProcess(WorkerProcess):
                 self.pipe.send_bytes(pickled(order))
         return True
 
-    def _exit_status(self) -> int | None:
+    def exit_status(self) -> int | None:
         with suppress(subprocess.TimeoutExpired):
             self.new.wait(1)
         return self.new.returncode

@@ -113,13 +113,22 @@ class _Translated:
 
 
 @dataclass(frozen=True)
-class _Window:
-    """Lines that are being translated: their parts, and for each batch the indices of its sources among the parts."""
+class Prepared:
+    """Lines in parts, ready to be searched."""
 
     lines: list[str]
     parts: list[_Part]
     too_long: set[int]
     """Indices of lines that have no parts because they are too long."""
+    sentences: list[Sentence]
+    """For each part what a search needs of it."""
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Lines that are being translated, and for each batch the indices of its sources among the parts."""
+
+    prepared: Prepared
     batches: list[list[int]]
     submission: Submission
 
@@ -216,21 +225,23 @@ class Translator:
 
     def _submit(self, lines: list[Line], session: Session) -> _Window:
         """Hand the batches of these lines to the engine."""
-        requests = [Request.of(line) for line in lines]
-        parts, too_long = self._parts(requests)
-        batches = self.engine.divide([len(part.ids) + 1 for part in parts], self.decode.batch_tokens)
-        submission = session.submit([self._batch([parts[i] for i in indices]) for indices in batches])
-        return _Window([request.text for request in requests], parts, too_long, batches, submission)
+        prepared = self.prepare(lines)
+        batches = self.engine.divide([len(part.ids) + 1 for part in prepared.parts], self.decode.batch_tokens)
+        submission = session.submit([Batch([prepared.sentences[i] for i in indices]) for indices in batches])
+        return _Window(prepared, batches, submission)
 
     def _finish(self, window: _Window) -> list[Result]:
         """Wait for the results of these lines."""
         by_part: dict[int, SearchResult] = {}
         for indices, results in zip(window.batches, window.submission.results(), strict=True):
             by_part.update(zip(indices, results, strict=True))
-        return self._results(window, [by_part[i] for i in range(len(window.parts))])
+        return self.results(window.prepared, [by_part[i] for i in range(len(window.prepared.parts))])
 
-    def _batch(self, parts: list[_Part]) -> Batch:
-        return Batch([Sentence(part.ids, self._max_length(part), part.inputs) for part in parts])
+    def prepare(self, lines: Sequence[Line]) -> Prepared:
+        """Return what a search needs of these lines."""
+        requests = [Request.of(line) for line in lines]
+        parts, too_long = self._parts(requests)
+        return Prepared([request.text for request in requests], parts, too_long, [Sentence(part.ids, self._max_length(part), part.inputs) for part in parts])
 
     def _max_length(self, part: _Part) -> int:
         """Return how many tokens the output may have."""
@@ -271,12 +282,13 @@ class Translator:
                     values[constraint.name] = encoded
         return inputs
 
-    def _results(self, window: _Window, results: list[SearchResult]) -> list[Result]:
+    def results(self, prepared: Prepared, results: Sequence[SearchResult]) -> list[Result]:
+        """Return a result for each line that was prepared, given the search result of each part."""
         texts = iter(self.target.decode([h.tokens for result in results for h in result.hypotheses]))
-        by_line: list[list[_Translated]] = [[] for _ in window.lines]
-        for part, result in zip(window.parts, results, strict=True):
+        by_line: list[list[_Translated]] = [[] for _ in prepared.lines]
+        for part, result in zip(prepared.parts, results, strict=True):
             by_line[part.line].append(_Translated(part, result, [next(texts).replace("\n", " ") for _ in result.hypotheses]))
-        return [self._result(line, translated, number in window.too_long) for number, (line, translated) in enumerate(zip(window.lines, by_line, strict=True))]
+        return [self._result(line, translated, number in prepared.too_long) for number, (line, translated) in enumerate(zip(prepared.lines, by_line, strict=True))]
 
     def _result(self, line: str, parts: list[_Translated], too_long: bool) -> Result:
         if not parts:

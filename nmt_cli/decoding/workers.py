@@ -83,7 +83,7 @@ class Worker:
 
     def _search_together(self, first: Batch, batches: BatchSource) -> Batch | None:
         """Search `first` and the batches that come meanwhile. Return a batch that came and was not begun."""
-        running = _RunningSearch(self)
+        running = RunningSearch(self)
         waiting: Batch | None = first
         try:
             while not batches.stopped:
@@ -112,15 +112,14 @@ class Worker:
         return SearchResult(hypotheses, aligned(self.models[0], [*source, EOS], hypotheses[0].tokens, BOS) if self.align else [])
 
 
-class _RunningSearch:
-    """One decoder and one search, with the batches that are in it."""
+class RunningSearch:
+    """One decoder and one search, with the sentences of the batches that are in it."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.decoder: GrowingDecoder | None = None
         self.search: Search | None = None
-        self.batches: list[Batch] = []
-        self.sentences: dict[int, tuple[Batch, int]] = {}  # by sentence id: its batch, and its index there
+        self.sentences: dict[int, tuple[Batch, int]] = {}  # those in the search by id: its batch, and its index there
         self.next_id = self.tokens = 0  # source tokens of the sentences
 
     @property
@@ -135,16 +134,15 @@ class _RunningSearch:
 
     def add(self, batch: Batch) -> None:
         """Begin to search a batch."""
-        self.batches.append(batch)
+        ids = range(self.next_id, self.next_id + len(batch.sentences))
+        self.sentences.update({number: (batch, index) for index, number in enumerate(ids)})
+        self.next_id, self.tokens = self.next_id + len(ids), self.tokens + batch.tokens
         if self.decoder is None or self.search is None:
             self.decoder = self.worker._decoder(batch)
             self.search = self.worker.search(self.decoder, self.worker.options)
         else:
             self.decoder.add(_closed(batch))
-        ids = range(self.next_id, self.next_id + len(batch.sentences))
         self.search.add(ids, batch.sentences, self.worker.device)
-        self.sentences.update({number: (batch, index) for index, number in enumerate(ids)})
-        self.next_id, self.tokens = self.next_id + len(ids), self.tokens + batch.tokens
 
     def step(self) -> None:
         """Take a step and store the results of the sentences that finish."""
@@ -154,13 +152,20 @@ class _RunningSearch:
             source = batch.sentences[index].tokens
             self.tokens -= len(source) + 1
             batch.add(index, self.worker._result(source, hypotheses))
-        self.batches = [batch for batch in self.batches if not batch.done.done()]
+
+    def drop(self, unwanted: Callable[[Batch, int], bool]) -> None:
+        """Let the sentences leave without results for whose batch and index there `unwanted` is true. Such a batch is never done."""
+        dropped = [number for number, place in self.sentences.items() if unwanted(*place)]
+        if dropped and self.search:
+            self.search.drop(dropped)
+        for number in dropped:
+            batch, index = self.sentences.pop(number)
+            self.tokens -= len(batch.sentences[index].tokens) + 1
 
     def fail(self, error: Exception) -> None:
         """Let all batches that are not done fail."""
-        for batch in self.batches:
-            if not batch.done.done():
-                batch.done.set_exception(error)
+        for batch in {id(batch): batch for batch, _ in self.sentences.values()}.values():
+            batch.done.set_exception(error)
 
 
 def _closed(batch: Batch) -> list[list[int]]:

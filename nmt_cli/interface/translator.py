@@ -28,9 +28,12 @@ from .loading import load as load_models
 from .options import TranslateOptions, choose
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from ..decoding import translator as decoding
     from ..decoding.confidence import Calibration
     from ..decoding.scoring import Scored
+    from ..decoding.service import Service
     from ..decoding.translator import Request, Result
     from .parsing import Parse, Parses
 
@@ -163,6 +166,7 @@ class Translator:
         self.source_language, self.target_language = loaded.recipe.data.source_language, loaded.recipe.data.target_language
         self._lock = threading.Lock()
         self._translators: dict[str, decoding.Translator] = {}
+        self._service: Service | None = None
         self._running: weakref.WeakSet[Generator[Translation, None, None] | Generator[Parse, None, None]] = weakref.WeakSet()
         _let_forks_compute()
 
@@ -174,7 +178,9 @@ class Translator:
 
     def close(self) -> None:
         """Stop what is running and free the models. The translator cannot be used any more."""
-        self._loaded = None
+        if self._service:
+            self._service.close()
+        self._loaded = self._service = None
         self._translators.clear()
         for stream in list(self._running):
             with suppress(ValueError):  # another thread is in the middle of it
@@ -204,6 +210,50 @@ class Translator:
             return list(stream)
         self._running.add(stream)
         return stream
+
+    def submit(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> Future[list[Translation]]:
+        """Return a future of the translations of these lines, which are those of `translate`. Raises UsageError for a wrong option.
+
+        Lines of all calls that are not done yet are translated together, by workers that live until `close`: this is for
+        servers, with many callers who have a few lines each. A future that is cancelled frees what its lines use. A future
+        raises `WorkerDied` if worker processes died twice while its lines were translated.
+        """
+        if isinstance(lines, str):
+            raise UsageError(f"submit was given the text {lines[:60]!r}: expected a list of lines. Give [text].")
+        if any(isinstance(line, Line) and line.terms for line in lines):
+            options = {**options, "terms": True}
+        calibration = calibration_of(bool(options.get("confidence")), options.get("calibration"))
+        requests = [_request(line, terms=bool(options.get("terms"))) for line in lines]
+        return self.service.submit(requests, _frozen(options), lambda results: [translation_of(result, calibration) for result in results])
+
+    @property
+    def recipe_beam(self) -> int:
+        """The beam of the model's recipe."""
+        return self._models().recipe.decode.beam
+
+    def finish(self, seconds: float) -> bool:
+        """Wait until everything that was submitted is done, at most so long, and take no more. Return whether it is done."""
+        return self._service is None or self._service.close(seconds)
+
+    @property
+    def service(self) -> Service:
+        """The workers of `submit`; they are started by the first use. After a fork the child has its own."""
+        from ..decoding.service import Service
+
+        with self._lock:
+            if self._service is None or self._service.owner != os.getpid():
+                self._service = Service(self._built, ())
+            return self._service
+
+    def translate_document(self, text: str, format: str = "text", *, split_sentences: str | None = None, **options: Unpack[TranslateOptions]) -> str:
+        """Return the translation of a document: plain "text", "html" or "xml", with its markup and white space.
+
+        `split_sentences`: see `documents.read_document`. Raises UsageError for a wrong option or a missing library, DocumentError for
+        a document that is refused.
+        """
+        from .documents import translate_document
+
+        return translate_document(self, text, format, split_sentences, options)
 
     @overload
     def parse(
@@ -268,20 +318,36 @@ class Translator:
 
     def _translator(self, options: Mapping[str, Any]) -> decoding.Translator:
         """Return the translator with these options, a new one if there is none."""
-        loaded = self._models()
-        choice = choose(options, loaded.recipe.decode.search)
-        nbest = options.get("nbest", 1)
-        kwargs = {
-            "sampling": choice.sampling, "mbr": choice.mbr, "constraints": choice.constraints, "align": bool(options.get("alignment")),
-            "token_log_probs": bool(options.get("confidence")),
-        }  # fmt: skip
-        key = repr((choice.changes, nbest, kwargs))
+        arguments = self._arguments(options)
+        key = repr(arguments)
         with self._lock:
             if key not in self._translators:
                 if len(self._translators) >= KEPT:
                     del self._translators[next(iter(self._translators))]
-                self._translators[key] = loaded.changed(choice.changes, nbest).translator(nbest=nbest, precision=self.precision, **kwargs)
+                self._translators[key] = self._made(*arguments)
             return self._translators[key]
+
+    def _built(self, options: Any) -> decoding.Translator:
+        """Return a new translator with options that `_frozen` returned. It takes no lock: forked processes call it."""
+        return self._made(*self._arguments(dict(options)))
+
+    def _arguments(self, options: Mapping[str, Any]) -> tuple[list[str], int, dict[str, Any]]:
+        """Return the changes of the recipe, the size of the n-best list, and more parameters of a translator with these options."""
+        choice = choose(options, self._models().recipe.decode.search)
+        kwargs = {
+            "sampling": choice.sampling, "mbr": choice.mbr, "constraints": choice.constraints, "align": bool(options.get("alignment")),
+            "token_log_probs": bool(options.get("confidence")),
+        }  # fmt: skip
+        return choice.changes, options.get("nbest", 1), kwargs
+
+    def _made(self, changes: list[str], nbest: int, kwargs: dict[str, Any]) -> decoding.Translator:
+        return self._models().changed(changes, nbest).translator(nbest=nbest, precision=self.precision, **kwargs)
+
+
+def _frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return options as a key of a dictionary; without those of which the search knows nothing, or which are not given."""
+    given = {name: value for name, value in options.items() if name != "calibration" and value is not None and value is not False}
+    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(given.items()))
 
 
 def _sentence(line: str) -> str:

@@ -537,7 +537,7 @@ def test_a_worker_process_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_worker_process_that_died_before_the_end_is_not_waited_for() -> None:
     """It asks for a batch and is killed; the answer cannot be sent."""
     some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), devices=["cpu", "cpu"])
-    child, batches = WorkerProcess(some.engine.workers[0], []), BatchQueue()
+    child, batches = WorkerProcess(some.engine.workers[0]), BatchQueue()
     assert child.pipe.poll(30)
     child.kill()
     child.process.join(30)

@@ -23,11 +23,11 @@ def sentence(rng: random.Random, length: int) -> str:
     return " ".join(rng.choice(WORDS) for _ in range(length)) + "."
 
 
-def write_untrained(folder: Path, seed: int = 0, text: int = 0, max_extra: int = 2, beam: int = 2, **features: Any) -> Path:
-    """Make `folder` a model folder: weights drawn from `seed`, a vocabulary learned from the sentences of seed `text`."""
+def write_untrained(folder: Path, seed: int = 0, text: int = 0, max_extra: int = 2, beam: int = 2, pair: tuple[str, str] = ("en", "de"), **features: Any) -> Path:
+    """Make `folder` a model folder: weights drawn from `seed`, a vocabulary learned from the sentences of seed `text`; `pair`: its languages."""
     rng = random.Random(text)
     values = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 2, "max_positions": 64, **features}
-    recipe = Recipe(data=DataSection(generator="teaching", vocab_size=330, max_length=40), model=ModelSection(**values), decode=DecodeSection(max_extra=max_extra, beam=beam))
+    recipe = Recipe(data=DataSection(generator="teaching", vocab_size=330, max_length=40, source_language=pair[0], target_language=pair[1]), model=ModelSection(**values), decode=DecodeSection(max_extra=max_extra, beam=beam))
     tokenizer = learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], recipe.data)
     torch.manual_seed(seed)
     size = tokenizer.vocab_size

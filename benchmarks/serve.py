@@ -1,0 +1,202 @@
+"""How much `nmt serve` translates, and how long a client waits.
+
+    python benchmarks/serve.py --model DIR --input FILE [--precision int8] [--clients 64] [--seconds 20]
+                               [--peer ctranslate2] [--soak MINUTES]
+
+Each client sends one sentence of FILE after another to POST /translate over a connection that stays open; all of them are
+tasks of this process. Printed are sentences per second beside `nmt translate` on the same file (measured within the
+process: the model is loaded), and the median, 95th and 99th percentile of the wait, beside those of one client alone.
+`--peer ctranslate2` serves the exported model by the simplest FastAPI handler. `--soak` asks for minutes and prints how the
+memory of the server and its workers grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from decode_sides import tokenizers
+
+PEER = """\
+import ctranslate2, sentencepiece, uvicorn
+from fastapi import FastAPI
+source, target = (sentencepiece.SentencePieceProcessor(model_file=file) for file in {files!r})
+translator = ctranslate2.Translator({folder!r}, device="cpu", compute_type={precision!r}, inter_threads={threads}, intra_threads=1)
+app = FastAPI()
+@app.post("/translate")
+def translate(request: dict):
+    pieces = source.encode(request["q"], out_type=str)
+    [result] = translator.translate_batch([pieces], beam_size={beam}, max_decoding_length=len(pieces) + 50)
+    return {{"translatedText": target.decode(result.hypotheses[0])}}
+uvicorn.run(app, port={port}, log_level="warning", access_log=False)
+"""
+
+
+def request_of(line: str) -> bytes:
+    """Return the bytes of a request."""
+    body = json.dumps({"q": line, "source": "en", "target": "de"}).encode()
+    return b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+async def client(url: str, requests: Callable[[], bytes], until: float, waits: list[float]) -> None:
+    """Send requests until the time has come; note how long each answer took."""
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    while time.perf_counter() < until:
+        began = time.perf_counter()
+        writer.write(requests())
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head.lower())
+        if not head.startswith(b"HTTP/1.1 200") or length is None:
+            raise SystemExit(f"the server answered {head[:200]!r}")
+        await reader.readexactly(int(length[1]))
+        waits.append(time.perf_counter() - began)
+    writer.close()
+
+
+def load(url: str, lines: Sequence[str], clients: int, seconds: float) -> tuple[float, list[float]]:
+    """Return sentences per second, and the waits, of so many clients."""
+    requests, number = [request_of(line) for line in lines], -1
+
+    def following() -> bytes:
+        nonlocal number
+        number += 1
+        return requests[number % len(requests)]
+
+    async def run() -> list[float]:
+        waits: list[float] = []
+        until = time.perf_counter() + seconds
+        await asyncio.gather(*(client(url, following, until, waits) for _ in range(clients)))
+        return waits
+
+    began = time.perf_counter()
+    waits = asyncio.run(run())
+    return len(waits) / (time.perf_counter() - began), waits
+
+
+def tell(name: str, rate: float, waits: Sequence[float]) -> None:
+    """Print a row."""
+    p50, p95, p99 = (statistics.quantiles(waits, n=100)[i] * 1e3 for i in (49, 94, 98))
+    print(f"{name:<34} {rate:8.1f} sentences/s   p50 {p50:7.1f} ms   p95 {p95:7.1f} ms   p99 {p99:7.1f} ms", flush=True)
+
+
+@contextmanager
+def our_server(model: Path, precision: str) -> Iterator[tuple[str, int]]:
+    """Run `nmt serve`. Yield its address and process id."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nmt_cli", "serve", "--model", str(model), "--port", "0", "--precision", precision, "--device", "cpu"], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr
+    with tempfile.TemporaryFile("w") as log:
+        try:
+            address = None
+            while address is None:
+                line = process.stderr.readline()
+                if not line:
+                    raise SystemExit(f"nmt serve ended with exit status {process.wait()}")
+                address = re.search(r"http://\S+", line)
+            drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=log)  # the log of requests
+            yield address[0], process.pid
+        finally:
+            process.terminate()
+            process.wait()
+            drain.wait()
+
+
+@contextmanager
+def peer_server(folder: Path, precision: str, beam: int, threads: int, port: int) -> Iterator[str]:
+    """Run CTranslate2 behind a handler of a few lines. Yield its address."""
+    code = PEER.format(files=tokenizers(str(folder)), folder=str(folder), precision=precision, threads=threads, beam=beam, port=port)
+    process = subprocess.Popen([sys.executable, "-c", code])
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(100):
+            try:
+                load(url, ["A dog."], 1, 0.01)
+                break
+            except OSError:
+                time.sleep(0.2)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def translate_rate(model: Path, precision: str, lines: Sequence[str], seconds: float) -> float:
+    """Return sentences per second of `Translator.translate`, which `nmt translate` calls, over the file again and again."""
+    import nmt_cli as nmt
+
+    with nmt.load(model, device="cpu", precision=precision) as translator:
+        list(translator.translate(iter(lines[:100])))
+        many, count, began = list(lines), 0, time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            count += len(translator.translate(many))
+        return count / (time.perf_counter() - began)
+
+
+def memory(pid: int) -> float:
+    """MiB of a process and its children: each page once, divided by how many share it."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    threads = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    total = 0
+    for one in {str(pid), *children, *threads}:
+        found = re.search(r"Pss:\s+(\d+)", Path(f"/proc/{one}/smaps_rollup").read_text())
+        total += int(found[1]) if found else 0
+    return total / 1024
+
+
+def soak(url: str, pid: int, lines: Sequence[str], clients: int, minutes: float) -> None:
+    """Ask for so long; print the memory ten times."""
+    load(url, lines, clients, 5)
+    print(f"soak: {memory(pid):.1f} MiB at the start", flush=True)
+    for part in range(10):
+        rate, _ = load(url, lines, clients, minutes * 6)
+        print(f"soak: {memory(pid):.1f} MiB after {(part + 1) * minutes / 10:.1f} minutes, {rate:.1f} sentences/s", flush=True)
+
+
+def main() -> None:
+    """Read the options and measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--input", type=Path, required=True)
+    parser.add_argument("--precision", default="int8")
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--soak", type=float, metavar="MINUTES")
+    parser.add_argument("--peer", choices=["ctranslate2"])
+    parser.add_argument("--beam", type=int, default=4, help="of the peer")
+    options = parser.parse_args()
+    lines = [line for line in options.input.read_text(encoding="utf-8").split("\n") if line.strip()]
+    with our_server(options.model, options.precision) as (url, pid):
+        load(url, lines, options.clients, 2)
+        if options.soak:
+            soak(url, pid, lines, options.clients, options.soak)
+            return
+        tell("nmt serve, 1 client", *load(url, lines, 1, options.seconds))
+        tell(f"nmt serve, {options.clients} clients", *load(url, lines, options.clients, options.seconds))
+    print(f"{'nmt translate':<34} {translate_rate(options.model, options.precision, lines, options.seconds):8.1f} sentences/s", flush=True)
+    if options.peer:
+        import nmt_cli as nmt
+        from nmt_cli.hardware import cores
+
+        with tempfile.TemporaryDirectory() as work:
+            nmt.export(options.model, "ctranslate2", Path(work) / "peer")
+            with peer_server(Path(work) / "peer", options.precision.replace("fp32", "float32"), options.beam, cores(), 18080) as url:
+                load(url, lines, options.clients, 2)
+                tell("ctranslate2, 1 client", *load(url, lines, 1, options.seconds))
+                tell(f"ctranslate2, {options.clients} clients", *load(url, lines, options.clients, options.seconds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""`nmt translate --format`: the whole input is one document, and so is the output.
+
+    input ──▶ documents.read_document ──▶ lines ──▶ Translator ──▶ Document.write ──▶ output
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from .. import console
+from ..errors import DocumentError, UsageError
+from ..registry import FORMATS
+
+if TYPE_CHECKING:
+    from ..interface.loading import Loaded
+    from ..interface.options import SearchChoice
+    from ..interface.translator import Translation
+
+REASONS = {
+    "--nbest": "a document has one translation",
+    "--scores": "a document has no room for scores",
+    "--json": "the output has the format of the input",
+    "--prefix-column": "a document has no columns",
+    "--prefix-file": "prefixes belong to lines",
+    "--terms": "terms belong to lines",
+    "--terms-columns": "a document has no columns",
+}
+"""Options that go with lines only, and why."""
+_ENCODING = re.compile(r"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([^"']*)["']""")
+
+
+def check_format(name: str | None, split_sentences: str | None, given: Mapping[str, bool]) -> None:
+    """Raise UsageError for an unknown --format, and for options that do not go with it; `given`: those of REASONS, whether they were."""
+    if name is None:
+        if split_sentences is not None:
+            raise UsageError("--split-sentences needs --format: without it every line is translated by itself.")
+        return
+    if name not in FORMATS:
+        *others, last = FORMATS
+        raise UsageError(f"--format {name!r}: expected {', '.join(others)} or {last}.")
+    for option, reason in REASONS.items():
+        if given[option]:
+            raise UsageError(f"--format {name} and {option} do not go together: {reason}. Leave out one of them.")
+
+
+def translate_document(loaded: Loaded, choice: SearchChoice, precision: str, source: Path | None, name: str, split_sentences: str | None) -> str:
+    """Return the translated document. Raises DocumentError, DataError, UsageError."""
+    from ..documents import read_document
+    from ..interface.translator import translation_of
+
+    document = read_document(_read(source, name), name, loaded.recipe.data.source_language, split_sentences=split_sentences)
+    if not document.lines:
+        return document.write([])
+    translator = loaded.translator(precision=precision, sampling=choice.sampling, mbr=choice.mbr, constraints=choice.constraints, align=document.aligned)
+    results: list[Translation] = []
+    with console.progress(len(document.lines), "translating", " sentences") as bar, closing(translator.windows(document.lines)) as windows:
+        for window in windows:
+            results += map(translation_of, window)
+            bar.update(len(window))
+    return document.write(results)
+
+
+def write_document(text: str, sink: BinaryIO) -> None:
+    """Write a document in UTF-8."""
+    sink.write(text.encode("utf-8"))
+    sink.flush()
+
+
+def _read(path: Path | None, format: str) -> str:
+    """Return the whole input. Raises DocumentError unless it is UTF-8."""
+    from .inputs import open_input
+
+    shown = "standard input" if path is None else repr(str(path))
+    with open_input(path) as stream:
+        raw = stream.read()
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise DocumentError(f"{shown}, line {line:,}: byte {raw[error.start]:#04x} at offset {error.start:,} is not UTF-8. Convert it: iconv -f ENCODING -t UTF-8") from None
+    declared = _ENCODING.match(text.removeprefix("\ufeff")) if format == "xml" else None
+    if declared and declared[1].lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
+        raise DocumentError(f"{shown} declares the encoding {declared[1]!r}: expected UTF-8. Convert it to UTF-8, and write encoding=\"UTF-8\" in its first line.")
+    return text

@@ -1,0 +1,85 @@
+"""The queue of a `service`: the sentences of several requests, from which each request gets its turn.
+
+    put(request, sentences) ──▶ two rings of requests ──▶ take: one sentence of the request whose turn it is
+                                  fresh    requests of which nothing is searched now: they come first
+                                  started  the others
+
+So a sentence that comes alone does not wait behind a document of thousands, and a document goes on while single sentences
+keep coming: as soon as nothing of it is searched it is fresh again, behind those that came before.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Generic, Protocol, TypeVar
+
+
+class HasRunning(Protocol):
+    """A request that knows how many of its sentences are searched now."""
+
+    running: int
+
+    def __hash__(self) -> int: ...
+
+
+R = TypeVar("R", bound=HasRunning)
+T = TypeVar("T")
+
+
+class FairQueue(Generic[R, T]):
+    """Items of several requests. It has no lock: its owner has one."""
+
+    def __init__(self) -> None:
+        self._fresh: OrderedDict[R, deque[T]] = OrderedDict()
+        self._started: OrderedDict[R, deque[T]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return self._count
+
+    def put(self, request: R, items: list[T], *, first: bool = False) -> None:
+        """Add items of a request; `first`: before those that it has."""
+        waiting = self._ring(request).get(request)
+        if waiting is None:
+            waiting = self._fresh.setdefault(request, deque()) if not request.running else self._started.setdefault(request, deque())
+        if first:
+            waiting.extendleft(reversed(items))
+        else:
+            waiting.extend(items)
+        self._count += len(items)
+
+    def take(self, *, fresh_only: bool = False) -> tuple[R, T] | None:
+        """Remove the item whose turn it is, and return it with its request; None: there is none.
+
+        The caller adds 1 to the `running` of the request, and calls `paused` when it is 0 again.
+        """
+        ring = self._fresh if self._fresh or fresh_only else self._started
+        if not ring:
+            return None
+        request, items = ring.popitem(last=False)
+        item = items.popleft()
+        self._count -= 1
+        if items:
+            self._started[request] = items
+        return request, item
+
+    def paused(self, request: R) -> None:
+        """Nothing of this request is searched any more: it gets its turn before those of which something is."""
+        if request in self._started:
+            self._fresh[request] = self._started.pop(request)
+
+    def drop(self, request: R) -> None:
+        """Remove all items of a request."""
+        self._count -= len(self._ring(request).pop(request, ()))
+
+    def clear(self) -> list[R]:
+        """Remove everything. Return the requests that had items."""
+        requests = [*self._fresh, *self._started]
+        self._fresh.clear()
+        self._started.clear()
+        self._count = 0
+        return requests
+
+    def _ring(self, request: R) -> OrderedDict[R, deque[T]]:
+        return self._fresh if request in self._fresh else self._started

@@ -1,0 +1,6 @@
+"""Text as people have it: plain text, HTML and XML. `document` describes the package, docs/documents.md its use."""
+
+from .document import Document, read_document
+from .segment import Translated
+
+__all__ = ["Document", "Translated", "read_document"]

@@ -1,0 +1,72 @@
+"""Divides HTML into tokens as browsers do, and keeps every byte.
+
+    "<p class=x>Hi &amp; <b>you"  ──▶  OPEN p, TEXT, OPEN b, TEXT
+
+The rules are those of the tokenizer in the HTML standard (html.spec.whatwg.org, section 13.2.5): what begins a tag, where attributes
+and comments end, which elements contain no tags. No library can do this here: html5lib, lxml, selectolax and BeautifulSoup give a
+tree and write another text than they read; html.parser of the standard library needs quadratic time for unclosed constructs in
+many of its versions, and reads less like browsers. The expressions below never go back (possessive quantifiers), so time is
+linear. The tests compare the tokens with those of html5lib.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from .tokens import Token, Type, check_size
+
+_SPACE = r"\t\n\f\r "
+_VALUE = rf"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^{_SPACE}>"'][^{_SPACE}>]*+)"""
+_ATTRIBUTE = rf"[^{_SPACE}/>][^{_SPACE}/>=]*+(?:[{_SPACE}]*+=[{_SPACE}]*+{_VALUE}?+)?+"
+TAG = re.compile(rf"<(/?)([A-Za-z][^{_SPACE}/>]*+)(?:[{_SPACE}/]++|{_ATTRIBUTE})*+(>?)")
+COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))|<[!?/][^>]*+>?", re.DOTALL)
+"""Also what browsers read as a comment: `<!…>`, `<?…>`, `</` without a name."""
+TEXT = re.compile(r"(?:[^<]++|<(?![A-Za-z!?/])|</\Z)++")
+
+VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"})
+"""Elements that have no end tag."""
+RAW_TEXT = frozenset({"script", "style", "xmp", "iframe", "noembed", "noframes", "textarea"})
+"""Elements whose content is not markup. So is that of `<title>`, but it is text to translate."""
+_RAW_ENDS = {name: re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE) for name in (*RAW_TEXT, "title")}
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """Yield the tokens of a document. Raises DocumentError for a tag that is too long."""
+    done = 0
+    while done < len(text):
+        if match := TEXT.match(text, done):
+            yield Token(Type.TEXT, match[0])
+        elif match := TAG.match(text, done):
+            token = _tag(match)
+            check_size(token.raw, text, done)
+            yield token
+            if token.type is Type.OPEN and (content := _raw_content(text, match.end(), token.name)):
+                yield content
+                done = match.end() + len(content.raw)
+                continue
+        else:
+            match = COMMENT.match(text, done)
+            assert match  # one of the three begins with any character
+            yield Token(Type.OTHER, match[0])
+        done = match.end()
+
+
+def _tag(match: re.Match[str]) -> Token:
+    slash, name, end = match.groups()
+    if not end:  # the document ends inside the tag
+        return Token(Type.OTHER, match[0])
+    name = name.lower()
+    return Token(Type.CLOSE if slash else Type.EMPTY if name in VOID else Type.OPEN, match[0], name)
+
+
+def _raw_content(text: str, start: int, name: str) -> Token | None:
+    """Return the content of an element that has no tags inside; None for other elements, or if it is empty."""
+    if name == "plaintext":
+        end = len(text)
+    elif name in _RAW_ENDS:
+        match = _RAW_ENDS[name].search(text, start)
+        end = match.start() if match else len(text)
+    else:
+        return None
+    return Token(Type.TEXT if name == "title" else Type.RAW, text[start:end]) if end > start else None

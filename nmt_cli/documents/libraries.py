@@ -1,0 +1,16 @@
+"""The libraries of the extra `documents`, imported when they are used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ..errors import UsageError
+
+
+def library(name: str) -> Any:
+    """Return a module of the extra. Raises UsageError where it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(f"documents need the package {name.partition('.')[0]!r}, which cannot be imported ({error}). Run: pip install 'nmt-cli[documents]'") from None

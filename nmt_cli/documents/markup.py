@@ -1,0 +1,102 @@
+"""From the tokens of HTML or XML to items.
+
+    tokens ──▶ each element: a boundary, markup inside a sentence, or a part that stays as it is ──▶ items
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from .elements import INVISIBLE, OPTIONAL_END, untranslated
+from .items import Boundary, Item, Kind, Markup, Text, Untranslated
+from .tokens import Token, Type
+
+KINDS = {Type.OPEN: Kind.OPEN, Type.CLOSE: Kind.CLOSE, Type.EMPTY: Kind.POINT}
+
+
+def items_of(tokens: Sequence[Token], is_block: Callable[[int], bool], decode: Callable[[str], Iterator[Item]], optional_end: bool) -> Iterator[Item]:
+    """Yield the items of a document.
+
+    `is_block` of a tag, by its index: whether it separates text. `decode`: text as it is written → items. `optional_end`: elements
+    may end without an end tag, as in HTML.
+    """
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        if token.type in (Type.OPEN, Type.EMPTY) and untranslated(token):
+            end = _end(tokens, index, optional_end) if token.type is Type.OPEN else index + 1
+            yield _staying(tokens[index:end], is_block(index))
+            index = end
+            continue
+        if token.type is Type.TEXT:
+            yield from decode(token.raw)
+        elif token.type is Type.RAW:
+            yield Untranslated(token.raw)
+        elif token.type is Type.OTHER:
+            yield Markup(token.raw, Kind.POINT)
+        elif is_block(index):
+            yield Boundary(token.raw)
+        else:
+            yield Markup(token.raw, KINDS[token.type], token.name)
+        index += 1
+
+
+def _staying(tokens: Sequence[Token], block: bool) -> Item:
+    """Return an element that stays as it is."""
+    raw = "".join(token.raw for token in tokens)
+    if block:
+        return Boundary(raw)
+    visible = tokens[0].name not in INVISIBLE and any(token.raw.strip() for token in tokens if token.type in (Type.TEXT, Type.RAW))
+    return Untranslated(raw) if visible else Markup(raw, Kind.POINT)
+
+
+def _end(tokens: Sequence[Token], start: int, optional_end: bool) -> int:
+    """Return the index behind the element that begins at `start`: behind its end tag, or before the tag that ends it without one."""
+    depths = {tokens[start].name: 1}
+    name = tokens[start].name
+    open_names = [name]
+    for index in range(start + 1, len(tokens)):
+        token = tokens[index]
+        if token.type is Type.OPEN:
+            if optional_end and len(open_names) == 1 and name in OPTIONAL_END and token.name == name:
+                return index
+            open_names.append(token.name)
+            depths[token.name] = depths.get(token.name, 0) + 1
+        elif token.type is Type.CLOSE:
+            if not depths.get(token.name):
+                if optional_end and name in OPTIONAL_END and len(open_names) == 1:
+                    return index
+                continue
+            while True:
+                last = open_names.pop()
+                depths[last] -= 1
+                if last == token.name:
+                    break
+            if not open_names:
+                return index + 1
+    return len(tokens)
+
+
+ENTITY = re.compile(r"&(?:#[0-9]{1,9};?|#[xX][0-9a-fA-F]{1,8};?|[A-Za-z][A-Za-z0-9]{1,31};?)")
+
+
+def decoded(raw: str, unescape: Callable[[str], str]) -> Text:
+    """Return text as characters; `unescape` gives those of an entity."""
+    if "&" not in raw:
+        return Text(raw, raw)
+    characters: list[str] = []
+    spelled: list[str] = []
+    done = 0
+    for match in ENTITY.finditer(raw):
+        entity, text = match[0], unescape(match[0])
+        while text and entity and text != entity and text[-1] == entity[-1] and entity[-1] != ";":  # `&ampx` is & and x
+            entity, text = entity[:-1], text[:-1]
+        if text == match[0]:
+            continue
+        plain = raw[done : match.start()]
+        characters += [plain, text]
+        spelled += [*plain, entity, *[""] * (len(text) - 1)]
+        done = match.start() + len(entity)
+    characters.append(raw[done:])
+    return Text("".join(characters), [*spelled, *raw[done:]])

@@ -1,0 +1,76 @@
+"""A sentence of a document: the line that the model translates, and what has to be in the translation besides its words.
+
+    line, markup, untranslatable parts ──▶ write(translation) ──▶ text of the document
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .items import Markup
+
+OBJECT = "\ufffc"
+"""Unicode's object replacement character: an untranslatable part in the text that is split into sentences."""
+
+Escape = Callable[[str], str]
+"""Characters → how the format writes them."""
+
+
+class Translated(Protocol):
+    """What `Document.write` reads of a translation; `nmt_cli.Translation` has it."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def tokens(self) -> Sequence[str]: ...
+    @property
+    def source_tokens(self) -> Sequence[str]: ...
+    @property
+    def alignment(self) -> Sequence[tuple[int, int]] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A piece of markup at an offset of the line; `spaced`: there is white space on both sides of it."""
+
+    markup: Markup
+    offset: int
+    spaced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """An untranslatable part, and where its stand-in is in the line."""
+
+    start: int
+    end: int
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A sentence."""
+
+    line: str
+    markup: tuple[Placed, ...] = ()
+    stays: tuple[Stay, ...] = ()
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the translation has to have an alignment."""
+        return bool(self.markup or self.stays)
+
+    def write(self, translation: Translated, escape: Escape) -> str:
+        """Return the translation as the document has it."""
+        if not self.aligned:
+            return escape(translation.text.strip())
+        from .projection import project
+
+        return project(self, translation, escape)
+
+
+def stand_in(number: int) -> str:
+    """Return the word that stands for the untranslatable part of this number in a line."""
+    return f"{11 * (number % 9 + 1)}"

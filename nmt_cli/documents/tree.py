@@ -1,0 +1,115 @@
+"""The markup of a line as trees.
+
+    markup by offset, missing untranslatable parts ──▶ pieces ──▶ forests: trees of elements and points, divided by tags without partner
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .items import Kind, Markup, matched
+from .segment import Segment
+from .words import Span
+
+
+class Glue(Enum):
+    """Where a piece of markup is between two words."""
+
+    LEFT = "left"
+    """Directly behind the word before it."""
+    RIGHT = "right"
+    """Directly before the next word."""
+    SPACED = "spaced"
+    """Between two spaces."""
+    WORD = "word"
+    """Behind a space, as a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of markup, at a boundary between source words: `at` is the index of the word behind it."""
+
+    markup: Markup
+    at: int
+    glue: Glue
+
+
+@dataclass(slots=True)
+class Node:
+    """An element with source words from `first` to `last`, exclusive; or a point, which has none."""
+
+    piece: Piece
+    last: int
+    closing: str = ""
+    children: list[Node] = field(default_factory=list)
+
+    @property
+    def first(self) -> int:
+        return self.piece.at
+
+    def raw(self) -> str:
+        """Return the markup of the whole tree."""
+        return self.piece.markup.raw + "".join(child.raw() for child in self.children) + self.closing
+
+
+@dataclass(slots=True)
+class Forest:
+    """Trees, and the tag without partner that is behind them."""
+
+    nodes: list[Node] = field(default_factory=list)
+    behind: Piece | None = None
+
+
+def pieces_of(segment: Segment, source_words: Sequence[Span], missing: Sequence[int]) -> list[Piece]:
+    """Return the markup of a segment by source words, with the untranslatable parts that the translation lacks."""
+    starts = [start for start, _ in source_words]
+    line = segment.line
+    pieces = [(placed.offset, Piece(placed.markup, bisect_left(starts, placed.offset), _glue(line, placed.markup.kind, placed.offset, placed.spaced))) for placed in segment.markup]
+    for index in missing:
+        stay = segment.stays[index]
+        glue = Glue.WORD if line[: stay.start].endswith(" ") else Glue.RIGHT if stay.start == 0 else Glue.LEFT
+        pieces.append((stay.start, Piece(Markup(stay.raw, Kind.POINT), bisect_left(starts, stay.start), glue)))
+    if missing:
+        pieces.sort(key=lambda placed: placed[0])
+    return [piece for _, piece in pieces]
+
+
+def _glue(line: str, kind: Kind, offset: int, spaced: bool) -> Glue:
+    if kind is not Kind.POINT:
+        return Glue.RIGHT if kind is Kind.OPEN else Glue.LEFT
+    if spaced:
+        return Glue.SPACED
+    return Glue.RIGHT if offset == 0 or line[offset - 1] == " " else Glue.LEFT
+
+
+def forests_of(pieces: Sequence[Piece]) -> list[Forest] | None:
+    """Return the trees, divided by the tags whose partner is in another sentence; None if the tags are not nested.
+
+    Well-formed markup has closing tags without partner first, then opening ones, all outside elements.
+    """
+    partners = matched([piece.markup for piece in pieces])
+    forests = [Forest()]
+    parents: list[Node] = []
+    divided = False
+    for piece, partner in zip(pieces, partners, strict=True):
+        kind = piece.markup.kind
+        siblings = parents[-1].children if parents else forests[-1].nodes
+        if kind is Kind.POINT:
+            siblings.append(Node(piece, piece.at))
+        elif partner is None:
+            if parents or (divided and kind is Kind.CLOSE):
+                return None
+            divided = divided or kind is Kind.OPEN
+            forests[-1].behind = piece
+            forests.append(Forest())
+        elif kind is Kind.OPEN:
+            node = Node(piece, piece.at)
+            siblings.append(node)
+            parents.append(node)
+        else:
+            node = parents.pop()
+            node.last, node.closing = piece.at, piece.markup.raw
+    return forests

@@ -1,0 +1,136 @@
+"""Words of a line and of its translation, and which of them belong together.
+
+    tokens, alignment of tokens ──▶ spans of the tokens in the text ──▶ links: for each target word, shares of source words
+
+A word is a run of letters and digits, also with a hyphen, apostrophe, full stop or comma inside; every other character is one
+by itself, and so is every character of Chinese and Japanese, which are written without spaces.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from .segment import Translated
+
+Span = tuple[int, int]
+Links = list[dict[int, float]]
+"""For each target word: source word → its share, 0 to 1. Empty: none is known."""
+
+IDEOGRAPH = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+WORD = re.compile(rf"[{IDEOGRAPH}]|[^\W{IDEOGRAPH}]+(?:[-‐'’.,·][^\W{IDEOGRAPH}]+)*|\S")
+SPACE = "\u2581"
+"""SentencePiece's mark of a space."""
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+NEAR = 64
+"""Characters behind the expected position in which a token is looked for."""
+
+
+def words_of(text: str, cuts: Iterable[int] = ()) -> list[Span]:
+    """Return the span of each word; `cuts` are offsets at which words are divided."""
+    spans: list[Span] = []
+    waiting = deque(sorted(set(cuts)))
+    for match in WORD.finditer(text):
+        start, end = match.span()
+        while waiting and waiting[0] < end:
+            cut = waiting.popleft()
+            if cut > start:
+                spans.append((start, cut))
+                start = cut
+        spans.append((start, end))
+    return spans
+
+
+def token_spans(tokens: Sequence[str], text: str) -> list[Span]:
+    """Return the span of each subword in a text, as SentencePiece wrote them (▁ for a space, <0xC3> for a byte).
+
+    The tokens may be of the normalised text (NFKC). The span of a token that is not found is empty.
+    """
+    stream, origin = _normalised(text)
+    spans: list[Span] = []
+    done = 0
+    for piece, count in _pieces(tokens):
+        found = stream.find(piece, done, done + len(piece) + NEAR) if piece else done
+        start = found if found >= 0 else min(done, len(stream))
+        done = start + len(piece) if found >= 0 else start
+        spans += [(origin[start], origin[done - 1] + 1) if done > start else (origin[start], origin[start])] * count
+    return spans
+
+
+def _normalised(text: str) -> tuple[str, list[int]]:
+    """Return the text in NFKC without white space, and the index in `text` of each of its characters, and of its end."""
+    if text.isascii():
+        origin = [index for index, character in enumerate(text) if not character.isspace()]
+        return "".join(text[index] for index in origin), [*origin, len(text)]
+    pairs = [(form, index) for index, character in enumerate(text) for form in unicodedata.normalize("NFKC", character) if not form.isspace()]
+    return "".join(form for form, _ in pairs), [*(index for _, index in pairs), len(text)]
+
+
+def _pieces(tokens: Sequence[str]) -> Iterable[tuple[str, int]]:
+    """Yield the characters of each token, and how many tokens spell them: several where they are bytes of a character."""
+    pending: list[int] = []
+    for token in tokens:
+        byte = BYTE.fullmatch(token)
+        if byte:
+            pending.append(int(byte[1], 16))
+            continue
+        yield from _bytes(pending)
+        pending = []
+        yield unicodedata.normalize("NFKC", token.replace(SPACE, "")), 1
+    yield from _bytes(pending)
+
+
+def _bytes(values: list[int]) -> Iterable[tuple[str, int]]:
+    if values:
+        yield unicodedata.normalize("NFKC", bytes(values).decode("utf-8", "replace")), len(values)
+
+
+def links(source: str, source_words: Sequence[Span], target_words: Sequence[Span], translation: Translated) -> Links:
+    """Return for each target word the shares of source words that its tokens are aligned to."""
+    source_spans = token_spans(translation.source_tokens, source)
+    target_spans = token_spans(translation.tokens, translation.text)
+    result: Links = [{} for _ in target_words]
+    for source_token, target_token in translation.alignment or ():
+        if source_token >= len(source_spans) or target_token >= len(target_spans):
+            continue
+        from_words = overlapping(source_words, source_spans[source_token])
+        for target in overlapping(target_words, target_spans[target_token]):
+            for word in from_words:
+                result[target][word] = result[target].get(word, 0.0) + 1 / len(from_words)
+    for shares in result:
+        total = sum(shares.values())
+        for word in shares:
+            shares[word] /= total
+    _correct(source, source_words, translation.text, target_words, result)
+    return result
+
+
+def _correct(source: str, source_words: Sequence[Span], target: str, target_words: Sequence[Span], found: Links) -> None:
+    """Link words that both sides have once, such as names and numbers, and punctuation with the same punctuation only."""
+    source_texts, target_texts = [source[start:end] for start, end in source_words], [target[start:end] for start, end in target_words]
+    where = _once(source_texts)
+    once = _once(target_texts)
+    for index, text in enumerate(target_texts):
+        if text in once and text in where and (len(text) > 1 or not text.isalpha()):
+            found[index] = {where[text]: 1.0}
+        elif not text[0].isalnum():
+            found[index] = {word: share for word, share in found[index].items() if source_texts[word] == text}
+
+
+def _once(texts: Sequence[str]) -> dict[str, int]:
+    """Return the index of each text that occurs once."""
+    counts: dict[str, int] = {}
+    for text in texts:
+        counts[text] = counts.get(text, 0) + 1
+    return {text: index for index, text in enumerate(texts) if counts[text] == 1}
+
+
+def overlapping(words: Sequence[Span], span: Span) -> range:
+    """Return the indices of the words that share characters with a span."""
+    if span[0] == span[1]:
+        return range(0)
+    first = bisect_right(words, span[0], key=lambda word: word[1])
+    return range(first, bisect_left(words, span[1], key=lambda word: word[0]))

@@ -1,0 +1,135 @@
+"""XML: well-formed documents.
+
+    text ──▶ defusedxml checks it: well-formed, no entities of its own, nothing from outside ──▶ tokens ──▶ markup.items_of
+
+An element is part of a sentence if there is text beside it in its parent (mixed content), or if its parent is part of one. All
+others separate text. XHTML has the elements of HTML.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from xml.sax import ContentHandler, SAXParseException
+
+from ..errors import DocumentError
+from .elements import BLOCKS
+from .format import Format
+from .items import Item, Untranslated
+from .libraries import library
+from .markup import decoded, items_of
+from .tokens import Token, Type, check_depth, check_size
+
+_TAG = r"""<(/?)([^\s/>!?][^\s/>]*+)(?:[^>"']++|"[^"]*+"|'[^']*+')*+>"""
+_OTHER = r"""<!--.*?-->|<\?.*?\?>|<!DOCTYPE(?:[^\[>"']++|"[^"]*+"|'[^']*+')*+(?:\[(?:[^\]"'<]++|"[^"]*+"|'[^']*+'|<!--.*?-->|<\?.*?\?>|<)*+\][^>]*+)?+>"""
+TOKEN = re.compile(rf"{_TAG}|(<!\[CDATA\[.*?\]\]>)|({_OTHER})|[^<]++", re.DOTALL)
+"""Of well-formed XML."""
+XHTML = "http://www.w3.org/1999/xhtml"
+NAMED = ("&amp;", "&lt;", "&gt;", "&quot;", "&apos;")
+REFERENCE = re.compile(r"(&[^#;\s][^;\s]*;)")
+
+
+def _items(text: str, split_sentences: str) -> Iterator[Item]:
+    _check(text)
+    found = list(_tokens(text))
+    if _is_xhtml(found):
+        return items_of(found, lambda index: found[index].name in BLOCKS, _decode, optional_end=False)
+    blocks = _blocks(found)
+    return items_of(found, blocks.__getitem__, _decode, optional_end=False)
+
+
+class _Nothing(ContentHandler):
+    """Ignores what it is given: only errors matter."""
+
+
+def _check(text: str) -> None:
+    """Raise DocumentError for XML that is not well-formed, or that could not be read safely."""
+    common = library("defusedxml.common")
+    parser = library("defusedxml.sax").make_parser()
+    parser.forbid_dtd, parser.forbid_entities, parser.forbid_external = False, True, True
+    parser.setContentHandler(_Nothing())
+    try:
+        parser.feed(text.removeprefix("\ufeff"))
+        parser.close()
+    except SAXParseException as error:
+        where = f"line {error.getLineNumber():,}, column {(error.getColumnNumber() or 0) + 1:,}"
+        raise DocumentError(f"the XML is not well-formed at {where}: {error.getMessage()}. Correct it, or read it as HTML.") from None
+    except common.EntitiesForbidden as error:
+        raise DocumentError(f"the XML declares the entity {error.name!r}: expected a document without entities of its own, which can hold gigabytes. Expand them first.") from None
+    except common.DefusedXmlException as error:
+        raise DocumentError(f"the XML refers to a file outside the document: {error}. Expand it first.") from None
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    """Yield the tokens of well-formed XML. Raises DocumentError for tags that are too long or nested too deeply."""
+    depth = 0
+    for match in TOKEN.finditer(text):
+        slash, name, cdata, other = match.groups()
+        raw = match[0]
+        if name is None:
+            yield Token(Type.RAW if cdata else Type.OTHER if other else Type.TEXT, raw)
+            continue
+        check_size(raw, text, match.start())
+        kind = Type.CLOSE if slash else Type.EMPTY if raw.endswith("/>") else Type.OPEN
+        depth += (kind is Type.OPEN) - (kind is Type.CLOSE)
+        check_depth(depth, text, match.start())
+        yield Token(kind, raw, name)
+
+
+def _is_xhtml(tokens: Sequence[Token]) -> bool:
+    root = next((token for token in tokens if token.name), None)
+    return root is not None and (root.name == "html" or XHTML in root.raw)
+
+
+def _blocks(tokens: Sequence[Token]) -> list[bool]:
+    """Return for each token whether it is a tag that separates text."""
+    mixed = _mixed(tokens)
+    blocks: list[bool] = []
+    parents: list[bool] = [False]
+    """For the open elements: whether what is in them is part of a sentence."""
+    for index, token in enumerate(tokens):
+        if token.type is Type.OPEN:
+            blocks.append(not parents[-1])
+            parents.append(parents[-1] or mixed[index])
+        elif token.type is Type.CLOSE:
+            parents.pop()
+            blocks.append(not parents[-1])
+        else:
+            blocks.append(token.type is Type.EMPTY and not parents[-1])
+    return blocks
+
+
+def _mixed(tokens: Sequence[Token]) -> list[bool]:
+    """Return for each start tag whether its element has text of its own."""
+    mixed = [False] * len(tokens)
+    parents: list[int] = []
+    for index, token in enumerate(tokens):
+        if token.type is Type.OPEN:
+            parents.append(index)
+        elif token.type is Type.CLOSE:
+            parents.pop()
+        elif parents and (token.type is Type.RAW or (token.type is Type.TEXT and token.raw.strip())):
+            mixed[parents[-1]] = True
+    return mixed
+
+
+def _decode(raw: str) -> Iterator[Item]:
+    """Yield the characters, and references to entities that only an outer DTD declares, which stay as they are."""
+    for piece in REFERENCE.split(raw):
+        if piece.startswith("&") and REFERENCE.fullmatch(piece) and piece not in NAMED:
+            yield Untranslated(piece)
+        elif piece:
+            yield decoded(piece, html.unescape)
+
+
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+"""Characters that XML does not have."""
+
+
+def escape(text: str) -> str:
+    """Return characters as XML writes them."""
+    return html.escape(_FORBIDDEN.sub("", text), quote=False)
+
+
+FORMAT = Format(_items, escape, split_sentences="nonewlines")

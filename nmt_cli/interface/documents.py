@@ -1,0 +1,40 @@
+"""Documents with a loaded model: text, HTML or XML in, the same in the other language out (docs/documents.md).
+
+    text ──▶ documents.read_document ──▶ lines ──▶ Translator.translate ──▶ Document.write ──▶ text
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from .translator import Translator
+
+REFUSED = {
+    "nbest": "a document has one translation",
+    "confidence": "a document has no room for confidence",
+    "calibration": "a document has no room for confidence",
+    "alignment": "a document takes alignments where it needs them",
+    "terms": "a document is not given line by line",
+}
+"""Options of `translate` that a document cannot have, and why."""
+
+
+def check_document_options(options: Mapping[str, Any]) -> None:
+    """Raise UsageError for an option of `translate` that documents do not have."""
+    for name, reason in REFUSED.items():
+        if options.get(name) not in (None, False, 1):
+            raise UsageError(f"{name}={options[name]!r} and a document do not go together: {reason}. Leave it out, or translate lines.")
+
+
+def translate_document(translator: Translator, text: str, format: str, split_sentences: str | None, options: Mapping[str, Any]) -> str:
+    """Return the translated document: see `Translator.translate_document`."""
+    from ..documents import read_document
+
+    check_document_options(options)
+    document = read_document(text, format, translator.source_language, split_sentences=split_sentences)
+    wanted: dict[str, Any] = {**options, "alignment": document.aligned}
+    return document.write(translator.translate(document.lines, **wanted))

@@ -1,0 +1,90 @@
+"""The ASGI application: all interfaces, their errors, and the page."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Message, Receive, Scope, Send
+
+from .. import __version__
+from . import deepl, libretranslate, own
+from .context import Context
+from .middleware import Limited, Observed
+from .refusal import Refusal
+
+PAGE = Path(__file__).parent / "page"
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+"""Of the page: nothing from elsewhere, nothing inline."""
+HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
+EXPOSED = ("Retry-After",)
+"""Headers of answers that pages of other origins may read."""
+
+
+def build_app(context: Context) -> FastAPI:
+    """Return the application of a server. FastAPI's own pages of documentation, which load scripts from elsewhere, are off; /openapi.json is there."""
+    app = FastAPI(title="nmt serve", version=__version__, description="Machine translation: LibreTranslate's interface, and DeepL's below /v2.", docs_url=None, redoc_url=None)
+    app.state.context = context
+    for interface in (libretranslate, deepl, own):
+        app.include_router(interface.router)
+    app.mount("/page", _Page(directory=PAGE))
+    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(HTTPException, _not_found)
+    app.add_exception_handler(Exception, _failed)
+    app.add_middleware(Limited, context=context)
+    if context.settings.cors:
+        app.add_middleware(CORSMiddleware, allow_origins=context.settings.cors, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=EXPOSED)
+    app.add_middleware(Observed, context=context)
+
+    @app.get("/", include_in_schema=False)
+    async def index(request: Request) -> Response:
+        return await _Page(directory=PAGE).get_response("index.html", request.scope)
+
+    return app
+
+
+class _Page(StaticFiles):
+    """The files of the page, with headers that let browsers load nothing else."""
+
+    def file_response(self, *args: object, **kwargs: object) -> Response:
+        """See `StaticFiles`."""
+        response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
+        response.headers.update(HEADERS)
+        return response
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+
+        async def with_route(message: Message) -> None:
+            scope["route"] = self
+            await send(message)
+
+        await super().__call__(scope, receive, with_route)
+
+    path = "/page"
+
+
+def _body(request: Request, message: str) -> dict[str, str]:
+    """Return an error as the interface of this path writes it."""
+    return {"message" if request.url.path.startswith("/v2/") else "error": message}
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return JSONResponse(_body(request, error.message), error.status, error.headers)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """Answer an unknown path, or a method that a path does not have."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse(_body(request, error.detail or HTTPStatus(error.status_code).phrase), error.status_code, error.headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Answer where the server itself has an error, which is logged."""
+    return JSONResponse(_body(request, "The server has an error of its own; its log says more."), 500)

@@ -1,0 +1,40 @@
+"""What every request can use: the settings, the models, the counters."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+
+from .files import Files
+from .keys import Key
+from .metrics import Metrics
+from .models import Models, Served
+from .settings import Settings
+
+
+@dataclass
+class Context:
+    """The state of a server."""
+
+    settings: Settings
+    models: Models
+    metrics: Metrics
+    files: Files = field(default_factory=Files)
+    started: float = field(default_factory=time.time)
+    stopping: bool = False
+
+    def note(self, request: Request, model: Served, key: Key, sentences: int, characters: int) -> None:
+        """Note what a request has translated, and with which key: for the log, the counters and the quota."""
+        key.characters += characters
+        pair = f"{model.pair[0]}-{model.pair[1]}"
+        request.scope["nmt"] = {"pair": pair, "sentences": sentences, "characters": characters, **({"key": key.name} if key.name else {})}
+        self.metrics.sentences.labels(pair).inc(sentences)
+        self.metrics.characters.labels(pair).inc(characters)
+
+
+def context_of(request: Request) -> Context:
+    """Return the context of the server that has got a request."""
+    context: Context = request.app.state.context
+    return context

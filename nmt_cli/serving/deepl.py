@@ -1,0 +1,136 @@
+"""DeepL's interface, version 2: https://developers.deepl.com/docs. Errors are {"message": message}.
+
+    honoured     text, source_lang, target_lang, tag_handling, split_sentences
+    ignored      context, show_billed_characters (billed_characters is always there, as DeepL's own client expects),
+                 preserve_formatting, outline_detection, model_type, enable_beta_languages, formality "default" and
+                 "prefer_…": DeepL too gives no error for them where a language lacks them
+    refused      what would change the translation: formality "more" and "less", glossaries, styles, ignore_tags, …
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from . import detection
+from .authorization import deepl_key
+from .context import Context, context_of
+from .languages import VARIANTS, base, find, name_of
+from .models import Served
+from .parameters import Parameters, flag_of, read_parameters, text_of, texts_of
+from .refusal import Refusal
+from .schemas import body
+from .translating import Order, translate
+
+router = APIRouter(prefix="/v2", tags=["DeepL"])
+UNLIMITED = 1_000_000_000_000
+"""The limit of characters that DeepL reports where there is none."""
+SPLIT_SENTENCES = ("0", "1", "nonewlines")
+FORMALITIES = ("default", "less", "more", "prefer_less", "prefer_more")
+REFUSED = (
+    "glossary_id", "style_id", "translation_memory_id", "translation_memory_threshold", "custom_instructions", "ignore_tags", "non_splitting_tags", "splitting_tags",
+)  # fmt: skip
+"""Parameters that would change the translation."""
+
+
+@router.get("/translate", include_in_schema=False)
+@router.post("/translate", openapi_extra=body("DeepLRequest"))
+async def translate_texts(request: Request) -> dict[str, Any]:
+    """Translate texts."""
+    context = context_of(request)
+    values = await read_parameters(request, ["text"])
+    key = deepl_key(request, context, values)
+    texts = texts_of(values, "text")
+    if not texts:
+        raise Refusal(400, "Parameter 'text' not specified.")
+    _check(values)
+    target, source = text_of(values, "target_lang"), text_of(values, "source_lang")
+    if not target:
+        raise Refusal(400, "Parameter 'target_lang' not specified.")
+    form = text_of(values, "tag_handling") or "text"
+    if form not in ("text", "html", "xml"):
+        raise Refusal(400, "Value for 'tag_handling' not supported.")
+    model = _model(context, source, target, texts)
+    found = await translate(request, context, Order(texts, model, form, _split_sentences(values, form)), key)
+    language = base(model.pair[0]).upper()
+    return {
+        "translations": [
+            {"detected_source_language": language, "text": versions[0], "billed_characters": len(text)} for versions, text in zip(found, texts, strict=True)
+        ]
+    }
+
+
+@router.post("/languages", include_in_schema=False)
+@router.get("/languages")
+async def languages(request: Request) -> list[dict[str, Any]]:
+    """List the source or target languages, by the parameter `type`."""
+    context = context_of(request)
+    values = await read_parameters(request)
+    deepl_key(request, context, values)
+    kind = text_of(values, "type") or "source"
+    if kind not in ("source", "target"):
+        raise Refusal(400, "Parameter 'type' is invalid. 'source' and 'target' are valid values.")
+    pairs = context.models.pairs
+    if kind == "source":
+        return [{"language": code.upper(), "name": name_of(code)} for code in pairs.sources]
+    return [{"language": code, "name": name, "supports_formality": False} for target in pairs.targets for code, name in _variants(target).items()]
+
+
+@router.post("/usage", include_in_schema=False)
+@router.get("/usage")
+async def usage(request: Request) -> dict[str, int]:
+    """Return how many characters were translated with the key of the request since the server was started."""
+    context = context_of(request)
+    key = deepl_key(request, context, await read_parameters(request))
+    return {"character_count": key.characters, "character_limit": context.settings.limits.quota or UNLIMITED}
+
+
+@router.get("/glossary-language-pairs")
+async def glossary_language_pairs(request: Request) -> dict[str, list[Any]]:
+    """There are no glossaries."""
+    deepl_key(request, context_of(request), {})
+    return {"supported_languages": []}
+
+
+def _variants(target: str) -> dict[str, str]:
+    """Return the codes of a target language with their names."""
+    return VARIANTS.get(target.lower()) or {target.upper(): name_of(target)}
+
+
+def _check(values: Parameters) -> None:
+    """Raise Refusal for parameters that are wrong, or that this server cannot honour."""
+    for name in REFUSED:
+        if values.get(name) not in (None, "", []):
+            raise Refusal(400, f"Parameter '{name}' is not supported by this server.")
+    for name in ("preserve_formatting", "outline_detection"):
+        flag_of(values, name)
+    formality = text_of(values, "formality") or "default"
+    if formality not in FORMALITIES:
+        raise Refusal(400, "Value for 'formality' not supported.")
+    if formality in ("less", "more"):
+        raise Refusal(400, "'formality' is not supported for given 'target_lang'.")
+
+
+def _split_sentences(values: Parameters, form: str) -> str:
+    """Return how sentences are split: by default as DeepL does, not at line ends in HTML and XML."""
+    value = text_of(values, "split_sentences").lower()
+    value = {"true": "1", "false": "0"}.get(value, value) or ("1" if form == "text" else "nonewlines")
+    if value not in SPLIT_SENTENCES:
+        raise Refusal(400, "Value for 'split_sentences' not supported.")
+    return value
+
+
+def _model(context: Context, source: str, target: str, texts: list[str]) -> Served:
+    """Return the model of a pair; without a source, of the language that was detected. Raises Refusal."""
+    pairs = context.models.pairs
+    if find(target, pairs.targets) is None:
+        raise Refusal(400, "Value for 'target_lang' not supported.")
+    if source and find(source, pairs.sources) is None:
+        raise Refusal(400, "Value for 'source_lang' not supported.")
+    if not source:
+        source = detection.detect(texts, pairs.sources_of(target))[0][0]
+    model = pairs.find(source, target)
+    if model is None:
+        raise Refusal(400, f"Translation from {source.upper()} to {target.upper()} is not supported.")
+    return model

@@ -1,0 +1,78 @@
+"""API keys: who may use the server, and how many characters each has used.
+
+A file of keys has one per line: the key and, behind white space, a name for it. Blank lines and lines that begin with # are
+skipped. Keys are compared by their hashes in constant time, so that the time of an answer says nothing about them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import DataError, UsageError
+from ..lines import decode_line, iter_lines, open_binary
+
+SHORTEST = 8
+"""Characters of a key."""
+
+
+@dataclass
+class Key:
+    """A key's name, its hash, and what was translated with it."""
+
+    name: str
+    digest: bytes
+    characters: int = 0
+
+
+@dataclass
+class Keys:
+    """All keys; none: everyone may use the server, as one user."""
+
+    keys: list[Key] = field(default_factory=list)
+    everyone: Key = field(default_factory=lambda: Key("", b""))
+
+    @property
+    def required(self) -> bool:
+        """Whether a request needs a key."""
+        return bool(self.keys)
+
+    def find(self, text: str) -> Key | None:
+        """Return the key that this is, or None."""
+        digest, found = _digest(text), None
+        for key in self.keys:  # all, whichever it is
+            if hmac.compare_digest(key.digest, digest):
+                found = key
+        return found
+
+
+def read_keys(path: Path) -> Keys:
+    """Return the keys of a file. Raises UsageError, DataError."""
+    keys: list[Key] = []
+    for where, line in _lines(path):
+        text, *rest = line.split(maxsplit=1)
+        name = "".join(rest)
+        if len(text) < SHORTEST:
+            raise UsageError(f"{where}: an API key has at least {SHORTEST} characters, this one has {len(text)}. A good one: python -c 'import secrets; print(secrets.token_urlsafe())'.")
+        key = Key(name.strip() or f"key{len(keys) + 1}", _digest(text))
+        if key.digest in {other.digest for other in keys}:
+            raise UsageError(f"{where}: this API key was given before. Give each key once.")
+        keys.append(key)
+    if not keys:
+        raise DataError(f"{str(path)!r} has no API key: expected one per line.")
+    return Keys(keys)
+
+
+def _lines(path: Path) -> Iterable[tuple[str, str]]:
+    with open_binary(path) as stream:
+        for number, raw in enumerate(iter_lines(stream), 1):
+            text = decode_line(raw)[0]
+            if text.strip() and not text.startswith("#"):
+                yield f"{str(path)!r}, line {number}", text
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,178 @@
+"""LibreTranslate's interface: https://docs.libretranslate.com, version 1.6 and later.
+
+Errors are {"error": message}. Parameters come as JSON, as a form, or in the query. There are no suggestions: /suggest says
+so as a LibreTranslate server does where they are switched off.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import JSONResponse
+
+from . import detection
+from .authorization import required_key
+from .context import Context, context_of
+from .languages import find, name_of
+from .models import Served
+from .parameters import Parameters, Upload, read_parameters, text_of, texts_of
+from .refusal import Refusal
+from .schemas import body
+from .translating import Order, translate
+
+router = APIRouter(tags=["LibreTranslate"])
+AUTO = "auto"
+FILE_FORMATS = {".txt": ("text", "text/plain; charset=utf-8"), ".html": ("html", "text/html; charset=utf-8"), ".htm": ("html", "text/html; charset=utf-8")}
+"""By the end of a file's name: its format and media type."""
+
+
+@router.post("/translate", openapi_extra=body("LibreTranslateRequest"))
+async def translate_text(request: Request) -> Response:
+    """Translate a text, or a list of texts."""
+    context = context_of(request)
+    values = await read_parameters(request, ["q"])
+    key = required_key(request, context, values)
+    batch, texts = isinstance(values.get("q"), list), texts_of(values, "q")
+    if not texts or (not batch and not texts[0]):
+        raise _missing("q")
+    source, target = languages_of(values)
+    form = text_of(values, "format") or "text"
+    alternatives = _alternatives(context, values)
+    if form not in ("text", "html"):
+        raise Refusal(400, f"{form} format is not supported")
+    model, detected = model_of(context, source, target, texts)
+    found = await translate(request, context, Order(texts, model, form, alternatives=alternatives if form == "text" else 0), key)
+    best, others = [versions[0] for versions in found], [versions[1:] for versions in found]
+    answer: dict[str, Any] = {"translatedText": best if batch else best[0]}
+    if detected:
+        answer["detectedLanguage"] = [detected] * len(texts) if batch else detected
+    if alternatives:
+        answer["alternatives"] = others if batch else others[0]
+    return JSONResponse(answer)
+
+
+@router.get("/languages")
+async def languages(request: Request) -> list[dict[str, Any]]:
+    """List the languages, with those into which each can be translated."""
+    pairs = context_of(request).models.pairs
+    return [{"code": code, "name": name_of(code), "targets": sorted(pairs.targets_of(code))} for code in pairs.languages]
+
+
+@router.post("/detect", openapi_extra=body("DetectRequest"))
+async def detect(request: Request) -> list[dict[str, Any]]:
+    """Return the served languages in which a text may be, the most probable first."""
+    context = context_of(request)
+    values = await read_parameters(request, ["q"])
+    required_key(request, context, values)
+    texts = texts_of(values, "q")
+    if not any(texts):
+        raise _missing("q")
+    found = [_detected(code, probability) for code, probability in detection.detect(texts, context.models.pairs.languages)]
+    return [one for index, one in enumerate(found) if not index or one["confidence"] > 0]
+
+
+@router.post("/translate_file", openapi_extra=body("FileRequest", "multipart/form-data"))
+async def translate_file(request: Request) -> dict[str, str]:
+    """Translate a file, .txt or .html. Its translation can be fetched for half an hour."""
+    context = context_of(request)
+    values = await read_parameters(request)
+    key = required_key(request, context, values)
+    file = values.get("file")
+    if not isinstance(file, Upload):
+        raise _missing("file")
+    source, target = languages_of(values)
+    if not file.name:
+        raise Refusal(400, "Invalid request: empty file")
+    path = PurePath(file.name.replace("\\", "/"))
+    if path.suffix.lower() not in FILE_FORMATS:
+        raise Refusal(400, "Invalid request: file format not supported")
+    form, kind = FILE_FORMATS[path.suffix.lower()]
+    text = file.content.decode("utf-8", "replace").removeprefix("\ufeff")
+    model, _ = model_of(context, source, target, [text])
+    [[translated, *_]] = await translate(request, context, Order([text], model, form), key)
+    name = context.files.add(f"{path.stem}_{target}{path.suffix}", translated.encode("utf-8", "replace"), kind)
+    return {"translatedFileUrl": str(request.url_for("download_file", filename=name))}
+
+
+@router.get("/download_file/{filename}")
+async def download_file(request: Request, filename: str) -> Response:
+    """Return a translated file. Its name cannot be guessed, so no key is needed."""
+    file = context_of(request).files.get(filename)
+    if file is None:
+        raise Refusal(404, "There is no such file; translated files are kept for half an hour.")
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.name)}", "X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
+    return Response(file.content, media_type=file.kind, headers=headers)
+
+
+@router.get("/frontend/settings")
+async def frontend_settings(request: Request) -> dict[str, Any]:
+    """Return what a page needs to know of this server."""
+    context = context_of(request)
+    settings, pairs = context.settings, context.models.pairs
+    target = pairs.targets[0]
+    return {
+        "charLimit": settings.limits.characters or -1, "frontendTimeout": 500, "apiKeys": settings.keys.required, "keyRequired": settings.keys.required,
+        "suggestions": False, "filesTranslation": True, "supportedFilesFormat": list(FILE_FORMATS),
+        "language": {"source": {"code": AUTO, "name": "Auto Detect"}, "target": {"code": target, "name": name_of(target)}},
+    }  # fmt: skip
+
+
+@router.post("/suggest")
+async def suggest() -> None:
+    """Refuse a suggestion."""
+    raise Refusal(403, "Suggestions are disabled on this server.")
+
+
+@router.get("/health")
+async def health() -> dict[str, str]:
+    """Say that the server runs."""
+    return {"status": "ok"}
+
+
+def _missing(name: str) -> Refusal:
+    return Refusal(400, f"Invalid request: missing {name} parameter")
+
+
+def languages_of(values: Parameters) -> tuple[str, str]:
+    """Return the codes of the source, which may be "auto", and the target."""
+    source, target = text_of(values, "source"), text_of(values, "target")
+    if not source:
+        raise _missing("source")
+    if not target:
+        raise _missing("target")
+    return source, target
+
+
+def _alternatives(context: Context, values: Parameters) -> int:
+    most = context.settings.limits.alternatives
+    try:
+        count = max(0, int(values.get("alternatives") or 0))
+    except (TypeError, ValueError, OverflowError):
+        raise Refusal(400, "Invalid request: alternatives parameter is not a number") from None
+    if count > most:
+        raise Refusal(400, f"Invalid request: alternatives parameter must be <= {most}")
+    return count
+
+
+def model_of(context: Context, source: str, target: str, texts: list[str]) -> tuple[Served, dict[str, Any] | None]:
+    """Return the model of a pair, and the language that was detected if the source is "auto". Raises Refusal."""
+    pairs = context.models.pairs
+    detected: dict[str, Any] | None = None
+    if source.strip().lower() == AUTO:
+        source, probability = detection.detect(texts, pairs.sources_of(target) or pairs.sources)[0]
+        detected = _detected(source, probability)
+    for code in (source, target):
+        if find(code, pairs.languages) is None:
+            raise Refusal(400, f"{code} is not supported")
+    model = pairs.find(source, target)
+    if model is None:
+        raise Refusal(400, f"{name_of(target)} ({target}) is not available as a target language from {name_of(source)} ({source})")
+    return model, detected
+
+
+def _detected(code: str, probability: float) -> dict[str, Any]:
+    """Return a language with its confidence, 0 to 100."""
+    return {"confidence": round(100 * probability, 1), "language": code}

@@ -1,0 +1,61 @@
+"""Counters for Prometheus, at /metrics. What the workers have done is read from their services when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from .models import Models
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Seconds."""
+
+
+class Metrics:
+    """What is counted; see each one's description."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.requests = Counter("nmt_requests", "Requests that were answered.", ["path", "status"], registry=self.registry)
+        self.seconds = Histogram("nmt_request_seconds", "Seconds from a request to the end of its answer.", ["path"], buckets=BUCKETS, registry=self.registry)
+        self.under_way = Gauge("nmt_requests_under_way", "Requests that are not answered yet.", registry=self.registry)
+        self.sentences = Counter("nmt_sentences", "Sentences that were translated.", ["pair"], registry=self.registry)
+        self.characters = Counter("nmt_characters", "Characters that were translated.", ["pair"], registry=self.registry)
+
+    def watch(self, models: Callable[[], Models]) -> None:
+        """Report also what these models' workers do."""
+        self.registry.register(_Workers(models))
+
+    def text(self) -> bytes:
+        """Return all in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _Workers(Collector):
+    """What the workers do. A rate of nmt_tokens is the tokens per second."""
+
+    def __init__(self, models: Callable[[], Models]) -> None:
+        self.models = models
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        models = self.models()
+        waiting = GaugeMetricFamily("nmt_queue_sentences", "Sentences that no worker has yet.", labels=["pair"])
+        running = GaugeMetricFamily("nmt_running_sentences", "Sentences that workers search.", labels=["pair"])
+        tokens = CounterMetricFamily("nmt_tokens", "Tokens of translations, since the model was loaded.", labels=["pair"])
+        restarts = CounterMetricFamily("nmt_worker_restarts", "Worker processes that died and were replaced, since the model was loaded.", labels=["pair"])
+        for (source, target), model in models.pairs.models.items():
+            service, pair = model.translator.service, [f"{source}-{target}"]
+            waiting.add_metric(pair, service.waiting)
+            running.add_metric(pair, service.running)
+            tokens.add_metric(pair, service.counts.tokens)
+            restarts.add_metric(pair, service.counts.restarts)
+        yield from (waiting, running, tokens, restarts)
+        yield CounterMetricFamily("nmt_reloads", "Times that the models were loaded anew.", models.reloads)
+        yield CounterMetricFamily("nmt_failed_reloads", "Times that models could not be loaded anew.", models.failed_reloads)

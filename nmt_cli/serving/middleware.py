@@ -1,0 +1,111 @@
+"""What holds for every request, around the application: limits on its body and the time it takes to arrive; the log; the counters.
+
+    uvicorn ──▶ Observed: time, status, log, counters ──▶ Limited: receive() counts bytes and seconds ──▶ application
+
+Both are plain ASGI, so that nothing is copied and a closed connection is seen by who waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from . import logs
+from .context import Context
+from .refusal import ClientGone, Refusal
+
+QUIET = ("/health", "/ready", "/metrics")
+"""Paths that programs ask for again and again: a request that succeeds is counted and not logged."""
+CLOSED = 499
+"""The status in the log of a request whose client left."""
+NOTED = "nmt"
+"""The key of a request's scope with what `Context.note` noted."""
+
+
+class Limited:
+    """Raises Refusal where the body is read, if it is too long or arrives too slowly."""
+
+    def __init__(self, app: ASGIApp, context: Context) -> None:
+        self.app, self.limits = app, context.settings.limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        most, until = self.limits.body, time.monotonic() + self.limits.reading if self.limits.reading else None
+        declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        read, whole = 0, False
+
+        async def limited() -> Message:
+            nonlocal read, whole
+            if whole:
+                return await receive()
+            if most and int(declared) > most:
+                raise _too_long(most)
+            try:
+                message = await asyncio.wait_for(receive(), None if until is None else max(0.001, until - time.monotonic()))
+            except TimeoutError:
+                raise Refusal(408, f"the request did not arrive within {self.limits.reading:g} seconds.", headers={"Connection": "close"}) from None
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            read += len(message.get("body", b""))
+            if most and read > most:
+                raise _too_long(most)
+            whole = not message.get("more_body", False)
+            return message
+
+        await self.app(scope, limited, send)
+
+
+class Observed:
+    """Counts and logs each request."""
+
+    def __init__(self, app: ASGIApp, context: Context) -> None:
+        self.app, self.context = app, context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), CLOSED
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        with self.context.metrics.under_way.track_inprogress():
+            try:
+                await self.app(scope, receive, noted)
+            except ClientGone:
+                pass
+            except Exception:
+                status = 500
+                raise
+            finally:
+                self._note(scope, status, time.perf_counter() - began)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        metrics, route = self.context.metrics, _route(scope)
+        metrics.requests.labels(route, str(status)).inc()
+        metrics.seconds.labels(route).observe(seconds)
+        if status < 400 and route in QUIET:
+            return
+        fields: dict[str, Any] = {"method": scope["method"], "path": route, "status": status, "ms": round(1000 * seconds, 1), **scope.get(NOTED, {})}
+        logs.say("request", **fields)
+
+
+def _route(scope: Scope) -> str:
+    """Return the path of the route that answered: what clients ask for besides could be anything, and as much as they like."""
+    route = scope.get("route")
+    return str(getattr(route, "path", None) or "other")
+
+
+def _too_long(most: int) -> Refusal:
+    return Refusal(413, f"the request is too large: this server reads {most:,} bytes at most. Divide it.", headers={"Connection": "close"})

@@ -1,0 +1,161 @@
+"""The models that are served: one for each language pair, loaded anew on request.
+
+    folders ──▶ load_pairs ──▶ Pairs: (source, target) → Served: an interface.Translator whose workers are running
+    reload: new ones are loaded and started beside the old ones; then they take their place; the old ones finish and close
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelError, NmtError, UsageError
+from ..interface.loading import check_precision, decode_changes
+from ..interface.translator import Translation, Translator, load
+from .languages import find, normalized
+from .settings import Settings
+
+Pair = tuple[str, str]
+"""A source language and a target language, by their codes."""
+PATIENCE = 600.0
+"""Seconds that old models have to finish what they were asked for."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """The model of a language pair."""
+
+    pair: Pair
+    translator: Translator
+    options: Mapping[str, Any]
+    """Those of `nmt serve`, for every translation; see `TranslateOptions`."""
+
+    @property
+    def beam(self) -> int:
+        """Hypotheses for each sentence."""
+        return self.options.get("beam") or self.translator.recipe_beam
+
+    def submit(self, lines: Sequence[str], **options: Any) -> Future[list[Translation]]:
+        """See `Translator.submit`."""
+        return self.translator.submit(lines, **{**self.options, **options})
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Models by language pair."""
+
+    models: Mapping[Pair, Served]
+
+    @property
+    def sources(self) -> list[str]:
+        """Source languages, in the order of the models."""
+        return list(dict.fromkeys(source for source, _ in self.models))
+
+    @property
+    def targets(self) -> list[str]:
+        """Target languages."""
+        return list(dict.fromkeys(target for _, target in self.models))
+
+    @property
+    def languages(self) -> list[str]:
+        """All languages."""
+        return list(dict.fromkeys(language for pair in self.models for language in pair))
+
+    def sources_of(self, target: str) -> list[str]:
+        """Return the languages that can be translated into the language that a code names."""
+        return [source for source in self.sources if self.find(source, target)]
+
+    def targets_of(self, source: str) -> list[str]:
+        """Return the languages into which a language can be translated."""
+        return [target for one, target in self.models if one == source]
+
+    def find(self, source: str, target: str) -> Served | None:
+        """Return the model of the pair that two codes name, see `languages.find`; None: it is not served."""
+        one = find(source, self.sources)
+        other = find(target, self.targets_of(one)) if one else None
+        return self.models[one, other] if one and other else None
+
+    @property
+    def waiting(self) -> int:
+        """Sentences that no worker has yet."""
+        return sum(model.translator.service.waiting for model in self.models.values())
+
+    def close(self, wait: float = 0.0) -> None:
+        """Finish what is under way within so many seconds, then end all workers."""
+        until = time.monotonic() + wait
+        for model in self.models.values():
+            model.translator.finish(max(0.0, until - time.monotonic()))
+            model.translator.close()
+
+
+def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
+    """Load the models and start their workers. Raises ModelError, UsageError; then none is left running."""
+    check_precision(settings.precision)
+    options: dict[str, Any] = {"overrides": decode_changes(settings.overrides, {}), "beam": settings.beam}
+    models: dict[Pair, Served] = {}
+    try:
+        for folder in settings.models:
+            began = time.perf_counter()
+            translator = load(folder, device=settings.device, devices=settings.devices, precision=settings.precision)
+            pair = (translator.source_language, translator.target_language)
+            _check(pair, folder, models)
+            models[pair] = served = Served(pair, translator, options)
+            served.submit(["."]).result()  # warms up, and raises what the options are refused for
+            say(f"{pair[0]} → {pair[1]}: {translator.folders[0]}, loaded in {time.perf_counter() - began:.1f} s")
+    except BaseException:
+        Pairs(models).close()
+        raise
+    return Pairs(models)
+
+
+def _check(pair: Pair, folder: Path, models: Mapping[Pair, Served]) -> None:
+    """Raise UsageError if another model has this pair, or ModelError if the model names no languages."""
+    if not all(pair):
+        raise ModelError(f"the model at {str(folder)!r} translates {pair[0]!r} → {pair[1]!r}: expected the languages' codes in its recipe, as data.source_language and data.target_language.")
+    taken = {tuple(map(normalized, other)): served.translator.folders[0] for other, served in models.items()}
+    if other := taken.get(tuple(map(normalized, pair))):
+        raise UsageError(f"--model {str(folder)!r} translates {pair[0]} → {pair[1]}, as --model {str(other)!r} does: give one model for each language pair.")
+
+
+class Models:
+    """The models that are served now."""
+
+    def __init__(self, settings: Settings, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
+        """Load them. Raises ModelError, UsageError."""
+        self.settings, self.say, self.warn = settings, say, warn
+        self.pairs = load_pairs(settings, say)
+        self.reloads = self.failed_reloads = 0
+        self._old: set[Pairs] = set()
+        self._reloading = threading.Lock()
+
+    def reload(self) -> bool:
+        """Load the models anew. If one cannot be loaded, say so, keep the old ones and return False. Takes as long as loading does."""
+        with self._reloading:
+            try:
+                new = load_pairs(self.settings, self.say)
+            except (NmtError, OSError, MemoryError) as error:
+                self.failed_reloads += 1
+                self.warn(f"the models were not loaded anew, the old ones stay in service: {error}")
+                return False
+            old, self.pairs = self.pairs, new
+            self._old.add(old)
+            self.reloads += 1
+            self.say("the models were loaded anew")
+        threading.Thread(target=self._retire, args=(old,), daemon=True, name="nmt-old-models").start()
+        return True
+
+    def close(self) -> None:
+        """End all workers."""
+        self.pairs.close()
+        for old in list(self._old):
+            old.close()
+
+    def _retire(self, old: Pairs) -> None:
+        """Let models that were replaced finish, then close them."""
+        old.close(PATIENCE)
+        self._old.discard(old)

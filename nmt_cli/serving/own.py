@@ -1,0 +1,73 @@
+"""What neither LibreTranslate nor DeepL has: the attention of a translation, readiness, and the counters."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from ..documents import read_document
+from ..interface.attention import cross_attention_of
+from ..interface.translator import Translation
+from .authorization import required_key
+from .context import context_of
+from .libretranslate import languages_of, model_of
+from .models import Served
+from .parameters import read_parameters, text_of
+from .refusal import Refusal
+from .schemas import body
+from .translating import answer, check_limits, submit
+
+router = APIRouter(tags=["nmt"])
+MOST_CHARACTERS = 2000
+"""Of a text whose attention is asked for: each weight is a number in the answer."""
+
+
+@router.post("/nmt/attention", openapi_extra=body("AttentionRequest"))
+async def attention(request: Request) -> dict[str, Any]:
+    """Translate a short text; return for each sentence the attention of its translation, and the probability of each word."""
+    context = context_of(request)
+    values = await read_parameters(request)
+    key = required_key(request, context, values)
+    text = text_of(values, "q")
+    source, target = languages_of(values)
+    if len(text) > MOST_CHARACTERS:
+        raise Refusal(413, f"the text has {len(text):,} characters; attention is shown for {MOST_CHARACTERS:,} at most.")
+    model, _ = model_of(context, source, target, [text])
+    check_limits(context, key, len(text))
+    lines = read_document(text, "text", model.pair[0]).lines
+    translations = await answer(request, await submit(len(text), context, model, lines, {"confidence": True}), context.settings.limits.seconds)
+    context.note(request, model, key, len(lines), len(text))
+    return {"sentences": [await asyncio.to_thread(_sentence, model, translation) for translation in translations]}
+
+
+def _sentence(model: Served, translation: Translation) -> dict[str, Any]:
+    """Return a sentence with its attention; without weights where it is too long to be read at once."""
+    weights = cross_attention_of(model.translator, translation)
+    return {
+        "source": translation.source,
+        "translation": translation.text,
+        "source_tokens": translation.source_tokens,
+        "tokens": translation.tokens,
+        "weights": [[round(weight, 4) for weight in row] for row in weights],
+        "words": None if translation.words is None else [[word, round(probability, 4)] for word, probability in translation.words],
+    }
+
+
+@router.get("/ready")
+async def ready(request: Request) -> dict[str, Any]:
+    """Say whether requests are answered: not while the server is being stopped."""
+    context = context_of(request)
+    if context.stopping:
+        raise Refusal(503, "The server is being stopped.")
+    pairs = context.models.pairs
+    return {"status": "ready", "pairs": [f"{source}-{target}" for source, target in pairs.models], "waiting": pairs.waiting}
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Return the counters in Prometheus' text format. Where keys are required, this needs one too, as a bearer token."""
+    context = context_of(request)
+    required_key(request, context, {})
+    return Response(context.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,58 @@
+"""uvicorn's protocol, which also closes connections whose request line and headers do not arrive in time.
+
+uvicorn watches only connections that are idle after an answer. The middleware watches the body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+
+class Protocol(HttpToolsProtocol):
+    """A connection."""
+
+    seconds = 0.0
+    """In which the headers of a request have to arrive; 0: no limit."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def reading(cls, seconds: float) -> type[Protocol]:
+        """Return this class with a limit."""
+        return type(cls.__name__, (cls,), {"seconds": seconds})
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._arrived()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        if self.cycle is not None and self.cycle.response_complete:
+            self._expect()
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """See `HttpToolsProtocol`."""
+        self._arrived()
+        super().on_headers_complete()
+
+    def _expect(self) -> None:
+        """Begin to wait for headers, unless that has begun."""
+        if self.seconds and self._deadline is None:
+            self._deadline = self.loop.call_later(self.seconds, self.transport.close)
+
+    def _arrived(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,0 +1,18 @@
+"""Why a request is not answered as it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class Refusal(Exception):
+    """A status and a message for the client; each interface writes it in its own form. `retry_after`: seconds."""
+
+    def __init__(self, status: int, message: str, *, retry_after: int | None = None, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+        self.headers = {**(headers or {}), **({} if retry_after is None else {"Retry-After": str(retry_after)})}
+
+
+class ClientGone(Exception):
+    """The client has closed the connection: nobody waits for the answer."""

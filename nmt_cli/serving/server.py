@@ -1,0 +1,171 @@
+"""The server: a socket, models, uvicorn; signals and the end.
+
+    serve: listen ──▶ Models (workers start) ──▶ uvicorn ──▶ SIGINT, SIGTERM: answer what is under way ──▶ close ──▶ Terminated
+                                                    └── SIGHUP: Models.reload in a thread
+
+The socket is opened first: a port in use is named before models are loaded. Clients that come while they are loaded wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from ..errors import NmtError, Terminated, UsageError
+from . import detection, logs
+from .app import build_app
+from .context import Context
+from .metrics import Metrics
+from .models import Models
+from .protocol import Protocol
+from .settings import Settings
+
+BACKLOG = 2048
+"""Connections that wait to be accepted."""
+KEEP_ALIVE = 65
+"""Seconds that a connection may be idle between two requests: more than the minute of most proxies."""
+
+
+class AddressError(NmtError):
+    """The address cannot be listened to."""
+
+
+def serve(settings: Settings) -> None:
+    """Serve until a signal ends it. Raises Terminated for that signal, AddressError, ModelError, UsageError."""
+    logs.configure(settings.log)
+    check_exposure(settings)
+    listener = listen(settings.host, settings.port)
+    with contextlib.closing(listener):
+        models = Models(settings, logs.say, logs.warn)
+        try:
+            server = make_server(settings, models)
+            logs.say(f"listening on {address_of(listener)}")
+            server.run(sockets=[listener])
+        finally:
+            models.close()
+    if server.received is not None:
+        raise Terminated(server.received)
+
+
+def make_server(settings: Settings, models: Models) -> Server:
+    """Return a server with these models; `run(sockets=[…])` answers until it is told to end."""
+    detection.warm_up()
+    metrics = Metrics()
+    metrics.watch(lambda: models)
+    return Server(settings, Context(settings, models, metrics))
+
+
+def check_exposure(settings: Settings) -> None:
+    """Raise UsageError if the server could be reached from elsewhere and needs no key, unless that was asked for."""
+    if settings.keys.required or settings.open_to_all or is_local(settings.host):
+        return
+    raise UsageError(
+        f"--host {settings.host!r} can be reached from other machines, and no keys were given: anyone could use the server. "
+        "Give --keys FILE, one key per line, or --no-keys if everyone may use it."
+    )
+
+
+def is_local(host: str) -> bool:
+    """Return whether only this machine reaches this address."""
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)}
+    except (OSError, UnicodeError):
+        return False
+    return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises AddressError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except (OSError, UnicodeError) as error:
+        raise AddressError(f"--host {host!r} is no address of this machine ({getattr(error, 'strerror', None) or error}): expected one, such as 127.0.0.1, ::1 or 0.0.0.0.") from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":  # elsewhere it would let two servers share the port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise AddressError(_refused(host, port, error)) from None
+    listener.setblocking(False)
+    return listener
+
+
+def _refused(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"--port {port} is in use on {host}: another server listens there. Give another one; 0 is any that is free."
+    if error.errno == errno.EACCES:
+        return f"--port {port} needs the rights of the system's administrator. Give one above 1023."
+    return f"--host {host!r}, --port {port}: cannot listen there: {error.strerror}. Expected an address of this machine, such as 127.0.0.1."
+
+
+def address_of(listener: socket.socket) -> str:
+    """Return the URL of a socket that listens."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn with our application and our signals."""
+
+    def __init__(self, settings: Settings, context: Context) -> None:
+        limits = settings.limits
+        config = uvicorn.Config(
+            build_app(context), http=Protocol.reading(limits.reading), ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+            timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=max(1, round(settings.grace)), limit_concurrency=limits.connections or None, backlog=BACKLOG,
+        )  # fmt: skip
+        super().__init__(config)
+        self.context = context
+        self.received: int | None = None
+        """The signal that ends the server."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle SIGINT, SIGTERM and SIGHUP while the block runs, unless another thread than the main one serves."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handlers: dict[int, Any] = {signal.SIGINT: self._stop, signal.SIGTERM: self._stop}
+        if hasattr(signal, "SIGHUP"):
+            handlers[signal.SIGHUP] = self._reload
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def stop(self) -> None:
+        """Refuse new requests, finish what is under way, and end."""
+        self.context.stopping = self.should_exit = True
+
+    def _stop(self, number: int, frame: object) -> None:
+        """End; at the second signal at once."""
+        if self.received is not None:
+            self.force_exit = True
+            return
+        self.received = number
+        self.stop()
+
+    def _reload(self, number: int, frame: object) -> None:
+        threading.Thread(target=self.context.models.reload, daemon=True, name="nmt-reload").start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See `uvicorn.Server`. Requests that are under way are answered first; those that take longer are refused."""
+        logs.say(f"ending: {len(self.server_state.tasks)} requests are under way")
+        await super().shutdown(sockets)
+        for task in list(self.server_state.tasks):
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task

@@ -1,0 +1,158 @@
+"""Texts of a request in, translated texts out: what all interfaces share.
+
+    texts ──▶ read_document ──▶ lines ──▶ Served.submit ──▶ future ──▶ await: done, too late, or the client has gone ──▶ write ──▶ texts
+
+Short texts are read and written in the event loop, long ones in a thread, so that others need not wait for them. A closed
+connection, and a request that takes too long, cancel the future, and so what is still searched for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from ..decoding.processes import WorkerDied
+from ..decoding.service import ServiceClosed
+from ..documents import Document, read_document
+from ..errors import NmtError
+from ..interface.translator import Translation
+from .context import Context
+from .keys import Key
+from .models import Served
+from .refusal import ClientGone, Refusal
+
+SHORT = 4000
+"""Characters that are read and written in the event loop."""
+SOON = 0.2
+"""Seconds after which a connection is watched."""
+RETRY_AFTER = 2
+"""Seconds after which a client may ask again."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to translate, and how."""
+
+    texts: Sequence[str]
+    model: Served
+    format: str = "text"
+    """A name of the registry's FORMATS."""
+    split_sentences: str | None = None
+    """See `read_document`."""
+    alternatives: int = 0
+    """Other translations of each text."""
+
+
+async def translate(request: Request, context: Context, order: Order, key: Key) -> list[list[str]]:
+    """Return for each text its translation and up to `alternatives` others. Raises Refusal, ClientGone."""
+    limits, size = context.settings.limits, sum(map(len, order.texts))
+    check_limits(context, key, size)
+    documents = await _run(size, lambda: _read(order))
+    lines = [line for document in documents for line in document.lines]
+    if limits.sentences and len(lines) > limits.sentences:
+        raise Refusal(413, f"the request has {len(lines):,} sentences, this server translates {limits.sentences:,} at once. Divide it.")
+    if limits.queue and context.models.pairs.waiting + len(lines) > limits.queue:
+        raise Refusal(429, "Too many requests: more sentences are waiting than this server takes on.", retry_after=RETRY_AFTER)
+    options: dict[str, object] = {"alignment": True} if any(document.aligned for document in documents) else {}
+    if order.alternatives:
+        options |= {"nbest": order.alternatives + 1, "beam": max(order.model.beam, order.alternatives + 1)}
+    translations = await answer(request, await submit(size, context, order.model, lines, options), limits.seconds)
+    context.note(request, order.model, key, len(lines), size)
+    return await _run(size, lambda: _written(order, documents, translations))
+
+
+def check_limits(context: Context, key: Key, size: int) -> None:
+    """Raise Refusal for a request of so many characters, if it is more than this server or this key translates, or if the server ends."""
+    limits = context.settings.limits
+    if context.stopping:
+        raise Refusal(503, "The server is being stopped.", retry_after=RETRY_AFTER)
+    if limits.characters and size > limits.characters:
+        raise Refusal(413, f"the request has {size:,} characters, this server translates {limits.characters:,} at once. Divide it.")
+    if limits.quota and key.characters + size > limits.quota:
+        raise Refusal(456, "Quota for this billing period has been exceeded.")
+
+
+async def submit(size: int, context: Context, model: Served, lines: Sequence[str], options: dict[str, object]) -> Future[list[Translation]]:
+    """Hand lines of `size` characters to the workers; if the model has been replaced meanwhile, to those of the new one. Raises Refusal."""
+    try:
+        return await _run(size, lambda: model.submit(lines, **options))
+    except NmtError as error:
+        current = context.models.pairs.models.get(model.pair)
+        if current is not None and current is not model:
+            return await submit(size, context, current, lines, options)
+        if isinstance(error, ServiceClosed):
+            raise Refusal(503, "The server is being stopped.", retry_after=RETRY_AFTER) from None
+        raise Refusal(400, str(error)) from None
+
+
+async def answer(request: Request, future: Future[T], seconds: float) -> T:
+    """Return the result of a future, unless that takes too long or the client goes. Raises Refusal, ClientGone."""
+    waiting = asyncio.wrap_future(future)
+    watching: asyncio.Task[None] | None = None
+    try:
+        await asyncio.wait([waiting], timeout=min(SOON, seconds) if seconds else SOON)
+        if not waiting.done():
+            watching = asyncio.create_task(_until_closed(request))
+            both: set[asyncio.Future[Any]] = {waiting, watching}
+            await asyncio.wait(both, timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
+        if waiting.done():
+            return waiting.result()
+        if watching and watching.done():
+            raise ClientGone
+        raise Refusal(503, f"The translation takes longer than {seconds:g} seconds. Ask again later, or for less at once.", retry_after=RETRY_AFTER)
+    except WorkerDied:
+        raise Refusal(503, "The translation failed: worker processes died. Ask again.", retry_after=RETRY_AFTER) from None
+    except ServiceClosed:
+        raise Refusal(503, "The server was stopped before the translation was done.", retry_after=RETRY_AFTER) from None
+    except NmtError as error:
+        raise Refusal(500, str(error)) from None
+    finally:
+        waiting.cancel()
+        if watching:
+            watching.cancel()
+
+
+async def _until_closed(request: Request) -> None:
+    """Wait until the client closes the connection. The body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _run(size: int, work: Callable[[], T]) -> T:
+    """Do what takes time in proportion to the size of the text: at once if it is short, else in a thread."""
+    return work() if size <= SHORT else await asyncio.to_thread(work)
+
+
+def _read(order: Order) -> list[Document]:
+    try:
+        return [read_document(text, order.format, order.model.pair[0], split_sentences=order.split_sentences) for text in order.texts]
+    except NmtError as error:
+        raise Refusal(400, str(error)) from None
+
+
+def _written(order: Order, documents: Sequence[Document], translations: Sequence[Translation]) -> list[list[str]]:
+    """Return the texts of each document: its translation, then different ones made of the other hypotheses of its sentences."""
+    texts: list[list[str]] = []
+    start = 0
+    for document in documents:
+        mine = translations[start : start + len(document.lines)]
+        start += len(mine)
+        count = max((len(translation.nbest) for translation in mine), default=1) if order.alternatives else 1
+        versions = [document.write([_candidate(translation, rank) for translation in mine]) for rank in range(count)]
+        texts.append(list(dict.fromkeys(versions)))
+    return texts
+
+
+def _candidate(translation: Translation, rank: int) -> Translation:
+    """Return a translation with the text of its hypothesis of this rank, or of the last one if it has fewer."""
+    if not rank:
+        return translation
+    candidate = translation.nbest[min(rank, len(translation.nbest) - 1)]
+    return replace(translation, text=candidate.text, tokens=candidate.tokens, alignment=None)

@@ -1,0 +1,207 @@
+"""`Translator.submit` over a `Service`: the translations of `translate`, whoever else asks; cancelled, killed and closed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future, wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+from untrained import sentence, write_untrained
+
+import nmt_cli as nmt
+from nmt_cli.decoding.batches import Batch
+from nmt_cli.decoding.service import ServiceClosed
+from nmt_cli.decoding.workers import RunningSearch
+
+OPTIONS: list[dict[str, Any]] = [{}, {"beam": 3, "nbest": 3}, {"alignment": True}, {"confidence": True}, {"sample": True, "seed": 7}, {"search": "mbr", "mbr_samples": 4}]
+forking = pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_untrained(tmp_path_factory.mktemp("models") / "one", max_extra=20)
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    rng = random.Random(1)
+    return [sentence(rng, rng.randint(1, 60)) if number % 9 != 4 else "" for number in range(24)]
+
+
+@pytest.fixture(params=[("int8", 2), ("fp32", 2), ("fp32", 1)], ids=lambda values: f"{values[0]}-{values[1]}")
+def translator(model: Path, request: pytest.FixtureRequest) -> Iterator[nmt.Translator]:
+    precision, devices = request.param
+    with nmt.load(model, precision=precision, device="cpu", devices=devices) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def one(model: Path) -> Iterator[nmt.Translator]:
+    with nmt.load(model, precision="fp32", device="cpu", devices=1) as loaded:
+        yield loaded
+
+
+def processes(translator: nmt.Translator) -> list[int]:
+    """The process ids of the workers."""
+    return [remote._process.process.pid for remote in translator.service._workers]  # type: ignore[attr-defined]
+
+
+def long_work(translator: nmt.Translator, seed: int = 2) -> Future[list[nmt.Translation]]:
+    """A request that takes seconds."""
+    rng = random.Random(seed)
+    return translator.submit([sentence(rng, 38) for _ in range(1000)], beam=8, max_extra=20)
+
+
+def until(true: Any) -> None:
+    """Wait until a condition holds."""
+    for _ in range(1000):
+        if true():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it never came true")
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_translations_are_those_of_translate(translator: nmt.Translator, lines: list[str], options: dict[str, Any]) -> None:
+    assert translator.submit(lines, **options).result() == translator.translate(lines, **options)
+
+
+def test_they_are_the_same_under_load(translator: nmt.Translator, lines: list[str]) -> None:
+    expected = [translator.translate(lines, **options) for options in OPTIONS[:5]]
+    wrong: list[object] = []
+
+    def client(number: int) -> None:
+        rng = random.Random(number)
+        for _ in range(3):
+            which, chosen = rng.randrange(5), rng.sample(range(len(lines)), rng.choice([1, 1, 2, 9]))
+            found = translator.submit([lines[i] for i in chosen], **OPTIONS[which]).result(120)
+            wrong.extend((which, i) for i, one in zip(chosen, found, strict=True) if one != expected[which][i])
+
+    clients = [threading.Thread(target=client, args=(number,)) for number in range(8)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join()
+    assert wrong == []
+    assert (translator.service.waiting, translator.service.running) == (0, 0)
+
+
+def test_lines_without_sentences(one: nmt.Translator) -> None:
+    assert [translation.text for translation in one.submit(["", "  "]).result()] == ["", ""]
+    assert one.submit([]).result() == []
+
+
+def test_prefixes_and_terms(one: nmt.Translator) -> None:
+    given = [nmt.Line("the cat.", prefix="a dog"), nmt.Line("a house.", terms=["red"])]
+    found = one.submit(given).result()
+    assert found == one.translate(given)
+    assert found[0].text.startswith("a dog")
+
+
+def test_wrong_options_are_named_at_once(one: nmt.Translator) -> None:
+    for call, text in ((lambda: one.submit("a text"), "expected a list of lines"), (lambda: one.submit(["a\nb"]), "contains a line end"), (lambda: one.submit(["a"], beam=0), "beam")):
+        with pytest.raises(nmt.NmtError, match=text):
+            call()
+
+
+def test_a_single_sentence_does_not_wait_for_a_document(one: nmt.Translator) -> None:
+    document = long_work(one)
+    for _ in range(3):
+        one.submit(["the cat sees a dog."], beam=8).result(60)
+        assert not document.done()
+    document.cancel()
+
+
+def test_cancelled_work_is_dropped(one: nmt.Translator) -> None:
+    document = long_work(one)
+    until(lambda: one.service.running)
+    assert document.cancel()
+    assert (one.service.waiting, one.service.running) == (0, 0)
+    with pytest.raises(CancelledError):
+        document.result()
+    before = one.service.counts.sentences
+    assert one.submit(["the cat."]).result(60) == one.translate(["the cat."])
+    assert one.service.counts.sentences == before + 1
+
+
+@forking
+def test_a_worker_that_dies_is_replaced_and_its_work_is_done_again(model: Path, lines: list[str]) -> None:
+    with nmt.load(model, precision="fp32", device="cpu", devices=2) as translator:
+        expected = translator.translate(lines, beam=8)
+        many = [translator.submit(lines, beam=8) for _ in range(10)]
+        until(lambda: translator.service.running)
+        os.kill(processes(translator)[0], signal.SIGKILL)
+        wait(many, 120)
+        assert [future.result() for future in many] == [expected] * 10
+        until(lambda: translator.service.counts.restarts == 1)
+        os.kill(processes(translator)[1], signal.SIGKILL)  # one that has nothing to do
+        until(lambda: translator.service.counts.restarts == 2)
+        assert translator.submit(lines, beam=8).result(120) == expected
+
+
+@forking
+def test_what_kills_two_workers_fails(one: nmt.Translator) -> None:
+    document = long_work(one)
+    killed = 0
+    while not document.done():
+        if one.service.running and one.service.counts.restarts == killed:
+            os.kill(processes(one)[0], signal.SIGKILL)
+            killed += 1
+            until(lambda: one.service.counts.restarts == killed or document.done())  # noqa: B023
+    with pytest.raises(nmt.NmtError, match="killed by signal 9"):
+        document.result()
+    assert killed == 2
+    assert one.submit(["the cat."]).result(60)
+
+
+def test_closing_ends_what_is_not_done(model: Path) -> None:
+    translator = nmt.load(model, precision="fp32", device="cpu", devices=1)
+    document = long_work(translator)
+    workers = processes(translator) if sys.platform == "linux" else []
+    assert not translator.finish(0.05)
+    with pytest.raises(ServiceClosed):
+        document.result(10)
+    with pytest.raises(ServiceClosed):
+        translator.submit(["the cat."])
+    translator.close()
+    for pid in workers:
+        until(lambda: not alive(pid))  # noqa: B023
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_finishing_waits_for_what_is_under_way(one: nmt.Translator, lines: list[str]) -> None:
+    future = one.submit(lines)
+    assert one.finish(60)
+    assert len(future.result(0)) == len(lines)
+
+
+@forking
+def test_a_sentence_whose_search_fails_fails_alone(one: nmt.Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = RunningSearch.add
+
+    def failing(self: RunningSearch, batch: Batch) -> None:
+        add(self, batch)
+        if any(len(sentence.tokens) > 12 for sentence in batch.sentences):
+            raise ValueError("too long for this test")
+
+    monkeypatch.setattr(RunningSearch, "add", failing)  # before the worker is forked
+    rng = random.Random(0)
+    good, bad = one.submit(["the cat."]), one.submit([sentence(rng, 20)])
+    assert len(good.result(60)) == 1
+    with pytest.raises((ValueError, nmt.NmtError), match="too long for this test"):
+        bad.result(60)

@@ -1,0 +1,131 @@
+"""`nmt serve` as a process: signals, the log, and what it refuses before it serves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from served import Command, httpx
+from untrained import write_untrained
+
+TEXT = "the cat sees a secret dog."
+
+
+def translate(url: str, text: str = TEXT) -> httpx.Response:
+    return httpx.post(f"{url}/translate", params={"q": text, "source": "en", "target": "de"}, timeout=60)
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """The exit status and stderr of a command that does not get as far as to serve."""
+    done = subprocess.run([sys.executable, "-m", "nmt_cli", "serve", "--device", "cpu", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.returncode, " ".join(done.stderr.split())
+
+
+def test_the_log_has_no_texts_and_sighup_loads_anew(model: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("a-secret-key\tanna\n", encoding="utf-8")
+    with Command("--model", str(model), "--log", "json", "--keys", str(keys)) as command:
+        before = httpx.post(f"{command.url}/translate", params={"q": TEXT, "source": "en", "target": "de", "api_key": "a-secret-key"}, timeout=60)
+        assert before.status_code == 200
+        command.process.send_signal(signal.SIGHUP)
+        command.wait_for("the models were loaded anew")
+        assert translate(command.url).status_code == 400
+        command.process.terminate()
+        assert command.end() == 143
+    *logged, last = command.lines
+    assert last == "stopped by SIGTERM"
+    records = [json.loads(line) for line in logged]
+    [request] = [record for record in records if record.get("status") == 200]
+    assert {name: request[name] for name in ("method", "path", "pair", "sentences", "characters", "key")} == {
+        "method": "POST", "path": "/translate", "pair": "en-de", "sentences": 1, "characters": len(TEXT), "key": "anna",
+    }  # fmt: skip
+    assert not any("secret" in line for line in command.lines)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_what_is_under_way_is_answered_at_the_end(model: Path, number: signal.Signals, status: int) -> None:
+    with Command("--model", str(model)) as command:
+        url = command.url
+        answers: list[httpx.Response] = []
+        lines = [f"the cat sees {'a dog and ' * 10}a house {index}." for index in range(300)]
+
+        def ask() -> None:
+            answers.append(httpx.post(f"{url}/translate", json={"q": lines, "source": "en", "target": "de"}, timeout=100))
+
+        client = threading.Thread(target=ask)
+        client.start()
+        while httpx.get(f"{url}/ready").json()["waiting"] == 0 and not answers:
+            pass
+        command.process.send_signal(number)
+        assert command.end() == status
+        client.join()
+    assert (answers[0].status_code, len(answers[0].json()["translatedText"])) == (200, 300)
+
+
+def test_what_takes_longer_than_the_grace_is_refused(model: Path) -> None:
+    with Command("--model", str(model), "--grace", "1", "--beam", "16", "--max-characters", "0") as command:
+        url = command.url
+        answers: list[object] = []
+        lines = [f"the cat sees {'a dog and ' * 20}a house {index}." for index in range(6000)]
+
+        def ask() -> None:
+            try:
+                answers.append(httpx.post(f"{url}/translate", json={"q": lines, "source": "en", "target": "de"}, timeout=100).status_code)
+            except httpx.TransportError:
+                answers.append("closed")
+
+        client = threading.Thread(target=ask)
+        client.start()
+        while httpx.get(f"{url}/ready").json()["waiting"] == 0 and not answers:
+            pass
+        command.process.terminate()
+        assert command.end() == 143
+        client.join()
+    assert answers[0] in (503, "closed")
+
+
+def test_what_is_refused_before_serving(model: Path, tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    short.write_text("abc\n", encoding="utf-8")
+    twin = write_untrained(tmp_path / "twin", seed=5)
+    for arguments, status, text in (
+        (["--model", str(tmp_path / "none")], 1, "none"),
+        (["--model", str(model), "--model", str(twin), "--port", "0"], 2, "give one model for each language pair"),
+        (["--model", str(model), "--host", "0.0.0.0"], 2, "can be reached from other machines"),
+        (["--model", str(model), "--host", "192.0.2.1", "--no-keys"], 1, "Expected an address of this machine"),
+        (["--model", str(model), "--keys", str(short)], 2, "at least 8 characters"),
+        (["--model", str(model), "--keys", str(tmp_path / "no-file")], 1, "no-file"),
+        (["--model", str(model), "--keys", str(short), "--no-keys"], 2, "both given"),
+        (["--model", str(model), "--log", "xml"], 2, "expected plain or json"),
+        (["--model", str(model), "--set", "train.updates=3"], 2, "only decode.KEY=VALUE can"),
+        (["--model", str(model), "--beam", "0", "--port", "0"], 2, "beam"),
+    ):
+        found, stderr = refused(*arguments)
+        assert text in stderr
+        assert found == status
+
+
+def test_a_port_in_use(model: Path) -> None:
+    with Command("--model", str(model)) as command:
+        port = command.url.rpartition(":")[2]
+        assert refused("--model", str(model), "--port", port) == (1, f"error: --port {port} is in use on 127.0.0.1: another server listens there. Give another one; 0 is any that is free.")
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    code = "import sys, importlib.util as util; find = util.find_spec; util.find_spec = lambda name, *rest: None if name == 'fastapi' else find(name, *rest); sys.argv = ['nmt', 'serve']; from nmt_cli.cli.app import run; sys.exit(run())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    assert done.returncode == 2
+    assert "pip install 'nmt-cli[serve]'" in done.stderr
+
+
+def test_help_imports_no_server() -> None:
+    code = "import sys; sys.argv = ['nmt', 'serve', '-h']; from nmt_cli.cli.app import run; run(); print([name for name in ('fastapi', 'uvicorn', 'torch', 'prometheus_client') if name in sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True)
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,151 @@
+"""DeepL's interface, as its own clients and raw requests use it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import Served, httpx, running
+
+import nmt_cli as nmt
+from nmt_cli.serving.keys import read_keys
+from nmt_cli.serving.settings import Limits
+
+deepl = pytest.importorskip("deepl")
+TEXT = "the cat sees a dog."
+KEY = "a-key-of-some-length"
+
+
+@pytest.fixture(scope="module")
+def client(served: Served) -> Any:
+    return deepl.DeepLClient(KEY, server_url=served.url, send_platform_info=False)
+
+
+def translated(translator: nmt.Translator, text: str) -> str:
+    return translator.translate([text])[0].text
+
+
+def test_texts(client: Any, translator: nmt.Translator) -> None:
+    result = client.translate_text(TEXT, target_lang="DE")
+    assert (result.text, result.detected_source_lang, result.billed_characters) == (translated(translator, TEXT), "EN", len(TEXT))
+    several = client.translate_text([TEXT, "a house."], source_lang="EN", target_lang="DE")
+    assert [one.text for one in several] == [translated(translator, text) for text in (TEXT, "a house.")]
+
+
+def test_forms_and_variants(served: Served, translator: nmt.Translator) -> None:
+    answer = httpx.post(f"{served.url}/v2/translate", data={"text": [TEXT, "a house."], "target_lang": "de", "source_lang": "EN"})
+    assert [one["text"] for one in answer.json()["translations"]] == [translated(translator, text) for text in (TEXT, "a house.")]
+    for target in ("PT-BR", "PT", "pt-pt"):
+        assert httpx.post(f"{served.url}/v2/translate", json={"text": ["a"], "target_lang": target}).json()["translations"][0]["detected_source_language"] == "DE"
+
+
+@pytest.mark.parametrize(("kind", "text"), [("html", "<p>the <b>cat</b> sees.</p>"), ("xml", "<a><b/>the cat sees a dog.</a>")])
+def test_markup(client: Any, translator: nmt.Translator, kind: str, text: str) -> None:
+    assert client.translate_text(text, target_lang="DE", tag_handling=kind).text == translator.translate_document(text, kind)
+
+
+@pytest.mark.parametrize("split", ["0", "1", "nonewlines"])
+def test_sentences(client: Any, translator: nmt.Translator, split: str) -> None:
+    text = "the cat sees. a dog\nlikes the house."
+    assert client.translate_text(text, target_lang="DE", split_sentences=split).text == translator.translate_document(text, split_sentences=split)
+
+
+def test_languages_and_usage(client: Any) -> None:
+    assert [(one.code, one.name) for one in client.get_source_languages()] == [("EN", "English"), ("DE", "German")]
+    targets = client.get_target_languages()
+    assert [one.code for one in targets] == ["DE", "PT-BR"]
+    assert not any(one.supports_formality for one in targets)
+    before = client.get_usage().character.count
+    client.translate_text(TEXT, target_lang="DE")
+    assert client.get_usage().character.count == before + len(TEXT)
+    assert not client.get_usage().any_limit_reached
+    assert client.get_glossary_languages() == []
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"target_lang": "DE"}, "Parameter 'text' not specified."),
+        ({"text": ["a"]}, "Parameter 'target_lang' not specified."),
+        ({"text": ["a"], "target_lang": "FR"}, "Value for 'target_lang' not supported."),
+        ({"text": ["a"], "target_lang": "DE", "source_lang": "FR"}, "Value for 'source_lang' not supported."),
+        ({"text": ["a"], "target_lang": "PT", "source_lang": "EN"}, "Translation from EN to PT is not supported."),
+        ({"text": ["a"], "target_lang": "DE", "tag_handling": "md"}, "Value for 'tag_handling' not supported."),
+        ({"text": ["a"], "target_lang": "DE", "split_sentences": "2"}, "Value for 'split_sentences' not supported."),
+        ({"text": ["a"], "target_lang": "DE", "formality": "more"}, "'formality' is not supported for given 'target_lang'."),
+        ({"text": ["a"], "target_lang": "DE", "glossary_id": "x"}, "Parameter 'glossary_id' is not supported by this server."),
+        ({"text": ["a"], "target_lang": "DE", "ignore_tags": ["x"]}, "Parameter 'ignore_tags' is not supported by this server."),
+    ],
+)
+def test_what_is_wrong_is_named(served: Served, values: dict[str, object], message: str) -> None:
+    answer = httpx.post(f"{served.url}/v2/translate", json=values)
+    assert (answer.status_code, answer.json()) == (400, {"message": message})
+
+
+def test_what_has_no_effect_is_ignored(client: Any, translator: nmt.Translator) -> None:
+    result = client.translate_text(TEXT, target_lang="DE", formality="prefer_more", preserve_formatting=True, context="at home", model_type="latency_optimized")
+    assert result.text == translated(translator, TEXT)
+    with pytest.raises(deepl.DeepLException, match="target_lang"):
+        client.translate_text(TEXT, target_lang="FR")
+
+
+def test_unknown_paths(served: Served) -> None:
+    answer = httpx.get(f"{served.url}/v2/glossaries")
+    assert (answer.status_code, answer.json()) == (404, {"message": "Not Found"})
+
+
+def test_keys_and_quota(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text(f"{KEY} anna\n# nobody\nanother-key\n", encoding="utf-8")
+    with running(model, keys=read_keys(path), limits=Limits(quota=30)) as served:
+        with pytest.raises(deepl.AuthorizationException):
+            deepl.Translator("wrong-key", server_url=served.url).translate_text(TEXT, target_lang="DE")
+        client = deepl.Translator(KEY, server_url=served.url)
+        assert client.translate_text(TEXT, target_lang="DE").text
+        usage = client.get_usage().character
+        assert (usage.count, usage.limit) == (len(TEXT), 30)
+        with pytest.raises(deepl.QuotaExceededException):
+            client.translate_text(TEXT, target_lang="DE")
+        assert deepl.Translator("another-key", server_url=served.url).translate_text(TEXT, target_lang="DE").text
+        url = f"{served.url}/translate"
+        values = {"q": "a", "source": "en", "target": "de"}
+        assert httpx.post(url, json=values).json() == {"error": "Please contact the server operator to get an API key"}
+        wrong = httpx.post(url, json={**values, "api_key": "wrong-key"})
+        assert (wrong.status_code, wrong.json()) == (403, {"error": "Invalid API key"})
+        assert httpx.post(url, json={**values, "api_key": "another-key"}).status_code == 200
+        assert httpx.get(f"{served.url}/frontend/settings").json()["keyRequired"]
+        assert httpx.get(f"{served.url}/metrics").status_code == 400
+        assert httpx.get(f"{served.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).status_code == 200
+
+
+NODE = """
+const deepl = require('deepl-node');
+const client = new deepl.Translator('a-key-of-some-length', {serverUrl: process.argv[1], maxRetries: 0});
+(async () => {
+  const texts = await client.translateText(['the cat sees a dog.', 'a house.'], 'en', 'de');
+  const languages = await client.getSourceLanguages();
+  const usage = await client.getUsage();
+  let error = '';
+  try { await client.translateText('a', null, 'fr'); } catch (failed) { error = failed.message; }
+  console.log(JSON.stringify({texts: texts.map(one => one.text), languages: languages.map(one => one.code), usage: usage.character.count > 0, error}));
+})();
+"""
+
+
+@pytest.mark.timeout(200)
+def test_deepl_node(served: Served, translator: nmt.Translator, tmp_path: Path) -> None:
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("node and npm are not installed")
+    installed = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "deepl-node@1"], cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
+    if installed.returncode:
+        pytest.skip(f"npm cannot install deepl-node: {installed.stderr[-200:]}")
+    done = subprocess.run(["node", "-e", NODE, served.url], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["texts"] == [translated(translator, text) for text in (TEXT, "a house.")]
+    assert (answer["languages"], answer["usage"]) == (["en", "de"], True)
+    assert "target_lang" in answer["error"]

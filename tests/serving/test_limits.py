@@ -1,0 +1,208 @@
+"""Limits, load, clients that misbehave, and worker processes that die: what others get stays right."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from served import Served, httpx, running
+from untrained import sentence
+
+import nmt_cli as nmt
+from nmt_cli.serving.settings import Limits
+
+PAIR = {"source": "en", "target": "de"}
+TEXT = "the cat sees a dog."
+
+
+def translate(served: Served, text: str | list[str] = TEXT) -> httpx.Response:
+    return httpx.post(f"{served.url}/translate", json={"q": text, **PAIR}, timeout=60)
+
+
+def connect(served: Served) -> socket.socket:
+    """A raw connection."""
+    address = urlsplit(served.url)
+    return socket.create_connection((address.hostname, address.port), timeout=20)
+
+
+def document(seed: int = 0, lines: int = 1500) -> list[str]:
+    rng = random.Random(seed)
+    return [sentence(rng, 35) for _ in range(lines)]
+
+
+def until(true: Any) -> None:
+    """Wait until a condition holds."""
+    for _ in range(1000):
+        if true():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it never came true")
+
+
+def idle(served: Served) -> bool:
+    """Whether no sentence is waited for."""
+    return all(model.translator.service.waiting + model.translator.service.running == 0 for model in served.models.pairs.models.values())
+
+
+def busy(served: Served) -> bool:
+    return not idle(served)
+
+
+@pytest.mark.parametrize(
+    ("limits", "texts", "status", "message"),
+    [
+        (Limits(characters=10), ["the cat sees."], 413, "the request has 13 characters, this server translates 10 at once"),
+        (Limits(sentences=2), ["a.", "b.", "c."], 413, "the request has 3 sentences, this server translates 2 at once"),
+        (Limits(body=100), ["a" * 200], 413, "this server reads 100 bytes at most"),
+        (Limits(queue=1), ["a.", "b."], 429, "more sentences are waiting"),
+        (Limits(seconds=0.05), document(), 503, "takes longer than 0.05 seconds"),
+    ],
+)
+def test_limits(model: Path, limits: Limits, texts: list[str], status: int, message: str) -> None:
+    with running(model, limits=limits) as served:
+        answer = translate(served, texts)
+        assert answer.status_code == status
+        assert message in answer.json()["error"]
+        assert ("retry-after" in answer.headers) == (status in (429, 503))
+        deepl = httpx.post(f"{served.url}/v2/translate", json={"text": texts, "target_lang": "DE"}, timeout=60)
+        assert (deepl.status_code, list(deepl.json())) == (status, ["message"])
+        until(lambda: idle(served))
+        if status != 413 and limits.queue > 1:
+            assert translate(served, "a.").status_code in (200, 503)
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp32"])
+def test_many_clients_get_what_translate_gives(model: Path, precision: str) -> None:
+    rng = random.Random(3)
+    lines = [sentence(rng, rng.randint(1, 30)) for _ in range(60)]
+    with nmt.load(model, device="cpu", devices=1, precision=precision) as translator:
+        expected = {line: one.text.strip() for line, one in zip(lines, translator.translate(lines), strict=True)}
+
+    async def clients(url: str) -> list[tuple[str, str]]:
+        async with httpx.AsyncClient(base_url=url, timeout=120, limits=httpx.Limits(max_connections=64)) as client:
+
+            async def ask(line: str) -> tuple[str, str]:
+                answer = await client.post("/translate", json={"q": line, **PAIR})
+                return line, answer.json()["translatedText"]
+
+            return await asyncio.gather(*(ask(rng.choice(lines)) for _ in range(200)))
+
+    with running(model, precision=precision, devices=2) as served:
+        found = asyncio.run(clients(served.url))
+        assert [(line, text) for line, text in found if expected[line] != text] == []
+        whole = translate(served, "\n".join(lines)).json()["translatedText"]
+        assert whole.split("\n") == [expected[line] for line in lines]
+
+
+def test_a_closed_connection_cancels_its_work_and_single_sentences_do_not_wait(model: Path) -> None:
+    with running(model) as served:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{served.url}/translate", json={"q": document(), **PAIR}, timeout=1.0)
+        until(lambda: idle(served))
+        with connect(served) as client:
+            body = httpx.Request("POST", served.url, json={"q": document(1), **PAIR}).content
+            client.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            until(lambda: busy(served))
+            for _ in range(3):
+                assert translate(served).status_code == 200
+            assert busy(served)
+        until(lambda: idle(served))
+
+
+def test_requests_that_do_not_arrive(model: Path) -> None:
+    with running(model, limits=Limits(reading=0.5)) as served:
+        head = b"POST /translate HTTP/1.1\r\nHost: x\r\n"
+        with connect(served) as silent, connect(served) as half, connect(served) as slow:
+            half.sendall(head)
+            slow.sendall(head + b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+            assert slow.recv(1000).startswith(b"HTTP/1.1 408 ")
+            assert half.recv(1000) == b""
+            assert silent.recv(1000) == b""
+        assert translate(served).status_code == 200
+
+
+def test_nonsense_and_clients_that_leave(served: Served) -> None:
+    for sent in (b"\x00\xff\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{"):
+        with connect(served) as client:
+            client.sendall(sent)
+    assert translate(served).status_code == 200
+
+
+def test_long_bodies_and_slow_readers(model: Path) -> None:
+    with running(model, limits=Limits(characters=0, sentences=0)) as served:
+        text = " " * (10 * 2**20 - 100)
+        assert translate(served, text).json()["translatedText"] == text
+        assert translate(served, " " * (10 * 2**20)).status_code == 413
+        with connect(served) as slow:
+            body = httpx.Request("POST", served.url, json={"q": text, **PAIR}).content
+            slow.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            assert slow.recv(10)
+            for _ in range(3):
+                assert translate(served).status_code == 200
+        chunks = (b"x" * 2**20 for _ in range(11))  # without a length that is known before
+        assert httpx.post(f"{served.url}/translate", content=chunks, timeout=60).status_code == 413
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
+def test_a_worker_that_dies_is_replaced(model: Path) -> None:
+    with running(model) as served:
+        expected = translate(served).json()
+        service = next(iter(served.models.pairs.models.values())).translator.service
+        os.kill(service._workers[0]._process.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        assert translate(served).json() == expected
+        until(lambda: service.counts.restarts == 1)
+        assert "nmt_worker_restarts_total" in httpx.get(f"{served.url}/metrics").text
+
+
+def test_counters_readiness_and_origins(model: Path) -> None:
+    with running(model, cors=("https://example.org",)) as served:
+        answer = httpx.post(f"{served.url}/translate", json={"q": TEXT, **PAIR}, headers={"Origin": "https://example.org"})
+        assert answer.headers["access-control-allow-origin"] == "https://example.org"
+        assert "access-control-allow-origin" not in httpx.get(served.url, headers={"Origin": "https://example.com"}).headers
+        httpx.get(f"{served.url}/made-up-{TEXT}")
+        text = httpx.get(f"{served.url}/metrics").text
+        for line in ('nmt_requests_total{path="/translate",status="200"} 1.0', 'nmt_requests_total{path="other",status="404"} 1.0', "nmt_queue_sentences", "nmt_tokens_total", "nmt_request_seconds_bucket"):
+            assert line in text
+        assert "cat" not in text
+        assert httpx.get(f"{served.url}/ready").json() == {"status": "ready", "pairs": ["en-de"], "waiting": 0}
+
+
+def test_the_models_are_loaded_anew_without_losing_a_request(model: Path) -> None:
+    with running(model) as served:
+        expected = translate(served).json()
+        before = served.models.pairs
+        assert served.models.reload()
+        assert served.models.pairs is not before
+        assert translate(served).json() == expected
+        model_of_before = next(iter(before.models.values()))
+        until(lambda: not model_of_before.translator.finish(0) or True)
+        hidden = model.with_name("hidden")
+        model.rename(hidden)
+        try:
+            assert not served.models.reload()
+        finally:
+            hidden.rename(model)
+        assert "the old ones stay in service" in served.said[-1]
+        assert translate(served).json() == expected
+
+
+def test_attention(served: Served, translator: nmt.Translator) -> None:
+    answer = httpx.post(f"{served.url}/nmt/attention", json={"q": "the cat sees. a dog.", **PAIR}, timeout=60).json()
+    for line, found in zip(["the cat sees.", "a dog."], answer["sentences"], strict=True):
+        [expected] = translator.translate([line], confidence=True)
+        assert (found["source"], found["translation"]) == (line, expected.text)
+        assert (tuple(found["tokens"]), tuple(found["source_tokens"])) == (expected.tokens, expected.source_tokens)
+        assert [len(row) for row in found["weights"]] == [len(found["source_tokens"])] * len(found["tokens"])
+        assert all(0 < sum(row) <= 1.001 for row in found["weights"])
+        assert expected.words is not None
+        assert [word for word, _ in found["words"]] == [word.word for word in expected.words]
+    assert httpx.post(f"{served.url}/nmt/attention", json={"q": "a" * 3000, **PAIR}).status_code == 413

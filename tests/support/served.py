@@ -1,0 +1,103 @@
+"""A server of tiny models on a real socket: in a thread of the tests, or as the command in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+for package in ("fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart", "py3langid", "sentencex", "defusedxml"):
+    pytest.importorskip(package, reason=f"{package} is not installed: pip install 'nmt-cli[serve,dev]'")
+httpx = pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'nmt-cli[dev]'")
+
+from nmt_cli.serving.models import Models  # noqa: E402
+from nmt_cli.serving.server import Server, address_of, listen, make_server  # noqa: E402
+from nmt_cli.serving.settings import Settings  # noqa: E402
+
+
+@dataclass
+class Served:
+    """A running server."""
+
+    url: str
+    models: Models
+    server: Server
+    said: list[str]
+
+
+@contextmanager
+def running(*folders: Path, **options: Any) -> Iterator[Served]:
+    """Serve these models until the block ends. `options` are those of `Settings`."""
+    said: list[str] = []
+    settings = Settings(models=folders, port=0, **{"device": "cpu", "devices": 1, "precision": "fp32", **options})
+    listener = listen(settings.host, settings.port)
+    url = address_of(listener)
+    models = Models(settings, said.append, said.append)
+    server = make_server(settings, models)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield Served(url, models, server, said)
+    finally:
+        server.stop()
+        thread.join(30)
+        models.close()
+    assert not thread.is_alive()
+
+
+class Command:
+    """`nmt serve` in a process of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "nmt_cli", "serve", "--port", "0", "--device", "cpu", "--devices", "1", *arguments]
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env={**os.environ, "OMP_NUM_THREADS": "1"})
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.end()
+
+    @property
+    def url(self) -> str:
+        """Its address; waits until it is known."""
+        found = re.search(r"http://\S+?:\d+", self.wait_for("listening on"))
+        assert found
+        return found[0]
+
+    def wait_for(self, text: str, seconds: float = 60) -> str:
+        """Return the first line of stderr with this text; waits for it."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for line in list(self.lines):
+                if text in line:
+                    return line
+            time.sleep(0.02)
+        raise AssertionError(f"{text!r} is not among {self.lines}")
+
+    def end(self) -> int:
+        """Wait for its end. Return the exit status."""
+        code = self.process.wait(60)
+        self._reader.join(10)
+        assert self.process.stderr
+        self.process.stderr.close()
+        return code
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
