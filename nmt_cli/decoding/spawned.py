@@ -9,25 +9,22 @@ Why processes: the threads of one process wait for each other between any two op
 hundreds of short ones. Why new ones: a process that has used such a device cannot be forked.
 
 How a process starts
-    It runs the interpreter with two lines of code: they take the search path for modules from the pipe, and import this
+    It runs the interpreter with a few lines of code: they take the search path for modules from the pipe, and import this
     module. The caller's main module is not imported, as `multiprocessing` would do. So scripts need no `if __name__ ==
     "__main__"`, and notebooks work. Classes of the main module do not exist there: a search that is defined in a script is
     refused by name.
 
 How it gets its models
-    The weights are written once to a file in memory that has no name, as safetensors; every process maps it. It is no
-    file of /dev/shm, which is small in many containers. The modules come over the pipe, with tensors that have no memory.
+    Through `sending`: all processes map the same weights in the host's memory, and copy them to their device.
 
 How long it lives
     It serves one session after another; each session sends its options. At the end of a session it is told to stop, leaves
-    its search after the step, and waits. If it does not stop in `PATIENCE` seconds, it is killed. It ends with the pool, or
-    when the caller's process is gone. Two sessions at the same time have processes of their own.
+    its search after the step, and waits. If it does not stop in `PATIENCE` seconds, it is killed. If it is still starting, it
+    is left to it, and takes part in a later session. It ends with the pool, or when the caller's process is gone. Two sessions at the same time have processes of their own.
 """
 
 from __future__ import annotations
 
-import copy
-import io
 import multiprocessing
 import os
 import subprocess
@@ -41,11 +38,8 @@ from dataclasses import dataclass
 from multiprocessing import spawn
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, cast
 
 import torch
-from safetensors.torch import load_file, save
-from torch import Tensor, nn
 
 from ..device import is_host, start_process
 from ..errors import NmtError, UsageError
@@ -54,9 +48,17 @@ from ..model.transformer import Transformer
 from .batches import Batch, BatchSource
 from .processes import PipeSource, Report, Request, WorkerProcess, blocked_signals, ignore_signals
 from .search import SearchOptions
+from .sending import SharedModels, pickled, with_weights
 from .workers import ConvertedModels, SearchClass, Worker, workers
 
-CODE = "import sys; from multiprocessing.connection import Connection; pipe = Connection({}); sys.path[:] = pipe.recv(); from {} import main; main(pipe)"
+CODE = """
+import sys
+from multiprocessing.connection import Connection
+pipe = Connection({})
+sys.path[:], start, session = pipe.recv(), pipe.recv_bytes(), pipe.recv_bytes()  # before it imports: the caller does not wait
+from {} import main
+main(pipe, start, session)
+"""
 """What the new interpreter runs."""
 PATIENCE = 10.0
 """Seconds that a process may take to leave its search."""
@@ -106,62 +108,6 @@ def need_processes(devices: Sequence[str]) -> bool:
     return len(devices) > 1 and sys.platform == "linux" and not any(is_host(device) for device in devices)
 
 
-class SharedModels:
-    """Models whose weights are in a file in memory. It lives as long as this object or a process that has mapped it."""
-
-    def __init__(self, models: Sequence[Transformer]) -> None:
-        self.models = [without_memory(model) for model in models]
-        self.descriptor = os.memfd_create("nmt-weights")
-        weakref.finalize(self, os.close, self.descriptor)
-        weights = {f"{number}.{name}": tensor for number, model in enumerate(models) for name, tensor in tensors_of(model).items()}
-        with open(self.descriptor, "wb", closefd=False) as file:
-            file.write(save({name: tensor.detach().to("cpu").contiguous() for name, tensor in weights.items()}))
-
-
-def tensors_of(model: Transformer) -> dict[str, Tensor]:
-    """Return the parameters and buffers of a model by name."""
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
-
-
-def without_memory(model: Transformer) -> Transformer:
-    """Return a copy of a model with tensors of the same shapes that hold no numbers."""
-    return copy.deepcopy(model, {id(tensor): tensor.detach().to("meta") for tensor in tensors_of(model).values()})
-
-
-def with_weights(models: Sequence[Transformer], descriptor: int) -> Sequence[Transformer]:
-    """Give copies of `without_memory` the weights of `SharedModels`."""
-    for name, tensor in load_file(_path(descriptor)).items():
-        number, _, own = name.partition(".")
-        path, _, key = own.rpartition(".")
-        module = models[int(number)].get_submodule(path)
-        table = module._parameters if key in module._parameters else module._buffers
-        cast(dict[str, Tensor], table)[key] = nn.Parameter(tensor, requires_grad=False) if table is module._parameters else tensor
-    return models
-
-
-def _path(descriptor: int) -> str:
-    return f"/proc/self/fd/{descriptor}"
-
-
-def pickled(message: object) -> bytes:
-    """Return what `Connection.recv` turns into a copy of the message. Tensors are copied through the host, not shared."""
-    buffer = io.BytesIO()
-    pickler = ForkingPickler(buffer)
-    pickler.dispatch_table = dict(pickler.dispatch_table) | dict.fromkeys((Tensor, nn.Parameter), _reduced)
-    pickler.dump(message)
-    return buffer.getvalue()
-
-
-def _reduced(tensor: Tensor) -> tuple[Any, ...]:
-    if tensor.is_meta:
-        return _without_numbers, (tuple(tensor.shape), tensor.dtype)
-    return torch.from_numpy, (tensor.detach().to("cpu").numpy(),)
-
-
-def _without_numbers(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    return torch.empty(shape, dtype=dtype, device="meta")
-
-
 class SpawnedProcess(WorkerProcess):
     """A new process with models on `device`, and this side of the pipe. One session at a time uses it."""
 
@@ -173,6 +119,7 @@ class SpawnedProcess(WorkerProcess):
             self.new = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(far_end.fileno(), models.descriptor))
         self.unsent = [pickled(list(sys.path)), pickled(Start(models.models, models.descriptor, precision, device))]
         self.idle = self.answered = False
+        self._sessions = 0  # that ended while it was starting: it has yet to go through them
         self._lock, self._stopped = threading.Lock(), 0.0
 
     def begin(self, session: bytes) -> None:
@@ -192,12 +139,10 @@ class SpawnedProcess(WorkerProcess):
         super().serve(batches)
 
     def stop(self) -> None:
-        """End the session: the process leaves its search. One that is still starting is killed."""
+        """End the session: the process leaves its search, or begins none if it is still starting."""
         with self._lock:
             self._stopped = time.monotonic()
-            if not self.answered:
-                self.kill()
-            elif not self.idle:
+            if not self.idle and not self.unsent:  # else `serve` sends it after what is unsent
                 with suppress(OSError):
                     self.pipe.send(Stop())
 
@@ -217,13 +162,19 @@ class SpawnedProcess(WorkerProcess):
         return self.new.poll() is None
 
     def _receive(self) -> object:
-        while not self.pipe.poll(1.0):
+        while not self.pipe.poll(1.0 if self.answered else 0.05):
+            if self._stopped and not self.answered:
+                self._sessions += 1
+                return Finished()  # which it will send
             if self._stopped and time.monotonic() - self._stopped > PATIENCE:
                 self.kill()
         self.answered = True
         return self.pipe.recv()
 
     def _answer(self, message: object, batches: BatchSource, under_way: dict[int, Batch]) -> bool:
+        if self._sessions and self.answered and not isinstance(message, Failed):  # of an earlier session
+            self._sessions -= isinstance(message, Finished)
+            return True
         if isinstance(message, Finished):
             self.idle = True
             return False
@@ -329,30 +280,31 @@ class _Source(PipeSource):
         return None if self._stopped else answer
 
 
-def main(pipe: Connection) -> None:
-    """Serve the caller, in the new process, until it is gone."""
+def main(pipe: Connection, start: bytes, session: bytes) -> None:
+    """Serve the caller, in the new process, until it is gone. The first two messages are read already: a `Start` and a `Begin`."""
     ignore_signals()
     torch.set_num_threads(1)
     try:
-        _serve(pipe)
+        _serve(pipe, start, session)
     except (EOFError, OSError):
         pass
     finally:
         os._exit(0)  # at once: what a library would still do with the device could wait for ever
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, first: bytes, session: bytes) -> None:
     try:
-        start: Start = pipe.recv()
+        start: Start = ForkingPickler.loads(first)
         reproducible_products()
         start_process(start.device)
         models = ConvertedModels.of(with_weights(start.models, start.weights), start.precision, [start.device])
+        message = ForkingPickler.loads(session)
         while True:
-            message = pipe.recv()
             if isinstance(message, Begin):  # else a Stop that came when the session was over
                 [worker] = workers(models, message.options, message.batch_tokens, message.search, message.align)
                 worker.run(_Source(pipe))
                 pipe.send(Finished())
+            message = pipe.recv()
     except (EOFError, OSError):
         raise
     except Exception as error:

@@ -23,7 +23,8 @@ from nmt_cli.decoding import engine, spawned
 from nmt_cli.decoding.batches import Batch, BatchQueue
 from nmt_cli.decoding.constraint import Sentence
 from nmt_cli.decoding.search import SamplingOptions
-from nmt_cli.decoding.spawned import ProcessPool, SharedModels, need_processes, tensors_of, with_weights
+from nmt_cli.decoding.sending import SharedModels, tensors_of, with_weights
+from nmt_cli.decoding.spawned import ProcessPool, need_processes
 from nmt_cli.decoding.translator import Result, Translator
 from nmt_cli.decoding.workers import ConvertedModels
 from nmt_cli.errors import NmtError, UsageError
@@ -184,14 +185,22 @@ def test_closing_early_stops_the_search_and_keeps_the_processes() -> None:
     assert processes(some) == before
 
 
-def test_closing_while_processes_start_does_not_wait() -> None:
+def test_processes_that_are_still_starting_are_kept() -> None:
+    """Closing does not wait for them; sessions that they missed do not confuse them."""
     some = translator()
-    session = some.engine.session()
-    with session:
-        session.submit([Batch([Sentence([5, 6], 4)]), Batch([Sentence([5], 4)])])
+    for number in range(3):
+        began = time.monotonic()
+        with some.engine.session() as session:
+            session.submit([Batch([Sentence([5, 6], 4)]), Batch([Sentence([5], 4)])])
         pids = processes(some)
-    assert all(map(gone, pids))
-    assert processes(some) == []
+        if not number:
+            assert time.monotonic() - began < 5
+            before = pids
+            assert not all(process.answered for process in some.engine.pool._idle)  # type: ignore[union-attr]
+    assert len(before) == 2
+    assert list(some.translate(lines())) == expected()
+    assert processes(some) == before
+    assert list(some.translate(lines() * 20)) == expected() * 20
 
 
 def test_two_streams_at_once_have_processes_of_their_own() -> None:
