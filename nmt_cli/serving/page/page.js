@@ -7,14 +7,15 @@
  *
  * @typedef {import("./words.js").Side} Side
  * @typedef {import("./words.js").Alignment} Alignment
- * @typedef {{source: Side, target: Side, alternatives: string[], alignment?: Alignment | null}} Result
+ * @typedef {{source: Side, target: Side, asked: boolean, alignment: Alignment | null}} Result
  */
 
 import { offerFiles } from "./files.js";
 import { Refusal, ask, key, pause, persist } from "./requests.js";
 import { align, show, wordAt } from "./words.js";
 
-const LONGEST = 5000; // characters of a text whose words can be pointed at
+const LONGEST = 2000; // characters of a text whose words can be pointed at: the server gives attention for no more
+const LEAST = 0.05; // attention that is shown
 const ALTERNATIVES = 3;
 const at = (id) => document.getElementById(id);
 const text = at("text"), translation = at("translation"), source = at("source"), target = at("target");
@@ -23,7 +24,7 @@ const state = {
   languages: [], // of the server: {code, name, targets}
   settings: {},
   detected: "", // code of the language that the server has detected
-  result: /** @type {Result | null} */ (null),
+  result: /** @type {Result | null} */ (null), // null as soon as the text is another one
   request: new AbortController(), // of the translation and its attention
   pointed: /** @type {{side: "source" | "target", word: number} | null} */ (null),
 };
@@ -54,18 +55,21 @@ async function translate(seconds = 0) {
 }
 
 function showResult(q, best, alternatives) {
-  const short = Math.max(q.length, best.length) <= LONGEST;
+  const split = Math.max(q.length, best.length) <= LONGEST;
   translation.lang = target.value;
-  if (!short) translation.textContent = best;
-  state.result = { source: short ? show(at("mirror"), q) : { text: q, words: [] }, target: short ? show(translation, best) : { text: best, words: [] }, alternatives };
-  if (short) at("mirror").append("\n");
+  state.result = { source: show(at("mirror"), q, split), target: show(translation, best, split), asked: false, alignment: null };
+  at("mirror").append("\n"); // a last empty line counts too
   point(null);
   at("copy").hidden = false;
   at("others").hidden = !alternatives.length;
   at("alternatives").replaceChildren(...alternatives.map((alternative) => {
     const button = document.createElement("button"), item = document.createElement("li");
     Object.assign(button, { type: "button", dir: "auto", lang: target.value, textContent: alternative, title: "Use this translation" });
-    button.onclick = () => { showResult(q, alternative, alternatives.map((other) => (other === alternative ? best : other))); translation.focus(); };
+    button.onclick = () => {
+      if (!state.result) return; // another text is being translated
+      showResult(q, alternative, alternatives.map((other) => (other === alternative ? best : other)));
+      translation.focus();
+    };
     item.append(button);
     return item;
   }));
@@ -87,8 +91,8 @@ function typed() {
   at("clear").hidden = !text.value;
   document.body.classList.toggle("long", text.value.length > 600);
   at("count").textContent = left() === Infinity ? `${length().toLocaleString()} characters` : `${left().toLocaleString()} characters left`;
-  if (state.result) state.result.alignment = null; // of another text
   point(null);
+  state.result = null;
 }
 
 const length = () => [...text.value].length;
@@ -114,38 +118,40 @@ function askForKey() {
 
 /** Mark a word and those of the other text that belong to it; null: none. */
 function point(spot) {
-  state.pointed = spot;
   const { result } = state;
+  state.pointed = spot;
   for (const { element } of result ? [...result.source.words, ...result.target.words] : []) {
     element.classList.remove("on");
     element.style.removeProperty("--weight");
   }
   at("word").textContent = "";
-  if (!spot || !result || result.alignment === null) return;
-  const other = spot.side === "source" ? "target" : "source", { element } = result[spot.side].words[spot.word];
-  if (!result.alignment) return void attend(result);
-  element.classList.add("on");
-  const linked = [...result.alignment[spot.side][spot.word]].sort((a, b) => b[1] - a[1]).filter(([, weight]) => weight >= 0.05);
-  for (const [word, weight] of linked) result[other].words[word].element.style.setProperty("--weight", weight.toFixed(3));
-  const names = linked.slice(0, 3).map(([word, weight]) => `${result[other].words[word].element.textContent} ${percent(weight)}`).join(", ");
-  const probability = spot.side === "target" ? result.alignment.probabilities[spot.word] : undefined;
-  at("word").textContent = `${element.textContent} ${spot.side === "source" ? "→" : "←"} ${names || "no word"}${probability === undefined ? "" : ` · probability ${percent(probability)}`}`;
+  if (!spot || !result) return;
+  result[spot.side].words[spot.word].element.classList.add("on");
+  if (result.alignment) relate(result, spot);
+  else if (!result.asked) attend(result);
+}
+
+/** Mark the words that a word belongs to, and name the nearest ones. */
+function relate(result, { side, word }) {
+  const others = result[side === "source" ? "target" : "source"].words, { element } = result[side].words[word];
+  const related = [...result.alignment[side][word]].filter(([, weight]) => weight >= LEAST).sort((a, b) => b[1] - a[1]);
+  for (const [other, weight] of related) others[other].element.style.setProperty("--weight", weight.toFixed(3));
+  const names = related.slice(0, 3).map(([other, weight]) => `${others[other].element.textContent} ${percent(weight)}`).join(", ") || "no word";
+  const probability = side === "target" ? result.alignment.probabilities[word] : undefined;
+  at("word").textContent = `${element.textContent} ${side === "source" ? "→" : "←"} ${names}${probability === undefined ? "" : ` · probability ${percent(probability)}`}`;
 }
 
 const percent = (share) => `${Math.round(100 * share)} %`;
 
-/** Ask for the attention of a result, once. */
+/** Ask for the attention of a result, once: the page works without it. */
 async function attend(result) {
-  if ("alignment" in result) return;
-  result.alignment = undefined;
+  result.asked = true;
   const { signal } = state.request;
   try {
     const { sentences } = await ask("nmt/attention", signal, { q: result.source.text, source: state.detected || source.value, target: target.value });
-    if ("alignment" in result && result.alignment === null) return;
     result.alignment = align(result.source, result.target, sentences);
   } catch (error) {
     if (!signal.aborted && !(error instanceof Refusal)) throw error;
-    result.alignment = null; // the page works without it
   }
   if (state.result === result) point(state.pointed);
 }
@@ -206,7 +212,7 @@ function swap() {
   if (!goes(into, from)) return say("Choose the source language first.", true);
   source.value = into;
   showTargets(from);
-  text.value = state.result?.target.text ?? text.value;
+  text.value = translation.textContent;
   typed();
   translate();
 }
@@ -214,7 +220,7 @@ function swap() {
 // The rest
 
 async function copy() {
-  const words = state.result.target.text;
+  const words = translation.textContent;
   if (navigator.clipboard) await navigator.clipboard.writeText(words).catch(() => select(translation));
   else select(translation); // without HTTPS
   say("Copied.");

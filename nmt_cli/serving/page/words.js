@@ -15,8 +15,12 @@
 const SLACK = 24; // characters between one piece and the next that may be unknown to the tokenizer
 const segmenter = new Intl.Segmenter(undefined, { granularity: "word" }); // finds words of Chinese or Thai too
 
-/** Show a text in an element with a <span> for each word. @returns {Side} */
-export function show(box, text) {
+/** Show a text in an element with a <span> for each word if `split`, else as it is, without words. @returns {Side} */
+export function show(box, text, split) {
+  if (!split) {
+    box.textContent = text;
+    return { text, words: [] };
+  }
   const fragment = document.createDocumentFragment(), words = [];
   for (const { segment, index } of segmenter.segment(text)) {
     if (!segment.trim()) {
@@ -64,7 +68,7 @@ function connect(alignment, weights, columns, rows) {
   for (const [word] of rows) if (word !== undefined) counts.set(word, (counts.get(word) ?? 0) + 1);
   rows.forEach(([word], i) => columns.forEach(([other], j) => {
     if (word === undefined || other === undefined) return;
-    const weight = (alignment.target[word].get(other) ?? 0) + weights[i][j] / counts.get(word);
+    const weight = (alignment.target[word].get(other) ?? 0) + (weights[i]?.[j] ?? 0) / counts.get(word);
     alignment.target[word].set(other, weight);
     alignment.source[other].set(word, weight);
   }));
