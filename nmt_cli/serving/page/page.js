@@ -183,7 +183,7 @@ const nameOf = (code) => state.languages.find((language) => language.code === co
 
 function showLanguages() {
   const sources = state.languages.filter(({ targets }) => targets.length);
-  if (sources.length > 1) source.append(new Option("Detect language", "auto"));
+  if (sources.length > 1) source.append(new Option("Auto-detect", "auto"));
   source.append(...sources.map(({ code, name }) => new Option(name, code)));
   source.value = state.settings.language?.source?.code ?? "";
   if (source.selectedIndex < 0) source.value = sources[0]?.code ?? "";
