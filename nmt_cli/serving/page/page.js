@@ -37,7 +37,7 @@ async function translate(seconds = 0) {
   const { signal } = (state.request = new AbortController());
   const q = text.value;
   if (!q.trim()) return forget();
-  if (left() < 0) return say(`The text is ${-left()} characters too long.`, true);
+  if (left() < 0) return say("The text is too long: it is not translated.", true);
   try {
     await pause(seconds, signal);
     const begun = performance.now();
@@ -90,11 +90,14 @@ function typed() {
   at("mirror").textContent = `${text.value}\n`;
   at("clear").hidden = !text.value;
   document.body.classList.toggle("long", text.value.length > 600);
-  at("count").textContent = left() === Infinity ? `${length().toLocaleString()} characters` : `${left().toLocaleString()} characters left`;
+  const rest = left();
+  at("count").textContent = rest === Infinity ? counted(length()) : rest < 0 ? `${counted(-rest)} too many` : `${counted(rest)} left`;
+  at("count").classList.toggle("bad", rest < 0);
   point(null);
   state.result = null;
 }
 
+const counted = (count) => `${count.toLocaleString("en")} character${count === 1 ? "" : "s"}`;
 const length = () => [...text.value].length;
 const left = () => (state.settings.charLimit > 0 ? state.settings.charLimit - length() : Infinity);
 const detection = (found) => (found ? `Detected: ${nameOf(found.language)}. ` : "");
@@ -150,10 +153,11 @@ async function attend(result) {
   try {
     const { sentences } = await ask("nmt/attention", signal, { q: result.source.text, source: state.detected || source.value, target: target.value });
     result.alignment = align(result.source, result.target, sentences);
+    if (state.result === result) point(state.pointed);
   } catch (error) {
-    if (!signal.aborted && !(error instanceof Refusal)) throw error;
+    if (error instanceof Refusal) result.asked = !error.passes; // if it passes: asked again for the next word
+    else if (!signal.aborted) throw error;
   }
-  if (state.result === result) point(state.pointed);
 }
 
 /** Point at the word of a text that has an element, or a character. */
@@ -221,14 +225,13 @@ function swap() {
 
 async function copy() {
   const words = translation.textContent;
-  if (navigator.clipboard) await navigator.clipboard.writeText(words).catch(() => select(translation));
-  else select(translation); // without HTTPS
-  say("Copied.");
+  const clipboard = navigator.clipboard?.writeText(words) ?? Promise.reject(); // browsers have none for pages without HTTPS
+  say(await clipboard.then(() => true, copySelected) ? "Copied." : "This browser does not let the page copy.");
 }
 
-function select(element) {
-  getSelection().selectAllChildren(element);
-  document.execCommand("copy");
+function copySelected() {
+  getSelection().selectAllChildren(translation);
+  return document.execCommand("copy");
 }
 
 function wire() {

@@ -12,6 +12,9 @@ export class Refusal extends Error {
     this.retryAfter = retryAfter || 0;
   }
 
+  /** Whether asking again may help. */
+  get passes() { return [0, 429, 503].includes(this.status); }
+
   /** What the user reads. */
   get words() {
     const detail = this.message ? ` (${this.message})` : "";
@@ -26,8 +29,8 @@ export class Refusal extends Error {
   }
 }
 
-const key = { get: () => sessionStorage.getItem("api_key") || "", set: (/** @type {string} */ text) => sessionStorage.setItem("api_key", text) };
-export { key };
+/** The API key, kept as long as the tab is open. */
+export const key = { get: () => sessionStorage.getItem("api_key") || "", set: (text) => sessionStorage.setItem("api_key", text) };
 
 /** Return the server's answer to a request, with `body` as JSON. Throws Refusal, and AbortError once `signal` is aborted. */
 export async function ask(path, signal, body) {
@@ -66,7 +69,7 @@ export async function persist(action, signal, report) {
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       const seconds = error.retryAfter || Math.min(2 ** attempt, 30);
-      const helps = [0, 429, 503].includes(error.status) && seconds <= 60;
+      const helps = error.passes && seconds <= 60;
       report(error, helps ? seconds : null);
       if (!helps) throw error;
       await pause(seconds, signal);

@@ -5,7 +5,7 @@
  * the word in which it begins. A piece that the text does not have, because the tokenizer normalizes it or because it is a
  * special symbol, is left out.
  *
- * @typedef {{element: HTMLElement, start: number, end: number}} Word
+ * @typedef {{element: HTMLElement, start: number, end: number, wordLike: boolean}} Word
  * @typedef {{text: string, words: Word[]}} Side
  * @typedef {{start: number, end: number}} Range
  * @typedef {{source: string, translation: string, source_tokens: string[], tokens: string[], weights: number[][], words: [string, number][] | null}} Sentence
@@ -22,7 +22,7 @@ export function show(box, text, split) {
     return { text, words: [] };
   }
   const fragment = document.createDocumentFragment(), words = [];
-  for (const { segment, index } of segmenter.segment(text)) {
+  for (const { segment, index, isWordLike } of segmenter.segment(text)) {
     if (!segment.trim()) {
       fragment.append(segment);
       continue;
@@ -31,7 +31,7 @@ export function show(box, text, split) {
     element.className = "word";
     element.textContent = segment;
     fragment.append(element);
-    words.push({ element, start: index, end: index + segment.length });
+    words.push({ element, start: index, end: index + segment.length, wordLike: isWordLike });
   }
   box.replaceChildren(fragment);
   return { text, words };
@@ -54,10 +54,8 @@ export function align(source, target, sentences) {
     if (!there) return null;
     const here = find(source.text, sentence.source, from) ?? { start: from, end: source.text.length };
     [from, to] = [here.end, there.end];
-    if (sentence.source.trim() === "") continue;
     connect(alignment, sentence.weights, places(source, sentence.source_tokens, here), places(target, sentence.tokens, there));
-    const words = sentence.words ?? [];
-    places(target, words.map(([word]) => word), there, true).forEach((place, k) => { for (const w of place) alignment.probabilities[w] = words[k][1]; });
+    estimate(alignment, sentence.words ?? [], target, there);
   }
   return alignment;
 }
@@ -72,6 +70,13 @@ function connect(alignment, weights, columns, rows) {
     alignment.target[word].set(other, weight);
     alignment.source[other].set(word, weight);
   }));
+}
+
+/** Note the probabilities of words. Punctuation that is joined to a word counts as part of it, and has none of its own. */
+function estimate(alignment, words, target, range) {
+  places(target, words.map(([word]) => word), range, true).forEach((place, k) => {
+    for (const word of place) if (place.length === 1 || target.words[word].wordLike) alignment.probabilities[word] = words[k][1];
+  });
 }
 
 /** Return for each piece the words it lies in; only the one in which it begins unless `all`. @returns {number[][]} */
