@@ -399,6 +399,19 @@ def test_the_page_works_where_attention_is_refused_or_of_another_translation(pag
     assert (page.translation, page.weights("mirror")) == ("TEXTS", {})
 
 
+@needs_browser
+def test_attention_that_a_busy_server_refuses_is_asked_for_again_at_the_next_word(page: Page) -> None:
+    page.open()
+    page.site.replies["/nmt/attention"] = [Reply(503)]
+    page.type("A man")
+    page.translated("A MAN")
+    page.point(page.word("translation", "A"))
+    page.until(lambda: len(page.site.asked("/nmt/attention")) == 1)
+    time.sleep(0.3)
+    page.point(page.word("translation", "MAN"))
+    page.until(lambda: page("word").text.startswith("MAN ← man 80 %"))
+
+
 # Files
 
 
@@ -530,3 +543,23 @@ def test_the_page_loads_nothing_from_elsewhere_and_has_nothing_inline() -> None:
     for file in translation_site.FOLDER.iterdir():
         text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?://|[\"'(]//|console\.|innerHTML|\sstyle=|\son\w+=\"|<style|<script>", text), file.name
+
+
+@needs_browser
+def test_the_page_is_that_of_nmt_serve(page: Page, tmp_path: Path) -> None:
+    """Against the real server: an untrained model's translation, its attention, a file."""
+    served = pytest.importorskip("served", reason="nmt serve is not there", exc_type=ImportError)
+    untrained = pytest.importorskip("untrained")
+    (tmp_path / "letter.txt").write_text("the cat sees a dog.\n", encoding="utf-8")
+    with served.running(untrained.write_untrained(tmp_path / "model")) as server:
+        page.site.address = server.url
+        page.open().type("the cat sees a dog.")
+        page.until(lambda: "Translated in" in page.status)
+        assert page.translation
+        assert page.all("#alternatives button")
+        page.run("arguments[0].focus()", page("translation"))
+        page.press(Keys.ARROW_RIGHT)
+        page.until(lambda: re.search(r" ← .+ · probability \d+ %$", page("word").text))
+        page("file").send_keys(str(tmp_path / "letter.txt"))
+        page.until(lambda: page("document-status").text == "Translated.")
+        assert page("download").get_attribute("href").startswith(f"{server.url}/download_file/")
