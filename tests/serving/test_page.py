@@ -130,6 +130,18 @@ def test_what_is_typed_is_translated_after_a_pause(page: Page) -> None:
 
 
 @needs_browser
+def test_only_a_slow_answer_is_announced_and_an_old_translation_stands_back_meanwhile(page: Page) -> None:
+    page.open().type("a man")
+    page.translated("A MAN")
+    page.site.replies["/translate"] = [Reply(delay=2.0)]
+    page.type("s")
+    page.until(lambda: page.status == "Translating…")
+    assert (page("translation").get_attribute("aria-busy"), page("translation").get_attribute("class")) == ("true", "text stale")
+    page.translated("A MANS")
+    assert (page("translation").get_attribute("aria-busy"), page("translation").get_attribute("class")) == (None, "text")
+
+
+@needs_browser
 def test_ctrl_enter_translates_at_once(page: Page) -> None:
     page.site.settings = {"frontendTimeout": 600_000}
     page.open().type("now")
@@ -210,7 +222,7 @@ def test_a_server_that_is_gone_is_asked_until_it_is_back(page: Page) -> None:
         (Reply(413, {"error": "5 characters at most"}), "The text is too long for this server (5 characters at most)."),
         (Reply(400, {"error": "de is not supported"}), "de is not supported"),
         (Reply(500, "no object"), "The server failed with status 500."),
-        (Reply(429, headers={"Retry-After": "3600"}), "Too many requests for now."),
+        (Reply(429, headers={"Retry-After": "3600"}), "Too many requests for now. Try again in 60 minutes."),
     ],
 )
 def test_an_error_that_will_not_pass_is_shown(page: Page, reply: Reply, words: str) -> None:

@@ -17,6 +17,7 @@ import { align, show, wordAt } from "./words.js";
 const LONGEST = 2000; // characters of a text whose words can be pointed at: the server gives attention for no more
 const LEAST = 0.05; // attention that is shown
 const ALTERNATIVES = 3;
+const NEAR = 10000; // characters before the limit from which on it is shown
 const at = (id) => document.getElementById(id);
 const text = at("text"), translation = at("translation"), source = at("source"), target = at("target");
 
@@ -36,6 +37,7 @@ async function translate(seconds = 0) {
   state.request.abort();
   const { signal } = (state.request = new AbortController());
   const q = text.value;
+  translation.removeAttribute("aria-busy");
   if (!q.trim()) return forget();
   if (left() < 0) return say("The text is too long: it is not translated.", true);
   try {
@@ -43,7 +45,7 @@ async function translate(seconds = 0) {
     const begun = performance.now();
     translation.setAttribute("aria-busy", "true");
     const body = { q, source: source.value, target: target.value, format: "text", alternatives: ALTERNATIVES };
-    const answer = await persist(() => { say("Translating…"); return ask("translate", signal, body); }, signal, complain);
+    const answer = await persist(() => noticed(ask("translate", signal, body), signal), signal, complain);
     state.detected = answer.detectedLanguage?.language ?? "";
     showResult(q, answer.translatedText, answer.alternatives ?? []);
     say(`${detection(answer.detectedLanguage)}Translated in ${((performance.now() - begun) / 1000).toFixed(2)} s.`);
@@ -54,9 +56,17 @@ async function translate(seconds = 0) {
   }
 }
 
+/** Say that an answer is awaited if it takes long enough to be noticed. */
+async function noticed(answer, signal) {
+  const timer = setTimeout(() => { if (!signal.aborted) say("Translating…"); }, 300);
+  return answer.finally(() => clearTimeout(timer));
+}
+
+/** Show the translation of `q` and the others that can be taken in its place. */
 function showResult(q, best, alternatives) {
   const split = Math.max(q.length, best.length) <= LONGEST;
   translation.lang = target.value;
+  translation.classList.remove("stale");
   state.result = { source: show(at("mirror"), q, split), target: show(translation, best, split), asked: false, alignment: null };
   at("mirror").append("\n"); // a last empty line counts too
   point(null);
@@ -78,7 +88,6 @@ function showResult(q, best, alternatives) {
 /** Show no translation. */
 function forget() {
   translation.replaceChildren();
-  translation.removeAttribute("aria-busy");
   Object.assign(state, { result: null, detected: "" });
   for (const id of ["copy", "others"]) at(id).hidden = true;
   point(null);
@@ -91,10 +100,11 @@ function typed() {
   at("clear").hidden = !text.value;
   document.body.classList.toggle("long", text.value.length > 600);
   const rest = left();
-  at("count").textContent = rest === Infinity ? counted(length()) : rest < 0 ? `${counted(-rest)} too many` : `${counted(rest)} left`;
+  at("count").textContent = rest > NEAR ? counted(length()) : rest < 0 ? `${counted(-rest)} too many` : `${counted(rest)} left`;
   at("count").classList.toggle("bad", rest < 0);
   point(null);
   state.result = null;
+  translation.classList.add("stale");
 }
 
 const counted = (count) => `${count.toLocaleString("en")} character${count === 1 ? "" : "s"}`;
@@ -216,7 +226,7 @@ function swap() {
   if (!goes(into, from)) return say("Choose the source language first.", true);
   source.value = into;
   showTargets(from);
-  text.value = translation.textContent;
+  text.value = translation.textContent || text.value;
   typed();
   translate();
 }

@@ -22,7 +22,7 @@ export class Refusal extends Error {
       case 0: return "The server does not answer.";
       case 403: return `This server needs a valid API key${detail}.`;
       case 413: return `The text is too long for this server${detail}.`;
-      case 429: return "Too many requests for now.";
+      case 429: return `Too many requests for now.${this.retryAfter > 60 ? ` Try again in ${Math.ceil(this.retryAfter / 60)} minutes.` : ""}`;
       case 503: return "The server is busy.";
       default: return this.message || `The server failed with status ${this.status}.`;
     }
