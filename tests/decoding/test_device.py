@@ -138,8 +138,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counter[str]]]:
 def test_a_step_waits_for_the_device_once(decode: dict[str, Any], waits: list[Counter[str]]) -> None:
     some = Translator(on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode), devices=[DEVICE])
     given = [line for line in lines() if isinstance(line, str)]
-    parts, _ = some._parts([Request.of(line) for line in given])
-    batches = [some._batch(parts[start : start + 24]) for start in range(0, len(parts), 24)]
+    sentences = some.prepare(given).sentences
+    batches = [Batch(sentences[start : start + 24]) for start in range(0, len(sentences), 24)]
     some.engine.workers[0].run(Stream(batches))
     assert all(batch.done.done() for batch in batches)
     assert len(waits) > 15

@@ -1,0 +1,239 @@
+"""The page of `nmt serve` in a real browser: typing, errors, languages, alternatives."""
+
+# ruff: noqa: F401, F811 (fixtures of page_browser)
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+pytest.importorskip("selenium", reason="the page is tested with selenium")
+from page_browser import Page, browser, needs_browser, page
+from selenium.webdriver.common.keys import Keys
+from translation_site import THREE, Reply
+
+pytestmark = pytest.mark.timeout(120)
+
+
+# Typing
+
+
+@needs_browser
+def test_what_is_typed_is_translated_after_a_pause(page: Page) -> None:
+    page.site.settings = {"frontendTimeout": 400}
+    page.open().type("a man")
+    page.translated("A MAN")
+    assert page.site.asked("/translate") == [{"q": "a man", "source": "en", "target": "de", "format": "text", "alternatives": 3}]
+    page.until(lambda: re.fullmatch(r"Translated in \d+\.\d\d s\.", page.status))
+    assert page("count").text == "5 characters"
+
+
+@needs_browser
+def test_only_a_slow_answer_is_announced_and_an_old_translation_stands_back_meanwhile(page: Page) -> None:
+    page.open().type("a man")
+    page.translated("A MAN")
+    page.site.replies["/translate"] = [Reply(delay=2.0)]
+    page.type("s")
+    page.until(lambda: page.status == "Translating…")
+    assert (page("translation").get_attribute("aria-busy"), page("translation").get_attribute("class")) == ("true", "text stale")
+    page.translated("A MANS")
+    assert (page("translation").get_attribute("aria-busy"), page("translation").get_attribute("class")) == (None, "text")
+
+
+@needs_browser
+def test_ctrl_enter_translates_at_once(page: Page) -> None:
+    page.site.settings = {"frontendTimeout": 600_000}
+    page.open().type("now")
+    page.press(Keys.CONTROL, Keys.ENTER)
+    page.translated("NOW")
+
+
+@needs_browser
+def test_a_stale_answer_is_never_shown(page: Page) -> None:
+    page.open()
+    page.site.replies["/translate"] = [Reply(delay=1.5)]
+    page.type("old")
+    page.until(lambda: len(page.site.asked("/translate")) == 1)
+    page.type("er")
+    page.translated("OLDER")
+    time.sleep(1.8)
+    assert page.translation == "OLDER"
+    assert len(page.site.asked("/translate")) == 2
+
+
+@needs_browser
+def test_an_emptied_text_has_no_translation_even_if_one_is_under_way(page: Page) -> None:
+    page.open()
+    page.site.replies["/translate"] = [Reply(delay=0.7)]
+    page.type("a")
+    page.until(lambda: page.site.asked("/translate"))
+    page("clear").click()
+    time.sleep(1.0)
+    assert (page.translation, page.status, page("copy").is_displayed()) == ("", "", False)
+
+
+@needs_browser
+def test_texts_are_shown_as_they_are(page: Page) -> None:
+    text = "<img src=x onerror=alert(1)> &amp;\n\n  two  spaces"
+    page.open().run("arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", page("text"), text)
+    page.translated(text.upper())
+
+
+@needs_browser
+def test_a_very_long_text_is_translated_without_words_to_point_at(page: Page) -> None:
+    text = "word " * 20_000
+    page.open().run("arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", page("text"), text)
+    page.translated(text.upper())
+    assert page.all(".word") == []
+
+
+# Errors
+
+
+@needs_browser
+@pytest.mark.parametrize(("status", "words"), [(429, "Too many requests for now."), (503, "The server is busy.")])
+def test_a_busy_server_is_asked_again(page: Page, status: int, words: str) -> None:
+    page.open()
+    page.site.replies["/translate"] = [Reply(status, headers={"Retry-After": "2"})]
+    page.type("text")
+    page.until(lambda: page.status == f"{words} Trying again in 2 s.")
+    page.translated("TEXT")
+    assert page("status").get_attribute("class") == ""
+
+
+@needs_browser
+def test_a_server_that_is_gone_is_asked_until_it_is_back(page: Page) -> None:
+    page.open()
+    page.cdp("Network.enable")
+    page.cdp("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+    try:
+        page.type("text")
+        page.until(lambda: page.status.startswith("The server does not answer. Trying again in"))
+    finally:
+        page.cdp("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+    page.translated("TEXT")
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply(413, {"error": "5 characters at most"}), "The text is too long for this server (5 characters at most)."),
+        (Reply(400, {"error": "de is not supported"}), "de is not supported"),
+        (Reply(500, "no object"), "The server failed with status 500."),
+        (Reply(429, headers={"Retry-After": "3600"}), "Too many requests for now. Try again in 60 minutes."),
+    ],
+)
+def test_an_error_that_will_not_pass_is_shown(page: Page, reply: Reply, words: str) -> None:
+    page.open()
+    page.site.replies["/translate"] = [reply]
+    page.type("text")
+    page.until(lambda: page.status == words)
+    assert page("status").get_attribute("class") == "bad"
+    page.type("s")
+    page.translated("TEXTS")
+
+
+@needs_browser
+def test_a_server_that_starts_later_is_waited_for(page: Page) -> None:
+    page.site.replies["/languages"] = [Reply(503)]
+    page.open()
+    page.until(lambda: page("target-name").text == "German")
+
+
+@needs_browser
+def test_the_limit_is_counted_in_characters_and_nothing_longer_is_sent(page: Page) -> None:
+    page.site.settings = {"charLimit": 5}
+    page.open().run("arguments[0].value = '😀😀😀'; arguments[0].dispatchEvent(new Event('input'))", page("text"))
+    page.translated("😀😀😀")
+    assert page("count").text == "2 characters left"
+    page.type("abc")
+    page.until(lambda: page.status == "The text is too long: it is not translated.")
+    assert page("count").text == "1 character too many"
+    assert len(page.site.asked("/translate")) == 1
+
+
+@needs_browser
+def test_a_key_is_asked_for_and_kept_for_the_session(page: Page) -> None:
+    page.site.key = "a-good-key"
+    page.open().type("text")
+    page.until(lambda: page("key").is_displayed())
+    assert page.status.startswith("This server needs a valid API key")
+    page.until(lambda: page.driver.switch_to.active_element == page("key"))
+    page.press("a-good-key", Keys.ENTER)
+    page.translated("TEXT")
+    assert not page("key").is_displayed()
+    page.open().type("again")
+    page.translated("AGAIN")
+    assert page.run("return [sessionStorage.api_key, localStorage.length]") == ["a-good-key", 0]
+
+
+# Languages
+
+
+@needs_browser
+def test_one_pair_is_named_and_offers_no_choice(page: Page) -> None:
+    page.open()
+    assert (page("source-name").text, page("target-name").text) == ("English", "German")
+    assert not any(page(name).is_displayed() for name in ("source", "target", "swap"))
+
+
+@needs_browser
+def test_targets_are_those_of_the_source_and_swapping_takes_the_translation(page: Page) -> None:
+    page.site.languages = THREE
+    page.open()
+    options = lambda name: [option.text for option in page(name).find_elements("tag name", "option")]  # noqa: E731
+    assert options("source") == ["Auto-detect", "English", "German"]
+    page("source").send_keys("English")
+    assert options("target") == ["German", "French"]
+    page.type("a man")
+    page.translated("A MAN")
+    page("swap").click()
+    page.until(lambda: page.site.asked("/translate")[-1] == {"q": "A MAN", "source": "de", "target": "en", "format": "text", "alternatives": 3})
+    assert page("text").get_property("value") == "A MAN"
+    page("source").send_keys("English")
+    page("target").send_keys("French")
+    assert not page("swap").is_enabled()  # nothing translates from French
+
+
+@needs_browser
+def test_a_detected_language_is_named_and_can_be_swapped(page: Page) -> None:
+    page.site.languages = THREE
+    page.open().type("a man")
+    page.until(lambda: page.status.startswith("Detected: English. Translated in"))
+    page("swap").click()
+    page.until(lambda: page.site.asked("/translate")[-1]["source"] == "de")
+    assert page("target").get_property("value") == "en"
+
+
+@needs_browser
+@pytest.mark.parametrize(("text", "direction"), [("שלום עולם", "rtl"), ("hello", "ltr")])
+def test_texts_run_in_their_own_direction(page: Page, text: str, direction: str) -> None:
+    page.open().type(text)
+    page.translated(text.upper())
+    assert all(page.run("return arguments[0].matches(`:dir(${arguments[1]})`)", page(name), direction) for name in ("text", "translation"))
+
+
+# Alternatives, copying
+
+
+@needs_browser
+def test_an_alternative_takes_the_place_of_the_translation(page: Page) -> None:
+    page.site.alternatives = ["Ein Mann", "Der Mann"]
+    page.open().type("a man")
+    page.translated("A MAN")
+    assert [button.text for button in page.all("#alternatives button")] == ["Ein Mann", "Der Mann"]
+    page.all("#alternatives button")[1].click()
+    assert page.translation == "Der Mann"
+    assert [button.text for button in page.all("#alternatives button")] == ["Ein Mann", "A MAN"]
+
+
+@needs_browser
+def test_the_translation_is_copied(page: Page) -> None:
+    page.open().type("a man")
+    page.translated("A MAN")
+    page.cdp("Browser.grantPermissions", permissions=["clipboardReadWrite"])
+    page("copy").click()
+    page.until(lambda: page.status == "Copied.")
+    assert page.run("return navigator.clipboard.readText()") == "A MAN"

@@ -1,0 +1,250 @@
+"""The page of `nmt serve` in a real browser: words that belong together, files, looks, access; and the real server."""
+
+# ruff: noqa: F401, F811 (fixtures of page_browser)
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("selenium", reason="the page is tested with selenium")
+import translation_site
+from page_browser import DROP, Page, browser, needs_browser, page
+from selenium.webdriver.common.keys import Keys
+from translation_site import THREE, Reply
+
+pytestmark = pytest.mark.timeout(120)
+
+
+# Words
+
+
+@needs_browser
+def test_pointing_at_a_word_marks_the_words_it_comes_from(page: Page) -> None:
+    page.open().type("A man sleeps. He dreams.")
+    page.translated("A MAN SLEEPS. HE DREAMS.")
+    assert page.site.asked("/nmt/attention") == []  # asked for when it is needed
+    page.point(page.word("translation", "SLEEPS"))
+    page.until(lambda: page("word").text == "SLEEPS ← sleeps 80 %, man 20 % · probability 25 %")
+    assert page.weights("mirror") == {"sleeps": 0.8, "man": 0.2}
+    page.point(page.all("#translation .word")[3])  # a full stop has no probability of its own
+    page.until(lambda: page("word").text == ". ← . 80 %, sleeps 20 %")
+    page.point(page.word("translation", "DREAMS"))
+    assert page.weights("mirror") == {"dreams": 0.8, "He": 0.2}
+    page.point(page("target-name"))
+    assert (page.weights("mirror"), page("word").text) == ({}, "")
+    assert len(page.site.asked("/nmt/attention")) == 1
+
+
+@needs_browser
+def test_pointing_at_a_word_of_the_source_marks_the_words_that_come_from_it(page: Page) -> None:
+    page.open().type("A man sleeps.")
+    page.translated("A MAN SLEEPS.")
+    page.point(page.word("mirror", "man"))  # under the text area
+    page.until(lambda: page("word").text == "man → MAN 80 %, SLEEPS 20 %")
+    assert page.weights("translation") == {"MAN": 0.8, "SLEEPS": 0.2}
+    page.type("x")
+    assert (page.weights("translation"), page("word").text) == ({}, "")
+
+
+@needs_browser
+def test_the_keyboard_moves_from_word_to_word_on_both_sides(page: Page) -> None:
+    page.open().type("A man sleeps.")
+    page.translated("A MAN SLEEPS.")
+    page.press(Keys.HOME)
+    page.until(lambda: page("word").text.startswith("A → A 80 %"))
+    page.run("arguments[0].focus()", page("translation"))
+    for key, word in ((Keys.ARROW_RIGHT, "A"), (Keys.ARROW_RIGHT, "MAN"), (Keys.END, "."), (Keys.ARROW_LEFT, "SLEEPS"), (Keys.HOME, "A")):
+        page.press(key)
+        page.until(lambda word=word: page("word").text.startswith(f"{word} ← "))
+
+
+@needs_browser
+def test_words_of_pieces_share_their_attention(page: Page) -> None:
+    """A word of the translation has the mean of its pieces; a word of the source the sum of its pieces. Normalized pieces are left out."""
+    page.open()
+    weights = [[0.5, 0.2, 0.1, 0.2], [0.1, 0.1, 0.0, 0.8], [0.0, 0.0, 0.0, 1.0], [0.2, 0.2, 0.3, 0.3]]
+    sentence = {"source": "Donau — fluss", "translation": "DONAU FLUSS", "source_tokens": ["▁Don", "au", "▁-", "▁fluss"], "tokens": ["▁DO", "NAU", "▁FLUSS", "</s>"], "weights": weights, "words": None}
+    page.site.replies["/translate"] = [Reply(body={"translatedText": "Donau Fluss", "alternatives": []})]
+    page.site.replies["/nmt/attention"] = [Reply(body={"sentences": [sentence]})]
+    page.type("Donau — fluss")
+    page.translated("Donau Fluss")
+    page.point(page.word("translation", "Donau"))
+    page.until(lambda: page("word").text == "Donau ← fluss 50 %, Donau 45 %")
+
+
+@needs_browser
+def test_the_page_works_where_attention_is_refused_or_of_another_translation(page: Page) -> None:
+    page.open()
+    other = {"source": "text", "translation": "DIFFERENT", "source_tokens": ["▁text"], "tokens": ["▁DIFFERENT"], "weights": [[1.0]], "words": None}
+    page.site.replies["/nmt/attention"] = [Reply(413), Reply(body={"sentences": [other]})]
+    for text in ("text", "texts"):
+        page("text").clear()
+        page.type(text)
+        page.translated(text.upper())
+        page.point(page.word("translation", text.upper()))
+        page.until(lambda text=text: page.site.asked("/nmt/attention") and page.site.asked("/nmt/attention")[-1]["q"] == text)
+        page.point(page("target-name"))
+    assert (page.translation, page.weights("mirror")) == ("TEXTS", {})
+
+
+@needs_browser
+def test_attention_that_a_busy_server_refuses_is_asked_for_again_at_the_next_word(page: Page) -> None:
+    page.open()
+    page.site.replies["/nmt/attention"] = [Reply(503)]
+    page.type("A man")
+    page.translated("A MAN")
+    page.point(page.word("translation", "A"))
+    page.until(lambda: len(page.site.asked("/nmt/attention")) == 1)
+    time.sleep(0.3)
+    page.point(page.word("translation", "MAN"))
+    page.until(lambda: page("word").text.startswith("MAN ← man 80 %"))
+
+
+# Files
+
+
+@needs_browser
+def test_a_chosen_file_is_translated_and_linked(page: Page, tmp_path: Path) -> None:
+    page.open()
+    page.site.replies["/translate_file"] = [Reply(delay=1.0)]
+    (tmp_path / "letter.txt").write_text("a man\n", encoding="utf-8")
+    page("file").send_keys(str(tmp_path / "letter.txt"))
+    page.until(lambda: page("document-status").text == "Translating…")
+    assert (page("document-name").text, page("dismiss").text, page("download").is_displayed()) == ("letter.txt", "Cancel", False)
+    page.until(lambda: page("document-status").text == "Translated.")
+    assert page("download").get_attribute("href") == f"{page.site.address}/download_file/abc"
+    assert page.site.asked("/translate_file") == [{"file": b"a man\n", "source": b"en", "target": b"de"}]
+    page("dismiss").click()
+    assert not page("document").is_displayed()
+
+
+@needs_browser
+def test_a_dropped_file_is_translated_or_refused_by_its_ending(page: Page) -> None:
+    page.open().run(DROP, "scan.pdf")
+    assert page("document-status").text == "Files of this kind are not translated; choose one of: .txt, .html."
+    page.run(DROP, "PAGE.HTML")
+    page.until(lambda: page("document-status").text == "Translated.")
+    assert len(page.site.asked("/translate_file")) == 1
+
+
+@needs_browser
+def test_a_refused_file_is_said_and_a_busy_server_asked_again(page: Page) -> None:
+    page.open()
+    page.site.replies["/translate_file"] = [Reply(503, headers={"Retry-After": "1"}), Reply(413, {"error": "too many bytes"})]
+    page.run(DROP, "long.txt")
+    page.until(lambda: page("document-status").text == "The server is busy. Trying again in 1 s.")
+    page.until(lambda: page("document-status").text == "The text is too long for this server (too many bytes).")
+
+
+@needs_browser
+def test_a_cancelled_file_stays_away(page: Page) -> None:
+    page.open()
+    page.site.replies["/translate_file"] = [Reply(delay=0.6)]
+    page.run(DROP, "letter.txt")
+    page("dismiss").click()
+    time.sleep(0.9)
+    assert not page("document").is_displayed()
+
+
+# Looks and access
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_nothing_is_wider_than_a_phone(page: Page, dark: bool) -> None:
+    page.cdp("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
+    page.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+    page.site.languages, page.site.alternatives = THREE, ["W" * 300]
+    page.open().type("W" * 300)
+    page.run(DROP, f"{'long' * 60}.txt")
+    page.translated("W" * 300)
+    assert page.run("return document.documentElement.scrollWidth") == 360
+    assert page.run("return getComputedStyle(document.body).backgroundColor") == ("rgb(16, 20, 26)" if dark else "rgb(245, 246, 248)")
+
+
+@needs_browser
+def test_the_text_area_is_as_tall_as_its_text_and_the_mirror_lies_under_it(page: Page) -> None:
+    page.open().run("arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", page("text"), "line of a text that is long enough to wrap in its box \n" * 30)
+    assert page.run("const t = document.getElementById('text'); return t.scrollHeight <= t.clientHeight")
+    boxes = [page.run("const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]", page(name)) for name in ("text", "mirror")]
+    assert boxes[0] == boxes[1]
+
+
+@needs_browser
+def test_everything_is_reached_by_the_tab_key_and_has_a_name_and_a_visible_focus(page: Page) -> None:
+    page.site.languages, page.site.alternatives = THREE, ["other"]
+    page.open().type("a man")
+    page.translated("A MAN")
+    page.run(DROP, "letter.txt")
+    page.until(lambda: page("document-status").text == "Translated.")
+    page("text").send_keys("")
+    for _ in range(3):  # back to the first control
+        page.press(Keys.SHIFT, Keys.TAB)
+    seen = []
+    while not page.run("return document.activeElement === document.body"):
+        active = page.driver.switch_to.active_element
+        seen.append(active.get_attribute("id") or active.text)
+        assert active.accessible_name, seen
+        assert page.run("const e = arguments[0], s = getComputedStyle; return s(e).outlineStyle !== 'none' || s(e.closest('.card')).outlineStyle !== 'none'", active), seen
+        page.press(Keys.TAB)
+    assert seen == ["source", "swap", "target", "text", "clear", "choose", "translation", "copy", "other", "download", "dismiss"]
+
+
+def themes() -> Iterator[tuple[str, dict[str, str]]]:
+    light, dark = re.findall(r":root \{[^}]*?(--ground:[^}]*)\}", (translation_site.FOLDER / "page.css").read_text(encoding="utf-8"))
+    for name, text in (("light", light), ("dark", dark)):
+        yield name, dict(re.findall(r"--(\w+): (#\w{6});", text))
+
+
+def luminance(colour: str) -> float:
+    """WCAG 2.2's relative luminance of #rrggbb."""
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def mixed(one: str, other: str, share: float) -> str:
+    return "#" + "".join(f"{round(int(one[at : at + 2], 16) * share + int(other[at : at + 2], 16) * (1 - share)):02x}" for at in (1, 3, 5))
+
+
+@pytest.mark.parametrize(("name", "colours"), list(themes()))
+def test_colours_have_the_contrast_of_wcag_aa(name: str, colours: dict[str, str]) -> None:
+    for back in ("ground", "panel", "hover"):
+        assert all(contrast(colours[front], colours[back]) >= 4.5 for front in ("ink", "soft", "mark", "bad")), (name, back)
+    assert contrast(colours["ink"], mixed(colours["mark"], colours["panel"], 0.48)) >= 4.5  # the word with the highest weight
+    assert contrast(colours["border"], colours["panel"]) >= 3.0
+
+
+def test_the_page_loads_nothing_from_elsewhere_and_has_nothing_inline() -> None:
+    for file in translation_site.FOLDER.iterdir():
+        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|[\"'(]//|console\.|innerHTML|\sstyle=|\son\w+=\"|<style|<script>", text), file.name
+
+
+@needs_browser
+def test_the_page_is_that_of_nmt_serve(page: Page, tmp_path: Path) -> None:
+    """Against the real server: an untrained model's translation, its attention, a file."""
+    served = pytest.importorskip("served", reason="nmt serve is not there", exc_type=ImportError)
+    untrained = pytest.importorskip("untrained")
+    (tmp_path / "letter.txt").write_text("the cat sees a dog.\n", encoding="utf-8")
+    with served.running(untrained.write_untrained(tmp_path / "model")) as server:
+        page.site.address = server.url
+        page.open().type("the cat sees a dog.")
+        page.until(lambda: "Translated in" in page.status)
+        assert page.translation
+        assert page.all("#alternatives button")
+        page.run("arguments[0].focus()", page("translation"))
+        page.press(Keys.ARROW_RIGHT)
+        page.until(lambda: re.search(r" ← .+ · probability \d+ %$", page("word").text))
+        page("file").send_keys(str(tmp_path / "letter.txt"))
+        page.until(lambda: page("document-status").text == "Translated.")
+        assert page("download").get_attribute("href").startswith(f"{server.url}/download_file/")

@@ -1,0 +1,153 @@
+"""A web server on this machine with the page of `nmt serve`, whose answers, delays and errors a test decides.
+
+It translates into capital letters. The attention of each word is 0.8 on the word at its own position, and 0.2 on the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.parser import BytesParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import nmt_cli
+
+FOLDER = Path(nmt_cli.__file__).parent / "serving" / "page"
+TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+GERMAN, ENGLISH, FRENCH = ({"code": code, "name": name, "targets": []} for code, name in (("de", "German"), ("en", "English"), ("fr", "French")))
+ONE_PAIR = [ENGLISH | {"targets": ["de"]}, GERMAN]
+THREE = [ENGLISH | {"targets": ["de", "fr"]}, GERMAN | {"targets": ["en"]}, FRENCH]
+
+
+@dataclass
+class Reply:
+    """How one request is answered; without a body as the server does where nothing is wrong."""
+
+    status: int = 200
+    body: Any = None
+    delay: float = 0.0
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Site:
+    """What is served."""
+
+    address: str = ""
+    languages: list[dict[str, Any]] = field(default_factory=lambda: ONE_PAIR)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Changes of the settings."""
+    alternatives: list[str] = field(default_factory=list)
+    key: str = ""
+    """Without it a request is refused."""
+    replies: dict[str, list[Reply]] = field(default_factory=dict)
+    """By path; used up, one per request."""
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """Path and parameters of every request, but not of the page's files."""
+
+    def asked(self, path: str) -> list[dict[str, Any]]:
+        """Parameters of the requests for a path."""
+        return [parameters for one, parameters in self.requests if one == path]
+
+
+@contextmanager
+def serve() -> Iterator[Site]:
+    """A site that runs until the block ends."""
+    site = Site()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(site, self, {})
+
+        def do_POST(self) -> None:
+            answer(site, self, parameters(self))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            """Browsers close connections whenever they like."""
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        site.address = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield site
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def parameters(handler: BaseHTTPRequestHandler) -> dict[str, Any]:
+    body, kind = handler.rfile.read(int(handler.headers["Content-Length"])), handler.headers["Content-Type"]
+    if kind == "application/json":
+        found = json.loads(body)
+        assert isinstance(found, dict)
+        return found
+    form = BytesParser().parsebytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)
+    return {str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True) for part in form.get_payload()}  # type: ignore[union-attr]
+
+
+def answer(site: Site, handler: BaseHTTPRequestHandler, parameters: dict[str, Any]) -> None:
+    path = handler.path
+    file = FOLDER / ("index.html" if path == "/" else path.removeprefix("/page/"))
+    if file.is_file():
+        return write(handler, 200, file.read_bytes(), {"Content-Type": TYPES[file.suffix], "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"})
+    site.requests.append((path, parameters))
+    queue = site.replies.get(path, [])
+    reply = queue.pop(0) if queue else Reply()
+    time.sleep(reply.delay)
+    body = reply.body
+    if site.key and parameters and parameters.get("api_key") not in (site.key, site.key.encode()):
+        reply, body = Reply(403), {"error": "Please contact the server operator to get an API key"}
+    if body is None:
+        body = {"error": "refused"} if reply.status >= 400 else usual(site, path, parameters)
+    write(handler, reply.status, json.dumps(body).encode(), {"Content-Type": "application/json", **reply.headers})
+
+
+def write(handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str]) -> None:
+    handler.send_response(status)
+    for name, value in {**headers, "Content-Length": str(len(body))}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def usual(site: Site, path: str, parameters: dict[str, Any]) -> Any:
+    """What the server answers where nothing is wrong."""
+    settings = {
+        "charLimit": -1, "frontendTimeout": 50, "apiKeys": bool(site.key), "keyRequired": False, "suggestions": False, "filesTranslation": True,
+        "supportedFilesFormat": [".txt", ".html"], "language": {"source": {"code": "auto", "name": "Auto Detect"}, "target": {"code": "de", "name": "German"}},
+    }  # fmt: skip
+    if path == "/languages":
+        return site.languages
+    if path == "/frontend/settings":
+        return settings | site.settings
+    if path == "/translate":
+        detected = {"detectedLanguage": {"language": "en", "confidence": 90.0}} if parameters["source"] == "auto" else {}
+        return {"translatedText": parameters["q"].upper(), "alternatives": site.alternatives, **detected}
+    if path == "/nmt/attention":
+        return {"sentences": [sentence(text) for text in re.findall(r"[^.\n]+\.?", parameters["q"])]}
+    if path == "/translate_file":
+        return {"translatedFileUrl": f"{site.address}/download_file/abc"}
+    return {"error": f"no such path: {path}"}
+
+
+def sentence(text: str) -> dict[str, Any]:
+    pieces = [f"▁{word}" for word in text.removesuffix(".").split()] + ["."] * text.endswith(".")
+    size = len(pieces)
+    weights = [[0.8 if i == j else 0.2 if i - 1 == j else 0.0 for j in range(size)] for i in range(size)]
+    words = [[word.upper(), 0.25] for word in text.split()]
+    return {"source": text.strip(), "translation": text.strip().upper(), "source_tokens": pieces, "tokens": [piece.upper() for piece in pieces], "weights": weights, "words": words}
