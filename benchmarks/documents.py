@@ -42,8 +42,8 @@ LEXICON = {
     "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "dog": "hund", "dogs": "hunde", "man": "mann", "men": "männer", "woman": "frau", "women": "frauen",
     "boy": "junge", "boys": "jungen", "girl": "mädchen", "girls": "mädchen", "child": "kind", "children": "kinder", "snow": "schnee", "water": "wasser",
     "street": "straße", "bench": "bank", "beach": "strand", "horse": "pferd", "ball": "ball", "grass": "gras", "guitar": "gitarre", "shirt": "hemd", "dress": "kleid",
-    "baby": "baby", "young": "jung", "small": "klein", "large": "groß", "old": "alt", "and": "und", "with": "mit", "under": "unter", "between": "zwischen",
-    "tree": "baum", "car": "auto", "bus": "bus", "bicycle": "fahrrad", "house": "haus", "table": "tisch", "window": "fenster", "book": "buch", "sleeping": "schl",
+    "baby": "baby", "and": "und", "with": "mit", "under": "unter", "between": "zwischen",
+    "tree": "baum", "car": "auto", "bus": "bus", "bicycle": "fahrrad", "house": "haus", "table": "tisch", "window": "fenster", "book": "buch",
 }  # fmt: skip
 """English word → how its German translation begins, in lower case."""
 SENTENCES = ("A man in a blue shirt is standing on a ladder.", "Two dogs run in the snow!", "She said: It is 3.5 km, isn't it?", "Mr. Smith has the red ball and the red hat.", "Yes", "A small, old house & a tree")
