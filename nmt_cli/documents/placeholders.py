@@ -18,5 +18,15 @@ PLACEHOLDER = re.compile("|".join((_URL, _EMAIL, _BRACES, _PRINTF)))
 
 
 def find_placeholders(text: str) -> list[tuple[int, int]]:
-    """Return the start and end of each untranslatable part of a text, in order."""
-    return [match.span() for match in PLACEHOLDER.finditer(text)]
+    """Return the start and end of each untranslatable part of a text, in order. Digits that touch a part belong to it."""
+    spans: list[tuple[int, int]] = []
+    done = 0
+    for match in PLACEHOLDER.finditer(text):
+        start, end = match.span()
+        while start > done and text[start - 1].isdigit():
+            start -= 1
+        while end < len(text) and text[end].isdigit():
+            end += 1
+        spans.append((start, end))
+        done = end
+    return spans

@@ -26,7 +26,7 @@ FOREIGN = 0.5
 UNALIGNED = 0.01
 """Score that a word without alignment costs."""
 MOST_WORK = 200_000
-"""Pieces of markup times words of a line beyond which all markup keeps its order, which takes linear time."""
+"""Pieces of markup times words of a line and its translation beyond which all markup keeps its order, which takes linear time."""
 
 Range = tuple[int, int]
 """First word, and the one behind the last."""
@@ -39,7 +39,7 @@ def project(segment: Segment, translation: Translated, escape: Escape) -> str:
     target = target_of(segment, source_words, translation, escape)
     pieces = pieces_of(segment, source_words, target.missing)
     writer = _Writer(target)
-    if len(pieces) * len(target.words) > MOST_WORK:
+    if len(pieces) * (len(source_words) + len(target.words)) > MOST_WORK:
         writer.write_in_order(pieces, _nearest(target, pieces))
     elif (forests := forests_of(pieces)) is None:
         writer.write_in_order(pieces, _boundaries(target, pieces))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from .items import Boundary, Item, Markup, Text, Untranslated, matched
 from .placeholders import find_placeholders
-from .segment import OBJECT, Placed, Segment, Stay, stand_in
+from .segment import OBJECT, Placed, Segment, Stay, stand_ins
 from .sentences import Splitter
 
 Part = str | Segment
@@ -65,11 +65,17 @@ class _Run:
         self._add_plain(text, done, len(text.characters))
 
     def _add_plain(self, text: Text, start: int, end: int) -> None:
+        if start == end:
+            return
         self._pieces.append(text.characters[start:end])
         self._raw.extend(text.raw[start:end])
         self._length += end - start
 
     def _add_object(self, raw: str) -> None:
+        """Add an untranslatable part; two that touch become one."""
+        if self._raw and self._pieces[-1] == OBJECT and self._offsets[-1:] != [self._length]:
+            self._raw[-1] += raw
+            return
         self._pieces.append(OBJECT)
         self._raw.append(raw)
         self._length += 1
@@ -145,13 +151,14 @@ class _Run:
         stays: list[Stay] = []
         changes = [(start, 0)]
         length = 0
+        names = stand_ins(text[start:end])
         for change in _CHANGED.finditer(text, start, end):
             plain = text[changes[-1][0] : change.start()]
             pieces.append(plain)
             length += len(plain)
             if change[0] == OBJECT:
                 changes.append((change.start(), length))
-                word = stand_in(len(stays))
+                word = next(names)
                 stays.append(Stay(length, length + len(word), self._raw[change.start()]))
             else:
                 word = " "

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Protocol
 
 from .items import Markup
@@ -71,6 +73,12 @@ class Segment:
         return project(self, translation, escape)
 
 
-def stand_in(number: int) -> str:
-    """Return the word that stands for the untranslatable part of this number in a line."""
-    return f"{11 * (number % 9 + 1)}"
+def stand_ins(text: str) -> Iterator[str]:
+    """Yield the words that stand for the untranslatable parts of a line: numbers that `text` does not contain.
+
+    11, 22, … 99 come first: models copy short numbers most reliably.
+    """
+    found = set(re.findall(r"\d+", text))
+    for number in chain(range(11, 100, 11), (number for number in range(12, 99) if number % 11), count(101)):
+        if str(number) not in found:
+            yield str(number)

@@ -15,6 +15,8 @@ from .libraries import library
 SPLIT_SENTENCES = {"0": "never", "1": "at punctuation and line ends", "nonewlines": "at punctuation only"}
 """Values of `split_sentences`: the names that DeepL's interface gives them."""
 SPACES = re.compile(r"\s")
+QUOTES = re.compile("[„“”\"«»]")
+"""A mark without partner would hide the ends of all sentences behind it. As an apostrophe it does not."""
 LINES = re.compile(r"(?<=\n)")
 
 Splitter = Callable[[str], list[tuple[int, int]]]
@@ -33,7 +35,7 @@ def splitter(language: str, split_sentences: str) -> Splitter:
     def split(text: str) -> list[tuple[int, int]]:
         sentences, start = [], 0
         for line in LINES.split(text) if split_sentences == "1" else [text]:
-            for sentence in sentencex.segment(language or "en", SPACES.sub(" ", line)):
+            for sentence in sentencex.segment(language or "en", QUOTES.sub("'", SPACES.sub(" ", line))):
                 sentences += _whole(sentence, start)
                 start += len(sentence)
         return sentences

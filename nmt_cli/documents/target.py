@@ -2,16 +2,17 @@
 
     translation, stand-ins ──▶ Target: words (n), gaps between them, links to source words
 
-A stand-in that the model copied becomes the part that it stands for. Where the model did not copy it, the words that are aligned to
+A stand-in that the model copied becomes the part that it stands for; a second copy is left out. Where the model did not copy it, the words that are aligned to
 it are replaced. Where there are none, the part is `missing`, and the projection inserts it like a tag.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .segment import Escape, Segment, Stay, Translated
+from .segment import Escape, Segment, Translated
 from .words import Links, Span, links, words_of
 
 
@@ -30,63 +31,89 @@ class Target:
 def target_of(segment: Segment, source_words: Sequence[Span], translation: Translated, escape: Escape) -> Target:
     """Return the words of a translation, `source_words` are those of the line."""
     text = translation.text
-    spans = words_of(text)
+    numbers = {segment.line[stay.start : stay.end]: part for part, stay in enumerate(segment.stays)}
+    spans = words_of(text, _edges(text, numbers))
     found = links(segment.line, source_words, spans, translation)
-    parts, missing = _places(segment, source_words, text, spans, found)
-    target = Target([], [], [], missing)
+    own = _own(segment, source_words)
+    places, dropped = _places(numbers, own, [text[start:end] for start, end in spans], found)
+    placed = {part for part, _ in places.values()}
+    target = Target([], [], [], [part for part in range(len(segment.stays)) if part not in placed])
+    sources: dict[int, list[int]] = {}
+    for word, part in own.items():
+        sources.setdefault(part, []).append(word)
     done = index = 0
+    kept = ""
     while index < len(spans):
         start, end = spans[index]
-        target.gaps.append(escape(text[done:start]))
-        stay = parts.get(index)
-        if stay is None:
+        gap = escape(text[done:start]) or (kept if text[start].isalnum() else "")
+        kept = ""
+        if index in dropped:
+            kept = gap
+            index += 1
+        elif index in places:
+            part, index = places[index]
+            target.gaps.append(gap)
+            target.words.append(segment.stays[part].raw)
+            target.links.append(dict.fromkeys(sources[part], 1.0))
+            end = spans[index - 1][1]
+            kept = "" if segment.line[segment.stays[part].end :][:1].isalnum() else " "
+        else:
+            target.gaps.append(gap)
             target.words.append(escape(text[start:end]))
             target.links.append(found[index])
             index += 1
-        else:
-            part, index = stay
-            end = spans[index - 1][1]
-            target.words.append(segment.stays[part].raw)
-            target.links.append(dict.fromkeys(_own(segment.stays[part], source_words), 1.0))
         done = end
     target.gaps.append("")
     return target
 
 
+_DIGITS = re.compile(r"\d+")
+
 Places = dict[int, tuple[int, int]]
 """First target word → the untranslatable part that replaces it, and the target word behind those that it replaces."""
 
 
-def _places(segment: Segment, source_words: Sequence[Span], text: str, spans: Sequence[Span], found: Links) -> tuple[Places, list[int]]:
-    """Return where the untranslatable parts are, and those that are nowhere."""
-    texts = [text[start:end] for start, end in spans]
-    places: Places = {}
-    lost = []
-    taken: set[int] = set()
-    for part, stay in enumerate(segment.stays):
-        word = segment.line[stay.start : stay.end]
-        copies = [index for index, copy in enumerate(texts) if copy == word and index not in taken]
-        if copies:
-            places[copies[0]] = (part, copies[0] + 1)
-            taken.add(copies[0])
-        else:
-            lost.append(part)
-    missing = []
-    for part in lost:
-        own = set(_own(segment.stays[part], source_words))
-        aligned = [index for index, shares in enumerate(found) if index not in taken and sum(shares.get(word, 0.0) for word in own) > 0.5]
-        if not aligned:
-            missing.append(part)
+def _edges(text: str, numbers: Mapping[str, int]) -> list[int]:
+    """Return the ends of the stand-ins in a text: the model may have joined them with a word."""
+    return [edge for match in _DIGITS.finditer(text) if match[0] in numbers for edge in match.span()] if numbers else []
+
+
+def _own(segment: Segment, source_words: Sequence[Span]) -> dict[int, int]:
+    """Return the untranslatable part that each source word is in, for those that are in one."""
+    own: dict[int, int] = {}
+    part = 0
+    for word, (start, end) in enumerate(source_words):
+        while part < len(segment.stays) and segment.stays[part].end <= start:
+            part += 1
+        if part < len(segment.stays) and segment.stays[part].start <= start and end <= segment.stays[part].end:
+            own[word] = part
+    return own
+
+
+def _places(numbers: Mapping[str, int], own: Mapping[int, int], texts: Sequence[str], found: Links) -> tuple[Places, set[int]]:
+    """Return where the untranslatable parts are, and the words that repeat a stand-in."""
+    copies: dict[int, list[int]] = {}
+    aligned: dict[int, list[int]] = {}
+    for index, text in enumerate(texts):
+        if text in numbers:
+            copies.setdefault(numbers[text], []).append(index)
             continue
-        first = aligned[0]
+        shares: dict[int, float] = {}
+        for word, share in found[index].items():
+            if word in own:
+                shares[own[word]] = shares.get(own[word], 0.0) + share
+        for part, share in shares.items():
+            if share > 0.5:
+                aligned.setdefault(part, []).append(index)
+    places: Places = {}
+    for part, indices in copies.items():
+        places[indices[0]] = part, indices[0] + 1
+    for part in aligned.keys() - copies.keys():
+        first, *others = aligned[part]
         last = first
-        while last + 1 in aligned:
-            last += 1
-        places[first] = (part, last + 1)
-        taken.update(range(first, last + 1))
-    return places, missing
-
-
-def _own(stay: Stay, source_words: Sequence[Span]) -> list[int]:
-    """Return the source words of a stand-in."""
-    return [index for index, (start, end) in enumerate(source_words) if stay.start <= start and end <= stay.end]
+        for index in others:
+            if index != last + 1:
+                break
+            last = index
+        places[first] = part, last + 1
+    return places, {index for indices in copies.values() for index in indices[1:]}

@@ -85,8 +85,12 @@ def _glue(line: str, kind: Kind, offset: int, spaced: bool) -> Glue:
     return Glue.RIGHT if offset == 0 or line[offset - 1] == " " else Glue.LEFT
 
 
+DEEPEST = 100
+"""Elements that are open at once in a sentence; beyond this all markup keeps its order."""
+
+
 def forests_of(pieces: Sequence[Piece]) -> list[Forest] | None:
-    """Return the trees, divided by the tags whose partner is in another sentence; None if the tags are not nested.
+    """Return the trees, divided by the tags whose partner is in another sentence; None if the tags are not nested, or too deeply.
 
     Well-formed markup has closing tags without partner first, then opening ones, all outside elements.
     """
@@ -109,6 +113,8 @@ def forests_of(pieces: Sequence[Piece]) -> list[Forest] | None:
             node = Node(piece, piece.at)
             siblings.append(node)
             parents.append(node)
+            if len(parents) > DEEPEST:
+                return None
         else:
             node = parents.pop()
             node.last, node.closing = piece.at, piece.markup.raw

@@ -21,7 +21,7 @@ from ..decoding.service import ServiceClosed
 from ..documents import Document, read_document
 from ..errors import NmtError
 from ..interface.translator import Translation
-from .context import Context
+from .context import Context, context_of
 from .keys import Key
 from .models import Served
 from .refusal import ClientGone, Refusal
@@ -107,6 +107,10 @@ async def answer(request: Request, future: Future[T], seconds: float) -> T:
         if watching and watching.done():
             raise ClientGone
         raise Refusal(503, f"The translation takes longer than {seconds:g} seconds. Ask again later, or for less at once.", retry_after=RETRY_AFTER)
+    except asyncio.CancelledError:
+        if not context_of(request).stopping:
+            raise
+        raise Refusal(503, "The server was stopped before the translation was done.", retry_after=RETRY_AFTER) from None
     except WorkerDied:
         raise Refusal(503, "The translation failed: worker processes died. Ask again.", retry_after=RETRY_AFTER) from None
     except ServiceClosed:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.decoding.alignment import aligned, cross_attention
+from nmt_cli.decoding.alignment import SMOOTHING, aligned, cross_attention
 from nmt_cli.kernels import apply_kernels
 from nmt_cli.model.attention import attend_plain
 from nmt_cli.model.precision import convert
@@ -76,9 +76,21 @@ def test_the_layer_is_the_last_but_one(layers: int, number: int) -> None:
 def test_a_token_is_aligned_by_what_predicts_it() -> None:
     """The row of token t is that of the position before it, which the begin symbol fills at first."""
     model, output = make(), [20, 7, 33, 12, 5]
-    assert aligned(model, SOURCE, output, BOS) == cross_attention(model, SOURCE, [BOS, 20, 7, 33, 12]).argmax(1).tolist()
-    assert aligned(model, SOURCE, output[:2], BOS) == aligned(model, SOURCE, output, BOS)[:2]
+    weights = torch.stack([cross_attention(model, SOURCE, [BOS, 20, 7, 33, 12], layer) for layer in (1, 2)]).mean(0)
+    assert aligned(model, SOURCE, output, BOS) == (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist()
     assert aligned(model, SOURCE, [], BOS) == []
+
+
+def test_one_layer_is_enough_for_an_alignment() -> None:
+    model = make(1)
+    weights = cross_attention(model, SOURCE, TARGET, 0)
+    assert aligned(model, SOURCE, [*TARGET[1:], 5], BOS) == (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist()
+
+
+def test_a_source_token_that_all_attend_to_is_no_tokens_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = torch.tensor([[0.3, 0.1, 0.6], [0.1, 0.3, 0.6], [0.05, 0.05, 0.9]])
+    monkeypatch.setattr("nmt_cli.decoding.alignment.record_pass", lambda model, modules, source, target: (None, [weights.expand(4, -1, -1)] * len(modules)))
+    assert aligned(make(), [7, 8, EOS], [20, 21, 22], BOS) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])

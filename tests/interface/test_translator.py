@@ -26,7 +26,7 @@ app.command()(command)
 
 OF_THE_COMMAND = {
     "model", "device", "devices", "precision",  # of load
-    "input_file", "output_file", "as_json", "scores", "prefix_column", "prefix_file", "terms_columns",  # what goes in and out
+    "input_file", "output_file", "as_json", "scores", "prefix_column", "prefix_file", "terms_columns", "document_format", "split_sentences",  # what goes in and out
 }  # fmt: skip
 """Parameters of the command that are no options of a call."""
 

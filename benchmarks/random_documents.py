@@ -1,0 +1,137 @@
+"""Random documents for tests and figures: HTML as people write it, well-formed or not, XML, and translations with random alignments.
+
+    random.Random, sentences ──▶ html_document / xml_document ──▶ a document
+    lines, random.Random     ──▶ scrambled ──▶ translations: the words in another order, some left out or repeated
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+INLINE = ("b", "i", "em", "strong", "a", "span", "u", "sub", "font", "x-word")
+BLOCK = ("p", "div", "section", "blockquote", "h2", "ul", "table")
+POINTS = ("<br>", "<br/>", "<img src='a>b.png' alt=\"two dogs\">", "<!-- a <b>comment</b> -->", "<wbr>", "<hr>", "<input disabled>", "<?php echo 1 ?>")
+STAYING = ("<code>x = <b>1</b></code>", "<kbd>Ctrl</kbd>", "<span translate=no>Not this</span>", '<i class="a notranslate">nor <b>this</b></i>', "<script>if (a < b && c > d) '<p>'</script>", "<pre>\n  a\n  b </pre>", "<style>p > b {}</style>")
+WORDS = ("&amp;", "&lt;3", "&nbsp;", "&#8364;", "{name}", "{0}", "%s", "%(count)d", "${x}", "{{ y }}", "https://example.org/a?b=c&amp;d=1", "me@example.org", "caf\u00e9", "\u4f60\u597d", "&copy 2020", "AT&T")
+ATTRIBUTES = ("", "", "", " class=x", ' id="a b"', " title='She said: \"Hi\" &amp; went'", " data-x=a>b", " href=/a/b", ' a="1" a="2"', ' title="a > b"')
+XML_ATTRIBUTES = ("", "", ' id="1"', " title='a > \"b\" &amp; c'", ' xml:lang="en"')
+
+
+def html_document(rng: random.Random, sentences: Sequence[str], malformed: bool = False) -> str:
+    """Return blocks of sentences with markup inside and around; `malformed`: some tags are missing, doubled or in the wrong place."""
+    pieces = ["<!DOCTYPE html>\n<html><head><title>A dog</title></head><body>"] if rng.random() < 0.2 else []
+    for _ in range(rng.randint(1, 4)):
+        name = rng.choice(BLOCK)
+        pieces += [f"<{name}{_attribute(rng, ATTRIBUTES, malformed)}>", *_html_run(rng, sentences, 0, malformed), f"</{name}>", rng.choice(("", "\n", " \n\t"))]
+    if malformed:
+        for _ in range(rng.randint(1, 4)):
+            _damage(rng, pieces)
+    return "".join(pieces)
+
+
+def _html_run(rng: random.Random, sentences: Sequence[str], depth: int, malformed: bool) -> list[str]:
+    """Return sentences whose words have markup around and between them."""
+    pieces: list[str] = []
+    for _ in range(rng.randint(1, 3)):
+        words = rng.choice(sentences).replace("&", "&amp;").replace("<", "&lt;").split()
+        index = 0
+        while index < len(words):
+            chance = rng.random()
+            taken = rng.randint(1, 4)
+            part = words[index : index + taken]
+            if chance < 0.2 and depth < 5:
+                pieces += _element(rng, part, depth, ATTRIBUTES if malformed or rng.random() < 0.5 else ("",))
+            elif chance < 0.25:
+                pieces += [rng.choice(POINTS), *part]
+            elif chance < 0.3:
+                pieces += [rng.choice(STAYING), " ", *part]
+            elif chance < 0.38:
+                pieces += [rng.choice(WORDS), " ", " ".join(part)]
+            else:
+                pieces.append(" ".join(part))
+            pieces.append(rng.choice((" ", " ", " ", " ", "\n", "  ", "")))
+            index += taken
+    return pieces
+
+
+def _element(rng: random.Random, words: Sequence[str], depth: int, attributes: Sequence[str]) -> list[str]:
+    name = rng.choice(INLINE)
+    inside = [" ".join(words)]
+    if depth < 4 and rng.random() < 0.4:
+        inside = [words[0], rng.choice((" ", "")), *_element(rng, words[1:] or [""], depth + 1, attributes)]
+    elif rng.random() < 0.1:
+        inside = []
+    return [f"<{name}{rng.choice(attributes)}>", *inside, f"</{name}>"]
+
+
+def _attribute(rng: random.Random, attributes: Sequence[str], malformed: bool) -> str:
+    return rng.choice(attributes) if malformed or rng.random() < 0.5 else ""
+
+
+def _damage(rng: random.Random, pieces: list[str]) -> None:
+    """Change a piece as people's mistakes do."""
+    at = rng.randrange(len(pieces))
+    kind = rng.randrange(6)
+    if kind == 0:
+        del pieces[at]
+    elif kind == 1:
+        pieces.insert(at, pieces[rng.randrange(len(pieces))])
+    elif kind == 2:
+        pieces.insert(at, rng.choice(("</b>", "</p>", "<b>", "<i", "<", "</", "< b>", "</ b>", "<!", "<!--", "&", "&#x;", "<a href='", "<p", '<b title="', ">")))
+    elif kind == 3:
+        other = rng.randrange(len(pieces))
+        pieces[at], pieces[other] = pieces[other], pieces[at]
+    elif kind == 4:
+        pieces[at] = pieces[at].upper()
+    else:
+        pieces[at] = pieces[at][: len(pieces[at]) // 2]
+    if not pieces:
+        pieces.append("")
+
+
+def xml_document(rng: random.Random, sentences: Sequence[str]) -> str:
+    """Return a well-formed document."""
+
+    def element(depth: int) -> str:
+        name = rng.choice(("doc", "p", "b", "ns:x", "title", "li"))
+        start = name + rng.choice(XML_ATTRIBUTES)
+        if rng.random() < 0.1:
+            return f"<{start}/>"
+        content = []
+        for _ in range(rng.randint(0, 4)):
+            chance = rng.random()
+            if chance < 0.35 and depth < 5:
+                content.append(element(depth + 1))
+            elif chance < 0.45:
+                content.append(rng.choice(("<!-- <a> & -->", "<![CDATA[a < b & <c>]]>", "<?pi x='>'?>", "&#60;", "{name}", " https://a.org/?x&amp;y ")))
+            else:
+                words = rng.choice(sentences).replace("&", "&amp;").replace("<", "&lt;").split()
+                content.append(rng.choice((" ", "")) + " ".join(words[: rng.randint(1, len(words))]))
+            content.append(rng.choice((" ", "", "\n  ")))
+        return f"<{start}>{''.join(content)}</{name}>"
+
+    return rng.choice(("", '<?xml version="1.0"?>\n', "<!DOCTYPE doc>\n")) + f'<root xmlns:ns="x">{element(0)}</root>\n'
+
+
+@dataclass(frozen=True)
+class Scrambled:
+    """A translation as `Document.write` reads it."""
+
+    text: str
+    tokens: tuple[str, ...]
+    source_tokens: tuple[str, ...]
+    alignment: tuple[tuple[int, int], ...]
+
+
+def scrambled(rng: random.Random, line: str) -> Scrambled:
+    """Return the words of a line in upper case and another order, with some left out, repeated and added, aligned partly at random."""
+    source = line.split(" ")
+    order = [index for index in range(len(source)) for _ in range(rng.choice((0, 1, 1, 1, 1, 1, 1, 2)))]
+    for index in range(len(order) - 1):
+        if rng.random() < 0.2:
+            order[index], order[index + 1] = order[index + 1], order[index]
+    words = [source[index].upper() for index in order]
+    pairs = [(index if rng.random() < 0.9 else rng.randrange(len(source)), place) for place, index in enumerate(order) if rng.random() < 0.9]
+    return Scrambled(" ".join(words), tuple("\u2581" + word for word in words), tuple("\u2581" + word for word in source), tuple(pairs))
