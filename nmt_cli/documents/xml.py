@@ -32,7 +32,7 @@ REFERENCE = re.compile(r"(&[^#;\s][^;\s]*;)")
 
 def _items(text: str, split_sentences: str) -> Iterator[Item]:
     _check(text)
-    found = list(_tokens(text))
+    found = list(tokens(text))
     if _is_xhtml(found):
         return items_of(found, lambda index: found[index].name in BLOCKS, _decode, optional_end=False)
     blocks = _blocks(found)
@@ -59,7 +59,7 @@ def _check(text: str) -> None:
         raise DocumentError(f"the XML declares the entity {error.name!r}: expected a document without entities of its own, which can hold gigabytes. Expand them first.") from None
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def tokens(text: str) -> Iterator[Token]:
     """Yield the tokens of well-formed XML. Raises DocumentError for tags that are too long or nested too deeply."""
     depth = 0
     for match in TOKEN.finditer(text):
