@@ -6,7 +6,7 @@ The rules are those of the tokenizer in the HTML standard (html.spec.whatwg.org,
 and comments end, which elements contain no tags. No library can do this here: html5lib, lxml, selectolax and BeautifulSoup give a
 tree and write another text than they read; html.parser of the standard library needs quadratic time for unclosed constructs in
 many of its versions, and reads less like browsers. The expressions below never go back (possessive quantifiers), so time is
-linear. The tests compare the tokens with those of html5lib.
+linear. The tests compare the tags with those of html.parser.
 """
 
 from __future__ import annotations

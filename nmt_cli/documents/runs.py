@@ -19,7 +19,7 @@ from .segment import OBJECT, Placed, Segment, Stay, stand_ins
 from .sentences import Splitter
 
 Part = str | Segment
-_CHANGED = re.compile(rf"\s{{2,}}|[^\S ]|{OBJECT}")
+_CHANGED = re.compile(rf"\s{{2,}}|[^\S ]|(?:(?<![\d.,])\d[\d.,]*+)?{OBJECT}+(?:[\d.,]*\d)?")
 """What a line has in another form than the text."""
 
 
@@ -72,10 +72,6 @@ class _Run:
         self._length += end - start
 
     def _add_object(self, raw: str) -> None:
-        """Add an untranslatable part; two that touch become one."""
-        if self._raw and self._pieces[-1] == OBJECT and self._offsets[-1:] != [self._length]:
-            self._raw[-1] += raw
-            return
         self._pieces.append(OBJECT)
         self._raw.append(raw)
         self._length += 1
@@ -145,7 +141,7 @@ class _Run:
     def _line(self, text: str, start: int, end: int) -> tuple[str, list[Stay], list[tuple[int, int]]]:
         """Return the line that the model gets, its untranslatable parts, and where offsets of text and line go together.
 
-        Runs of white space become one space, untranslatable parts their stand-ins.
+        Runs of white space become one space, untranslatable parts their stand-ins, those that touch a common one, also with a number that touches them.
         """
         pieces: list[str] = []
         stays: list[Stay] = []
@@ -156,10 +152,10 @@ class _Run:
             plain = text[changes[-1][0] : change.start()]
             pieces.append(plain)
             length += len(plain)
-            if change[0] == OBJECT:
+            if OBJECT in change[0]:
                 changes.append((change.start(), length))
                 word = next(names)
-                stays.append(Stay(length, length + len(word), self._raw[change.start()]))
+                stays.append(Stay(length, length + len(word), "".join(self._raw[change.start() : change.end()])))
             else:
                 word = " "
                 changes.append((change.start() + 1, length + 1))

@@ -17,6 +17,8 @@ SPLIT_SENTENCES = {"0": "never", "1": "at punctuation and line ends", "nonewline
 SPACES = re.compile(r"\s")
 QUOTES = re.compile("[„“”\"«»]")
 """A mark without partner would hide the ends of all sentences behind it. As an apostrophe it does not."""
+MANY_QUOTES = re.compile("['’‘„“”\"«»]{10,}")
+"""sentencex takes quadratic time for them."""
 LINES = re.compile(r"(?<=\n)")
 
 Splitter = Callable[[str], list[tuple[int, int]]]
@@ -35,12 +37,17 @@ def splitter(language: str, split_sentences: str) -> Splitter:
     def split(text: str) -> list[tuple[int, int]]:
         sentences, start = [], 0
         for line in LINES.split(text) if split_sentences == "1" else [text]:
-            for sentence in sentencex.segment(language or "en", QUOTES.sub("'", SPACES.sub(" ", line))):
+            for sentence in sentencex.segment(language or "en", _plain(line)):
                 sentences += _whole(sentence, start)
                 start += len(sentence)
         return sentences
 
     return split
+
+
+def _plain(text: str) -> str:
+    """Return the text as sentencex reads it, of the same length."""
+    return QUOTES.sub("'", MANY_QUOTES.sub(lambda run: "-" * len(run[0]), SPACES.sub(" ", text)))
 
 
 def _whole(text: str, start: int = 0) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Sequence
+from html.entities import html5
 from xml.sax import ContentHandler, SAXParseException
 
 from ..errors import DocumentError
@@ -26,13 +27,12 @@ _OTHER = r"""<!--.*?-->|<\?.*?\?>|<!DOCTYPE(?:[^\[>"']++|"[^"]*+"|'[^']*+')*+(?:
 TOKEN = re.compile(rf"{_TAG}|(<!\[CDATA\[.*?\]\]>)|({_OTHER})|[^<]++", re.DOTALL)
 """Of well-formed XML."""
 XHTML = "http://www.w3.org/1999/xhtml"
-NAMED = ("&amp;", "&lt;", "&gt;", "&quot;", "&apos;")
 REFERENCE = re.compile(r"(&[^#;\s][^;\s]*;)")
 
 
 def _items(text: str, split_sentences: str) -> Iterator[Item]:
     _check(text)
-    found = list(_tokens(text))
+    found = list(tokens(text))
     if _is_xhtml(found):
         return items_of(found, lambda index: found[index].name in BLOCKS, _decode, optional_end=False)
     blocks = _blocks(found)
@@ -59,7 +59,7 @@ def _check(text: str) -> None:
         raise DocumentError(f"the XML declares the entity {error.name!r}: expected a document without entities of its own, which can hold gigabytes. Expand them first.") from None
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def tokens(text: str) -> Iterator[Token]:
     """Yield the tokens of well-formed XML. Raises DocumentError for tags that are too long or nested too deeply."""
     depth = 0
     for match in TOKEN.finditer(text):
@@ -113,9 +113,9 @@ def _mixed(tokens: Sequence[Token]) -> list[bool]:
 
 
 def _decode(raw: str) -> Iterator[Item]:
-    """Yield the characters, and references to entities that only an outer DTD declares, which stay as they are."""
+    """Yield the characters, and references to entities that only an outer DTD declares: those of HTML as characters, the others stay as they are."""
     for piece in REFERENCE.split(raw):
-        if piece.startswith("&") and REFERENCE.fullmatch(piece) and piece not in NAMED:
+        if REFERENCE.fullmatch(piece) and piece[1:] not in html5:
             yield Untranslated(piece)
         elif piece:
             yield decoded(piece, html.unescape)

@@ -1,0 +1,90 @@
+"""Where tags and untranslatable parts go, each rule by an example with its alignment."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from random_documents import Scrambled
+
+from nmt_cli.documents import read_document
+from nmt_cli.errors import DataError
+
+
+def translate(text: str, target: str, alignment: str, format: str = "html") -> str:
+    """Translate a document of one sentence; the alignment is of pairs of tokens: a word or a punctuation mark each."""
+    document = read_document(text, format, "en", split_sentences="0")
+    [line] = document.lines
+
+    def pieces(text: str) -> tuple[str, ...]:
+        return tuple(re.findall(r"\w+|[^\w\s]", text))
+
+    pairs = tuple((int(source), int(place)) for source, place in (pair.split("-") for pair in alignment.split()))
+    return document.write([Scrambled(target, pieces(target), pieces(line), pairs)])
+
+
+IN_ORDER = "0-0 1-1 2-2 3-3 4-4 5-5"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "alignment", "expected"),
+    [
+        ("Hello <b>world</b>!", "Hallo Welt!", "0-0 1-1 2-2", "Hallo <b>Welt</b>!"),
+        ("a <b>red</b> dog", "ein roter Hund", IN_ORDER, "ein <b>roter</b> Hund"),
+        ("the <b>big</b> <i>dog</i>", "le chien grand", "0-0 2-1 1-2", "le <i>chien</i> <b>grand</b>"),
+        ("<b>he gives up</b> now", "er gibt jetzt auf", "0-0 1-1 3-2 2-3", "<b>er gibt jetzt auf</b>"),
+        ("a <a href=x><b>red</b> dog</a> runs", "ein roter Hund rennt", IN_ORDER, "ein <a href=x><b>roter</b> Hund</a> rennt"),
+        ("a <b></b>red dog", "ein roter Hund", IN_ORDER, "ein <b></b>roter Hund"),
+        ("a red<wbr> dog", "ein roter Hund", IN_ORDER, "ein roter<wbr> Hund"),
+        ("a <!-- x -->red dog", "ein roter Hund", IN_ORDER, "ein <!-- x -->roter Hund"),
+        ("a <b>red</b>, old dog", "ein roter, alter Hund", IN_ORDER, "ein <b>roter</b>, alter Hund"),
+        ("a <b>r</b>ed dog", "ein roter Hund", "0-0 1-1 2-1 3-2", "ein <b>roter</b> Hund"),
+        ("a </b>red <i>dog", "ein roter Hund", IN_ORDER, "ein</b> roter <i>Hund"),
+        ("<b><i>a</b></i> dog", "ein Hund", IN_ORDER, "<b><i>ein</b></i> Hund"),
+    ],
+)
+def test_tags_follow_their_words(source: str, target: str, alignment: str, expected: str) -> None:
+    assert translate(source, target, alignment) == expected
+
+
+def test_one_wrong_alignment_far_away_does_not_stretch_a_tag() -> None:
+    target = "ein roter Hund rennt im Schnee"
+    assert translate("a <b>red</b> dog runs in snow", target, "0-0 1-1 2-2 3-3 1-5") == "ein <b>roter</b> Hund rennt im Schnee"
+
+
+def test_characters_are_escaped_as_the_format_writes_them() -> None:
+    assert translate("Tom &amp; Jerry &lt; <b>Max</b>", "Tom & Jerry < Max", IN_ORDER) == "Tom &amp; Jerry &lt; <b>Max</b>"
+    assert translate("<a>Tom &#38; Jerry</a>", "Tom & >Jerry", IN_ORDER, "xml") == "<a>Tom &amp; &gt;Jerry</a>"
+    assert translate("fish", "x<script>", "0-0") == "x&lt;script&gt;"
+
+
+def test_untranslatable_parts_return_where_their_stand_in_is() -> None:
+    assert translate("Hi {name}, go", "Geh, 11", "") == "Geh, {name}"
+    assert translate("Hi <code>a<b></code> now", "Jetzt 11", "") == "Jetzt <code>a<b></code>"
+
+
+def test_parts_that_touch_stay_together() -> None:
+    assert translate("Hi {a}<b>{b}</b>5 now", "Jetzt 11", "") == "Jetzt <b>{a}{b}5</b>"
+
+
+def test_a_repeated_stand_in_is_left_out() -> None:
+    assert translate("{n} red balls", "11 rote 11bälle", "") == "{n} rote bälle"
+    assert translate("{n} red balls", "11 rote 11 Bälle 11.", "") == "{n} rote Bälle."
+
+
+def test_a_stand_in_is_no_number_of_the_line() -> None:
+    document = read_document("{n} of 11 or 22", "text", "en")
+    assert document.lines == ["33 of 11 or 22"]
+
+
+def test_a_part_without_its_stand_in_replaces_the_words_aligned_to_it() -> None:
+    assert translate("Hi {name} now", "Hallo Elf jetzt", "0-0 1-1 2-2") == "Hallo {name} jetzt"
+
+
+def test_a_part_that_the_model_left_out_stands_beside_its_neighbours_translation() -> None:
+    assert translate("Hi {name} now", "Hallo jetzt", "0-0 2-1") == "Hallo {name} jetzt"
+
+
+def test_the_number_of_translations_is_checked() -> None:
+    with pytest.raises(DataError, match="0 translations for 1 lines of a document: expected one for each line"):
+        read_document("Hi", "text").write([])

@@ -1,0 +1,163 @@
+"""Random documents: their markup and its nesting survive, their words are those of the plain translation, and nothing is lost."""
+
+from __future__ import annotations
+
+import html
+import random
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from xml.sax import parseString
+from xml.sax.handler import ContentHandler
+
+import pytest
+from random_documents import Scrambled, html_document, scrambled, xml_document
+
+from nmt_cli.documents import read_document
+from nmt_cli.documents.html_tokens import tokens
+from nmt_cli.documents.items import Kind, Markup, matched
+from nmt_cli.documents.tokens import Token, Type
+
+SENTENCES = ("A man in a blue shirt is standing on a ladder.", "Two dogs run in the snow!", "She said: It is 3.5 km, isn't it?", "Mr. Smith has the red ball and the red hat.", "Yes", "A small, old house & a tree")
+SEEDS = range(300)
+
+
+def unchanged(line: str) -> Scrambled:
+    """A translation into the same words."""
+    words = tuple("\u2581" + word for word in line.split(" "))
+    return Scrambled(line, words, words, tuple((index, index) for index in range(len(words))))
+
+
+def tags(text: str) -> Counter[str]:
+    return Counter(token.raw for token in tokens(text) if token.type is not Type.TEXT)
+
+
+def unpaired(text: str) -> list[str]:
+    """Names of the tags without partner."""
+    found = [token for token in tokens(text) if token.type in (Type.OPEN, Type.CLOSE)]
+    partners = matched([Markup(token.raw, Kind.OPEN if token.type is Type.OPEN else Kind.CLOSE, token.name) for token in found])
+    return sorted(token.name for token, partner in zip(found, partners, strict=True) if partner is None)
+
+
+def parents(text: str) -> Counter[tuple[str, str]]:
+    """Each element of well-formed XML with the one that it is in."""
+
+    class Nesting(ContentHandler):
+        def __init__(self) -> None:
+            self.open, self.found = [""], Counter[tuple[str, str]]()
+
+        def startElement(self, name: str, attrs: object) -> None:
+            self.found[self.open[-1], name] += 1
+            self.open.append(name)
+
+        def endElement(self, name: str) -> None:
+            self.open.pop()
+
+    nesting = Nesting()
+    parseString(text.encode(), nesting)
+    return nesting.found
+
+
+@pytest.mark.parametrize("malformed", [False, True])
+def test_html_keeps_its_tags_and_is_as_malformed_as_before(malformed: bool) -> None:
+    moved = 0
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        text = html_document(rng, SENTENCES, malformed)
+        document = read_document(text, "html", "en")
+        output = document.write([scrambled(rng, line) for line in document.lines])
+        assert tags(output) == tags(text), text
+        assert unpaired(output) == unpaired(text), text
+        moved += output.lower() != text.lower()
+    assert moved > len(SEEDS) / 2  # the translations differ from their lines
+
+
+def test_xml_stays_well_formed_and_elements_keep_their_parents() -> None:
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        text = xml_document(rng, SENTENCES)
+        document = read_document(text, "xml", "en")
+        output = document.write([scrambled(rng, line) for line in document.lines])
+        assert parents(output) == parents(text), text
+        assert tags(output) == tags(text)
+
+
+@pytest.mark.parametrize("malformed", [False, True])
+def test_a_translation_into_the_same_words_changes_white_space_and_places_of_tags_at_most(malformed: bool) -> None:
+    for seed in SEEDS:
+        text = html_document(random.Random(seed), SENTENCES, malformed)
+        document = read_document(text, "html", "en")
+        output = document.write([unchanged(line) for line in document.lines])
+        assert characters(output) == characters(text), text
+
+
+def characters(text: str) -> str:
+    """The text without markup and white space, entities as characters."""
+    return "".join(html.unescape("".join(token.raw for token in tokens(text) if token.type is Type.TEXT)).split())
+
+
+def test_the_words_are_those_of_the_plain_translation() -> None:
+    """Nothing but tags is added to a translation, and not a space is lost."""
+    seen = 0
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        words = rng.choice(SENTENCES[:4]).replace("&", "and").split()
+        text = "".join(("<b>" if rng.random() < 0.2 else "") + word + ("</b>" if rng.random() < 0.2 else "") + " " for word in words).strip()
+        document = read_document(text, "html", "en", split_sentences="0")
+        [line] = document.lines
+        translation = scrambled(rng, line)
+        output = document.write([translation])
+        assert re.sub(r"</?b>", "", output) == translation.text.strip(), text
+        seen += "<b>" in text
+    assert seen > 100
+
+
+@pytest.mark.parametrize("format", ["html", "text"])
+def test_placeholders_come_back_once_each(format: str) -> None:
+    parts = ["{name}", "{0}", "%s", "%(count)d", "${x}", "{{ y }}", "https://example.org/a?b=c", "me@example.org"]
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        words = rng.choice(SENTENCES[:4]).split()
+        for part in rng.sample(parts, 3):
+            words.insert(rng.randrange(len(words)), part)
+        text = " ".join(words)
+        document = read_document(text, format, "en")
+        output = document.write([scrambled(rng, line) for line in document.lines])
+        assert {part: output.count(part) for part in parts} == {part: text.count(part) for part in parts}, (text, output)
+
+
+def test_text_keeps_its_white_space() -> None:
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        text = "".join(rng.choice((*SENTENCES, "\n", "\r\n", "  ", "\t", "\n\n\n", "\u2028", "12 34", "---")) + rng.choice(("\n", "\n  \n")) for _ in range(6))
+        document = read_document(text, "text", "en")
+        assert document.write([unchanged(line) for line in document.lines]) == text
+        assert all(line == line.strip() and line and "\n" not in line for line in document.lines)
+
+
+def test_tokens_are_the_document_and_find_the_tags_that_the_standard_library_finds() -> None:
+    class Tags(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: list[str] = []
+
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            self.found.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            self.found.append("/" + tag)
+
+        def handle_startendtag(self, tag: str, attrs: object) -> None:
+            self.found.append(tag)
+
+    for seed in SEEDS:
+        text = html_document(random.Random(seed), SENTENCES)
+        found = list(tokens(text))
+        assert "".join(token.raw for token in found) == text
+        parser = Tags()
+        parser.feed(text)
+        assert [name(token) for token in found if token.name] == parser.found
+
+
+def name(token: Token) -> str:
+    return "/" + token.name if token.type is Type.CLOSE else token.name
