@@ -88,8 +88,8 @@ def translate(
 
     --json prints one object per line, whatever N is: source, translation, score, log_prob (natural), tokens (the
     translation's subwords), and nbest, a list of objects: translation, score, log_prob, tokens. With --alignment also
-    source_tokens and alignment, a list of pairs [I, J]: token J of the translation attends most to source token I,
-    both counted from 0. A token that attends most to the source's end symbol has no pair. For an ensemble the alignment is
+    source_tokens and alignment, a list of pairs [I, J]: token J of the translation is aligned to source token I,
+    both counted from 0. A token that is aligned to the source's end symbol has no pair. For an ensemble the alignment is
     the first model's.
 
     With --confidence each object, also in nbest, has words, a list of objects: word, probability (the product over its

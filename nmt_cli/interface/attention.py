@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 def cross_attention_of(translator: Translator, translation: Translation) -> list[list[float]]:
     """Return the weights of encoder-decoder attention, a list per token of the translation with a weight per token of the source.
 
-    They are those that alignments are read from: the mean over the heads of the last decoder layer but one, in one pass in fp32
-    over the sentence and its translation. The weight of the source's end symbol is left out, so a row sums to at most 1. The
+    They are the mean over the heads of the last decoder layer but one, in one pass in fp32 over the sentence and its translation. The weight of the source's end symbol is left out, so a row sums to at most 1. The
     list is empty where the line is blank or was translated in parts. Of an ensemble the first model is read.
     """
     from ..data.tokenizer import BOS, EOS

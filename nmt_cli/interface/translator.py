@@ -91,7 +91,7 @@ class Translation(Candidate):
     """All, best first."""
     source_tokens: tuple[str, ...] = ()
     alignment: tuple[tuple[int, int], ...] | None = None
-    """With `alignment`: pairs of a source token and the token that attends most to it, both by index."""
+    """With `alignment`: pairs of a source token and the token that is aligned to it, both by index."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, as `nmt translate --json` prints it."""
