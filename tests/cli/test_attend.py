@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from untrained import write_untrained
 
 from nmt_cli.cli.attend import attend as command
+from nmt_cli.decoding.alignment import SMOOTHING
 from nmt_cli.errors import NmtError
 
 LINE = "the small cat sees a red house."
@@ -95,8 +96,9 @@ def test_json_has_all_numbers_and_writes_nothing(folder: Path) -> None:
         weights = torch.tensor(view["weights"], dtype=torch.float64)
         assert tuple(weights.shape) == (len(view["layers"]), len(view["heads"]), len(view["rows"]), len(view["columns"]))
         assert (weights.sum(-1) - 1).abs().max() <= 1e-6
-    # of one decoder layer the alignment is that of its heads' mean
-    looked = torch.tensor(found["attention"][2]["weights"])[0].mean(0).argmax(1).tolist()[:-1]
+    # of one decoder layer the alignment is that of its heads' mean, each source token's share of it
+    mean = torch.tensor(found["attention"][2]["weights"])[0].mean(0)[:-1]
+    looked = (mean / (mean.sum(0) + SMOOTHING)).argmax(1).tolist()
     assert [[place, token] for token, place in enumerate(looked) if place < len(heard) - 1] == by_translate["alignment"]
 
 
