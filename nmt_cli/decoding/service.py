@@ -8,7 +8,7 @@ hypotheses, and a sentence joins them at the next step. A request of which nothi
 so that a single sentence does not wait for a long document (`fair_queue`). Translations are those of `Translator.translate`,
 whatever is searched beside them.
 
-On a CPU each worker is a process (`service_worker` says how many cores it uses), elsewhere a thread. A process is forked
+On a CPU each worker is a process (`service_worker` says how many cores it uses), elsewhere a thread. Of several GPUs only the first is used. A process is forked
 from a new thread, because only there OpenMP can start threads in the child. A worker process that dies is replaced, and
 what it searched is searched again; sentences for which two processes died fail with `WorkerDied`.
 
@@ -114,7 +114,7 @@ class Service:
         self.counts, self.owner = Counts(), os.getpid()
         self._build, self._translators, self._building = build, OrderedDict[Options, Translator](), threading.Lock()
         first = self.translator(options)
-        workers = first.engine.workers
+        workers = first.engine.workers if first.engine.pool is None else first.engine.workers[:1]  # with a pool all are of the first device
         self.capacity = ROWS if is_host(workers[0].device) else workers[0].sentences * first.options.beam
         self._lock, self._idle = threading.Lock(), threading.Condition()
         self._queue: FairQueue[_Request, _Task] = FairQueue()
@@ -316,6 +316,7 @@ class _Remote:
         build = self.service._build
 
         def worker_of(options: Options) -> Worker:
+            """Return the worker of these options, a new one if there is none."""
             if options not in built:
                 worker = build(options).engine.workers[self.index]
                 worker.options = replace(worker.options, compact_below=AT_ONCE)

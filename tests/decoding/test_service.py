@@ -17,6 +17,7 @@ import pytest
 from untrained import sentence, write_untrained
 
 import nmt_cli as nmt
+from nmt_cli.decoding import spawned
 from nmt_cli.decoding.batches import Batch
 from nmt_cli.decoding.service import ServiceClosed
 from nmt_cli.decoding.workers import RunningSearch
@@ -205,3 +206,10 @@ def test_a_sentence_whose_search_fails_fails_alone(one: nmt.Translator, monkeypa
     assert len(good.result(60)) == 1
     with pytest.raises((ValueError, nmt.NmtError), match="too long for this test"):
         bad.result(60)
+
+
+def test_of_several_devices_with_processes_of_their_own_the_first_is_used(model: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spawned, "need_processes", lambda devices: len(devices) > 1)
+    with nmt.load(model, precision="fp32", device="cpu", devices=2) as loaded:
+        assert loaded.submit(lines[:5]).result(60) == loaded.translate(lines[:5])
+        assert len(loaded.service._workers) == 1
