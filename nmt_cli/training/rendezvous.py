@@ -10,6 +10,7 @@ exit status.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -69,6 +70,7 @@ def joined(device: str) -> Iterator[ProcessGroup]:
             raise replacement from None
         raise
     finally:
+        gc.collect()  # DDP holds the group, in a cycle of references: gloo's threads would outlive it (see `_import_before_the_group`)
         dist.destroy_process_group()
         signal.signal(signal.SIGTERM, before)
 

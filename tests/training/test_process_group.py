@@ -185,6 +185,9 @@ from nmt_cli.training.rendezvous import joined
 with joined("cpu") as group:
     group.all_gather([1.0])
     torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])  # imports much of torch
+    ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))  # holds the group
+    ddp.cycle = [ddp]
+    del ddp
 print(*sorted(open(f"/proc/self/task/{thread}/comm").read().strip() for thread in os.listdir("/proc/self/task")))
 """
     with socket.socket() as free:
