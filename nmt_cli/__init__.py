@@ -18,7 +18,7 @@ _NAMES = {
     "quantize": "interface.commands", "export": "interface.commands", "Run": "interface.commands",
     "load": "interface.translator", "Translator": "interface.translator", "Line": "interface.translator",
     "Translation": "interface.translator", "Candidate": "interface.translator", "Parse": "interface.parsing", "evaluate": "interface.evaluation",
-    "Evaluation": "interface.evaluation", "calibrate": "interface.calibration", "Calibrated": "interface.calibration", "trees": "interface.trees", "brackets": "interface.trees", "TreeFiles": "interface.trees", "Progress": "interface.progress", "NmtError": "errors",
+    "Evaluation": "interface.evaluation", "calibrate": "interface.calibration", "Calibrated": "interface.calibration", "attend": "interface.attention", "Attended": "interface.attention", "trees": "interface.trees", "brackets": "interface.trees", "TreeFiles": "interface.trees", "Progress": "interface.progress", "NmtError": "errors",
 }  # fmt: skip
 """Public names by the module that has them. `__init__.pyi` tells type checkers the same."""
 

@@ -1,6 +1,8 @@
 """The public names, for type checkers; `__init__.py` imports them when they are used."""
 
 from .errors import NmtError as NmtError
+from .interface.attention import Attended as Attended
+from .interface.attention import attend as attend
 from .interface.calibration import Calibrated as Calibrated
 from .interface.calibration import calibrate as calibrate
 from .interface.commands import Run as Run

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,18 +15,17 @@ import typer
 
 from ..console import on_terminal, say
 from ..errors import DataError, UsageError
-from ..interface.loading import check_precision, decode_changes, load, models_named
+from ..interface.attention import attend as attended
+from ..interface.attention import check_attend
+from ..interface.loading import check_precision, decode_changes
 from . import output
 from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
 from .completion import runs
 
 if TYPE_CHECKING:
     from ..decoding.attention_maps import AttentionRecord
-    from ..interface.loading import Loaded
 
 OUT = Path("attention.html")
-PNG = ".png"
-OTHER_FORMATS = (".svg", ".pdf", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 def attend(
@@ -59,33 +56,19 @@ def attend(
     """
     check_precision(precision)
     changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length})
-    if target is not None and not target.strip():
-        raise UsageError(f"--target {target!r} is empty: expected a translation.")
-    _check_paths(out, png)
+    check_attend(target, out, png)
     text = _sentence(sentence or [])
 
-    from ..decoding.attention_maps import check_choice, select_views
     from .inputs import say_model
 
-    loaded = load(models_named([model] if model else None), changes, device=device, chosen=say_model)
-    check_choice(loaded.models[0].config, kind, layer, head)
-    whole = _see(loaded, text, _valid(target).replace("\n", " ") if target else None, precision)
-    seen = replace(whole, views=select_views(whole.views, kind, layer, head))
-    if out or not (png or as_json):
-        _write_page(out or OUT, seen)
-    if png:
-        _write_pictures(png, seen, kind)
-    output.write(_json(seen) if as_json else seen.translation)
-
-
-def _check_paths(out: Path | None, png: Path | None) -> None:
-    """Raise UsageError for a path that cannot be the output."""
-    if out and out.is_dir():
-        raise UsageError(f"--out {str(out)!r} is a folder: expected a file, such as {str(out / OUT)!r}.")
-    if png and png.suffix.lower() != PNG and (png.is_file() or png.suffix.lower() in OTHER_FORMATS):
-        raise UsageError(f"--png {str(png)!r}: expected a file whose name ends in {PNG}, or a folder.")
-    if png and find_spec("matplotlib") is None:
-        raise UsageError("--png needs the extra package matplotlib: pip install 'nmt-cli[plots]'. The page (--out) needs nothing.")
+    page = out or (None if png or as_json else OUT)
+    seen = attended(
+        text, model=model, target=None if target is None else _valid(target), out=page, png=png, kind=kind, layer=layer, head=head,
+        overrides=changes, device=device, precision=precision, chosen=say_model,
+    )  # fmt: skip
+    for file in seen.files:
+        say(f"wrote {file} ({_size(file.stat().st_size)}){': open it in a browser' if file == page else ''}")
+    output.write(_json(seen.record) if as_json else seen.record.translation)
 
 
 def _sentence(sentences: list[str]) -> str:
@@ -117,57 +100,6 @@ def _sentence(sentences: list[str]) -> str:
 def _valid(argument: str) -> str:
     """Return an argument with bytes that are not UTF-8 replaced by U+FFFD, as in lines of a file."""
     return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _see(loaded: Loaded, text: str, target: str | None, precision: str) -> AttentionRecord:
-    """Translate, or take the `target`, and look. Raises DataError where the sentence is too long to be read at once."""
-    from ..decoding.attention_maps import AttentionRecord, compute_attention
-    from ..registry import LENGTH_PENALTIES
-    from ..registry import load as load_named
-
-    [source] = loaded.vocabulary.source.encode([text])
-    if not source:
-        raise DataError(f"the sentence {text!r} has no characters that the model's tokenizer keeps: expected words.")
-    longest = min(loaded.recipe.data.max_length, loaded.models[0].config.max_positions - 1)
-    if len(source) > longest:
-        raise DataError(f"the sentence has {len(source):,} pieces, the model reads {longest:,} at once: nmt translate would translate it in parts. Give one of its parts.")
-    if target is None:
-        [result] = loaded.translator(precision=precision).translate([text])
-        numbers = {piece: number for number, piece in enumerate(loaded.vocabulary.target.table)}
-        translation, output = result.translation, [numbers[piece] for piece in result.best.pieces]
-    else:
-        translation, [output] = target, loaded.vocabulary.target.encode([target])
-    views, log_prob = compute_attention(loaded.models[0], loaded.vocabulary, source, output)
-    decode = loaded.recipe.decode
-    score = log_prob / load_named(LENGTH_PENALTIES, decode.length_penalty, "length penalty")(len(output) + 1, decode.alpha)
-    return AttentionRecord(_valid(str(loaded.folders[0])), text, translation, log_prob, score, views)
-
-
-def _write_page(path: Path, seen: AttentionRecord) -> None:
-    from ..output_paths import output_file
-    from ..reporting.attention_page import not_a_page, page
-
-    content = page(seen).encode("utf-8")
-    with output_file(path, "the page", ours=not_a_page) as stream:
-        stream.write(content)
-    say(f"wrote {path} ({_size(len(content))}): open it in a browser")
-
-
-def _write_pictures(path: Path, seen: AttentionRecord, kind: str | None) -> None:
-    """Write one file, or into a folder one file per kind."""
-    from ..output_paths import output_file
-    from ..reporting.attention_plot import not_a_picture, picture
-
-    if path.suffix.lower() == PNG:
-        [view] = [view for view in seen.views if view.kind == (kind or "cross")] or seen.views[:1]
-        files = {path: view}
-    else:
-        files = {path / f"{view.kind}{PNG}": view for view in seen.views}
-    for file, view in files.items():
-        content = picture(view, seen)
-        with output_file(file, "the picture", ours=not_a_picture) as stream:
-            stream.write(content)
-        say(f"wrote {file} ({_size(len(content))})")
 
 
 def _size(count: int) -> str:

@@ -1,11 +1,79 @@
-"""The attention of a translation that is known: which tokens of the source the decoder looked at."""
+"""`nmt attend` as a function: the attention of every head while a sentence is translated; and of a translation that is known.
+
+    sentence ──▶ search, or the given target ──▶ one pass in fp32 (`decoding.attention_maps`) ──▶ AttentionRecord ──▶ page, pictures
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import DataError, UsageError
+from .commands import Overrides, changes_of
+from .loading import check_precision, decode_changes, load, models_named
+
 if TYPE_CHECKING:
+    from ..decoding.attention_maps import AttentionRecord
+    from .loading import Loaded
     from .translator import Translation, Translator
+
+PNG = ".png"
+OTHER_FORMATS = (".svg", ".pdf", ".jpg", ".jpeg", ".gif", ".webp")
+
+
+@dataclass(frozen=True)
+class Attended:
+    """A sentence, its translation and the attention of every head, and what was written."""
+
+    record: AttentionRecord
+    """Its `views` hold the weights, (layers, heads, rows, columns), and the pieces of rows and columns."""
+    files: tuple[Path, ...]
+
+
+def attend(
+    sentence: str, *, model: str | Path | None = None, target: str | None = None, out: str | Path | None = None, png: str | Path | None = None,
+    kind: str | None = None, layer: int | None = None, head: int | None = None,
+    beam: int | None = None, alpha: float | None = None, max_extra: int | None = None, min_length: int | None = None, overrides: Overrides = (),
+    device: str = "auto", precision: str = "fp32", chosen: Callable[[Path], None] = lambda _: None,
+) -> Attended:  # fmt: skip
+    """Translate a sentence, or take `target` as its translation, and return the attention of every head.
+
+    A page goes to `out` and pictures to `png`, where they are given. `nmt attend --help` has the options; `overrides` are of
+    [decode]. `chosen` is called with the model folder that was found in a run folder. Raises UsageError, ModelError, DataError
+    for a sentence that is blank, has several lines, or is too long to be read at once.
+    """
+    check_precision(precision)
+    changes = decode_changes(changes_of(overrides), {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length})
+    page, pictures = (None if path is None else Path(path) for path in (out, png))
+    check_attend(target, page, pictures)
+    if not sentence.strip():
+        raise DataError(f"the sentence {sentence!r} is empty: expected a sentence to translate.")
+    if "\n" in sentence:
+        raise DataError("the sentence has more than one line: attend takes one sentence.")
+
+    from ..decoding.attention_maps import check_choice, select_views
+
+    loaded = load(models_named([] if model is None else [Path(model)]), changes, device=device, chosen=chosen)
+    check_choice(loaded.models[0].config, kind, layer, head)
+    whole = _record(loaded, sentence, target.replace("\n", " ") if target else None, precision)
+    record = replace(whole, views=select_views(whole.views, kind, layer, head))
+    written = [_write_page(page, record)] if page else []
+    return Attended(record, (*written, *(_write_pictures(pictures, record, kind) if pictures else [])))
+
+
+def check_attend(target: str | None, out: Path | None, png: Path | None) -> None:
+    """Raise UsageError for an empty translation, and for a path that cannot be the page or the pictures."""
+    if target is not None and not target.strip():
+        raise UsageError(f"--target {target!r} is empty: expected a translation.")
+    if out and out.is_dir():
+        raise UsageError(f"--out {str(out)!r} is a folder: expected a file, such as {str(out / 'attention.html')!r}.")
+    if png and png.suffix.lower() != PNG and (png.is_file() or png.suffix.lower() in OTHER_FORMATS):
+        raise UsageError(f"--png {str(png)!r}: expected a file whose name ends in {PNG}, or a folder.")
+    if png and find_spec("matplotlib") is None:
+        raise UsageError("--png needs the extra package matplotlib: pip install 'nmt-cli[plots]'. The page (--out) needs nothing.")
 
 
 def cross_attention_of(translator: Translator, translation: Translation) -> list[list[float]]:
@@ -26,3 +94,55 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
         return []
     weights: list[list[float]] = cross_attention(model, [*source, EOS], [BOS, *target[:-1]])[:, :-1].tolist()
     return weights
+
+
+def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> AttentionRecord:
+    """Translate, or take the `target`, and look. Raises DataError where the sentence is too long to be read at once."""
+    from ..decoding.attention_maps import AttentionRecord, compute_attention
+    from ..registry import LENGTH_PENALTIES
+    from ..registry import load as load_named
+
+    [source] = loaded.vocabulary.source.encode([text])
+    if not source:
+        raise DataError(f"the sentence {text!r} has no characters that the model's tokenizer keeps: expected words.")
+    longest = min(loaded.recipe.data.max_length, loaded.models[0].config.max_positions - 1)
+    if len(source) > longest:
+        raise DataError(f"the sentence has {len(source):,} pieces, the model reads {longest:,} at once: nmt translate would translate it in parts. Give one of its parts.")
+    if target is None:
+        [result] = loaded.translator(precision=precision).translate([text])
+        numbers = {piece: number for number, piece in enumerate(loaded.vocabulary.target.table)}
+        translation, output = result.translation, [numbers[piece] for piece in result.best.pieces]
+    else:
+        translation, [output] = target, loaded.vocabulary.target.encode([target])
+    views, log_prob = compute_attention(loaded.models[0], loaded.vocabulary, source, output)
+    decode = loaded.recipe.decode
+    score = log_prob / load_named(LENGTH_PENALTIES, decode.length_penalty, "length penalty")(len(output) + 1, decode.alpha)
+    folder = str(loaded.folders[0]).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return AttentionRecord(folder, text, translation, log_prob, score, views)
+
+
+def _write_page(path: Path, record: AttentionRecord) -> Path:
+    from ..output_paths import output_file
+    from ..reporting.attention_page import not_a_page, page
+
+    content = page(record).encode("utf-8")
+    with output_file(path, "the page", ours=not_a_page) as stream:
+        stream.write(content)
+    return path
+
+
+def _write_pictures(path: Path, record: AttentionRecord, kind: str | None) -> list[Path]:
+    """Write one file, or into a folder one file per kind."""
+    from ..output_paths import output_file
+    from ..reporting.attention_plot import not_a_picture, picture
+
+    if path.suffix.lower() == PNG:
+        [view] = [view for view in record.views if view.kind == (kind or "cross")] or record.views[:1]
+        files = {path: view}
+    else:
+        files = {path / f"{view.kind}{PNG}": view for view in record.views}
+    for file, view in files.items():
+        content = picture(view, record)
+        with output_file(file, "the picture", ours=not_a_picture) as stream:
+            stream.write(content)
+    return list(files)

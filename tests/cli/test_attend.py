@@ -19,6 +19,7 @@ import typer
 from typer.testing import CliRunner
 from untrained import write_untrained
 
+import nmt_cli as nmt
 from nmt_cli.cli.attend import attend as command
 from nmt_cli.decoding.alignment import SMOOTHING
 from nmt_cli.errors import NmtError
@@ -263,3 +264,20 @@ def test_help_is_quick() -> None:
     said = " ".join(attend("--help").stdout.decode().split())
     assert "softmax(QK^T / sqrt(d_k))" in said
     assert "into DIR one per kind" in said
+
+
+def test_python_gives_what_the_command_gives(folder: Path) -> None:
+    printed = output(LINE, "--model", folder, "--kind", "cross", "--layer", 1, "--beam", 2, "--json", "--out", "command.html")
+    seen = nmt.attend(LINE, model=folder, kind="cross", layer=1, beam=2, out="python.html")
+    assert seen.files == (Path("python.html"),)
+    assert data_of("python.html") == data_of("command.html")
+    values, [view] = json.loads(printed), seen.record.views
+    assert (values["translation"], values["score"], values["log_prob"]) == (seen.record.translation, seen.record.score, seen.record.log_prob)
+    assert torch.allclose(torch.tensor(values["attention"][0]["weights"]), view.weights)
+    assert (values["attention"][0]["kind"], values["attention"][0]["layers"]) == (view.kind, list(view.layers))
+
+
+@pytest.mark.parametrize("sentence", ["", " ", "one\ntwo"])
+def test_python_wants_one_sentence(folder: Path, sentence: str) -> None:
+    with pytest.raises(NmtError, match=r"the sentence .*(is empty|has more than one line)"):
+        nmt.attend(sentence, model=folder)
