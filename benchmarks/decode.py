@@ -35,7 +35,7 @@ from nmt_cli.data.shards import valid_text
 from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.evaluation.metrics import compute
-from nmt_cli.kernels.onednn import has_int8_linear
+from nmt_cli.kernels import has_int8
 from nmt_cli.model.contents import CONFIG, find_model, read_config
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
@@ -124,7 +124,7 @@ def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:
         translator = Translator(model, vocabulary.source, vocabulary.target, decode, precision=precision, devices=workers)
         return lambda _: sum(result.tokens for some in given for result in translator.translate(some))
 
-    precisions = [precision for precision in ("int8", "bf16", "fp32") if precision != "int8" or has_int8_linear()]
+    precisions = [precision for precision in ("int8", "bf16", "fp32") if precision != "int8" or has_int8()]
     sides = {precision: side(precision, [lines]) for precision in precisions}
     sides["fp32, one line at a time"] = side("fp32", [[line] for line in lines[:16]])
     print(f"{_shape(recipe, vocabulary)}, random weights, {len(lines)} sentences; median of {rounds}", flush=True)

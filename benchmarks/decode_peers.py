@@ -23,7 +23,8 @@ from decode_sides import Job, Process
 from nmt_cli.errors import NmtError
 from nmt_cli.exporting.convert import export
 from nmt_cli.hardware import cpu_flags
-from nmt_cli.kernels.onednn import X86, has_int8_linear
+from nmt_cli.kernels import has_int8
+from nmt_cli.kernels.onednn import X86
 
 COMPUTE_TYPES = ("int8", "int8_bfloat16", "bfloat16", "float32")
 BATCHES = (32, 64)
@@ -37,7 +38,7 @@ Count = Callable[[Sequence[str]], int]
 
 def ours(model: Path, threads: int) -> list[Job]:
     """int8, bf16 and fp32, a worker for each core."""
-    precisions = [precision for precision in ("int8", "bf16", "fp32") if precision != "int8" or has_int8_linear()]
+    precisions = [precision for precision in ("int8", "bf16", "fp32") if precision != "int8" or has_int8()]
     return [Job(name=f"nmt, {precision}", kind="nmt", folder=str(model), precision=precision, workers=threads, threads=1) for precision in precisions]
 
 

@@ -29,7 +29,7 @@ from ..model.residuals import DropoutAdd
 from ..model.transformer import Transformer
 from ..recipe import ModelSection
 from . import onednn
-from .cpu_decoding import decoder, linear, whole_steps
+from .cpu_decoding import decoder, linear, products, whole_steps
 from .cpu_decoding.decoder import NativeDecoder, NativeModel
 from .cpu_decoding.functions import extend_beam as compiled_extend_beam
 from .cpu_decoding.functions import log_softmax_ as compiled_log_softmax
@@ -176,10 +176,16 @@ def summaries(config: ModelSection, device: str, training_dtype: torch.dtype) ->
     return {"training": training.summary, "decoding": decoding.summary}
 
 
+def has_int8() -> bool:
+    """Return whether int8 has kernels on this CPU."""
+    return onednn.has_int8_linear() or products.multiplies(torch.int8)
+
+
 def fastest_precision(device: str) -> str:
-    """Return the precision in which this device translates fastest: int8 and bf16 where it has instructions for them."""
+    """Return the precision in which this device translates fastest: int8 where it has instructions or compiled products for it, bf16 where it has instructions."""
     if device != "cpu":
         return fast_precision(device)
-    if cpu_flags() & {"avx512_vnni", "avx_vnni", "amx_int8"} and onednn.has_int8_linear() and not switched_off():
-        return "int8"
-    return fast_precision(device)
+    if switched_off():
+        return fast_precision(device)
+    has_instructions = bool(cpu_flags() & {"avx512_vnni", "avx_vnni", "amx_int8"}) and onednn.has_int8_linear()
+    return "int8" if has_instructions or products.multiplies(torch.int8) else fast_precision(device)

@@ -19,8 +19,7 @@ from nmt_cli.data.tokenizer import Tokenizer
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.hardware import cores
 from nmt_cli.interface.loading import workers_on
-from nmt_cli.kernels import fastest_precision
-from nmt_cli.kernels.onednn import has_int8_linear
+from nmt_cli.kernels import fastest_precision, has_int8
 
 app = typer.Typer()
 app.command()(translate)
@@ -219,7 +218,7 @@ def test_precisions_are_near_each_other() -> None:
     for precision in ("bf16", "int8"):
         result = invoke(*ONE, "--precision", precision, "--json")
         assert result.exit_code == 0
-        assert ("plain torch" in result.stderr) == (precision == "int8" and not has_int8_linear())
+        assert ("plain torch" in result.stderr) == (precision == "int8" and not has_int8())
         near = [abs(json.loads(line)["score"] - score) < 0.5 for line, score in zip(result.stdout.splitlines(), exact, strict=True)]
         assert sum(near) >= 15  # elsewhere rounding has led to another output
     assert run(*ONE, "--scores", "--precision", "auto") == run(*ONE, "--scores", "--precision", fastest_precision("cpu"))

@@ -16,7 +16,7 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.search import SearchOptions
 from nmt_cli.decoding.translator import Result, Translator
-from nmt_cli.kernels.onednn import has_int8_linear
+from nmt_cli.kernels import has_int8
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 
@@ -49,8 +49,8 @@ def model() -> Transformer:
 
 @cache
 def translator(precision: str, batch_tokens: int = 10**6) -> Translator:
-    if precision == "int8" and not has_int8_linear():
-        pytest.skip("oneDNN has no int8 linear maps for this processor, and plain torch is slow")
+    if precision == "int8" and not has_int8():
+        pytest.skip("int8 has no kernels for this processor, and plain torch is slow")
     made = Translator(model(), tokenizer(), tokenizer(), DecodeSection(beam=BEAM, batch_tokens=batch_tokens), precision=precision)
     made.longest_output = LONGEST
     return made

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.search import SearchOptions
-from nmt_cli.kernels import apply_kernels, fastest_precision, onednn
+from nmt_cli.hardware import cpu_flags
+from nmt_cli.kernels import apply_kernels, fastest_precision, has_int8, onednn
 from nmt_cli.kernels.cpu_decoding import products as module
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
 from nmt_cli.kernels.cpu_decoding.functions import top_candidates
@@ -47,10 +48,10 @@ from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import PRECISIONS
 
 CPU = torch.device("cpu")
-needs_int8 = pytest.mark.skipif(not onednn.has_int8_linear(), reason="oneDNN has no int8 linear map for this processor")
-needs_vnni = pytest.mark.skipif(fastest_precision("cpu") != "int8", reason="this processor has no instruction for 8-bit products")
+needs_int8 = pytest.mark.skipif(not has_int8(), reason="int8 has no kernels for this processor")
+needs_vnni = pytest.mark.skipif(not (onednn.has_int8_linear() and cpu_flags() & {"avx512_vnni", "avx_vnni", "amx_int8"}), reason="this processor has no instruction for 8-bit products")
 needs_fp32 = pytest.mark.skipif(not onednn.has_fp32_linear(), reason="oneDNN has no linear map for this processor")
-needs_int8_products = pytest.mark.skipif(not onednn.has_int8_linear() or not multiplies(torch.int8), reason="there are no compiled int8 products for this processor")
+needs_int8_products = pytest.mark.skipif(not multiplies(torch.int8), reason="there are no compiled int8 products for this processor")
 needs_products = pytest.mark.skipif(not multiplies(torch.float32), reason="there are no compiled products for this processor")
 
 
@@ -162,7 +163,10 @@ def test_replacing_leaves_the_model_alone(precision: str) -> None:
 
 
 def test_the_fastest_precision_follows_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    for flags, expected in (({"avx2"}, {"fp32"}), ({"avx512_bf16"}, {"bf16"}), ({"avx512_vnni", "avx512_bf16"}, {"int8", "bf16"})):
+    for compiled, flags, expected in (
+        (False, {"avx2"}, {"fp32"}), (False, {"avx512_bf16"}, {"bf16"}), (False, {"avx512_vnni", "avx512_bf16"}, {"int8", "bf16"}), (True, {"avx2"}, {"int8"}),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, "multiplies", lambda dtype, compiled=compiled: compiled)
         monkeypatch.setattr("nmt_cli.kernels.cpu_flags", lambda flags=flags: flags)
         monkeypatch.setattr("nmt_cli.hardware.cpu_flags", lambda flags=flags: flags)
         assert fastest_precision("cpu") in expected
@@ -266,7 +270,7 @@ def test_where_onednn_is_better_it_multiplies_and_the_bits_are_the_same(precisio
         monkeypatch.setattr(module, "has_amx", lambda amx=amx: amx)
         monkeypatch.setattr(module, "NARROW", 0)
         module._right.cache_clear()
-        if precision == "int8" and not multiplies(torch.int8):
+        if precision == "int8" and not (onednn.has_int8_linear() and multiplies(torch.int8)):
             pytest.skip("oneDNN has other bits on this processor")
         kernels = apply_kernels(convert(small(), precision), "decoding")
         assert kernels.native is not None

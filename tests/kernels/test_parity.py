@@ -13,7 +13,7 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.search import Hypothesis, SearchOptions
-from nmt_cli.kernels import KernelsInUse, apply_kernels, onednn
+from nmt_cli.kernels import KernelsInUse, apply_kernels, has_int8
 from nmt_cli.kernels.cpu_decoding import decoder as native
 from nmt_cli.kernels.cpu_decoding.functions import library
 from nmt_cli.model.packing import Packing
@@ -171,7 +171,7 @@ def test_an_unknown_form_is_translated_alike_with_kernels_on_and_off(unknown: tu
     model, reason = unknown
     kernels = with_kernels(model, precision)
     assert kernels.native is None
-    if library() is not None and (precision != "int8" or onednn.has_int8_linear()):
+    if library() is not None and (precision != "int8" or has_int8()):
         assert reason in kernels.summary
     found = search(CachedDecoder(kernels.model, SOURCES, 3))
     monkeypatch.setenv("NMT_KERNELS", "off")

@@ -45,7 +45,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_history_step": (_int, (_at, _int, _at, _at)),
     "nmt_attend_history": (None, (_at, *_shape, _at, _kind, _at, _kind, *_out)),
     "nmt_attend_memory": (None, (_at, *_shape, _at, _kind, _at, _kind, *_out)),
-    "nmt_multiplies": (_kind, (_kind,)),
+    "nmt_multiplies": (_kind, ()),
     "nmt_pack_fp32": (None, (_int, _int, _at, _at)),
     "nmt_pack_int8": (None, (_int, _int, _at, _at, _at)),
     "nmt_multiply": (None, (_at, _int, _at, _kind, _int, _at, _kind, _float)),

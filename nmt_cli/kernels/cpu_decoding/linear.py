@@ -25,7 +25,7 @@ from ...model.transformer import Transformer
 from .. import onednn
 from ..torch_private import has_quantize, quantize_fast
 from .functions import library
-from .products import Product, fp32_product, int8_product
+from .products import Product, fp32_product, int8_product, multiplies_int8
 
 
 class PackedLinear(nn.Module):
@@ -192,7 +192,8 @@ def supports(module: nn.Module, device: torch.device) -> str:
     if type(module) is Bf16Linear:
         return ""
     if type(module) in (Int8Linear, Int8FeedForward):
-        return "" if onednn.has_int8_linear() else "oneDNN has no int8 linear map for this processor"
+        widths = [part.weight.size(1) for part in module.modules() if isinstance(part, Int8Linear)]
+        return "" if onednn.has_int8_linear() or all(map(multiplies_int8, widths)) else "there is no int8 linear map for this processor"
     return f"linear map {type(module).__name__!r} has no kernel"
 
 

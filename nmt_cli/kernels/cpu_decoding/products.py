@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...hardware import cpu_flags
 from .. import onednn
-from .functions import DTYPES, INPUT_DTYPES, Map, library
+from .functions import INPUT_DTYPES, Map, library
 
 LANES = 16
 """Outputs of a panel: d_out is filled up to a multiple of it."""
@@ -71,7 +71,7 @@ def fp32_product(weight: Tensor, bias: Tensor | None, relu: bool) -> Product | N
 def int8_product(weight: Tensor, scales: Tensor, bias: Tensor | None, input_scale: float, relu: bool) -> Product | None:
     """Return the product with an int8 weight (d_out, d_in), one step of which is worth `scales` (d_out,), and one of the input `input_scale`."""
     d_out, d_in = weight.shape
-    if d_in % 4 or (onednn_is_better(d_out, d_in) and d_in < LEAST_SHARED) or not multiplies(torch.int8):
+    if (onednn_is_better(d_out, d_in) and d_in < LEAST_SHARED) or not multiplies_int8(d_in):
         return None
     outputs = -(-d_out // LANES) * LANES
     weight, packed, sums = weight.contiguous(), torch.empty(outputs, d_in, dtype=torch.int8), torch.empty(outputs, dtype=torch.int32)
@@ -89,10 +89,15 @@ def has_amx() -> bool:
     return "amx_int8" in cpu_flags()
 
 
+def multiplies_int8(d_in: int) -> bool:
+    """Whether there are products in int8 of this width."""
+    return d_in % 4 == 0 and multiplies(torch.int8)
+
+
 def multiplies(dtype: torch.dtype) -> bool:
     """Whether there are products in fp32 or int8, and they give the right numbers."""
     functions = library()
-    return functions is not None and bool(functions.nmt_multiplies(DTYPES[dtype])) and _right(functions, dtype)
+    return functions is not None and bool(functions.nmt_multiplies()) and _right(functions, dtype)
 
 
 @cache

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 

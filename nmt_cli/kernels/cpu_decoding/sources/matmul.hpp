@@ -1,7 +1,10 @@
 // Matrix products: rows (N, d_in) times the transpose of a packed weight (d_out, d_in), for any number of rows.
 //
 //   fp32   panels (d_out / LANES, d_in, LANES)          a sum adds its products one by one
-//   int8   panels (d_out / LANES, d_in / 4, LANES, 4)   sums are exact; they are scaled, and the bias is added, in fp32
+//   int8   panels (d_out / LANES, d_in / T, LANES, T)   sums are exact; they are scaled, and the bias is added, in fp32
+//
+// T numbers of x are multiplied at once. numbers_avx512.hpp and numbers_avx2.hpp have what differs between processors: the registers
+// of sums (`Floats`, and `Bytes` of int8), and the size of tiles.
 //
 // d_out is rounded up to whole panels; weights, scales and biases have zeros there. A tile of rows and panels stays in registers
 // while it runs over d_in. A result is the same sum in the same order whatever the tile is: it does not depend on the other rows.
@@ -10,116 +13,33 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <utility>
-#include <vector>
 
-#include "dtypes.hpp"
+#include "outputs.hpp"
 #include "threads.hpp"
 
-// A linear map: max(0, W x * scales + bias), the maximum where `relu`. It is of int8 if it has scales. Addresses are of packed numbers.
-struct Map {
-    int64_t d_in, d_out;
-    const void* weight;
-    const int32_t* sums;  // of int8: 128 times the sum of each row of W
-    const float* scales;  // of int8: what one step of a sum is worth, by output
-    const float* bias;    // may be null
-    float input_scale;    // of int8: what one step of x is worth
-    int32_t relu;
-
-    int input() const { return scales ? OFFSET : FP32; }
-};
-
-// Where the results go: (N, width) in fp32, or in uint8 after another factor, of the outputs from `first` on.
-struct Result {
-    void* out;
-    int in_bytes;
-    float factor;
-    int64_t width, first;
-};
+#if defined(__AVX2__) && defined(__FMA__)
+#define NMT_PRODUCTS  // of both dtypes
+#include "numbers_avx2.hpp"
+#ifdef __AVX512F__
+#include "numbers_avx512.hpp"
+#endif
+#endif
 
 namespace {
 
-constexpr int TILE = 8, PANELS = 2;  // rows and panels of a tile: 16 registers of sums
-constexpr int FEW = 4;               // rows up to which a tile has twice as many panels, and reading them is all the work
-constexpr int64_t AT_ONCE = 256;     // rows that meet a panel before the next one is read
-constexpr int64_t AHEAD = 1024;      // bytes of a panel that are prefetched for few rows
-constexpr int64_t WORTH = 1 << 20;   // multiplications that are worth a thread
+constexpr int FEW = 4;              // rows up to which reading the weights is all the work
+constexpr int64_t AT_ONCE = 256;    // rows that meet a panel before the next one is read
+constexpr int64_t AHEAD = 1024;     // bytes of a panel that are prefetched for few rows
+constexpr int64_t WORTH = 1 << 20;  // multiplications that are worth a thread
 
-#ifdef __AVX512F__
-// What happens to a sum: `Result::in_bytes` and the bias, scales and maximum of a map, known when this is compiled.
-enum Finish { PLAIN, RELU, RELU_IN_BYTES };
-
-// Sixteen outputs of a map, from `at` on.
-struct Outputs {
-    int64_t left;  // that there are, at most LANES
-    Vector bias, scales;
-
-    Outputs(const Map& map, int64_t at) : left(std::min<int64_t>(LANES, map.d_out - at)), bias(map.bias ? vector(map.bias + at) : Vector{}), scales(map.scales ? vector(map.scales + at) : Vector{}) {}
-};
-
-void put(const Vector& y, int64_t left, char* out) {
-    if (left == LANES)
-        std::memcpy(out, &y, sizeof y);
-    else
-        _mm512_mask_storeu_ps(out, __mmask16((1u << left) - 1), (__m512)y);
-}
-
-struct Floats {
-    using Sum = Vector;
-    using X = float;
-    static constexpr int64_t TOGETHER = 1;  // numbers of x that meet a vector of W
-
-    static Sum start(const Map&, int64_t, bool) { return Sum{}; }
-    static Sum load(const void* w) { return vector(static_cast<const float*>(w)); }
-    static Sum spread(const X* x) { return (Sum)_mm512_set1_ps(*x); }
-    static void add(Sum& sum, const Sum& x, const Sum& w) { sum += x * w; }
-
-    template <Finish FINISH>
-    static void finish(const Outputs& outputs, Sum y, char* out, float) {
-        y += outputs.bias;
-        if (FINISH != PLAIN) y = y > 0.0f ? y : Sum{};
-        put(y, outputs.left, out);
-    }
-};
-
-#ifdef __AVX512VNNI__
-struct Bytes {
-    using Sum = __m512i;
-    using X = uint8_t;
-    static constexpr int64_t TOGETHER = 4;
-
-    static Sum start(const Map& map, int64_t at, bool is_offset) { return is_offset ? _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_loadu_si512(map.sums + at)) : _mm512_setzero_si512(); }
-    static Sum load(const void* w) { return _mm512_loadu_si512(w); }
-    static Sum spread(const X* x) {
-        int32_t four;
-        std::memcpy(&four, x, sizeof four);
-        return _mm512_set1_epi32(four);
-    }
-    static void add(Sum& sum, const Sum& x, const Sum& w) { asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w)); }  // the intrinsic copies sums
-
-    // The product is rounded before the bias is added, as in oneDNN: `mul_round` is never contracted with the sum.
-    template <Finish FINISH>
-    static void finish(const Outputs& outputs, Sum sum, char* out, float factor) {
-        __m512 y = _mm512_mul_round_ps(_mm512_cvtepi32_ps(sum), (__m512)outputs.scales, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        y = _mm512_add_ps(y, (__m512)outputs.bias);
-        if (FINISH != PLAIN) y = _mm512_max_ps(y, _mm512_setzero_ps());
-        if (FINISH != RELU_IN_BYTES) return put((Vector)y, outputs.left, out);
-        const __m128i bytes = _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(y, _mm512_set1_ps(factor))));
-        if (outputs.left == LANES)
-            std::memcpy(out, &bytes, sizeof bytes);
-        else
-            std::memcpy(out, &bytes, outputs.left);
-    }
-};
-#endif
-
+#ifdef NMT_PRODUCTS
 // One tile: ROWS rows from `row` on, whose numbers are at x, times WIDE panels from output `at` on, whose weights are at `weight`.
 // All sums stay in registers: loops over them are unrolled.
 template <int ROWS, int WIDE, class Numbers, Finish FINISH>
 void one_tile(const Map& map, bool is_offset, const typename Numbers::X* x, const char* weight, int64_t row, int64_t at, const Result& to) {
     using Sum = typename Numbers::Sum;
-    constexpr int64_t STEP = sizeof(Sum);  // bytes of W that meet the same numbers of x, in each panel
+    constexpr int64_t STEP = Numbers::STEP;
     const int64_t d_in = map.d_in, steps = d_in / Numbers::TOGETHER, panel = steps * STEP;
     Sum sum[ROWS][WIDE];
 #pragma GCC unroll 8
@@ -137,7 +57,7 @@ void one_tile(const Map& map, bool is_offset, const typename Numbers::X* x, cons
         }
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; ++r) {
-            const Sum numbers = Numbers::spread(x + r * d_in + i * Numbers::TOGETHER);
+            const auto numbers = Numbers::spread(x + r * d_in + i * Numbers::TOGETHER);
 #pragma GCC unroll 8
             for (int p = 0; p < WIDE; ++p) Numbers::add(sum[r][p], numbers, w[p]);
         }
@@ -164,21 +84,22 @@ struct Product {
         return tiles[rows - 1];
     }
 
-    static Tile tile_of(int64_t rows, int64_t wide) {
-        if (wide == 1) return tile_of<1>(rows, std::make_index_sequence<TILE>());
-        return wide == PANELS ? tile_of<PANELS>(rows, std::make_index_sequence<TILE>()) : tile_of<2 * PANELS>(rows, std::make_index_sequence<FEW>());
-    }
+    template <int WIDE>
+    static Tile tile_of(int64_t rows) { return tile_of<WIDE>(rows, std::make_index_sequence<Numbers::most_rows(WIDE)>()); }
+
+    static Tile tile_of(int64_t rows, int wide) { return wide == 4 ? tile_of<4>(rows) : wide == 2 ? tile_of<2>(rows) : tile_of<1>(rows); }
 
     // The panels from `begin` to `panels`.
     static void some(const Map& map, bool is_offset, int64_t rows, const X* x, int64_t begin, int64_t panels, const Result& to) {
+        const int64_t size = map.d_in / Numbers::TOGETHER * Numbers::STEP;
         for (int64_t first = 0; first < rows; first += AT_ONCE) {
-            const int64_t end = std::min(rows, first + AT_ONCE), most = end - first <= FEW ? 2 * PANELS : PANELS;
+            const int64_t end = std::min(rows, first + AT_ONCE), highest = std::min<int64_t>(Numbers::TILE, end - first);
             for (int64_t panel = begin, wide; panel < panels; panel += wide) {
-                wide = panels - panel >= most ? most : panels - panel >= PANELS ? PANELS : 1;
-                const char* const weight = static_cast<const char*>(map.weight) + panel * LANES * map.d_in * sizeof(X);
+                for (wide = 4; wide > 1 && (wide > panels - panel || highest > Numbers::most_rows(int(wide))); wide /= 2) {}
+                const char* const weight = static_cast<const char*>(map.weight) + panel * size;
                 for (int64_t row = first, here; row < end; row += here) {
-                    here = std::min<int64_t>(TILE, end - row);
-                    tile_of(here, wide)(map, is_offset, x + row * map.d_in, weight, row, panel * LANES, to);
+                    here = std::min<int64_t>(Numbers::TILE, end - row);
+                    tile_of(here, int(wide))(map, is_offset, x + row * map.d_in, weight, row, panel * LANES, to);
                 }
             }
         }
@@ -200,35 +121,45 @@ void run(const Map& map, bool is_offset, int64_t rows, const typename Numbers::X
 }
 #endif
 
-// The bytes that the instruction takes, which are unsigned: x (count,) of INT8 as OFFSET.
-const uint8_t* offset(const void* x, int64_t count) {
-    scratch.input.resize(count);
-    const uint8_t* const from = static_cast<const uint8_t*>(x);
-    uint8_t* const to = scratch.input.data();
-#pragma omp simd
-    for (int64_t i = 0; i < count; ++i) to[i] = from[i] ^ 0x80;
-    return to;
-}
+// What an int8 map reads best, and how many rows a tile has at most.
+#ifdef NMT_PRODUCTS
+constexpr int INT8_INPUT = Bytes::INPUT;
+int64_t tile_rows(const Map& map) { return map.scales ? Bytes::TILE : Floats::TILE; }
+#else
+constexpr int INT8_INPUT = INT8;
+int64_t tile_rows(const Map&) { return 1; }
+#endif
 
-// x (N, d_in) in `dtype` times W: FP32, or of an int8 map INT8, OFFSET or UINT8.
+// The dtype in which a pass writes the rows that a map reads.
+int input_of(const Map& map) { return map.scales ? INT8_INPUT : FP32; }
+
+// x (N, d_in) in `dtype` times W: FP32, or of an int8 map INT8, `INT8_INPUT` or UINT8.
 void multiply(const Map& map, int64_t rows, const void* x, int dtype, int64_t threads, void* out, bool in_bytes = false, float factor = 1.0f) {
+#ifdef NMT_PRODUCTS
     const Result to{out, in_bytes, factor, map.d_out, 0};
-#ifdef __AVX512VNNI__
-    if (map.scales) return run<Bytes>(map, dtype != UINT8, rows, dtype == INT8 ? offset(x, rows * map.d_in) : static_cast<const uint8_t*>(x), threads, to);
-#endif
-#ifdef __AVX512F__
-    run<Floats>(map, false, rows, static_cast<const float*>(x), threads, to);
+    if (map.scales)
+        run<Bytes>(map, dtype != UINT8, rows, Bytes::prepared(x, rows * map.d_in, dtype), threads, to);
+    else
+        run<Floats>(map, false, rows, static_cast<const float*>(x), threads, to);
 #endif
 }
 
-// The panels from `begin` to `end` alone, for x in `map.input()`: out (N, (end - begin) * LANES).
-void multiply_panels(const Map& map, int64_t rows, const void* x, int64_t begin, int64_t end, float* out) {
-    const Result to{out, 0, 1.0f, (end - begin) * LANES, begin * LANES};
-#ifdef __AVX512VNNI__
-    if (map.scales) return Product<Bytes, PLAIN>::some(map, true, rows, static_cast<const uint8_t*>(x), begin, end, to);
+// x (N, d_in), FP32 or INT8, as `multiply_panels` reads it; it stays valid until the next call.
+const void* prepared(const Map& map, int64_t rows, const void* x) {
+#ifdef NMT_PRODUCTS
+    if (map.scales) return Bytes::prepared(x, rows * map.d_in, INT8);
 #endif
-#ifdef __AVX512F__
-    Product<Floats, PLAIN>::some(map, false, rows, static_cast<const float*>(x), begin, end, to);
+    return x;
+}
+
+// The panels from `begin` to `end` alone, for `rows` rows of what `prepared` returned, from `first` on: out (rows, (end - begin) * LANES).
+void multiply_panels(const Map& map, int64_t first, int64_t rows, const void* x, int64_t begin, int64_t end, float* out) {
+#ifdef NMT_PRODUCTS
+    const Result to{out, 0, 1.0f, (end - begin) * LANES, begin * LANES};
+    if (map.scales)
+        Product<Bytes, PLAIN>::some(map, true, rows, static_cast<const Bytes::X*>(x) + first * map.d_in, begin, end, to);
+    else
+        Product<Floats, PLAIN>::some(map, false, rows, static_cast<const float*>(x) + first * map.d_in, begin, end, to);
 #endif
 }
 
@@ -236,15 +167,13 @@ void multiply_panels(const Map& map, int64_t rows, const void* x, int64_t begin,
 
 extern "C" {
 
-// Whether this processor has products in a dtype (FP32 or INT8) here.
-int nmt_multiplies(int dtype) {
-#ifdef __AVX512VNNI__
-    if (dtype == INT8) return 1;
-#endif
-#ifdef __AVX512F__
-    if (dtype == FP32) return 1;
-#endif
+// Whether this processor has products here.
+int nmt_multiplies() {
+#ifdef NMT_PRODUCTS
+    return 1;
+#else
     return 0;
+#endif
 }
 
 // W (d_out, d_in) as panels; of int8 also 128 times each row's sum. d_in is a multiple of 4 for int8.
@@ -254,16 +183,19 @@ void nmt_pack_fp32(int64_t d_out, int64_t d_in, const float* weight, float* pack
 }
 
 void nmt_pack_int8(int64_t d_out, int64_t d_in, const int8_t* weight, int8_t* packed, int32_t* sums) {
+#ifdef NMT_PRODUCTS
+    constexpr int64_t TOGETHER = Bytes::TOGETHER;
     for (int64_t o = 0; o < (d_out + LANES - 1) / LANES * LANES; ++o) {
-        int8_t* const to = packed + o / LANES * LANES * d_in + o % LANES * 4;
+        int8_t* const to = packed + o / LANES * LANES * d_in + o % LANES * TOGETHER;
         int32_t sum = 0;
         for (int64_t i = 0; i < d_in; ++i) {
             const int8_t w = o < d_out ? weight[o * d_in + i] : 0;
-            to[i / 4 * LANES * 4 + i % 4] = w;
+            to[i / TOGETHER * LANES * TOGETHER + i % TOGETHER] = w;
             sum += w;
         }
         sums[o] = 128 * sum;
     }
+#endif
 }
 
 // x (N, d_in) in `dtype` -> (N, d_out) in fp32, or in uint8 after another factor.

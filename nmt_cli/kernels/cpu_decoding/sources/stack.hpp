@@ -74,9 +74,9 @@ void run_layers(const Stack& stack, int64_t rows, const int64_t* ids, const int6
     for (int64_t i = 0; i < stack.count; ++i) {
         const Sublayer& sublayer = stack.sublayers[i];
         const Map &first = *sublayer.first, &last = *sublayer.last;
-        normed(stack, i, rows, y, &first, first.input(), r.h.data());
+        normed(stack, i, rows, y, &first, input_of(first), r.h.data());
         if (sublayer.kind == FEED_FORWARD && stack.activation) {
-            multiply(first, rows, r.h.data(), first.input(), threads, r.wide.data());
+            multiply(first, rows, r.h.data(), input_of(first), threads, r.wide.data());
             nmt_activate(stack.activation, rows, last.d_in, r.wide.data());
             if (last.scales) {
                 r.hidden.resize(rows * last.d_in);
@@ -87,14 +87,14 @@ void run_layers(const Stack& stack, int64_t rows, const int64_t* ids, const int6
             }
         } else if (sublayer.kind == FEED_FORWARD) {
             const bool in_bytes = last.scales;
-            multiply(first, rows, r.h.data(), first.input(), threads, r.wide.data(), in_bytes, in_bytes ? 1.0f / last.input_scale : 1.0f);
+            multiply(first, rows, r.h.data(), input_of(first), threads, r.wide.data(), in_bytes, in_bytes ? 1.0f / last.input_scale : 1.0f);
             multiply(last, rows, r.wide.data(), in_bytes ? UINT8 : FP32, threads, r.y.data());
         } else {
-            multiply(first, rows, r.h.data(), first.input(), threads, r.wide.data());
+            multiply(first, rows, r.h.data(), input_of(first), threads, r.wide.data());
             if (sublayer.kind == SELF_ATTENTION && stack.rotations)
                 nmt_rotate(rows, first.d_out, 2 * stack.heads, stack.key, stack.rotations, positions, r.wide.data(), FP32);
             attend(sublayer, r.wide.data(), r.context.data());
-            multiply(last, rows, r.context.data(), last.input(), threads, r.y.data());
+            multiply(last, rows, r.context.data(), input_of(last), threads, r.y.data());
         }
         y = r.y.data();
     }
@@ -112,9 +112,9 @@ void nmt_stack_step(const Stack* stack, const BeamHistory* history, int64_t rows
     run_layers(*stack, rows, ids, positions, read, threads, out, [&](const Sublayer& sublayer, const float* wide, float* context) {
         const Map& last = *sublayer.last;
         if (sublayer.kind == SELF_ATTENTION)
-            nmt_attend_history(history, stack->heads, stack->key, stack->value, stack->scale, wide, FP32, caches[sublayer.layer], stack->cache, context, last.input(), last.input_scale);
+            nmt_attend_history(history, stack->heads, stack->key, stack->value, stack->scale, wide, FP32, caches[sublayer.layer], stack->cache, context, input_of(last), last.input_scale);
         else
-            nmt_attend_memory(history, stack->heads, stack->key, stack->value, stack->scale, wide, FP32, memories[sublayer.layer], stack->cache, context, last.input(), last.input_scale);
+            nmt_attend_memory(history, stack->heads, stack->key, stack->value, stack->scale, wide, FP32, memories[sublayer.layer], stack->cache, context, input_of(last), last.input_scale);
     });
 }
 
@@ -123,7 +123,7 @@ void nmt_stack_encode(const Stack* stack, int64_t rows, const int64_t* ids, cons
     const int64_t keys = stack->heads * stack->key, width = 2 * keys + stack->heads * stack->value;
     run_layers(*stack, rows, ids, positions, nullptr, threads, out, [&](const Sublayer& sublayer, const float* wide, float* context) {
         const Map& last = *sublayer.last;
-        nmt_attend_range(rows, stack->heads, stack->key, stack->value, stack->scale, wide, wide + keys, wide + 2 * keys, FP32, width, width, first, count, context, last.input(), last.input_scale);
+        nmt_attend_range(rows, stack->heads, stack->key, stack->value, stack->scale, wide, wide + keys, wide + 2 * keys, FP32, width, width, first, count, context, input_of(last), last.input_scale);
     });
 }
 

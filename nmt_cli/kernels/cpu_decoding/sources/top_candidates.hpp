@@ -254,17 +254,17 @@ void nmt_best_outputs(const Map* output, const void* h, int64_t batch, int64_t b
     const Request to{beam, output->d_out, count, 0, open, so_far, banned_count, banned_ids, banned, only, values, numbers};
     begin(to, batch);
     const int64_t chunks = (to.size + CHUNK - 1) / CHUNK, parts = std::max<int64_t>(1, std::min({threads, chunks, rows * output->d_in * output->d_out / WORTH}));
-    const int64_t row = output->d_in * size_of(output->input()), panels = (to.size + LANES - 1) / LANES;
-    const char* const x = static_cast<const char*>(output->scales ? offset(h, rows * output->d_in) : h);
+    const int64_t panels = (to.size + LANES - 1) / LANES, tile = tile_rows(*output);
+    const void* const x = prepared(*output, rows, h);
     Ranking ranking(to, rows, int(parts));
     helpers().share(int(parts), [&](int part) {
         std::vector<float>& logits = scratch.out;
-        logits.resize(TILE * CHUNK);
+        logits.resize(tile * CHUNK);
         for (int64_t c = chunks * part / parts; c < chunks * (part + 1) / parts; ++c) {
             const int64_t begin = c * (CHUNK / LANES), end = std::min(panels, begin + CHUNK / LANES);
-            for (int64_t first = 0; first < rows; first += TILE) {
-                const int64_t here = std::min<int64_t>(TILE, rows - first);
-                multiply_panels(*output, here, x + first * row, begin, end, logits.data());
+            for (int64_t first = 0; first < rows; first += tile) {
+                const int64_t here = std::min(tile, rows - first);
+                multiply_panels(*output, first, here, x, begin, end, logits.data());
                 for (int64_t n = 0; n < here; ++n) ranking.take(part, first + n, c, logits.data() + n * (end - begin) * LANES);
             }
         }
