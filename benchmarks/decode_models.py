@@ -2,20 +2,37 @@
 
     python benchmarks/decode_models.py benchmarks/decode.toml --data-dir TATOEBA --out FOLDER [--only NAME …] [--jobs 2] [--markdown]
 
-For each variant of the table the commands of the README run: `nmt preprocess`, `nmt train` with its share of the cores, `nmt average`; then
+Models of one vocabulary have one shallow model in common, which is trained first; each goes on from it with all of its layers (deepen.py).
+For each training the commands of the README run: `nmt preprocess`, `nmt train` with its share of the cores, `nmt average`; then
 `nmt translate` and `nmt score` on the validation text. The models are FOLDER/runs/NAME-1/averaged. The column "length" is the
 words of the translations beside those of the references. Everything is kept; the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from common import print_rows
+from deepen import deepen
 from trainings import FAULTS, Job, arguments, chosen
 
 from nmt_cli.hardware import cores
+
+
+def shallow(job: Job) -> Job:
+    """Train a shallow model, if that was not done before. Return its job."""
+    job.train()
+    return job
+
+
+def deep(job: Job, begun: Future[Job]) -> dict[str, Any]:
+    """Train a model on from the shallow one. Return the figures of `result`."""
+    start = job.run.with_name(f"{job.run.name}-start")
+    if not start.exists():
+        deepen(begun.result().run / "averaged", job.loaded, start)
+    return result(replace(job, settings=(*job.settings, f"train.init={start}")))
 
 
 def result(job: Job) -> dict[str, Any]:
@@ -40,11 +57,18 @@ def main() -> None:
     options, table = arguments(__doc__, "variants")
     variants: dict[str, list[str]] = table["variants"]
     threads = max(1, cores() // options.jobs)
-    jobs = {name: Job(name, table["recipe"], (*table["set"], *variants[name]), 1, options.data_dir, options.out, threads) for name in chosen(options.only, variants)}
-    for job in {job.shards: job for job in jobs.values()}.values():
-        job.preprocess()
+
+    def job(name: str, settings: list[str]) -> Job:
+        return Job(name, table["recipe"], tuple(settings), 1, options.data_dir, options.out, threads)
+
+    jobs = {name: job(name, table["set"] + table["deep_set"] + variants[name]) for name in chosen(options.only, variants)}
+    shallow_jobs = [job(name, table["set"] + table["shallow_set"] + settings) for name, settings in table["shallow"].items()]
+    first = {each.shards: each for each in shallow_jobs if each.shards in {deeper.shards for deeper in jobs.values()}}
+    for each in first.values():
+        each.preprocess()
     with ThreadPoolExecutor(options.jobs) as pool:
-        running = {name: pool.submit(result, job) for name, job in jobs.items()}
+        begun = {shards: pool.submit(shallow, each) for shards, each in first.items()}
+        running = {name: pool.submit(deep, each, begun[each.shards]) for name, each in jobs.items()}
         rows = [row(name, variants[name], future.result()) for name, future in running.items()]
     print_rows([["model", "settings", "updates", "minutes", "NLL", "BLEU", "length", " / ".join(FAULTS)], *rows], options.markdown)
 

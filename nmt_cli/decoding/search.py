@@ -66,6 +66,10 @@ class MbrOptions:
     """A name of the registry's UTILITIES."""
 
 
+UNLIMITED = 1 << 30
+"""Tokens: more than any output has."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """Options of a search: `beam`, `alpha` and `min_length` as in [decode], and the token ids that it must know."""
@@ -98,7 +102,9 @@ class SearchOptions:
     compact_below: float = COMPACT_BELOW
     """Finished sentences leave the search once at most this share of its sentences is unfinished. It changes no result."""
     stop_early: bool = True
-    """False: no hypothesis is given up before the longest output. This is the reference: the n best are the same."""
+    """False: no hypothesis is given up before the longest output. This is the reference for a `lookahead` without limit: the n best are the same."""
+    lookahead: int = UNLIMITED
+    """A hypothesis is given up when it would not become one of the n best if that many tokens more, its end among them, cost nothing."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     diverse: DiverseOptions = field(default_factory=DiverseOptions)
     mbr: MbrOptions = field(default_factory=MbrOptions)

@@ -23,7 +23,7 @@ from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
 from .batches import Batch, SearchResult
 from .constraint import Constraint, Sentence
 from .engine import Engine, Session, Submission
-from .search import DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
+from .search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
 from .split import parts_of
 from .windows import WindowSize, windows
 from .workers import ConvertedModels, workers
@@ -182,7 +182,7 @@ class Translator:
         self.readers = [rule.name for rule in rules if rule.reads_source]
         self.options = SearchOptions(
             beam=decode.beam, alpha=decode.alpha, nbest=nbest, bos=BOS, eos=EOS, banned_tokens=tuple(token for token in (PAD, UNK, BOS) if token not in allowed),
-            min_length=decode.min_length, textless=target.textless, sampling=sampling,
+            min_length=decode.min_length, textless=target.textless, sampling=sampling, lookahead=decode.lookahead or UNLIMITED,
             mbr=mbr or MbrOptions(), detokenize=target.decode,
             length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
             constraints=rules, token_log_probs=token_log_probs,

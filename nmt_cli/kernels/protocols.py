@@ -112,13 +112,13 @@ class ExtendBeam(Protocol):
 
     def __call__(
         self, candidates: tuple[Tensor, Tensor, Tensor], lengths: tuple[Tensor, Tensor], penalties: Tensor, outputs: Tensor,
-        finished: FinishedColumns, eos: int, stop_early: bool, /,
+        finished: FinishedColumns, eos: int, lookahead: int, /,
     ) -> Extended:  # fmt: skip
         """Return the W best candidates that do not end; those that do are ranked among `finished`, in place.
 
         `candidates` are, best first, values, hypotheses and tokens, (B, C); `lengths` (B,) those of the extended outputs, and the largest that they may
         have without an end symbol; `penalties` the length penalty of each length; `outputs` (B, W, L) the tokens of the open hypotheses so
-        far. A hypothesis whose output is complete, or which cannot become one of the K best (with `stop_early`), gets -inf.
+        far. A hypothesis whose output is complete gets -inf, and one which cannot become one of the K best within `lookahead` tokens; 0: that is not asked.
         """
         ...
 

@@ -13,7 +13,7 @@ from toy_decoder import Histories
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
 from nmt_cli.decoding.candidates import largest_log_probs, top_candidates
 from nmt_cli.decoding.length_penalties import gnmt
-from nmt_cli.decoding.search import Hypothesis, SearchOptions, plain_sentences
+from nmt_cli.decoding.search import UNLIMITED, Hypothesis, SearchOptions, plain_sentences
 from nmt_cli.errors import ModelError
 from nmt_cli.kernels.cpu_decoding.functions import extend_beam, library
 
@@ -37,6 +37,22 @@ class Toy(Histories):
         self.steps += 1
         self.asked += len(rows)
         return torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
+
+
+class Scripted(Histories):
+    """A model of one sentence that has these probabilities after a history; elsewhere all tokens are equally probable."""
+
+    def __init__(self, probabilities: dict[tuple[int, ...], dict[int, float]], beam: int) -> None:
+        super().__init__([0], beam)
+        self.probabilities = probabilities
+
+    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        logits = torch.zeros(len(rows), 9)
+        for row, (_, history) in zip(logits, self.extended(tokens, rows), strict=True):
+            for token, probability in self.probabilities.get(history, {}).items():
+                row -= 1e4 * (row == 0)
+                row[token] = math.log(probability)
+        return logits
 
 
 def options(beam: int, alpha: float = 0.6, **more: Any) -> SearchOptions:
@@ -229,6 +245,29 @@ def test_stopping_early_saves_steps() -> None:
     assert steps[0] < 31
 
 
+@pytest.mark.parametrize("nbest", [1, 3])
+def test_a_short_lookahead_asks_the_model_less_and_finds_no_better_output(nbest: int) -> None:
+    """What it finds is at most what the search without limit finds; with a lookahead as long as the longest output it is the same."""
+    asked, found = [], []
+    for lookahead in (1, 3, 13, UNLIMITED):
+        toy = Toy(list(range(40)), 4, 9, 1.0)
+        found.append(beam_search(toy, torch.full((40,), 12), options(beam=4, alpha=1.0, nbest=nbest, lookahead=lookahead)))
+        asked.append(toy.asked)
+    assert asked == sorted(asked)
+    assert asked[0] < asked[-1]
+    assert found[2] == found[3]
+    for shorter in found[:2]:
+        assert all(one[0].score <= best[0].score for one, best in zip(shorter, found[3], strict=True))
+
+
+def test_a_hypothesis_is_given_up_when_the_tokens_of_the_lookahead_would_have_to_cost_less_than_nothing() -> None:
+    """Two outputs with lp = 10^(|Y| - 1): the empty one, and one that wins because its second token and its end cost nothing."""
+    probabilities = {(BOS,): {EOS: 0.9, 5: 0.1}, (BOS, 5): {6: 1.0}, (BOS, 5, 6): {EOS: 1.0}}
+    for lookahead, tokens in ((1, []), (2, [5, 6]), (UNLIMITED, [5, 6])):
+        best = beam_search(Scripted(probabilities, 2), torch.tensor([2]), options(beam=2, length_penalty=lambda n, alpha: 10.0 ** (n - 1), lookahead=lookahead))[0][0]
+        assert best.tokens == tokens, lookahead
+
+
 def test_giving_up_the_hopeless_asks_the_model_less() -> None:
     asked = []
     for stop_early in (True, False):
@@ -331,14 +370,14 @@ def test_a_model_whose_logits_are_nan_is_named() -> None:
 
 @pytest.mark.skipif(library() is None, reason="there is no C++ compiler here")
 @pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (2, 1), (4, 3), (9, 9)])
-@pytest.mark.parametrize("stop_early", [True, False])
+@pytest.mark.parametrize("stopping", [{}, {"lookahead": 1}, {"lookahead": 3}, {"stop_early": False}])
 @pytest.mark.parametrize("min_length", [0, 2])
-def test_the_compiled_step_is_the_plain_one(beam: int, nbest: int, stop_early: bool, min_length: int) -> None:
+def test_the_compiled_step_is_the_plain_one(beam: int, nbest: int, stopping: dict[str, Any], min_length: int) -> None:
     """To the last bit, in as many steps; outputs may have no token, and no more than some."""
     limits = [0, 1, 2, 5, 6, 6, 7]
     kinds, found = (None, extend_beam), []
     for kind in kinds:
-        opts = options(beam, nbest=nbest, stop_early=stop_early, min_length=min_length, extend_beam=kind)
+        opts = options(beam, nbest=nbest, min_length=min_length, extend_beam=kind, **stopping)
         toy = Toy(list(range(len(limits))), beam, 8, 2.0)
         found.append((beam_search(toy, torch.tensor(limits), opts), toy.steps, toy.asked))
     assert found[0] == found[1]

@@ -53,7 +53,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_stack_encode": (None, (_at, _int, _at, _at, _at, _at, _int, _at)),
     "nmt_log_softmax": (None, (_int, _int, _at)),
     "nmt_top_candidates": (None, (_int, _int, _int, _at, _int, _at, _kind, _at, _int, _at, _at, _at, _int, _at, _at)),
-    "nmt_extend_beam": (None, (*[_int] * 6, _kind, *[_at] * 15)),
+    "nmt_extend_beam": (None, (*[_int] * 7, *[_at] * 15)),
     "nmt_best_outputs": (None, (_at, _at, _int, _int, _int, _at, _at, _int, _at, _at, _at, _int, _int, _at, _at)),
 }
 """The result and the parameters of each function, as in the sources."""
@@ -122,7 +122,7 @@ def top_candidates(
 
 
 def extend_beam(
-    candidates: tuple[Tensor, Tensor, Tensor], lengths: tuple[Tensor, Tensor], penalties: Tensor, outputs: Tensor, finished: FinishedColumns, eos: int, stop_early: bool
+    candidates: tuple[Tensor, Tensor, Tensor], lengths: tuple[Tensor, Tensor], penalties: Tensor, outputs: Tensor, finished: FinishedColumns, eos: int, lookahead: int
 ) -> Extended:
     """See `protocols.ExtendBeam`. The tensors are on the CPU, and `library()` is not None."""
     functions = library()
@@ -132,7 +132,7 @@ def extend_beam(
     log_probs, tokens = torch.empty(batch, beam), torch.empty(batch, beam, longest, dtype=torch.int64)
     given = [tensor.contiguous() for tensor in (*candidates, penalties, *lengths, outputs)]
     functions.nmt_extend_beam(
-        batch, beam, candidates[0].size(1), kept, longest, eos, stop_early,
+        batch, beam, candidates[0].size(1), kept, longest, eos, lookahead,
         *(tensor.data_ptr() for tensor in (*given, finished.tokens, finished.lengths, finished.log_probs, finished.scores, parents, newest, log_probs, tokens)),
     )  # fmt: skip
     return parents, newest, log_probs, tokens

@@ -41,8 +41,8 @@ extern "C" {
 // done_… (B, K, …), and make the W best others the open ones: their `parents`, `newest` tokens, `log_probs` (B, W) and `tokens`
 // (B, W, L), from those of the hypotheses before them, `outputs` (B, W, L). lengths (B,) are those of the extended outputs,
 // max_lengths (B,) the largest without an end symbol; penalties[n] divides log P of an output of n tokens. A hypothesis is given up,
-// and gets -inf, if its output is complete, or, with `stop_early`, cannot become one of the K best.
-void nmt_extend_beam(int64_t batch, int64_t beam, int64_t count, int64_t kept, int64_t longest, int64_t eos, int stop_early, const float* values, const int64_t* from, const int64_t* to, const float* penalties,
+// and gets -inf, if its output is complete, or if it cannot become one of the K best within `lookahead` tokens; 0: that is not asked.
+void nmt_extend_beam(int64_t batch, int64_t beam, int64_t count, int64_t kept, int64_t longest, int64_t eos, int64_t lookahead, const float* values, const int64_t* from, const int64_t* to, const float* penalties,
                      const int64_t* lengths, const int64_t* max_lengths, const int64_t* outputs, int64_t* done_tokens, int64_t* done_lengths, float* done_log_probs, float* done_scores, int64_t* parents, int64_t* newest,
                      float* log_probs, int64_t* tokens) {
     const float nothing = -std::numeric_limits<float>::infinity();
@@ -64,8 +64,9 @@ void nmt_extend_beam(int64_t batch, int64_t beam, int64_t count, int64_t kept, i
         }
         for (; w < beam; ++w) open(w, 0, nothing);
         const bool complete = max_lengths[b] < length;
+        const float penalty = penalties[length + std::min(lookahead, max_lengths[b] + 1 - length)];
         for (w = 0; w < beam; ++w) {
-            if (complete || (stop_early && log_probs[w] / penalties[max_lengths[b] + 1] <= finished.scores[kept - 1])) log_probs[w] = nothing;
+            if (complete || (lookahead && log_probs[w] / penalty <= finished.scores[kept - 1])) log_probs[w] = nothing;
             std::copy_n(outputs + parents[w] * longest, longest, tokens + w * longest);
             if (longest) tokens[w * longest + std::min(length, longest) - 1] = newest[w];
         }

@@ -7,7 +7,8 @@
 //   positions.hpp       embeddings and positions
 //   attention.hpp       each row's queries over its keys and values: equation (1), the softmax in fp32
 //   history.hpp         which keys and values each hypothesis of a beam search descends from
-//   matmul.hpp          matrix products in fp32 and int8, where the processor has AVX-512; threads.hpp has their threads
+//   matmul.hpp          matrix products in fp32 and int8, where the processor has AVX2; threads.hpp has their threads,
+//                       outputs.hpp what happens to their sums, numbers_avx2.hpp and numbers_avx512.hpp their registers
 //   stack.hpp           all of these as one function: a step of the decoder's layers
 //   top_candidates.hpp  log-softmax and the best candidates of each sentence
 //   beam.hpp            the hypotheses that they finish and extend
