@@ -149,6 +149,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, action="append", default=[], help="a trained model instead of random weights; repeatable; needs --data-dir")
     parser.add_argument("--beam", type=int, help="beside --model; default: its recipe's")
     parser.add_argument("--alpha", type=float, help="beside --model; default: its recipe's")
+    parser.add_argument("--lookahead", type=int, help="beside --model; default: its recipe's; 0: no hypothesis is given up that could still win")
     parser.add_argument("--peers", default=",".join(PEERS), help="beside --model: %(default)s, one of them, or nothing")
     parser.add_argument("--sentences", type=int, default=0, help="default: all of the test set, 128 with random weights")
     parser.add_argument("--sweep", type=int, default=200, help="sentences on which CTranslate2's settings are chosen")
@@ -164,7 +165,7 @@ def main() -> None:
     if not options.model:
         return random_weights(options.data_dir[0] if options.data_dir else None, options.sentences or 128, options.rounds)
     print(" · ".join(_version(package) for package in ("sentencepiece", *(PEERS[name] for name in peers))))
-    search = {name: value for name, value in (("beam", options.beam), ("alpha", options.alpha)) if value is not None}
+    search = {name: value for name, value in (("beam", options.beam), ("alpha", options.alpha), ("lookahead", options.lookahead)) if value is not None}
     for model in options.model:
         print(f"\n{model.name}: ", end="")
         with tempfile.TemporaryDirectory(prefix="nmt-bench-") as work:

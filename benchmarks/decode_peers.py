@@ -22,7 +22,7 @@ from decode_sides import Job, Process
 
 from nmt_cli.errors import NmtError
 from nmt_cli.exporting.convert import export
-from nmt_cli.hardware import cpu_flags
+from nmt_cli.hardware import cpu_flags, has_fast_bf16
 from nmt_cli.kernels import has_int8
 from nmt_cli.kernels.onednn import X86
 
@@ -37,8 +37,9 @@ Count = Callable[[Sequence[str]], int]
 
 
 def ours(model: Path, threads: int) -> list[Job]:
-    """int8, bf16 and fp32, a worker for each core."""
-    precisions = [precision for precision in ("int8", "bf16", "fp32") if precision != "int8" or has_int8()]
+    """int8, bf16 and fp32 where the processor has products in them, a worker for each core."""
+    here = {"int8": has_int8(), "bf16": has_fast_bf16("cpu"), "fp32": True}
+    precisions = [precision for precision, is_here in here.items() if is_here]
     return [Job(name=f"nmt, {precision}", kind="nmt", folder=str(model), precision=precision, workers=threads, threads=1) for precision in precisions]
 
 

@@ -28,6 +28,7 @@ from nmt_cli.decoding import workers as module
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.translator import Candidate, Translator
+from nmt_cli.hardware import has_fast_bf16
 from nmt_cli.kernels import has_int8
 from nmt_cli.model.contents import find_model
 from nmt_cli.model.folder import LoadedModel, load_model
@@ -105,7 +106,8 @@ def main() -> None:
     slow = reference(subject, subject.translator("fp32", 1), subject.lines[: options.reference])
     print(f"{len(subject.lines)} sentences, {torch.get_num_threads()} workers: how many are the same, texts and scores; beside the reference search, the texts of {len(slow)}")
     broken, head = False, True
-    for precision in (precision for precision in ("fp32", "int8", "bf16") if precision != "int8" or has_int8()):
+    here = {"fp32": True, "int8": has_int8(), "bf16": has_fast_bf16("cpu")}
+    for precision in (precision for precision, is_here in here.items() if is_here):
         began = time.perf_counter()
         first, found = variants(subject, precision)
         same = {name: sum(a == b for a, b in zip(first, several, strict=True)) for name, several in found.items()}

@@ -309,7 +309,7 @@ class DecodeSection(Section):
     """The longest output: this times the sentence's own input length, plus max_extra, in tokens."""
     min_length: int = Field(default=1, ge=0, le=1_000_000)
     """The shortest output, in tokens that carry text: end symbol and white space do not count; 0: it may be empty."""
-    lookahead: int = Field(default=8, ge=0, le=1_000_000)
+    lookahead: int = Field(default=12, ge=0, le=1_000_000)
     """A hypothesis is given up when it would not win if so many tokens more, its end among them, cost nothing; 0: any number, so that the best one is never lost."""
     diverse_groups: int = Field(default=4, ge=1, le=MOST_BEAM)
     """Of the search `diverse`: groups of equal size into which the beam is divided."""

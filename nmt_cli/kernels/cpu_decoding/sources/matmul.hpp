@@ -97,8 +97,8 @@ struct Product {
             for (int64_t panel = begin, wide; panel < panels; panel += wide) {
                 for (wide = 4; wide > 1 && (wide > panels - panel || highest > Numbers::most_rows(int(wide))); wide /= 2) {}
                 const char* const weight = static_cast<const char*>(map.weight) + panel * size;
-                for (int64_t row = first, here; row < end; row += here) {
-                    here = std::min<int64_t>(Numbers::TILE, end - row);
+                for (int64_t row = first, here, tiles = (end - first + Numbers::TILE - 1) / Numbers::TILE; row < end; row += here, --tiles) {
+                    here = (end - row + tiles - 1) / tiles;  // as many in each: 8 rows are 4 and 4, not 6 and 2
                     tile_of(here, int(wide))(map, is_offset, x + row * map.d_in, weight, row, panel * LANES, to);
                 }
             }
