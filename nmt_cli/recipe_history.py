@@ -25,7 +25,7 @@ class Retired:
 
 
 RETIRED = {
-    "decode.prune": Retired("0.1.0", 0.0, "Search gives up only hypotheses that can no longer win."),
+    "decode.prune": Retired("0.1.0", 0.0, "decode.lookahead says when search gives up a hypothesis."),
 }
 
 
