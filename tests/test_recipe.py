@@ -420,7 +420,7 @@ def test_a_retired_key_is_ignored_with_a_warning_where_it_had_an_effect(value: A
     stored = {**MINIMAL, "decode": {"beam": 5, "prune": value}}
     for _ in range(2):
         assert Recipe.from_dict(stored, "'m/config.json'") == Recipe.from_dict({**MINIMAL, "decode": {"beam": 5}}, "test")
-    said = f"warning: 'm/config.json': decode.prune = {value!r} is ignored: nmt 0.1.0 retired this key. Search gives up only hypotheses that can no longer win.\n"
+    said = f"warning: 'm/config.json': decode.prune = {value!r} is ignored: nmt 0.1.0 retired this key. decode.lookahead says when search gives up a hypothesis.\n"
     assert capfd.readouterr() == ("", said if warns else "")  # once
     assert stored["decode"] == {"beam": 5, "prune": value}
 

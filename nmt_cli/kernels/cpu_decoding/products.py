@@ -96,6 +96,8 @@ def multiplies_int8(d_in: int) -> bool:
 
 def multiplies(dtype: torch.dtype) -> bool:
     """Whether there are products in fp32 or int8, and they give the right numbers."""
+    if dtype == torch.int8 and "avx_vnni" in cpu_flags() and "avx512_vnni" not in cpu_flags():
+        return False  # oneDNN has VNNI in the registers of AVX2; the sources do not
     functions = library()
     return functions is not None and bool(functions.nmt_multiplies()) and _right(functions, dtype)
 
