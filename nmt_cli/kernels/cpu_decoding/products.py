@@ -3,9 +3,9 @@
     fp32_product, int8_product ──▶ a Product, or None where the processor has no such, or another library is faster
     Product(rows)              rows (N, d_in) ──▶ (N, d_out)
 
-They need AVX2, or AVX-512. They start without the work by which oneDNN begins each product: they are faster for few rows, and for
-many where oneDNN has no better instructions. Without VNNI, oneDNN's sums of 8-bit numbers are not exact; these are. Where it has (AMX), wide maps in int8 are multiplied here for few rows only, and the bits are checked
-to be the same. They use as many threads as torch does, for products that are worth it, and divide the outputs among them:
+They need AVX2 or AVX-512. They start without the work by which oneDNN begins each product: they are faster for few rows, and for many
+where oneDNN has no better instructions. Where it has (AMX), wide maps in int8 are multiplied here for few rows only, and the bits
+are checked to be the same. Without VNNI, oneDNN's sums of 8-bit numbers are not exact; these are. They use as many threads as torch does, for products that are worth it, and divide the outputs among them:
 that changes no bit.
 """
 

@@ -76,6 +76,7 @@ struct Bytes : NarrowTiles {
         add(sum.low, x, w.low);
         add(sum.high, x, w.high);
     }
+
     // Of intrinsics, the compiler computes all products before it adds one, and keeps the sums in memory.
     static void add(__m256i& sum, const __m256i& x, const __m256i& w) {
         __m256i products;
