@@ -13,7 +13,7 @@ from dataclasses import dataclass
 INLINE = ("b", "i", "em", "strong", "a", "span", "u", "sub", "font", "x-word")
 BLOCK = ("p", "div", "section", "blockquote", "h2", "ul", "table")
 POINTS = ("<br>", "<br/>", "<img src='a>b.png' alt=\"two dogs\">", "<!-- a <b>comment</b> -->", "<wbr>", "<hr>", "<input disabled>", "<?php echo 1 ?>")
-STAYING = ("<code>x = <b>1</b></code>", "<kbd>Ctrl</kbd>", "<span translate=no>Not this</span>", '<i class="a notranslate">nor <b>this</b></i>', "<script>if (a < b && c > d) '<p>'</script>", "<pre>\n  a\n  b </pre>", "<style>p > b {}</style>")
+STAYING = ("<code>x = <b>1</b></code>", "<kbd>Ctrl</kbd>", "<span translate=no>Not this</span>", '<i class="a notranslate">nor <b>this</b></i>', "<span translate=no>Not <b translate=yes>but this</b> and not <i>that</i></span>", "<script>if (a < b && c > d) '<p>'</script>", "<pre>\n  a\n  b </pre>", "<style>p > b {}</style>")
 WORDS = ("&amp;", "&lt;3", "&nbsp;", "&#8364;", "{name}", "{0}", "%s", "%(count)d", "${x}", "{{ y }}", "https://example.org/a?b=c&amp;d=1", "me@example.org", "caf\u00e9", "\u4f60\u597d", "&copy 2020", "AT&T")
 ATTRIBUTES = ("", "", "", " class=x", ' id="a b"', " title='She said: \"Hi\" &amp; went'", " data-x=a>b", " href=/a/b", ' a="1" a="2"', ' title="a > b"')
 XML_ATTRIBUTES = ("", "", ' id="1"', " title='a > \"b\" &amp; c'", ' xml:lang="en"')

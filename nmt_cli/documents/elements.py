@@ -17,15 +17,21 @@ INVISIBLE = frozenset(["script", "style", "svg"])
 OPTIONAL_END = frozenset(["body", "colgroup", "dd", "dt", "head", "html", "li", "optgroup", "option", "p", "rp", "rt", "tbody", "td", "tfoot", "th", "thead", "tr"])
 """HTML elements that end without an end tag."""
 
+_PLAIN = frozenset(["code", "kbd", "pre", "samp", "var"])
+"""Those of UNTRANSLATED that `translate="yes"` opens: their content is text and elements."""
 _MARKS = re.compile("translate", re.IGNORECASE)
 
 
-def untranslated(token: Token) -> bool:
-    """Return whether the element of a start tag stays as it is: by its name, `translate="no"` or the class `notranslate`."""
-    if token.name in UNTRANSLATED:
-        return True
-    if not _MARKS.search(token.raw):
-        return False
+def translated(token: Token) -> bool | None:
+    """Return what a start tag says of its element: True, translate it; False, it stays as it is; None: as what is around it.
+
+    The class `notranslate` goes before the attribute `translate`, and that before what the element's name says.
+    """
+    by_name = False if token.name in UNTRANSLATED else None
+    if not _MARKS.search(token.raw) or token.name in UNTRANSLATED - _PLAIN:
+        return by_name
     found = attributes(token.raw)
-    translate = found.get("translate", found.get("its:translate", "")).strip().lower()
-    return translate == "no" or "notranslate" in found.get("class", "").split()
+    if "notranslate" in found.get("class", "").split():
+        return False
+    said = found.get("translate", found.get("its:translate"))
+    return by_name if said is None else {"no": False, "yes": True, "": True}.get(said.strip().lower(), by_name)

@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
-from .elements import INVISIBLE, OPTIONAL_END, untranslated
+from .elements import INVISIBLE, OPTIONAL_END, translated
 from .items import Boundary, Item, Kind, Markup, Text, Untranslated
 from .tokens import Token, Type
 
 KINDS = {Type.OPEN: Kind.OPEN, Type.CLOSE: Kind.CLOSE, Type.EMPTY: Kind.POINT}
+
+
+MOST_SWITCHES = 8
+"""How deep elements that are translated and elements that are not may stand in each other; what is deeper is not looked at."""
 
 
 def items_of(tokens: Sequence[Token], is_block: Callable[[int], bool], decode: Callable[[str], Iterator[Item]], optional_end: bool) -> Iterator[Item]:
@@ -21,25 +26,49 @@ def items_of(tokens: Sequence[Token], is_block: Callable[[int], bool], decode: C
     `is_block` of a tag, by its index: whether it separates text. `decode`: text as it is written → items. `optional_end`: elements
     may end without an end tag, as in HTML.
     """
-    index = 0
-    while index < len(tokens):
-        token = tokens[index]
-        if token.type in (Type.OPEN, Type.EMPTY) and untranslated(token):
-            end = _end(tokens, index, optional_end) if token.type is Type.OPEN else index + 1
-            yield _staying(tokens[index:end], is_block(index))
-            index = end
-            continue
-        if token.type is Type.TEXT:
-            yield from decode(token.raw)
-        elif token.type is Type.RAW:
-            yield Untranslated(token.raw)
-        elif token.type is Type.OTHER:
-            yield Markup(token.raw, Kind.POINT)
-        elif is_block(index):
-            yield Boundary(token.raw)
-        else:
-            yield Markup(token.raw, KINDS[token.type], token.name)
-        index += 1
+    said = {index: translated(token) for index, token in enumerate(tokens) if token.type in (Type.OPEN, Type.EMPTY)}
+    opened = [index for index, says in said.items() if says]
+
+    def items(start: int, stop: int, depth: int) -> Iterator[Item]:
+        """Yield the items of a range of tokens, which stay as they are if `depth` is odd."""
+        staying = depth % 2 == 1
+        index = start
+        while index < stop:
+            token = tokens[index]
+            if said.get(index) is staying and depth < MOST_SWITCHES:
+                end = min(stop, _end(tokens, index, optional_end)) if token.type is Type.OPEN else index + 1
+                if staying or bisect_left(opened, end) > bisect_left(opened, index):
+                    yield _tag(token, is_block(index))
+                    yield from items(index + 1, end, depth + 1)
+                else:
+                    yield _staying(tokens[index:end], is_block(index))
+                index = end
+                continue
+            if token.type is Type.TEXT:
+                yield from _kept(token.raw) if staying else decode(token.raw)
+            elif token.type is Type.RAW:
+                yield Untranslated(token.raw)
+            elif token.type is Type.OTHER:
+                yield Markup(token.raw, Kind.POINT)
+            else:
+                yield _tag(token, is_block(index))
+            index += 1
+
+    return items(0, len(tokens), 0)
+
+
+def _tag(token: Token, block: bool) -> Item:
+    return Boundary(token.raw) if block else Markup(token.raw, KINDS[token.type], token.name)
+
+
+def _kept(raw: str) -> Iterator[Item]:
+    """Yield text that stays as it is, and the white space around it."""
+    text = raw.strip()
+    before, _, behind = raw.partition(text) if text else (raw, "", "")
+    yield Text(before, before)
+    if text:
+        yield Untranslated(text)
+        yield Text(behind, behind)
 
 
 def _staying(tokens: Sequence[Token], block: bool) -> Item:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -104,13 +105,22 @@ def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
             translator = load(folder, device=settings.device, devices=settings.devices, precision=settings.precision)
             pair = (translator.source_language, translator.target_language)
             _check(pair, folder, models)
-            models[pair] = served = Served(pair, translator, options)
-            served.submit(["."]).result()  # warms up, and raises what the options are refused for
+            models[pair] = Served(pair, translator, options)
             say(f"{pair[0]} → {pair[1]}: {translator.folders[0]}, loaded in {time.perf_counter() - began:.1f} s")
+        keep_shared()
+        for served in models.values():
+            served.submit(["."]).result()  # starts the workers, and raises what the options are refused for
     except BaseException:
         Pairs(models).close()
         raise
     return Pairs(models)
+
+
+def keep_shared() -> None:
+    """Collect garbage, and let later collections leave alone what lives now: they write to each object, and so copy memory that is shared with the workers."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def _check(pair: Pair, folder: Path, models: Mapping[Pair, Served]) -> None:
@@ -154,8 +164,10 @@ class Models:
         self.pairs.close()
         for old in list(self._old):
             old.close()
+        gc.unfreeze()
 
     def _retire(self, old: Pairs) -> None:
         """Let models that were replaced finish, then close them."""
         old.close(PATIENCE)
         self._old.discard(old)
+        keep_shared()  # garbage that is frozen would stay

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
 import os
 import random
 import signal
 import socket
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +22,7 @@ from served import Served, httpx, running
 from untrained import sentence
 
 import nmt_cli as nmt
+from nmt_cli.errors import NmtError
 from nmt_cli.serving.settings import Limits
 
 PAIR = {"source": "en", "target": "de"}
@@ -55,6 +60,14 @@ def idle(served: Served) -> bool:
 
 def busy(served: Served) -> bool:
     return not idle(served)
+
+
+def closed(translator: nmt.Translator) -> bool:
+    try:
+        translator.submit([TEXT])
+    except NmtError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize(
@@ -183,8 +196,8 @@ def test_the_models_are_loaded_anew_without_losing_a_request(model: Path) -> Non
         assert served.models.reload()
         assert served.models.pairs is not before
         assert translate(served).json() == expected
-        model_of_before = next(iter(before.models.values()))
-        until(lambda: not model_of_before.translator.finish(0) or True)
+        [old] = before.models.values()
+        until(lambda: closed(old.translator))
         hidden = model.with_name("hidden")
         model.rename(hidden)
         try:
@@ -193,6 +206,41 @@ def test_the_models_are_loaded_anew_without_losing_a_request(model: Path) -> Non
             hidden.rename(model)
         assert "the old ones stay in service" in served.said[-1]
         assert translate(served).json() == expected
+
+
+def test_models_are_loaded_anew_again_and_again_under_constant_load(model: Path) -> None:
+    texts = [sentence(random.Random(seed), 12) for seed in range(20)]
+    with running(model, devices=2) as served:
+        expected = [translate(served, text).json() for text in texts]
+        loaded, stop = [served.models.pairs], threading.Event()
+
+        def ask(first: int) -> int:
+            with httpx.Client(timeout=60) as client:
+                for count in itertools.count(first):
+                    if stop.is_set():
+                        return count - first
+                    answer = client.post(f"{served.url}/translate", json={"q": texts[count % len(texts)], **PAIR})
+                    assert (answer.status_code, answer.json()) == (200, expected[count % len(texts)])
+
+        with ThreadPoolExecutor(8) as clients:
+            asked = [clients.submit(ask, first) for first in range(8)]
+            try:
+                for _ in range(3):
+                    assert served.models.reload()
+                    loaded.append(served.models.pairs)
+                    until(lambda: sum(one.done() for one in asked) or busy(served))
+            finally:
+                stop.set()
+            assert all(one.result() for one in asked)
+        for pairs in loaded[:-1]:
+            until(lambda pairs=pairs: all(closed(old.translator) for old in pairs.models.values()))
+
+
+def test_a_collection_does_not_touch_what_the_workers_share(model: Path) -> None:
+    with running(model) as served:
+        assert gc.get_freeze_count() > 10_000  # torch alone has more
+        assert translate(served).status_code == 200
+    assert gc.get_freeze_count() == 0
 
 
 def test_attention(served: Served, translator: nmt.Translator) -> None:
