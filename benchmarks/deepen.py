@@ -15,6 +15,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from nmt_cli.files import new_folder
 from nmt_cli.model.contents import read_config
 from nmt_cli.model.folder import load_model, weights_of, write_model
 from nmt_cli.recipe import Recipe
@@ -32,8 +33,8 @@ def deepen(model: Path, recipe: Recipe, folder: Path) -> None:
     for stack, old, new in (("encoder", have.encoder_layers, wanted.encoder_layers), ("decoder", have.decoder_layers, wanted.decoder_layers)):
         weights = more_layers(weights, stack, old, new)
     config = read_config(model)
-    folder.mkdir(parents=True)
-    write_model(folder, weights, recipe, config.vocabularies, {name: (model / name).read_bytes() for name in config.tokenizers}, {})
+    with new_folder(folder) as aside:
+        write_model(aside, weights, recipe, config.vocabularies, {name: (model / name).read_bytes() for name in config.tokenizers}, {})
 
 
 def more_layers(weights: Mapping[str, Tensor], stack: str, old: int, new: int) -> dict[str, Tensor]:

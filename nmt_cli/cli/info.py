@@ -100,7 +100,7 @@ def _described(values: dict[str, Any]) -> str:
         f"  parameters  {values['parameters']:,} ({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
         f"  vocabulary  {vocabulary}",
         f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens per side, {values['buckets_per_update']} × {values['bucket_tokens']:,} of like length",
-        f"  here        {values['devices']} × {values['device']} in {values['precision']}: about {values['micro_batches_per_update']} micro-batches per update, up to {values['micro_batch_tokens']:,} tokens each",
+        f"  here        {values['devices']} × {values['device']} in {values['precision']}: micro-batches of up to {values['micro_batch_tokens']:,} tokens, about {values['micro_batches_per_update']} per update",
         f"  memory      about {values['memory_bytes'] / gigabyte:.1f} GiB to train, {values['memory_free_bytes'] / gigabyte:.1f} GiB free on a device",
     ]
     lines += [f"  {'kernels' if number == 0 else '':<10}  {summary}" for number, summary in enumerate(values["kernels"].values())]

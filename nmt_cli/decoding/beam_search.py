@@ -27,7 +27,8 @@ the search is not exact: once the n best are finished, a hypothesis is given up 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ from torch.nn import functional as F
 
 from ..device import is_host
 from ..errors import UsageError
-from ..kernels.protocols import AttentionDecoder, Decoder, ExtendBeam, RankingDecoder
+from ..kernels.protocols import AttentionDecoder, BeamState, Decoder, ExtendBeam, RankingDecoder, SearchingDecoder
 from .allocation import allocate
 from .beam_state import NONE, Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, Status, appended
 from .constraint import Constraints, Sentence, Step
@@ -64,6 +65,12 @@ def _reporting(decoder: Decoder) -> AttentionDecoder:
     return decoder
 
 
+@lru_cache(16)
+def penalties_of(length_penalty: Callable[[int, float], float], alpha: float, count: int) -> Tensor:
+    """Return the length penalties of the first lengths, (count,). They are computed one by one: a power's last bit depends on its position in a vector."""
+    return torch.tensor([length_penalty(n, alpha) for n in range(count)])
+
+
 class BeamSearch:
     """See `Search`. Raises UsageError for a coverage penalty if the decoder is no `AttentionDecoder`."""
 
@@ -75,10 +82,10 @@ class BeamSearch:
         plain = not (self.normalized or self.attention or self.constraints.progresses)
         self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
         self.extend_beam = options.extend_beam if plain and not options.token_log_probs else None
+        self.searching = decoder if self.extend_beam and isinstance(decoder, SearchingDecoder) and decoder.searches else None
         self.beam: Beam | None = None
-        self.on_host = torch.empty(0, dtype=torch.long)  # (N,) the open hypotheses, as numbers of the host
-        self.rows = self.on_host  # and of the device
         self.status: Status
+        self._rows: tuple[Tensor, Tensor] | None = None  # see `_on_both`
         self.penalties = torch.empty(0)  # lp by length
 
     @property
@@ -89,7 +96,7 @@ class BeamSearch:
     @property
     def open_hypotheses(self) -> int:
         """See `Search`."""
-        return len(self.on_host)
+        return int(self.status.exists.sum()) if self.beam else 0
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
         """See `Search`."""
@@ -104,8 +111,8 @@ class BeamSearch:
         beam = self.beam.concat(new) if self.beam else new
         self._set(beam, Status.read(beam))
         longest = int(max_lengths.max())
-        if len(self.penalties) < longest + 2:  # computed one by one: a power's last bit depends on its position in a vector
-            self.penalties = torch.tensor([self.options.length_penalty(n, self.options.alpha) for n in range(2 * longest + 2)], device=device)
+        if len(self.penalties) < longest + 2:
+            self.penalties = penalties_of(self.options.length_penalty, self.options.alpha, 1 << (longest + 2).bit_length()).to(device)
 
     @torch.inference_mode()
     def step(self) -> FinishedSentences:
@@ -113,6 +120,9 @@ class BeamSearch:
         beam = self.beam
         if beam is None:
             return []
+        if self.searching and self.constraints.rest(beam.constraints):
+            self.searching.search(self._state(beam, self.searching.vocabulary), self.options.steps, self.options.compact_below)
+            return self._leave(beam)
         too_short = bool(self.status.too_short.any())
         if self.ranking:
             candidates = self._ranked_by_decoder(self.ranking, beam, too_short)
@@ -187,13 +197,16 @@ class BeamSearch:
 
     def _extend_by_kernel(self, kernel: ExtendBeam, beam: Beam, candidates: Candidates) -> Tensor:
         """What `_finish`, `_extend` and `_give_up` do without constraints. Return the parents of the open hypotheses, (B, W)."""
-        state, sentences, options = beam.open, beam.sentences, self.options
-        ranked = (candidates.log_probs, candidates.parents, candidates.tokens)
-        lengths = (sentences.lengths, sentences.max_lengths)
-        parents, state.newest, state.log_probs, state.tokens = kernel(ranked, lengths, self.penalties, state.tokens, beam.finished, options.eos, options.lookahead if options.stop_early else 0)
+        parents = kernel(self._state(beam, 0), (candidates.log_probs, candidates.parents, candidates.tokens))
         if self.constraints.members:
-            beam.constraints = self.constraints.advance(beam.constraints.reorder(parents), state.newest)
+            beam.constraints = self.constraints.advance(beam.constraints.reorder(parents), beam.open.newest)
         return parents
+
+    def _state(self, beam: Beam, vocabulary: int) -> BeamState:
+        """Return what a kernel changes."""
+        options, sentences = self.options, beam.sentences
+        lookahead = options.lookahead if options.stop_early else 0
+        return BeamState(beam.open, beam.finished, sentences.lengths, sentences.max_lengths, self.penalties, options.eos, lookahead, self.min_length.waiting(vocabulary))
 
     def _finish(self, beam: Beam, candidates: Candidates, ends: Tensor) -> None:
         """Rank the candidates that end, `ends` (B, C), among the finished hypotheses."""
@@ -259,30 +272,48 @@ class BeamSearch:
 
     def _leave(self, beam: Beam) -> FinishedSentences:
         """Return the finished sentences and drop them, if enough have finished."""
-        finished: FinishedSentences = []
         status = Status.read(beam)
-        if split := self._split(status.unfinished):
-            stay, leave = split
-            finished = self._results(beam.select(leave.to(beam.open.newest.device)))
-            beam, status = self._kept(beam, status, stay)
-        self._set(beam, status)
-        return finished
+        split = self._split(status.unfinished)
+        if split is None:
+            self._set(beam, status)
+            return []
+        stay, leave = split
+        leaving = beam.select(leave.to(beam.open.newest.device)) if len(stay) else beam
+        self._keep(beam, status, stay)
+        return self._results(leaving)
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
         """See `Search`."""
         if self.beam:
-            self._set(*self._kept(self.beam, self.status, without(self.beam.sentences.ids, sentence_ids).cpu()))
+            self._keep(self.beam, self.status, without(self.beam.sentences.ids, sentence_ids).cpu())
 
-    def _kept(self, beam: Beam, status: Status, stay: Tensor) -> tuple[Beam, Status]:
-        """Return the sentences at the indices `stay`, which are on the host; the decoder drops the others too."""
+    def _keep(self, beam: Beam, status: Status, stay: Tensor) -> None:
+        """Keep the sentences at the indices `stay`, which are on the host; the decoder drops the others too."""
         self.decoder.keep(stay)
-        return beam.select(stay.to(beam.open.newest.device)), status.select(stay)
+        if len(stay):
+            self._set(beam.select(stay.to(beam.open.newest.device)), status.select(stay))
+        else:
+            self.beam = None
 
     def _set(self, beam: Beam, status: Status) -> None:
         """Make this the beam of the search."""
-        self.beam = beam if len(beam.sentences.ids) else None
-        self.status, self.on_host = status, status.rows
-        self.rows = self.on_host.to(beam.open.newest.device, non_blocking=True)
+        self.beam, self.status, self._rows = beam, status, None
+
+    @property
+    def on_host(self) -> Tensor:
+        """(N,) the open hypotheses, as numbers of the host."""
+        return self._on_both()[0]
+
+    @property
+    def rows(self) -> Tensor:
+        """(N,) the same on the device."""
+        return self._on_both()[1]
+
+    def _on_both(self) -> tuple[Tensor, Tensor]:
+        if self._rows is None:
+            on_host = self.status.rows
+            self._rows = on_host, on_host if self.beam is None else on_host.to(self.beam.open.newest.device, non_blocking=True)
+        return self._rows
 
     def _split(self, unfinished: Tensor) -> tuple[Tensor, Tensor] | None:
         """See `split_off_finished`."""

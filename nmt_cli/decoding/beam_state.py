@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..device import is_host
 from .constraint import States, Step
 from .coverage import Coverage
 from .min_length import Bans
@@ -182,6 +183,8 @@ class Status(Rows):
     def read(beam: Beam) -> Status:
         """Return the status of a beam: one copy to the host."""
         exists, too_short = beam.open.exists, (beam.open.missing > 0).any(1)
+        if is_host(exists.device):
+            return Status(exists, beam.sentences.complete, too_short)
         status = torch.cat([exists, beam.sentences.complete[:, None], too_short[:, None]], 1).to("cpu")
         return Status(status[:, :-2], status[:, -2], status[:, -1])
 

@@ -134,6 +134,10 @@ class Constraint:
         """Return the state of new sentences, whose W = `width` hypotheses are empty."""
         return Stateless()
 
+    def rests(self, state: Any) -> bool:
+        """Whether it asks nothing of the sentences of this state: they are searched as if it were not there."""
+        return False
+
     def required(self, state: Any, step: Step) -> Tensor | None:
         """Return the one token that may follow each open hypothesis, (N,), or FREE; None: all are free."""
         return None
@@ -193,6 +197,10 @@ class Constraints:
     def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> States:
         """See `Constraint.start`."""
         return States([member.start(sentences, width, device) for member in self.members])
+
+    def rest(self, states: States) -> bool:
+        """Whether all of them rest, see `Constraint.rests`."""
+        return all(member.rests(state) for member, state in zip(self.members, states.states, strict=True))
 
     def required(self, states: States, step: Step) -> Tensor | None:
         """See `Constraint.required`. Of several required tokens the first constraint's counts."""

@@ -13,11 +13,13 @@ token that carries text bans nothing, and constraints that leave a hypothesis no
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..kernels.protocols import Waiting
 from .candidates import ban
 from .search import SearchOptions
 
@@ -29,6 +31,11 @@ class Bans(NamedTuple):
     counts: Tensor | None
 
 
+@lru_cache(16)
+def _waiting(tokens: tuple[int, ...], banned: int, too_early: int, textless: tuple[int, ...]) -> Waiting:
+    return Waiting(torch.tensor(tokens, dtype=torch.long), banned, too_early, torch.tensor(textless, dtype=torch.long))
+
+
 class MinLength:
     """The rule for one search. "Missing" are the tokens with text that a hypothesis still needs before it may end."""
 
@@ -37,6 +44,12 @@ class MinLength:
         self.always = Bans(options.banned_tokens, None)
         self.tokens = tuple(dict.fromkeys((*options.banned_tokens, options.eos, *options.textless)))
         self.always_banned = len(set(options.banned_tokens))
+
+    def waiting(self, vocabulary: int) -> Waiting:
+        """Return the rule as a kernel reads it."""
+        if len(self.tokens) >= vocabulary:
+            return _waiting(self.always.tokens, len(self.always.tokens), len(self.always.tokens), self.textless)
+        return _waiting(self.tokens, self.always_banned, self.always_banned + 1, self.textless)
 
     def missing(self, max_lengths: Tensor) -> Tensor:
         """Return the missing tokens of an empty hypothesis of each sentence, (B,)."""

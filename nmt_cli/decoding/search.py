@@ -66,6 +66,8 @@ class MbrOptions:
     """A name of the registry's UTILITIES."""
 
 
+STEPS = 8
+"""So many that what is between them takes no time, and so few that a search soon sees what came meanwhile."""
 UNLIMITED = 1 << 30
 """Tokens: more than any output has."""
 
@@ -101,6 +103,8 @@ class SearchOptions:
     """A kernel that takes a step of beam search without constraints; None: plain torch takes it."""
     compact_below: float = COMPACT_BELOW
     """Finished sentences leave the search once at most this share of its sentences is unfinished. It changes no result."""
+    steps: int = STEPS
+    """Tokens that `Search.step` may add, where a kernel can add several at once. It changes no result."""
     stop_early: bool = True
     """False: no hypothesis is given up before the longest output. This is the reference for a `lookahead` without limit: the n best are the same."""
     lookahead: int = UNLIMITED
@@ -159,7 +163,7 @@ class Search(Protocol):
         ...
 
     def step(self) -> FinishedSentences:
-        """Add one token to each open hypothesis. Return the sentences that leave, with up to `nbest` hypotheses each.
+        """Add one token to each open hypothesis, or up to `SearchOptions.steps`. Return the sentences that leave, with up to `nbest` hypotheses each.
 
         Raises ModelError if the model's output is not a number.
         """

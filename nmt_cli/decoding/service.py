@@ -319,7 +319,7 @@ class _Remote:
             """Return the worker of these options, a new one if there is none."""
             if options not in built:
                 worker = build(options).engine.workers[self.index]
-                worker.options = replace(worker.options, compact_below=AT_ONCE)
+                worker.options = replace(worker.options, compact_below=AT_ONCE, steps=1)
                 built[options] = worker
                 if len(built) > KEPT:
                     built.popitem(last=False)

@@ -13,6 +13,7 @@ import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -59,7 +60,7 @@ class Worker:
         self.device = self.models[0].output_weight.device
         self._lock = threading.Lock()
 
-    @property
+    @cached_property
     def sentences(self) -> int:
         """Sentences of a batch at most: two such batches fill a step."""
         logits = max(LOGITS_AT_ONCE, int(accelerator_memory(self.device) * LOGITS_SHARE) // torch.float32.itemsize)

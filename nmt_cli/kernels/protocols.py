@@ -9,6 +9,7 @@ is number b * W + w. A hypothesis is open while tokens are still added to it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -94,6 +95,15 @@ class TopCandidates(Protocol):
         ...
 
 
+class OpenColumns(Protocol):
+    """The open hypotheses of each sentence, best first; see `decoding.beam_state.OpenHypotheses`."""
+
+    tokens: Tensor  # (B, W, L)
+    newest: Tensor  # (B, W)
+    log_probs: Tensor  # (B, W); -inf: there is none
+    missing: Tensor  # (B, W) tokens with text that an output still needs before it may end
+
+
 class FinishedColumns(Protocol):
     """The K best finished hypotheses of each sentence, best first; see `decoding.beam_state.FinishedHypotheses`."""
 
@@ -103,22 +113,63 @@ class FinishedColumns(Protocol):
     scores: Tensor  # (B, K)
 
 
-Extended = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Of the new open hypotheses: their parents, newest tokens and log-probabilities, (B, W), and their tokens, (B, W, L)."""
+@dataclass(frozen=True)
+class Waiting:
+    """Tokens that may not follow yet, see `decoding.min_length`: the first ones of `tokens`. They are on the host."""
+
+    tokens: Tensor
+    """Those that are never generated, the end symbol, those without text."""
+    banned: int
+    """How many may not follow an output that has enough tokens with text."""
+    too_early: int
+    """How many may not follow one that has not; none of them, if only tokens with text can still make it long enough."""
+    textless: Tensor
+    """Those without text."""
+
+
+@dataclass(frozen=True)
+class BeamState:
+    """What a plain beam search knows of its sentences: tensors, contiguous, which a step changes in place."""
+
+    open: OpenColumns
+    finished: FinishedColumns
+    lengths: Tensor
+    """(B,) of the outputs that the coming step extends, end symbol counted."""
+    max_lengths: Tensor
+    """(B,) that an output may have, end symbol not counted."""
+    penalties: Tensor
+    """The length penalty of each length."""
+    eos: int
+    lookahead: int
+    """A hypothesis is given up which cannot become one of the K best within so many tokens; 0: that is not asked."""
+    waiting: Waiting
 
 
 class ExtendBeam(Protocol):
     """A function that takes a step of beam search, given its candidates: what `decoding.beam_search` does without constraints."""
 
-    def __call__(
-        self, candidates: tuple[Tensor, Tensor, Tensor], lengths: tuple[Tensor, Tensor], penalties: Tensor, outputs: Tensor,
-        finished: FinishedColumns, eos: int, lookahead: int, /,
-    ) -> Extended:  # fmt: skip
-        """Return the W best candidates that do not end; those that do are ranked among `finished`, in place.
+    def __call__(self, state: BeamState, candidates: tuple[Tensor, Tensor, Tensor], /) -> Tensor:
+        """Make the W best candidates that do not end the open hypotheses, and rank those that do among the finished ones.
 
-        `candidates` are, best first, values, hypotheses and tokens, (B, C); `lengths` (B,) those of the extended outputs, and the largest that they may
-        have without an end symbol; `penalties` the length penalty of each length; `outputs` (B, W, L) the tokens of the open hypotheses so
-        far. A hypothesis whose output is complete gets -inf, and one which cannot become one of the K best within `lookahead` tokens; 0: that is not asked.
+        `candidates` are, best first, values, hypotheses and tokens, (B, C). Return the parents of the open hypotheses, (B, W). A
+        hypothesis that is given up, or whose output is complete, gets -inf. `state.lengths` stay as they are.
+        """
+        ...
+
+
+@runtime_checkable
+class SearchingDecoder(RankingDecoder, Protocol):
+    """A decoder that takes whole steps of plain beam search, which is faster still: small models compute less than what is between their functions."""
+
+    @property
+    def searches(self) -> bool:
+        """Whether it does, for its model."""
+        ...
+
+    def search(self, state: BeamState, steps: int, stay: float) -> None:
+        """Take up to `steps` steps, in place; stop behind the one with which finished sentences leave: at most the share `stay` is unfinished.
+
+        It is what `best`, `ExtendBeam` and `reorder` do one after another; `state.lengths` grow.
         """
         ...
 

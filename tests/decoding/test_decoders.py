@@ -16,6 +16,7 @@ from nmt_cli.decoding.search import Hypothesis, SearchOptions, plain_sentences
 from nmt_cli.kernels import apply_kernels
 from nmt_cli.kernels.cpu_decoding import whole_steps
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
+from nmt_cli.kernels.cpu_decoding.functions import extend_beam
 from nmt_cli.kernels.cpu_decoding.linear import KernelLinear
 from nmt_cli.kernels.cpu_decoding.whole_steps import WholeStepDecoder, WholeSteps
 from nmt_cli.kernels.gpu_decoding.decoder import GraphDecoder, GraphModel, unsupported
@@ -232,3 +233,53 @@ def test_sentences_that_join_others_are_computed_as_if_alone(kind: Any, precisio
         found.update(search.step())
     assert not search.busy
     assert [found[i] for i in range(18)] == translate(kind, model, batch, beam)
+
+
+def whole_without_search(model: Transformer, batch: list[list[int]], beam: int) -> NativeDecoder:
+    """Compiled steps, whose candidates are ranked in plain torch."""
+    decoder = whole(model, batch, beam)
+    decoder.__class__ = type("WithoutSearch", (WholeStepDecoder,), {"searches": False})
+    return decoder
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("settings", [
+    {"beam": 1}, {"beam": 4, "nbest": 4}, {"beam": 3, "nbest": 2, "alpha": 1.5, "lookahead": 3}, {"beam": 4, "stop_early": False}, {"beam": 5, "min_length": 6, "textless": (4, 5, 6, 7, 8, 9)},
+    {"beam": 2, "min_length": 30, "textless": (*range(4, 149),)}, {"beam": 2, "min_length": 5, "textless": (*range(4, 150),)},
+], ids=str)  # fmt: skip
+@torch.inference_mode()
+def test_compiled_search_is_the_plain_one(precision: str, settings: dict[str, Any]) -> None:
+    """Whole steps of the search in one function, one or several at a time, with sentences that join later and that are dropped: tokens and scores are equal to the last bit."""
+    model, batch = made(precision), sources(14)
+    common = {"alpha": 0.6, "bos": BOS, "eos": EOS, "banned_tokens": (PAD, UNK, BOS), **settings}
+    limits = torch.tensor([len(source) + 4 for source in batch])
+
+    def found(kind: Kind, **more: Any) -> dict[int, list[Hypothesis]]:
+        decoder = kind(model, batch[:6], settings["beam"])
+        search, results = BeamSearch(decoder, SearchOptions(**common, **more)), dict[int, list[Hypothesis]]()
+        assert bool(search.searching) == (kind is whole)
+        search.add(range(6), plain_sentences(limits[:6]), torch.device("cpu"))
+        results.update(search.step())
+        decoder.add(batch[6:])
+        search.add(range(6, 14), plain_sentences(limits[6:]), torch.device("cpu"))
+        results.update(search.step())
+        search.drop([2, 9])
+        while search.busy:
+            results.update(search.step())
+        return {number: hypotheses for number, hypotheses in results.items() if number not in (2, 9)}
+
+    plain = found(whole_without_search)
+    assert sorted(plain) == [0, 1, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13]
+    for more in ({"steps": 1}, {"steps": 3}, {"steps": 1000}, {"steps": 1, "compact_below": 1.0}, {"steps": 1000, "compact_below": 1.0}):
+        assert found(whole, extend_beam=extend_beam, **more) == plain
+
+
+@torch.inference_mode()
+def test_sentences_with_a_prefix_are_searched_beside_others() -> None:
+    model, batch = made("fp32"), sources(6)
+    limits, prefixes = torch.tensor([len(source) + 4 for source in batch]), [[], [7, 8], [], [9], [], []]
+    options = SearchOptions(beam=3, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), extend_beam=extend_beam)
+    found = beam_search(whole(model, batch, 3), limits, options, prefixes)
+    assert [h.tokens[: len(prefix)] for [h], prefix in zip(found, prefixes, strict=True)] == prefixes
+    alone = [beam_search(whole(model, [source], 3), limits[i : i + 1], options, prefixes[i : i + 1])[0] for i, source in enumerate(batch)]
+    assert found == alone

@@ -47,6 +47,10 @@ class Prefix(Constraint):
         padded = [[*prefix, *[FREE] * (longest - len(prefix))] for prefix in prefixes]
         return Prefixes(torch.tensor(padded, dtype=torch.long, device=device).view(len(prefixes), longest))
 
+    def rests(self, state: Prefixes) -> bool:
+        """See `Constraint`: no sentence has a prefix."""
+        return not state.tokens.size(1)
+
     def required(self, state: Prefixes, step: Step) -> Tensor | None:
         """See `Constraint`: the next token of the prefix."""
         size = state.tokens.size(1)

@@ -270,7 +270,7 @@ class NativeDecoder:
             return
         sub_batch, first = next((number for number, memory in enumerate(self.memories) if not memory), len(self.memories)), 0
         states = self.encode(sources)
-        self.memories[sub_batch : sub_batch + 1] = [self.model.memory(states)]
+        self.memories[sub_batch : sub_batch + 1] = [self.memory(states)]
         if self.next_words:
             self.next_words.add(sources, states)
         for source in sources:
@@ -281,6 +281,10 @@ class NativeDecoder:
     def encode(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """See `NativeModel.encode`."""
         return self.model.encode(sources)
+
+    def memory(self, states: Tensor) -> list[Tensor]:
+        """See `NativeModel.memory`."""
+        return self.model.memory(states)
 
     def _update_addresses(self) -> None:
         array = ctypes.c_void_p * len(self.memories)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ... import console
 from ...cache import explained
-from ..protocols import Extended, FinishedColumns
+from ..protocols import BeamState
 from ..switch import switched_off
 from .compiling import compiled_library
 
@@ -51,12 +51,15 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_multiply": (None, (_at, _int, _at, _kind, _int, _at, _kind, _float)),
     "nmt_stack_step": (None, (_at, _at, _int, _at, _at, _at, _at, _at, _int, _at)),
     "nmt_stack_encode": (None, (_at, _int, _at, _at, _at, _at, _int, _at)),
+    "nmt_stack_memory": (None, (_at, _int, _at, _int, _at, _int, _at)),
     "nmt_log_softmax": (None, (_int, _int, _at)),
     "nmt_top_candidates": (None, (_int, _int, _int, _at, _int, _at, _kind, _at, _int, _at, _at, _at, _int, _at, _at)),
-    "nmt_extend_beam": (None, (*[_int] * 7, *[_at] * 15)),
+    "nmt_extend_beam": (None, (_at, _at, _at, _at, _at)),
+    "nmt_search": (_int, (_at, _at, _at, _at, _at, _int, _int, _int, ctypes.c_double, _at)),
     "nmt_best_outputs": (None, (_at, _at, _int, _int, _int, _at, _at, _int, _at, _at, _at, _int, _int, _at, _at)),
 }
 """The result and the parameters of each function, as in the sources."""
+
 
 class Map(ctypes.Structure):
     """See sources/matmul.hpp."""
@@ -84,6 +87,29 @@ class Stack(ctypes.Structure):
         ("cache", ctypes.c_int32), ("activation", ctypes.c_int32), *((name, _at) for name in ("table", "positions", "rotations", "sublayers", "norms", "output")),
     )  # fmt: skip
 
+
+class Beam(ctypes.Structure):
+    """See sources/beam.hpp."""
+
+    _fields_ = (
+        *((name, _int) for name in ("batch", "beam", "count", "kept", "longest", "eos", "lookahead")),
+        *((name, _at) for name in ("penalties", "lengths", "max_lengths", "newest", "tokens", "log_probs", "done_tokens", "done_lengths", "done_log_probs", "done_scores", "missing")),
+        *((name, _int) for name in ("banned", "too_early", "count_waiting")), ("waiting", _at), ("textless_count", _int), ("textless", _at),
+    )  # fmt: skip
+
+    @classmethod
+    def of(cls, state: BeamState, candidates: int) -> Beam:
+        """Return the addresses of a state, which has so many candidates of each sentence."""
+        opened, finished, waiting = state.open, state.finished, state.waiting
+        tensors = (
+            state.penalties, state.lengths, state.max_lengths, opened.newest, opened.tokens, opened.log_probs, finished.tokens, finished.lengths,
+            finished.log_probs, finished.scores, opened.missing,
+        )  # fmt: skip
+        assert all(tensor.is_contiguous() for tensor in tensors)
+        return cls(
+            *opened.newest.shape, candidates, finished.scores.size(1), opened.tokens.size(2), state.eos, state.lookahead, *(tensor.data_ptr() for tensor in tensors),
+            waiting.banned, waiting.too_early, len(waiting.tokens), waiting.tokens.data_ptr(), len(waiting.textless), waiting.textless.data_ptr(),
+        )  # fmt: skip
 
 
 @cache
@@ -121,21 +147,15 @@ def top_candidates(
     return values, flat
 
 
-def extend_beam(
-    candidates: tuple[Tensor, Tensor, Tensor], lengths: tuple[Tensor, Tensor], penalties: Tensor, outputs: Tensor, finished: FinishedColumns, eos: int, lookahead: int
-) -> Extended:
+def extend_beam(state: BeamState, candidates: tuple[Tensor, Tensor, Tensor]) -> Tensor:
     """See `protocols.ExtendBeam`. The tensors are on the CPU, and `library()` is not None."""
     functions = library()
     assert functions is not None
-    (batch, beam, longest), kept = outputs.shape, finished.scores.size(1)
-    parents, newest = torch.empty(batch, beam, dtype=torch.int64), torch.empty(batch, beam, dtype=torch.int64)
-    log_probs, tokens = torch.empty(batch, beam), torch.empty(batch, beam, longest, dtype=torch.int64)
-    given = [tensor.contiguous() for tensor in (*candidates, penalties, *lengths, outputs)]
-    functions.nmt_extend_beam(
-        batch, beam, candidates[0].size(1), kept, longest, eos, lookahead,
-        *(tensor.data_ptr() for tensor in (*given, finished.tokens, finished.lengths, finished.log_probs, finished.scores, parents, newest, log_probs, tokens)),
-    )  # fmt: skip
-    return parents, newest, log_probs, tokens
+    parents = torch.empty_like(state.open.newest)
+    values, hypotheses, tokens = (tensor.contiguous() for tensor in candidates)
+    beam = Beam.of(state, values.size(1))
+    functions.nmt_extend_beam(ctypes.addressof(beam), values.data_ptr(), hypotheses.data_ptr(), tokens.data_ptr(), parents.data_ptr())
+    return parents
 
 
 def log_softmax_(logits: Tensor) -> Tensor:

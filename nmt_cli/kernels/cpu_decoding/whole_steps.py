@@ -1,12 +1,13 @@
-"""The compiled decoder, one function for the encoder, one for the layers of a step and one for its output: where all products are compiled.
+"""The compiled decoder as few functions: the encoder, the layers of a step, its output, and steps of beam search; where all products are compiled.
 
-    sources ──▶ nmt_stack_encode ──▶ the encoder's states (tokens, D)
+    sources ──▶ nmt_stack_encode ──▶ the encoder's states (tokens, D) ──▶ nmt_stack_memory ──▶ keys and values of each layer
     step: tokens, open hypotheses ──▶ nmt_stack_step ──▶ rows that the output map reads (N, D)
                                         ├─ step: output map ──▶ logits (N, V)
                                         └─ best: nmt_best_outputs, a few rows at a time ──▶ the best candidates (B, C)
+    search: nmt_search ──▶ these, the hypotheses that they finish and extend, and the next step
 
-A step is few calls from Python, so that small models and single sentences do not wait for it, and the logits of a step,
-(N, V), are never all in memory. The numbers are those of `NativeDecoder`.
+Plain beam search is one call from Python for several steps, a step of others few calls, so that small models and single sentences do not
+wait for it. The logits of a step, (N, V), are never all in memory. The numbers are those of `NativeDecoder`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ...model.attention import CrossAttention, SelfAttention
+from ..protocols import BeamState
 from .decoder import (
     NativeDecoder,
     NativeModel,
@@ -29,7 +31,7 @@ from .decoder import (
     norm_parts,
     packed_rows,
 )
-from .functions import DTYPES, Norm, Stack, Sublayer
+from .functions import DTYPES, Beam, Norm, Stack, Sublayer
 from .linear import (
     ACTIVATIONS,
     ActivatedFeedForward,
@@ -44,7 +46,7 @@ KINDS = {SelfAttention: 0, CrossAttention: 1}
 
 def supports(model: NativeModel) -> bool:
     """Return whether all linear maps of the encoder and the decoder are compiled products for any number of rows, and a stack has one activation."""
-    return all(isinstance(module, KernelLinear) and module.compiled for module in model.maps) and len(_activations(model.encoder)) == len(_activations(model.decoder)) == 1
+    return all(isinstance(module, KernelLinear) and module.compiled for module in (*model.maps, *_memory_maps(model))) and len(_activations(model.encoder)) == len(_activations(model.decoder)) == 1
 
 
 class WholeSteps:
@@ -54,6 +56,8 @@ class WholeSteps:
         self.model = model
         self.output = cast(Product, model.output.product)
         self.encoder, self.decoder = _Layers(model, 0, model.encoder, None), _Layers(model, 1, model.decoder, self.output)
+        products = [cast(Product, module.product) for module in _memory_maps(model)]
+        self.memory_maps = (ctypes.c_void_p * len(products))(*(product.address for product in products))
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """See `NativeModel.encode`; there are no more rows than tokens."""
@@ -61,6 +65,13 @@ class WholeSteps:
         states = torch.empty(len(rows[0]), self.encoder.size)
         self.model.library.nmt_stack_encode(self.encoder.address, len(states), *(tensor.data_ptr() for tensor in rows), torch.get_num_threads(), states.data_ptr())
         return states
+
+    def memory(self, states: Tensor) -> list[Tensor]:
+        """See `NativeModel.memory`."""
+        layers = [torch.empty(len(states), self.model.width, dtype=self.model.cache_dtype) for _ in self.memory_maps]
+        addresses = (ctypes.c_void_p * len(layers))(*(layer.data_ptr() for layer in layers))
+        self.model.library.nmt_stack_memory(self.decoder.address, len(layers), self.memory_maps, len(states), states.data_ptr(), torch.get_num_threads(), addresses)
+        return layers
 
 
 class _Layers:
@@ -79,6 +90,11 @@ class _Layers:
         self.address = ctypes.addressof(self.stack)
 
 
+def _memory_maps(model: NativeModel) -> list[Any]:
+    """Return the linear maps that give each decoder layer its keys and values of the encoder's states."""
+    return [cast(Any, layer).cross_attention.key_value for layer in model.model.decoder]
+
+
 def _activations(layers: SublayerStack) -> set[int]:
     """Return the numbers of the feed-forward networks' activations in the sources; that of ReLU is 0."""
     networks = [module for _, module in layers.sublayers if isinstance(module, KernelFeedForward)]
@@ -86,7 +102,7 @@ def _activations(layers: SublayerStack) -> set[int]:
 
 
 class WholeStepDecoder(NativeDecoder):
-    """A `RankingDecoder`."""
+    """A `SearchingDecoder`."""
 
     def __init__(self, steps: WholeSteps, sources: Sequence[Sequence[int]], beam: int) -> None:
         self.steps, self._memories = steps, (ctypes.c_void_p * 0)()
@@ -95,6 +111,10 @@ class WholeStepDecoder(NativeDecoder):
     def encode(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """See `NativeModel.encode`."""
         return self.steps.encode(sources)
+
+    def memory(self, states: Tensor) -> list[Tensor]:
+        """See `NativeModel.memory`."""
+        return self.steps.memory(states)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
@@ -116,6 +136,22 @@ class WholeStepDecoder(NativeDecoder):
         return values, flat
 
     @property
+    def searches(self) -> bool:
+        """See `SearchingDecoder`."""
+        return self.next_words is None
+
+    @torch.inference_mode()
+    def search(self, state: BeamState, steps: int, stay: float) -> None:
+        """See `SearchingDecoder`."""
+        beam, needed = Beam.of(state, 2 * self.beam if self.beam > 1 else 1), ctypes.c_int64(1)
+        while needed.value:
+            steps -= self.library.nmt_search(
+                self.steps.decoder.address, self.history, ctypes.addressof(beam), self._cache_addresses(), self._memories, self.caches[0].size(0),
+                torch.get_num_threads(), steps, stay, ctypes.addressof(needed),
+            )  # fmt: skip
+            self._reserve(needed.value)
+
+    @property
     def vocabulary(self) -> int:
         """See `RankingDecoder`."""
         return self.steps.output.d_out
@@ -127,12 +163,14 @@ class WholeStepDecoder(NativeDecoder):
         self._reserve(self.library.nmt_history_step(self.history, count, rows.data_ptr(), positions.data_ptr()))
         read = self.next_words.read(tokens, rows) if self.next_words else None
         hidden = torch.empty(count, self.steps.decoder.size, dtype=self.model.output.input_dtype)
-        caches = (ctypes.c_void_p * len(self.caches))(*(cache.data_ptr() for cache in self.caches))
         self.library.nmt_stack_step(
-            self.steps.decoder.address, self.history, count, ids.data_ptr(), positions.data_ptr(), address(read), caches, self._memories,
+            self.steps.decoder.address, self.history, count, ids.data_ptr(), positions.data_ptr(), address(read), self._cache_addresses(), self._memories,
             torch.get_num_threads(), hidden.data_ptr(),
         )  # fmt: skip
         return hidden
+
+    def _cache_addresses(self) -> Any:
+        return (ctypes.c_void_p * len(self.caches))(*(cache.data_ptr() for cache in self.caches))
 
     def _update_addresses(self) -> None:
         super()._update_addresses()

@@ -47,6 +47,9 @@ struct BeamHistory {
         return at;
     }
 
+    // Return how many slots a step of so many rows needs at most.
+    int64_t slots_for(int64_t count) const { return int64_t(marks.size()) + std::max<int64_t>(0, count - int64_t(free.size())); }
+
     int32_t take() {
         if (free.empty()) {
             marks.push_back(0);

@@ -12,11 +12,10 @@
 //   stack.hpp           all of these as one function: a step of the decoder's layers
 //   top_candidates.hpp  log-softmax and the best candidates of each sentence
 //   beam.hpp            the hypotheses that they finish and extend
+//   search.hpp          all of these as one function: steps of beam search
 //
 // A row is computed by the same instructions in the same order whatever the other rows are, so no result depends on them.
 // Each core of a CPU has a worker, so all but products and the ranking of outputs is the work of one thread. Sums of adjacent
 // numbers may be taken in any order (`omp simd reduction`): in vector registers, the same order for the same length.
 
-#include "beam.hpp"
-#include "stack.hpp"
-#include "top_candidates.hpp"
+#include "search.hpp"

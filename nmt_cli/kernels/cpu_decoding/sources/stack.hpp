@@ -127,4 +127,22 @@ void nmt_stack_encode(const Stack* stack, int64_t rows, const int64_t* ids, cons
     });
 }
 
+// The states (N, D) of the encoder, projected for each of the decoder's `layers` by its map: keys and values, (N, H * K + H * V) in the dtype of caches.
+void nmt_stack_memory(const Stack* stack, int64_t layers, const Map* const* maps, int64_t rows, const float* states, int64_t threads, void* const* out) {
+    Rows& r = rows_of_step;
+    r.h.resize(rows * stack->size);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const Map& map = *maps[layer];
+        if (map.scales) store(states, rows * map.d_in, r.h.data(), INT8_INPUT, map.input_scale);
+        const void* const x = map.scales ? static_cast<const void*>(r.h.data()) : states;
+        if (stack->cache == FP32) {
+            multiply(map, rows, x, input_of(map), threads, out[layer]);
+            continue;
+        }
+        r.wide.resize(rows * map.d_out);
+        multiply(map, rows, x, input_of(map), threads, r.wide.data());
+        store(r.wide.data(), rows * map.d_out, out[layer], stack->cache, 1.0f);
+    }
+}
+
 }  // extern "C"
