@@ -215,7 +215,7 @@ class BeamSearch:
             return
         parents, lengths, path = candidates.parents, beam.sentences.lengths[:, None], beam.open.path
         coverage = beam.coverage.log_coverage(parents, log_probs != NONE) * self.options.coverage_penalty if beam.coverage else None
-        scores = log_probs / self.penalties[lengths]
+        scores = log_probs / self.penalties[lengths.clamp_max(len(self.penalties) - 1)]  # sentences that are finished may stay for long
         beam.finished = beam.finished.add(FinishedHypotheses(
             tokens=beam.open.of_parents(beam.open.tokens, parents),
             lengths=(lengths - 1).expand_as(log_probs),

@@ -283,3 +283,21 @@ def test_sentences_with_a_prefix_are_searched_beside_others() -> None:
     assert [h.tokens[: len(prefix)] for [h], prefix in zip(found, prefixes, strict=True)] == prefixes
     alone = [beam_search(whole(model, [source], 3), limits[i : i + 1], options, prefixes[i : i + 1])[0] for i, source in enumerate(batch)]
     assert found == alone
+
+
+@pytest.mark.parametrize(("kind", "kernel"), [(CachedDecoder, None), (CachedDecoder, extend_beam), (whole, extend_beam)])
+@torch.inference_mode()
+def test_a_finished_sentence_stays_beside_others_for_any_time(kind: Any, kernel: Any) -> None:
+    model, batch = made("fp32"), sources(30, longest=6)
+    options = SearchOptions(beam=2, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), compact_below=0.0, extend_beam=kernel, steps=1)
+    limits = torch.tensor([len(source) + 1 for source in batch])
+    decoder = kind(model, batch[:1], 2)
+    search, found = BeamSearch(decoder, options), dict[int, list[Hypothesis]]()
+    search.add([0], plain_sentences(limits[:1]), torch.device("cpu"))
+    for number in range(1, 30):
+        assert search.step() == []
+        decoder.add([batch[number]])
+        search.add([number], plain_sentences(limits[number : number + 1]), torch.device("cpu"))
+    while search.busy:
+        found.update(search.step())
+    assert [found[i] for i in range(30)] == [beam_search(kind(model, [source], 2), limits[i : i + 1], options)[0] for i, source in enumerate(batch)]

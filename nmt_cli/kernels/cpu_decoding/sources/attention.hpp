@@ -82,7 +82,7 @@ void attend_fast(const Shape& shape, const float* q, const T* keys, const T* val
             for (int r = 0; r < ROWS; ++r) {
                 if (r == 0 || !common)
                     for (int p = 0; p < PARTS; ++p) k[p] = vector(keys + at(r, i) * stride + h * SIZE + p * LANES);
-                for (int p = 0; p < PARTS; ++p) products[r] += vector(q + r * width + h * SIZE + p * LANES) * k[p];
+                for (int p = 0; p < PARTS; ++p) add_product(products[r], vector(q + r * width + h * SIZE + p * LANES), k[p]);
             }
             const Four sums = sums_of(products[0], products[1], products[2], products[3]);
             std::memcpy(scores + h * whole + i * GROUP, &sums, sizeof sums);
@@ -112,7 +112,7 @@ void attend_fast(const Shape& shape, const float* q, const T* keys, const T* val
             for (int r = 0; r < ROWS; ++r) {
                 if (r == 0 || !common)
                     for (int p = 0; p < PARTS; ++p) v[p] = vector(values + at(r, i) * stride + p * LANES);
-                for (int p = 0; p < PARTS; ++p) mixed[r][p] += scores[i * GROUP + r] * v[p];
+                for (int p = 0; p < PARTS; ++p) add_product(mixed[r][p], scores[i * GROUP + r], v[p]);
             }
         }
         for (int r = 0; r < ROWS; ++r) {

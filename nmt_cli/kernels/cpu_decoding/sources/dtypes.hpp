@@ -55,11 +55,49 @@ inline float exponential(float x) {  // of x <= 0, or NaN; within 2 units in the
     return p * power;
 }
 
+constexpr int LANES = 16;
+typedef float Four __attribute__((vector_size(16), aligned(4)));
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+
+// Sixteen adjacent numbers in two registers. The compiler keeps vectors that are longer than a register in memory.
+struct Vector {
+    __m256 low, high;
+
+    Vector& operator*=(float y) {
+        low = _mm256_mul_ps(low, _mm256_set1_ps(y));
+        high = _mm256_mul_ps(high, _mm256_set1_ps(y));
+        return *this;
+    }
+};
+
+inline Vector vector(const float* x) { return {_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8)}; }
+
+inline __m256 eight(const bf16* x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))), 16)); }
+
+inline Vector vector(const bf16* x) { return {eight(x), eight(x + 8)}; }
+
+// sum <- sum + x * y
+inline void add_product(Vector& sum, const Vector& x, const Vector& y) {
+    sum.low = _mm256_fmadd_ps(x.low, y.low, sum.low);
+    sum.high = _mm256_fmadd_ps(x.high, y.high, sum.high);
+}
+
+inline void add_product(Vector& sum, float x, const Vector& y) { add_product(sum, Vector{_mm256_set1_ps(x), _mm256_set1_ps(x)}, y); }
+
+// The sums over four vectors, each in the same order as the others.
+inline Four sums_of(const Vector& a, const Vector& b, const Vector& c, const Vector& d) {
+    const auto both = [](const Vector& x) { return _mm256_add_ps(x.low, x.high); };
+    const __m256 sums = _mm256_hadd_ps(_mm256_hadd_ps(both(a), both(b)), _mm256_hadd_ps(both(c), both(d)));
+    return (Four)_mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
+}
+
+#else
+
 // Sixteen adjacent numbers: one register if the processor has such, else several.
 typedef float Vector __attribute__((vector_size(64), aligned(4)));
 typedef uint32_t Bits __attribute__((vector_size(64), aligned(4)));
 typedef uint16_t Halves __attribute__((vector_size(32), aligned(2)));
-constexpr int LANES = 16;
 
 inline Vector vector(const float* x) {
     Vector y;
@@ -79,7 +117,10 @@ inline Vector vector(const bf16* x) {
     return y;
 }
 
-typedef float Four __attribute__((vector_size(16), aligned(4)));
+// sum <- sum + x * y
+inline void add_product(Vector& sum, const Vector& x, const Vector& y) { sum += x * y; }
+
+inline void add_product(Vector& sum, float x, const Vector& y) { sum += x * y; }
 
 // The sums over four vectors, each in the same order as the others.
 inline Four sums_of(Vector a, Vector b, Vector c, Vector d) {
@@ -96,6 +137,8 @@ inline Four sums_of(Vector a, Vector b, Vector c, Vector d) {
     std::memcpy(part, &all, sizeof all);
     return (part[0] + part[2]) + (part[1] + part[3]);
 }
+
+#endif
 
 #ifdef __AVX512F__
 // The same for sixteen numbers at once, about a third faster: 2^t = 2^(n / 16) * 2^r, n / 16 nearest to t, |r| <= 1 / 32.

@@ -14,7 +14,11 @@ struct NarrowTiles {
 };
 
 // A half of sixteen numbers.
+#ifdef __AVX512F__
 inline __m256 half(const Vector& numbers, int which) { return _mm256_loadu_ps(reinterpret_cast<const float*>(&numbers) + 8 * which); }
+#else
+inline __m256 half(const Vector& numbers, int which) { return which ? numbers.high : numbers.low; }
+#endif
 
 // Write the first `left` of sixteen results.
 inline void put(__m256 low, __m256 high, int64_t left, char* out) {
