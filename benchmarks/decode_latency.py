@@ -53,7 +53,7 @@ def latencies(ours: Sequence[Job], peers: Sequence[Job], threads: int, lines: li
         choices = {1, threads} if job.kind != "nmt" else {threads}
         found = {count: warm(replace(job, threads=count), lines) for count in sorted(choices)}
         best = min(found, key=found.__getitem__)
-        _tell(f"{job.name}, within a process{f', {best} threads' if len(found) > 1 else ''}", found[best] * 1e3, "ms")
+        _tell(f"{job.name}, within a process{f', threads: {best}' if len(found) > 1 else ''}", found[best] * 1e3, "ms")
     for name, command in commands.items():
         _tell(f"{name}, on a pipe", piped(command, threads, lines) * 1e3, "ms")
 

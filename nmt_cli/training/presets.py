@@ -18,7 +18,7 @@ DECAY = 0.4
 AVERAGED = 10
 """Checkpoints that are averaged."""
 VALIDATIONS = 20
-LEAST = 0.4
+LEAST = 0.5
 """The share of its updates that a preset needs to be worth choosing."""
 
 
@@ -49,7 +49,10 @@ class Preset:
 
 
 PRESETS = (
-    Preset(10_000, 4000, 3, 128, 512, 4, 0.4, 4096, 3000, 800, 5e-3),
+    Preset(
+        10_000, 4000, 3, 128, 512, 4, 0.4, 4096, 3000, 800, 5e-3,
+        "10,000 image captions English-German (Multi30k): 31.2 BLEU and 55.9 chrF on test 2016, 42 minutes of two cores beside other work",
+    ),
     Preset(
         30_000, 10_000, 4, 128, 512, 4, 0.3, 8192, 4000, 1500, 5e-3,
         "29,000 image captions English-German (Multi30k): 40.3 BLEU on test 2016, 94 minutes of one core",

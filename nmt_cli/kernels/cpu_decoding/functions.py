@@ -94,7 +94,7 @@ class Beam(ctypes.Structure):
     _fields_ = (
         *((name, _int) for name in ("batch", "beam", "count", "kept", "longest", "eos", "lookahead")),
         *((name, _at) for name in ("penalties", "lengths", "max_lengths", "newest", "tokens", "log_probs", "done_tokens", "done_lengths", "done_log_probs", "done_scores", "missing")),
-        *((name, _int) for name in ("banned", "too_early", "count_waiting")), ("waiting", _at), ("textless_count", _int), ("textless", _at),
+        *((name, _int) for name in ("banned", "too_early", "waiting_count")), ("waiting", _at), ("textless_count", _int), ("textless", _at),
     )  # fmt: skip
 
     @classmethod
