@@ -157,12 +157,15 @@ def memory(pid: int) -> float:
 
 
 def soak(url: str, pid: int, lines: Sequence[str], clients: int, minutes: float) -> None:
-    """Ask for so long; print the memory ten times."""
+    """Ask for so long; print the memory ten times, and its growth after the first time: until then caches fill, and pages that were shared are written to."""
     load(url, lines, clients, 5)
-    print(f"soak: {memory(pid):.1f} MiB at the start", flush=True)
+    sizes = [memory(pid)]
+    print(f"soak: {sizes[0]:.1f} MiB at the start", flush=True)
     for part in range(10):
         rate, _ = load(url, lines, clients, minutes * 6)
-        print(f"soak: {memory(pid):.1f} MiB after {(part + 1) * minutes / 10:.1f} minutes, {rate:.1f} sentences/s", flush=True)
+        sizes.append(memory(pid))
+        print(f"soak: {sizes[-1]:.1f} MiB after {(part + 1) * minutes / 10:.1f} minutes, {rate:.1f} sentences/s", flush=True)
+    print(f"soak: {100 * (sizes[-1] / sizes[1] - 1):+.1f} % since minute {minutes / 10:.1f}", flush=True)
 
 
 def main() -> None:

@@ -43,6 +43,7 @@ from .constraint import Constraints, Sentence, Step
 from .coverage import Coverage
 from .min_length import Bans, MinLength
 from .search import (
+    ROWS,
     FinishedSentences,
     Hypothesis,
     SearchOptions,
@@ -120,8 +121,11 @@ class BeamSearch:
         beam = self.beam
         if beam is None:
             return []
+        if not self.open_hypotheses:  # the others were dropped
+            return self._leave(beam)
         if self.searching and self.constraints.rest(beam.constraints):
-            self.searching.search(self._state(beam, self.searching.vocabulary), self.options.steps, self.options.compact_below)
+            steps = max(1, min(self.options.steps, ROWS // self.open_hypotheses))
+            self.searching.search(self._state(beam, self.searching.vocabulary), steps, self.options.compact_below)
             return self._leave(beam)
         too_short = bool(self.status.too_short.any())
         if self.ranking:

@@ -66,8 +66,8 @@ class MbrOptions:
     """A name of the registry's UTILITIES."""
 
 
-STEPS = 8
-"""So many that what is between them takes no time, and so few that a search soon sees what came meanwhile."""
+STEPS, ROWS = 8, 512
+"""Steps that a kernel takes at once, and hypotheses that they extend together: so many that what is between them takes no time, and so few that a search soon sees what came meanwhile."""
 UNLIMITED = 1 << 30
 """Tokens: more than any output has."""
 
@@ -104,7 +104,7 @@ class SearchOptions:
     compact_below: float = COMPACT_BELOW
     """Finished sentences leave the search once at most this share of its sentences is unfinished. It changes no result."""
     steps: int = STEPS
-    """Tokens that `Search.step` may add, where a kernel can add several at once. It changes no result."""
+    """Tokens that `Search.step` may add to few hypotheses, where a kernel can add several at once. It changes no result."""
     stop_early: bool = True
     """False: no hypothesis is given up before the longest output. This is the reference for a `lookahead` without limit: the n best are the same."""
     lookahead: int = UNLIMITED

@@ -301,3 +301,19 @@ def test_a_finished_sentence_stays_beside_others_for_any_time(kind: Any, kernel:
     while search.busy:
         found.update(search.step())
     assert [found[i] for i in range(30)] == [beam_search(kind(model, [source], 2), limits[i : i + 1], options)[0] for i, source in enumerate(batch)]
+
+
+@pytest.mark.parametrize(("kind", "kernel"), [(CachedDecoder, None), (whole, extend_beam)])
+@torch.inference_mode()
+def test_finished_sentences_leave_when_the_last_open_one_is_dropped(kind: Any, kernel: Any) -> None:
+    model, batch, limits = made("fp32"), sources(2), torch.tensor([2, 40])
+    options = SearchOptions(beam=2, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), compact_below=0.0, extend_beam=kernel, steps=1)
+    search = BeamSearch(kind(model, batch, 2), options)
+    search.add([0, 1], plain_sentences(limits), torch.device("cpu"))
+    for _ in range(4):
+        assert search.step() == []
+    search.drop([1])
+    assert search.open_hypotheses == 0
+    assert search.busy
+    assert search.step() == [(0, beam_search(kind(model, batch[:1], 2), limits[:1], options)[0])]
+    assert not search.busy
