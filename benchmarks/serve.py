@@ -6,7 +6,7 @@
 Each client sends one sentence of FILE after another to POST /translate over a connection that stays open; all of them are
 tasks of this process. Printed are sentences per second beside `nmt translate` on the same file (measured within the
 process: the model is loaded), and the median, 95th and 99th percentile of the wait, beside those of one client alone.
-`--peer ctranslate2` serves the exported model by the simplest FastAPI handler. `--soak` asks for minutes and prints how the
+`--peer ctranslate2` serves the exported model by the simplest FastAPI handler, with the beam of the model's recipe. `--soak` asks for minutes and prints how the
 memory of the server and its workers grows.
 """
 
@@ -178,7 +178,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--soak", type=float, metavar="MINUTES")
     parser.add_argument("--peer", choices=["ctranslate2"])
-    parser.add_argument("--beam", type=int, default=4, help="of the peer")
     options = parser.parse_args()
     lines = [line for line in options.input.read_text(encoding="utf-8").split("\n") if line.strip()]
     with our_server(options.model, options.precision) as (url, pid):
@@ -193,9 +192,10 @@ def main() -> None:
         import nmt_cli as nmt
         from nmt_cli.hardware import cores
 
-        with tempfile.TemporaryDirectory() as work:
+        with nmt.load(options.model, device="cpu") as translator, tempfile.TemporaryDirectory() as work:
+            beam = translator.recipe_beam
             nmt.export(options.model, "ctranslate2", Path(work) / "peer")
-            with peer_server(Path(work) / "peer", options.precision.replace("fp32", "float32"), options.beam, cores(), 18080) as url:
+            with peer_server(Path(work) / "peer", options.precision.replace("fp32", "float32"), beam, cores(), 18080) as url:
                 load(url, lines, options.clients, 2)
                 tell("ctranslate2, 1 client", *load(url, lines, 1, options.seconds))
                 tell(f"ctranslate2, {options.clients} clients", *load(url, lines, options.clients, options.seconds))
