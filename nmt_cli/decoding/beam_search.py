@@ -19,6 +19,8 @@ cannot reach more than the bound above.
 An output that has its longest length gets the end symbol, at the model's own log-probability. Equal scores are ordered
 by (hypothesis, token id).
 
+A decoder may take whole steps itself (`SearchingDecoder`); the steps here are the reference, and take what it does not.
+
 Constraints may require, forbid or adjust what follows (`constraint`). Where they adjust log-probabilities, hypotheses are
 ranked by the adjusted ones; log P stays the model's own. Where they demand something of an output, the open hypotheses
 are chosen by what they have of it already (`allocation`), and outputs that lack some of it rank behind the others. Then

@@ -17,7 +17,7 @@ KINDS = {Type.OPEN: Kind.OPEN, Type.CLOSE: Kind.CLOSE, Type.EMPTY: Kind.POINT}
 
 
 MOST_SWITCHES = 8
-"""How deep elements that are translated and elements that are not may stand in each other; what is deeper is not looked at."""
+"""How deep elements that are translated and elements that are not may stand in each other; what is deeper stays as it is."""
 
 
 def items_of(tokens: Sequence[Token], is_block: Callable[[int], bool], decode: Callable[[str], Iterator[Item]], optional_end: bool) -> Iterator[Item]:
@@ -35,9 +35,9 @@ def items_of(tokens: Sequence[Token], is_block: Callable[[int], bool], decode: C
         index = start
         while index < stop:
             token = tokens[index]
-            if said.get(index) is staying and depth < MOST_SWITCHES:
+            if said.get(index) is staying and not (staying and depth >= MOST_SWITCHES):
                 end = min(stop, _end(tokens, index, optional_end)) if token.type is Type.OPEN else index + 1
-                if staying or bisect_left(opened, end) > bisect_left(opened, index):
+                if staying or (depth < MOST_SWITCHES and bisect_left(opened, end) > bisect_left(opened, index)):
                     yield _tag(token, is_block(index))
                     yield from items(index + 1, end, depth + 1)
                 else:

@@ -29,6 +29,7 @@ from nmt_cli.errors import DocumentError, UsageError
         ("html", "<ul translate=no>no<li translate=yes>A <i translate=no>no</i><li>no</ul>b", ["A 11", "b"]),
         ("html", "<p>A <i translate=no>no <b translate=yes>dog</b> no</i> b", ["A 11 dog 22 b"]),
         ("html", "<code translate=yes>A</code><script translate=yes>no</script><b class=notranslate translate=yes>no</b>", ["A11"]),
+        ("html", "".join(f"<p>A {i}<p translate=no><b>no {i}</b><div translate=yes>" for i in range(9)), [f"A {i}" for i in range(5)]),
         ("xml", "<d its:translate='no' xmlns:its='http://www.w3.org/2005/11/its'><p>no</p><p its:translate='yes'>A</p></d>", ["A"]),
         ("html", "<!-- no --><!doctype no><?no?>", []),
         ("html", "a < b &lt; c &copy 1 &unknown; d", ["a < b < c © 1 &unknown; d"]),
