@@ -209,7 +209,7 @@ class BeamSearch:
         return parents
 
     def _state(self, beam: Beam, vocabulary: int) -> BeamState:
-        """Return what a kernel changes."""
+        """Return what a kernel changes. `vocabulary` 0: the kernel does not ask which tokens have to wait."""
         options, sentences = self.options, beam.sentences
         lookahead = options.lookahead if options.stop_early else 0
         return BeamState(beam.open, beam.finished, sentences.lengths, sentences.max_lengths, self.penalties, options.eos, lookahead, self.min_length.waiting(vocabulary))

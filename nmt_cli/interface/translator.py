@@ -226,6 +226,10 @@ class Translator:
         requests = [_request(line, terms=bool(options.get("terms"))) for line in lines]
         return self.service.submit(requests, _frozen(options), lambda results: [translation_of(result, calibration) for result in results])
 
+    def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
+        """Read the model and convert it now, not at the first translation with these options. No worker is started. Raises UsageError for a wrong option."""
+        self._translator(options)
+
     @property
     def recipe_beam(self) -> int:
         """The beam of the model's recipe."""

@@ -106,10 +106,11 @@ def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
             pair = (translator.source_language, translator.target_language)
             _check(pair, folder, models)
             models[pair] = Served(pair, translator, options)
+            translator.warm_up(**options)  # raises what the options are refused for
             say(f"{pair[0]} → {pair[1]}: {translator.folders[0]}, loaded in {time.perf_counter() - began:.1f} s")
         keep_shared()
         for served in models.values():
-            served.submit(["."]).result()  # starts the workers, and raises what the options are refused for
+            served.submit(["."]).result()  # starts the workers
     except BaseException:
         Pairs(models).close()
         raise

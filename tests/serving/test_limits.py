@@ -23,6 +23,7 @@ from untrained import sentence
 
 import nmt_cli as nmt
 from nmt_cli.errors import NmtError
+from nmt_cli.model.transformer import Transformer
 from nmt_cli.serving.settings import Limits
 
 PAIR = {"source": "en", "target": "de"}
@@ -239,6 +240,7 @@ def test_models_are_loaded_anew_again_and_again_under_constant_load(model: Path)
 def test_a_collection_does_not_touch_what_the_workers_share(model: Path) -> None:
     with running(model) as served:
         assert gc.get_freeze_count() > 10_000  # torch alone has more
+        assert not any(isinstance(one, Transformer) for one in gc.get_objects())  # the models were read before
         assert translate(served).status_code == 200
     assert gc.get_freeze_count() == 0
 
