@@ -15,6 +15,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import warnings
@@ -169,6 +170,11 @@ class WorkerProcess(ForkedProcess):
             return None
         under_way[id(batch)] = batch
         return Order(id(batch), batch.sentences)
+
+
+def send(pipe: Connection, message: object) -> None:
+    """Send a message that holds no tensors. `Connection.send` makes a pickler that could send them, for each message anew."""
+    pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
 def portable(error: BaseException) -> BaseException:

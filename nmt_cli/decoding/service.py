@@ -28,6 +28,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -37,9 +38,9 @@ from ..errors import NmtError
 from .batches import Batch, SearchResult
 from .constraint import Sentence
 from .fair_queue import FairQueue
-from .processes import ForkedProcess, WorkerDied
+from .processes import ForkedProcess, WorkerDied, send
 from .search_state import AT_ONCE
-from .service_worker import Cores, Drop, Found, Message, ServiceWorker, messages, serve_pipe
+from .service_worker import Cores, Drop, Message, NumberedResults, ServiceWorker, messages, serve_pipe
 from .translator import Line, Prepared, Result, Translator
 from .workers import Worker
 
@@ -191,9 +192,10 @@ class Service:
         while len(self._queue):
             remote = min(self._workers, key=lambda one: one.hypotheses)
             full = remote.hypotheses >= self.capacity
-            if remote.hypotheses >= 2 * self.capacity or (taken := self._queue.take(fresh_only=full)) is None:
+            following = None if remote.hypotheses >= 2 * self.capacity else self._queue.take(fresh_only=full)
+            if following is None:
                 break
-            request, task = taken
+            request, task = following
             self._numbers += 1
             request.running += 1
             task.attempts += 1
@@ -204,12 +206,12 @@ class Service:
             for message in messages(jobs):
                 self._workers[index].send(message)
 
-    def found(self, remote: _Remote, found: Found) -> None:
+    def receive(self, remote: _Remote, results: NumberedResults) -> None:
         """Take the results of a worker."""
         complete: list[_Request] = []
         failed: list[tuple[_Request, BaseException]] = []
         with self._lock:
-            for number, result in found:
+            for number, result in results:
                 task = self._returned(remote, number)
                 if task is None:
                     continue
@@ -310,7 +312,7 @@ class _Remote:
         """End the worker at its next step, or at once."""
         raise NotImplementedError
 
-    def _worker(self, report: Callable[[Found], None]) -> ServiceWorker:
+    def _worker(self) -> ServiceWorker:
         """Return what searches; it keeps translators of its own."""
         built: OrderedDict[Options, Worker] = OrderedDict()
         build = self.service._build
@@ -326,7 +328,7 @@ class _Remote:
             built.move_to_end(options)
             return built[options]
 
-        return ServiceWorker(self.index, worker_of, self.cores, report)
+        return ServiceWorker(self.index, worker_of, self.cores)
 
 
 class _Thread(_Remote):
@@ -334,13 +336,14 @@ class _Thread(_Remote):
 
     def start(self) -> None:
         """See `_Remote`."""
-        self._one = self._worker(lambda found: self.service.found(self, found))
-        self._thread = threading.Thread(target=self._one.run, daemon=True, name="nmt-worker")
+        self._inbox: SimpleQueue[Message] = SimpleQueue()
+        run = partial(self._worker().run, self._inbox, partial(self.service.receive, self))
+        self._thread = threading.Thread(target=run, daemon=True, name="nmt-worker")
         self._thread.start()
 
     def send(self, message: Message) -> None:
         """See `_Remote`."""
-        self._one.inbox.put(message)
+        self._inbox.put(message)
 
     def stop(self) -> None:
         """See `_Remote`."""
@@ -361,8 +364,7 @@ class _Process(_Remote):
 
     def _fork(self) -> None:
         """Fork the process, from a thread of which OpenMP knows nothing."""
-        worker = self._worker(lambda found: None)
-        started: Future[ForkedProcess] = Future()
+        worker, started = self._worker(), Future[ForkedProcess]()
 
         def fork() -> None:
             try:
@@ -377,7 +379,7 @@ class _Process(_Remote):
     def send(self, message: Message) -> None:
         """See `_Remote`."""
         with suppress(OSError), self._sending:  # it has died: `_receive` will see it
-            self._process.pipe.send(message)
+            send(self._process.pipe, message)
 
     def stop(self) -> None:
         """See `_Remote`."""
@@ -392,7 +394,7 @@ class _Process(_Remote):
             began = time.monotonic()
             with suppress(EOFError, OSError):
                 while True:
-                    self.service.found(self, self._process.pipe.recv())
+                    self.service.receive(self, self._process.pipe.recv())
             if self._stopped:
                 self._process.pipe.close()
                 return

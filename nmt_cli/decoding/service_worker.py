@@ -1,6 +1,6 @@
 """What a worker of a `service` does: it searches sentences as they come, and reports each result as soon as there is one.
 
-    Inbox ◀── Jobs(options, numbers, sentences) · Drop(numbers) · None: end
+    Inbox ◀── Jobs(options, numbers, sentences) · Drop(numbers) · None: end       a queue, or a pipe to this process
       └──▶ ServiceWorker.run: a running search for each set of options ──▶ report([(number, result or error), …]) after each step
 
 A sentence joins the search of its options at the next step; no sentence waits until a batch is full. Sentences that come
@@ -11,22 +11,28 @@ fail that have to. `Cores` lets a worker compute with all cores of a CPU while t
 from __future__ import annotations
 
 import mmap
+import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
-from queue import Empty, SimpleQueue
+from queue import Empty
+from typing import Protocol
 
 import torch
 
 from .batches import Batch, SearchResult
 from .constraint import Sentence
-from .processes import portable
+from .processes import portable, send
 from .workers import RunningSearch, Worker
 
-Found = list[tuple[int, SearchResult | BaseException]]
+NumberedResults = list[tuple[int, SearchResult | BaseException]]
 """By number of the sentence: its result, or why there is none."""
+LONG = 0.05
+"""Seconds of a step after which the messages that come meanwhile are read."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,18 @@ class Drop:
 
 Message = Jobs | Drop | None
 """None: the worker shall end."""
+
+
+class Inbox(Protocol):
+    """Messages in the order in which they were sent; a `SimpleQueue` is one."""
+
+    def get(self) -> Message:
+        """Wait for the next one."""
+        ...
+
+    def get_nowait(self) -> Message:
+        """Return the next one. Raises Empty if there is none yet."""
+        ...
 
 
 class Cores:
@@ -72,27 +90,26 @@ class Cores:
 
 @dataclass
 class _NumberedBatch(Batch):
-    """A batch whose sentences have numbers; results go to `found` at once."""
+    """A batch whose sentences have numbers; a result goes to `numbered_results` at once."""
 
     numbers: list[int] = field(default_factory=list)
-    found: Found = field(default_factory=list)
+    numbered_results: NumberedResults = field(default_factory=list)
 
     def add(self, index: int, result: SearchResult) -> None:
         """See `Batch`."""
-        self.found.append((self.numbers[index], result))
+        self.numbered_results.append((self.numbers[index], result))
 
 
 class ServiceWorker:
-    """Searches what comes through its inbox. `worker_of` returns the worker of a set of options; `cores` None: threads stay as they are."""
+    """Searches what it is sent. `worker_of` returns the worker of a set of options; `cores` None: threads stay as they are."""
 
-    def __init__(self, index: int, worker_of: Callable[[Hashable], Worker], cores: Cores | None, report: Callable[[Found], None]) -> None:
-        self.index, self.worker_of, self.cores, self.report = index, worker_of, cores, report
-        self.inbox: SimpleQueue[Message] = SimpleQueue()
+    def __init__(self, index: int, worker_of: Callable[[Hashable], Worker], cores: Cores | None) -> None:
+        self.index, self.worker_of, self.cores = index, worker_of, cores
         self.waiting: dict[Hashable, list[tuple[int, Sentence]]] = {}
         self.searches: dict[Hashable, RunningSearch] = {}
         self.again: deque[tuple[Hashable, int, Sentence]] = deque()
         """Sentences of searches that failed."""
-        self.found: Found = []
+        self.results: NumberedResults = []
         self.ended = False
 
     @property
@@ -101,10 +118,10 @@ class ServiceWorker:
         return bool(self.searches or self.waiting or self.again)
 
     @torch.inference_mode()
-    def run(self) -> None:
-        """Search until the end is told."""
+    def run(self, inbox: Inbox, report: Callable[[NumberedResults], None]) -> None:
+        """Search what comes through the inbox, and report it, until the end is told."""
         while not self.ended:
-            self._read()
+            self._read(inbox)
             if self.cores:
                 self.cores.use_share()
             for options in list(self.waiting):
@@ -113,21 +130,21 @@ class ServiceWorker:
                 self._step(options)
             if self.again:
                 self._alone(*self.again.popleft())
-            if self.found:
-                self.report(self.found.copy())
-                self.found.clear()
+            if self.results:
+                report(self.results.copy())
+                self.results.clear()
 
-    def _read(self) -> None:
+    def _read(self, inbox: Inbox) -> None:
         """Read all messages that are there; wait for one if there is nothing to do."""
         if not self.busy:
             if self.cores:
                 self.cores.set_busy(self.index, False)
-            self._take(self.inbox.get())
+            self._take(inbox.get())
             if self.cores:
                 self.cores.set_busy(self.index, True)
         while True:
             try:
-                self._take(self.inbox.get_nowait())
+                self._take(inbox.get_nowait())
             except Empty:
                 return
 
@@ -150,12 +167,12 @@ class ServiceWorker:
     def _begin(self, options: Hashable) -> None:
         """Let the sentences that wait with these options join their search."""
         jobs = self.waiting.pop(options)
-        batch = _NumberedBatch([sentence for _, sentence in jobs], numbers=[number for number, _ in jobs], found=self.found)
+        batch = _NumberedBatch([sentence for _, sentence in jobs], numbers=[number for number, _ in jobs], numbered_results=self.results)
         if options not in self.searches:
             try:
                 self.searches[options] = RunningSearch(self.worker_of(options))
             except Exception as error:
-                self.found.extend((number, portable(error)) for number, _ in jobs)
+                self.results.extend((number, portable(error)) for number, _ in jobs)
                 return
         try:
             self.searches[options].add(batch)
@@ -177,36 +194,70 @@ class ServiceWorker:
         search = self.searches.pop(options)
         left = [(batch.numbers[index], batch.sentences[index]) for batch, index in search.sentences.values() if isinstance(batch, _NumberedBatch)]
         if len(left) == 1:
-            self.found.append((left[0][0], portable(error)))
+            self.results.append((left[0][0], portable(error)))
         else:
             self.again.extend((options, *job) for job in left)
 
     def _alone(self, options: Hashable, number: int, sentence: Sentence) -> None:
         """Search a sentence by itself, to the end."""
-        batch = _NumberedBatch([sentence], numbers=[number], found=self.found)
+        batch = _NumberedBatch([sentence], numbers=[number], numbered_results=self.results)
         try:
             search = RunningSearch(self.worker_of(options))
             search.add(batch)
             while search.busy:
                 search.step()
         except Exception as error:
-            self.found.append((number, portable(error)))
+            self.results.append((number, portable(error)))
+
+
+class PipeInbox:
+    """An `Inbox` at the end of a pipe. If the other side is gone, that is the end.
+
+    The worker reads the pipe itself, between two steps: no thread has to wake up for a message. Only while a step takes long a thread reads
+    instead. So the other side, which cannot write to a full pipe, never waits long, even while this side waits for it to read a report.
+    """
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe, self._early, self._reading = pipe, deque[Message](), threading.Lock()
+        self._ready = select.poll()
+        self._ready.register(pipe.fileno(), select.POLLIN)
+        threading.Thread(target=self._read_ahead, daemon=True, name="nmt-reader").start()
+
+    def get(self) -> Message:
+        """See `Inbox`."""
+        with self._reading:
+            return self._next()
+
+    def get_nowait(self) -> Message:
+        """See `Inbox`."""
+        with self._reading:
+            if not self._early and not self._ready.poll(0):
+                raise Empty
+            return self._next()
+
+    def _next(self) -> Message:
+        return self._early.popleft() if self._early else self._receive()
+
+    def _receive(self) -> Message:
+        try:
+            message: Message = self._pipe.recv()
+        except (EOFError, OSError):
+            return None
+        return message
+
+    def _read_ahead(self) -> None:
+        while True:
+            time.sleep(LONG)
+            with self._reading:
+                while self._ready.poll(0):
+                    self._early.append(self._receive())
+                    if self._early[-1] is None:
+                        return
 
 
 def serve_pipe(worker: ServiceWorker, pipe: Connection) -> None:
-    """Run a worker whose messages come through a pipe, in its own process. A thread reads, so that the other side never waits long."""
-
-    def read() -> None:
-        try:
-            while (message := pipe.recv()) is not None:
-                worker.inbox.put(message)
-        except (EOFError, OSError):
-            pass  # the parent is gone
-        worker.inbox.put(None)
-
-    worker.report = pipe.send
-    threading.Thread(target=read, daemon=True, name="nmt-reader").start()
-    worker.run()
+    """Run a worker whose messages come through a pipe, in its own process."""
+    worker.run(PipeInbox(pipe), partial(send, pipe))
 
 
 def messages(jobs: Sequence[tuple[Hashable, int, Sentence]]) -> list[Jobs]:

@@ -28,7 +28,7 @@ from .refusal import ClientGone, Refusal
 
 SHORT = 4000
 """Characters that are read and written in the event loop."""
-SOON = 0.2
+SOON = 0.5
 """Seconds after which a connection is watched."""
 RETRY_AFTER = 2
 """Seconds after which a client may ask again."""

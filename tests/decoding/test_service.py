@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ import nmt_cli as nmt
 from nmt_cli.decoding import spawned
 from nmt_cli.decoding.batches import Batch
 from nmt_cli.decoding.service import ServiceClosed
+from nmt_cli.decoding.service_worker import Drop, PipeInbox
 from nmt_cli.decoding.workers import RunningSearch
 
 OPTIONS: list[dict[str, Any]] = [{}, {"beam": 3, "nbest": 3}, {"alignment": True}, {"confidence": True}, {"sample": True, "seed": 7}, {"search": "mbr", "mbr_samples": 4}]
@@ -213,3 +216,30 @@ def test_of_several_devices_with_processes_of_their_own_the_first_is_used(model:
     with nmt.load(model, precision="fp32", device="cpu", devices=2) as loaded:
         assert loaded.submit(lines[:5]).result(60) == loaded.translate(lines[:5])
         assert len(loaded.service._workers) == 1
+
+
+@forking
+def test_messages_through_a_pipe_come_in_order_and_then_the_end() -> None:
+    near, far = multiprocessing.Pipe()
+    inbox = PipeInbox(far)
+    with pytest.raises(Empty):
+        inbox.get_nowait()
+    for number in range(3):
+        near.send(Drop([number]))
+    assert [inbox.get(), inbox.get_nowait()] == [Drop([0]), Drop([1])]
+    near.close()
+    assert [inbox.get(), inbox.get(), inbox.get()] == [Drop([2]), None, None]
+
+
+@forking
+def test_who_sends_much_does_not_wait_for_the_end_of_a_long_step() -> None:
+    near, far = multiprocessing.Pipe()
+    inbox, much = PipeInbox(far), 100
+    sender = threading.Thread(target=lambda: [near.send(Drop(list(range(20_000)))) for _ in range(much)], daemon=True)  # far more than a pipe holds
+    sender.start()
+    sender.join(60)
+    assert not sender.is_alive()
+    near.send(Drop([1]))
+    messages = [inbox.get() for _ in range(much + 1)]
+    assert messages[-1] == Drop([1])
+    assert all(isinstance(message, Drop) and len(message.numbers) == 20_000 for message in messages[:-1])
