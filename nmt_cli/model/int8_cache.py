@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,8 @@ LEAST_PARAMETERS = 1_000_000
 """Of a model that is kept: a smaller one is as fast to round as to read."""
 MOST_FILES, MOST_BYTES = 16, 1 << 31
 """Of all files together; the newest one stays also if it is larger."""
+DAY = 86_400.0
+"""Seconds: the time of a file's last use is exact to a day."""
 
 
 def int8_model(config: ModelConfig, recipe: Recipe, load: Callable[[], Transformer]) -> Transformer:
@@ -71,7 +74,8 @@ def _read(path: Path, config: ModelConfig, recipe: Recipe) -> Transformer:
         raise OSError("its content is not what was written")
     model = build_quantized(recipe, *config.vocabularies, load_file(path)).eval()
     with suppress(OSError):
-        os.utime(path)  # used now
+        if time.time() - path.stat().st_mtime > DAY:
+            os.utime(path)  # used now; not each time, because then the hash that is remembered would be that of another file
     return model
 
 

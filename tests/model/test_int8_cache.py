@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import nmt_cli.cache
+from nmt_cli.files import sha256
 from nmt_cli.model import int8_cache
 from nmt_cli.model.contents import read_config
 from nmt_cli.model.folder import weights_of, write_model
@@ -80,6 +82,16 @@ def test_it_is_made_once_and_has_the_numbers_of_the_conversion(cache: Callable[[
     assert len(cache()) == 1
     assert same(first, second)
     assert same(first, numbers(int8(stored.model)))
+
+
+def test_the_hash_of_a_file_that_has_not_changed_is_not_computed_again(cache: Callable[[], list[Path]], stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Path] = []
+    monkeypatch.setattr(nmt_cli.cache, "SETTLED", -(10**12))  # the file is new
+    monkeypatch.setattr(nmt_cli.cache, "sha256", lambda path: hashed.append(path) or sha256(path))
+    for _ in range(4):
+        stored.int8()
+    assert stored.loads == 1
+    assert hashed.count(cache()[0]) == 1
 
 
 def test_another_model_has_another_file(cache: Callable[[], list[Path]], stored: Stored, tmp_path: Path) -> None:

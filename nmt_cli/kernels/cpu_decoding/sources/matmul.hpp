@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "outputs.hpp"
@@ -163,6 +165,18 @@ void multiply_panels(const Map& map, int64_t first, int64_t rows, const void* x,
 #endif
 }
 
+// W (d_out, d_in) -> panels of T numbers of each row together; the last panel is filled up with zeros.
+template <int64_t T, class Number>
+void pack(int64_t d_out, int64_t d_in, const Number* weight, Number* packed) {
+    for (int64_t first = 0; first < d_out; first += LANES) {
+        Number* to = packed + first * d_in;
+        const int64_t outputs = std::min<int64_t>(LANES, d_out - first);
+        if (outputs < LANES) std::fill_n(to, LANES * d_in, Number{0});
+        for (int64_t i = 0; i < d_in; i += T, to += LANES * T)
+            for (int64_t o = 0; o < outputs; ++o) std::memcpy(to + o * T, weight + (first + o) * d_in + i, sizeof(Number) * T);
+    }
+}
+
 }  // namespace
 
 extern "C" {
@@ -177,24 +191,12 @@ int nmt_multiplies() {
 }
 
 // W (d_out, d_in) as panels; of int8 also 128 times each row's sum. d_in is a multiple of 4 for int8.
-void nmt_pack_fp32(int64_t d_out, int64_t d_in, const float* weight, float* packed) {
-    for (int64_t o = 0; o < (d_out + LANES - 1) / LANES * LANES; ++o)
-        for (int64_t i = 0; i < d_in; ++i) packed[o / LANES * LANES * d_in + i * LANES + o % LANES] = o < d_out ? weight[o * d_in + i] : 0.0f;
-}
+void nmt_pack_fp32(int64_t d_out, int64_t d_in, const float* weight, float* packed) { pack<1>(d_out, d_in, weight, packed); }
 
 void nmt_pack_int8(int64_t d_out, int64_t d_in, const int8_t* weight, int8_t* packed, int32_t* sums) {
 #ifdef NMT_PRODUCTS
-    constexpr int64_t TOGETHER = Bytes::TOGETHER;
-    for (int64_t o = 0; o < (d_out + LANES - 1) / LANES * LANES; ++o) {
-        int8_t* const to = packed + o / LANES * LANES * d_in + o % LANES * TOGETHER;
-        int32_t sum = 0;
-        for (int64_t i = 0; i < d_in; ++i) {
-            const int8_t w = o < d_out ? weight[o * d_in + i] : 0;
-            to[i / TOGETHER * LANES * TOGETHER + i % TOGETHER] = w;
-            sum += w;
-        }
-        sums[o] = 128 * sum;
-    }
+    pack<Bytes::TOGETHER>(d_out, d_in, weight, packed);
+    for (int64_t o = 0; o < (d_out + LANES - 1) / LANES * LANES; ++o) sums[o] = o < d_out ? 128 * std::accumulate(weight + o * d_in, weight + (o + 1) * d_in, int32_t{0}) : 0;
 #endif
 }
 
