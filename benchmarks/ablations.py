@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from common import print_rows
-from trainings import FAULTS, Job, arguments, chosen, mean, spread
+from trainings import OUTPUT_ERRORS, Job, arguments, chosen, mean, spread
 
 
 def result(job: Job, score: Sequence[str]) -> dict[str, Any]:
@@ -37,9 +37,9 @@ def result(job: Job, score: Sequence[str]) -> dict[str, Any]:
 
 def row(variant: str, settings: Sequence[str], figures: Sequence[dict[str, Any]]) -> list[str]:
     """Return a row of the table; of several seeds, the mean, and the lowest and highest BLEU."""
-    average = {key: mean(one[key] for one in figures) for key in ("chrf", "nll", "updates", "minutes", *FAULTS)}
-    faults = " / ".join(f"{average[fault]:g}" for fault in FAULTS)
-    return [variant, " ".join(settings), f"{average['updates']:,.0f}", f"{average['minutes']:.0f}", f"{average['nll']:.3f}", spread([one["bleu"] for one in figures]), f"{average['chrf']:.2f}", faults]
+    average = {key: mean(run[key] for run in figures) for key in ("chrf", "nll", "updates", "minutes", *OUTPUT_ERRORS)}
+    errors = " / ".join(f"{average[error]:g}" for error in OUTPUT_ERRORS)
+    return [variant, " ".join(settings), f"{average['updates']:,.0f}", f"{average['minutes']:.0f}", f"{average['nll']:.3f}", spread([run["bleu"] for run in figures]), f"{average['chrf']:.2f}", errors]
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
     with ThreadPoolExecutor(options.jobs) as pool:
         running = {name: [pool.submit(result, job, table.get("score", [])) for job in of_variant] for name, of_variant in jobs.items()}
         rows = [row(name, variants[name], [future.result() for future in futures]) for name, futures in running.items()]
-    print_rows([["variant", "settings", "updates", "minutes", "NLL", "BLEU", "chrF", " / ".join(FAULTS)], *rows], options.markdown)
+    print_rows([["variant", "settings", "updates", "minutes", "NLL", "BLEU", "chrF", " / ".join(OUTPUT_ERRORS)], *rows], options.markdown)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def ratios(rates: dict[str, float], ours: Sequence[str], unit: str) -> None:
     """A line a side, and how many times as fast each of `ours` is."""
     print(f"  {'':<28} {unit:>14}" + "".join(f"   {name + ' ÷ it':>22}" for name in ours))
     for name, rate in rates.items():
-        print(f"  {name:<28} {rate:>14,.0f}" + "".join(f"   {rates[one] / rate:>22.2f}" for one in ours))
+        print(f"  {name:<28} {rate:>14,.0f}" + "".join(f"   {rates[our_name] / rate:>22.2f}" for our_name in ours))
 
 
 def print_rows(rows: Sequence[Sequence[str]], markdown: bool) -> None:

@@ -34,11 +34,11 @@ def correlations(rows: Sequence[dict[str, float]], quality: Sequence[float], chr
 def bins(quality: Sequence[float], chrf: Sequence[float]) -> list[tuple[int, float, float]]:
     """Lines, mean estimate and mean chrF / 100 of each bin: as many lines in one as in another, by rising estimate."""
     pairs = sorted(zip(quality, chrf, strict=True))
-    found = []
+    summaries = []
     for number in range(BINS):
         part = pairs[number * len(pairs) // BINS : (number + 1) * len(pairs) // BINS]
-        found.append((len(part), sum(estimate for estimate, _ in part) / len(part), sum(value for _, value in part) / len(part) / 100))
-    return found
+        summaries.append((len(part), sum(estimate for estimate, _ in part) / len(part), sum(value for _, value in part) / len(part) / 100))
+    return summaries
 
 
 def report(name: str, rows: Sequence[dict[str, float]], chrf: Sequence[float], calibration: Calibration) -> None:

@@ -52,12 +52,12 @@ class Sides:
     def __init__(self, lines: list[str], count: Count) -> None:
         self.lines, self.count, self.answers = lines, count, dict[str, Answer]()
 
-    def given(self, job: Job) -> list[str]:
+    def lines_for(self, job: Job) -> list[str]:
         return self.lines[: job.sentences or None]
 
     def run(self, side: Process) -> float:
         """Target tokens a second of one run."""
-        answer = self.answers[side.job.name] = side([self.given(side.job)])
+        answer = self.answers[side.job.name] = side([self.lines_for(side.job)])
         return self.count(answer.texts) / answer.seconds[0]
 
     def rates(self, jobs: Sequence[Job], rounds: int) -> dict[str, float]:
@@ -120,9 +120,9 @@ def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:
     model = Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size).eval()
     decode, workers = recipe.decode.model_copy(update={"max_extra": 5}), ["cpu"] * torch.get_num_threads()
 
-    def side(precision: str, given: Sequence[list[str]]) -> Callable[[int], int]:
+    def side(precision: str, batches: Sequence[list[str]]) -> Callable[[int], int]:
         translator = Translator(model, vocabulary.source, vocabulary.target, decode, precision=precision, devices=workers)
-        return lambda _: sum(result.tokens for some in given for result in translator.translate(some))
+        return lambda _: sum(result.tokens for batch in batches for result in translator.translate(batch))
 
     precisions = [precision for precision in ("int8", "bf16", "fp32") if precision != "int8" or has_int8()]
     sides = {precision: side(precision, [lines]) for precision in precisions}

@@ -47,15 +47,16 @@ def latencies(ours: Sequence[Job], peers: Sequence[Job], threads: int, lines: li
             seconds[name].append(first_line(command, threads, environment, lines[0]))
     print(f"\nfirst line of a fresh process, median of {rounds}")
     for name, times in seconds.items():
-        _tell(name, statistics.median(times), "s")
+        _print_row(name, statistics.median(times), "s")
     print(f"\nline after line, {len(lines)} lines, median of a line")
     for job in alone:
         choices = {1, threads} if job.kind != "nmt" else {threads}
-        found = {count: warm(replace(job, threads=count), lines) for count in sorted(choices)}
-        best = min(found, key=found.__getitem__)
-        _tell(f"{job.name}, within a process{f', threads: {best}' if len(found) > 1 else ''}", found[best] * 1e3, "ms")
+        medians = {count: warm(replace(job, threads=count), lines) for count in sorted(choices)}
+        best = min(medians, key=medians.__getitem__)
+        chosen = f", threads: {best}" if len(medians) > 1 else ""
+        _print_row(f"{job.name}, within a process{chosen}", medians[best] * 1e3, "ms")
     for name, command in commands.items():
-        _tell(f"{name}, on a pipe", piped(command, threads, lines) * 1e3, "ms")
+        _print_row(f"{name}, on a pipe", piped(command, threads, lines) * 1e3, "ms")
 
 
 def warm(job: Job, lines: Sequence[str]) -> float:
@@ -68,10 +69,10 @@ def first_line(command: Sequence[str], threads: int, environment: Mapping[str, s
     """Seconds from the command's start to the first line that it prints; nan where it prints none."""
     began = time.perf_counter()
     with started(command, threads, environment, subprocess.DEVNULL) as process:
-        given, printed = pipes(process)
-        given.write(text + "\n")
-        given.close()
-        line = printed.readline()
+        stdin, stdout = pipes(process)
+        stdin.write(text + "\n")
+        stdin.close()
+        line = stdout.readline()
         return time.perf_counter() - began if line else math.nan
 
 
@@ -79,17 +80,17 @@ def piped(command: Sequence[str], threads: int, lines: Sequence[str]) -> float:
     """Median seconds from a line given to the command until its translation is there; nan where it ends before."""
     seconds = []
     with started(command, threads, {}, subprocess.DEVNULL) as process:
-        given, printed = pipes(process)
+        stdin, stdout = pipes(process)
         for line in lines:
             began = time.perf_counter()
-            given.write(line + "\n")
-            given.flush()
-            if not printed.readline():
+            stdin.write(line + "\n")
+            stdin.flush()
+            if not stdout.readline():
                 return math.nan
             seconds.append(time.perf_counter() - began)
-        given.close()
+        stdin.close()
     return statistics.median(seconds[WARMUP:])
 
 
-def _tell(name: str, value: float, unit: str) -> None:
+def _print_row(name: str, value: float, unit: str) -> None:
     print(f"  {name:<44} " + (f"{value:>10,.2f} {unit}" if math.isfinite(value) else f"{'–':>10}"), flush=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from common import print_rows
 from deepen import deepen
-from trainings import FAULTS, Job, arguments, chosen
+from trainings import OUTPUT_ERRORS, Job, arguments, chosen
 
 from nmt_cli.hardware import cores
 
@@ -48,7 +48,7 @@ def row(name: str, settings: list[str], figures: dict[str, Any]) -> list[str]:
     """Return a row of the table."""
     return [
         name, " ".join(settings), f"{figures['updates']:,}", f"{figures['minutes']:.0f}", f"{figures['nll']:.3f}", f"{figures['bleu']:.2f}",
-        f"{figures['length']:.3f}", " / ".join(str(figures[fault]) for fault in FAULTS),
+        f"{figures['length']:.3f}", " / ".join(str(figures[error]) for error in OUTPUT_ERRORS),
     ]  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def main() -> None:
         begun = {shards: pool.submit(shallow, each) for shards, each in first.items()}
         running = {name: pool.submit(deep, each, begun[each.shards]) for name, each in jobs.items()}
         rows = [row(name, variants[name], future.result()) for name, future in running.items()]
-    print_rows([["model", "settings", "updates", "minutes", "NLL", "BLEU", "length", " / ".join(FAULTS)], *rows], options.markdown)
+    print_rows([["model", "settings", "updates", "minutes", "NLL", "BLEU", "length", " / ".join(OUTPUT_ERRORS)], *rows], options.markdown)
 
 
 if __name__ == "__main__":

@@ -83,11 +83,11 @@ def _swept(job: Job, threads: int, lines: list[str], count: Count) -> tuple[Job,
     ]
     best, rate = job, 0.0
     for step in steps:
-        tried = [replace(best, **setting) for setting in step]
-        for one in tried:
-            found = _rate(one, lines, count)
-            print(f"  {found:>8,.0f}  {one.precision}, {described(one)}", flush=True)
-            best, rate = (one, found) if found > rate else (best, rate)
+        candidates = [replace(best, **setting) for setting in step]
+        for candidate in candidates:
+            candidate_rate = _rate(candidate, lines, count)
+            print(f"  {candidate_rate:>8,.0f}  {candidate.precision}, {described(candidate)}", flush=True)
+            best, rate = (candidate, candidate_rate) if candidate_rate > rate else (best, rate)
     print(f"  best of {best.precision}: {described(best)}", flush=True)
     return best, rate
 

@@ -43,8 +43,8 @@ def more_layers(weights: Mapping[str, Tensor], stack: str, old: int, new: int) -
     layer = re.compile(rf"{stack}\.(\d+)\.(.*)")
     grown = {name: value for name, value in weights.items() if not layer.fullmatch(name)}
     for name, value in weights.items():
-        if found := layer.fullmatch(name):
-            for index in (index for index in range(new) if origin[index] == int(found[1])):
+        if match := layer.fullmatch(name):
+            for index in (index for index in range(new) if origin[index] == int(match[1])):
                 is_new = index > 0 and origin[index - 1] == origin[index]
-                grown[f"{stack}.{index}.{found[2]}"] = value.new_zeros(value.shape) if is_new and found[2].startswith(LAST_MAPS) else value.clone()
+                grown[f"{stack}.{index}.{match[2]}"] = value.new_zeros(value.shape) if is_new and match[2].startswith(LAST_MAPS) else value.clone()
     return grown

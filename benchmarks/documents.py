@@ -66,18 +66,18 @@ def tags(text: str, format: str) -> Counter[str]:
     return Counter(token.raw for token in (xml_tokens if format == "xml" else tokens)(text) if token.type is not Type.TEXT)
 
 
-def html_faults(text: str) -> tuple[int, list[str]]:
+def html_errors(text: str) -> tuple[int, list[str]]:
     """How malformed HTML is: the number of tags without partner, and their names."""
-    found = [token for token in tokens(text) if token.type in (Type.OPEN, Type.CLOSE)]
-    partners = matched([_markup(token) for token in found])
-    return sum(partner is None for partner in partners), sorted(token.name for token, partner in zip(found, partners, strict=True) if partner is None)
+    tag_tokens = [token for token in tokens(text) if token.type in (Type.OPEN, Type.CLOSE)]
+    partners = matched([_markup(token) for token in tag_tokens])
+    return sum(partner is None for partner in partners), sorted(token.name for token, partner in zip(tag_tokens, partners, strict=True) if partner is None)
 
 
 def _markup(token: Token) -> Markup:
     return Markup(token.raw, Kind.OPEN if token.type is Type.OPEN else Kind.CLOSE, token.name)
 
 
-def xml_faults(text: str) -> int:
+def xml_errors(text: str) -> int:
     """0: raises SAXParseException for XML that is not well-formed."""
     parseString(text.encode("utf-8"), ContentHandler())
     return 0
@@ -88,12 +88,12 @@ def markup(options: argparse.Namespace) -> None:
     sentences = lines_of(options.text, 1000)
     translator = load(options.model) if options.model else None
     kinds: dict[str, tuple[str, Callable[[random.Random], str], Callable[[str], Any]]] = {
-        "well-formed HTML": ("html", lambda rng: html_document(rng, sentences), html_faults),
-        "malformed HTML": ("html", lambda rng: html_document(rng, sentences, malformed=True), html_faults),
-        "XML": ("xml", lambda rng: xml_document(rng, sentences), xml_faults),
+        "well-formed HTML": ("html", lambda rng: html_document(rng, sentences), html_errors),
+        "malformed HTML": ("html", lambda rng: html_document(rng, sentences, malformed=True), html_errors),
+        "XML": ("xml", lambda rng: xml_document(rng, sentences), xml_errors),
     }
     count = options.documents // len(kinds) + 1
-    for name, (format, generate, faults) in kinds.items():
+    for name, (format, generate, errors_of) in kinds.items():
         same, formed, size, lines = 0, 0, 0, 0
         start = time.perf_counter()
         for seed in range(count):
@@ -102,7 +102,7 @@ def markup(options: argparse.Namespace) -> None:
             document = read_document(text, format, "en")
             translations: Sequence[Any] = translator.translate(document.lines, alignment=True) if translator else [scrambled(rng, line) for line in document.lines]
             output = document.write(translations)
-            right = tags(output, format) == tags(text, format), faults(output) == faults(text)
+            right = tags(output, format) == tags(text, format), errors_of(output) == errors_of(text)
             if not all(right) and options.show:
                 print(f"--- seed {seed}: {right}\n{text}\n+++\n{output}")
             same, formed, size, lines = same + right[0], formed + right[1], size + len(text), lines + len(document.lines)
@@ -122,13 +122,13 @@ def words(options: argparse.Namespace) -> None:
     wrong: Counter[str] = Counter()
     for line, translation in zip(lines, translations, strict=True):
         for match in re.finditer(r"\w+", line):
-            known = LEXICON.get(match[0].lower())
-            if not known or len(re.findall(rf"\b{match[0]}\b", line, re.IGNORECASE)) > 1 or len(re.findall(rf"\b{known}", translation.text.lower())) != 1:
+            prefix = LEXICON.get(match[0].lower())
+            if not prefix or len(re.findall(rf"\b{match[0]}\b", line, re.IGNORECASE)) > 1 or len(re.findall(rf"\b{prefix}", translation.text.lower())) != 1:
                 continue
             text = f"{line[: match.start()]}<b>{match[0]}</b>{line[match.end() :]}"
             document = read_document(text, "html", "en", split_sentences="0")
             enclosed = re.findall(r"<b>(.*?)</b>", document.write([translation]), re.DOTALL)[0].lower()
-            good = bool(re.search(rf"\b{known}", enclosed))
+            good = bool(re.search(rf"\b{prefix}", enclosed))
             total, inside, alone = total + 1, inside + good, alone + (good and len(enclosed.split()) == 1)
             if not good:
                 wrong[match[0].lower()] += 1
@@ -148,11 +148,11 @@ def splitters(language: str) -> dict[str, Callable[[str], list[str]]]:
 
     from nmt_cli.documents.sentences import splitter
 
-    own = splitter(language, "nonewlines")
+    spans_of = splitter(language, "nonewlines")
     import sentencex
 
     return {
-        "sentencex, as used": lambda text: [text[start:end] for start, end in own(text)],
+        "sentencex, as used": lambda text: [text[start:end] for start, end in spans_of(text)],
         "sentencex": lambda text: list(sentencex.segment(language, text)),
         "pysbd": pysbd.Segmenter(language=language, clean=False).segment,
         "syntok": lambda text: ["".join(token.spacing + token.value for token in sentence) for paragraph in segmenter.analyze(text) for sentence in paragraph],
@@ -162,11 +162,11 @@ def splitters(language: str) -> dict[str, Callable[[str], list[str]]]:
 
 def boundaries(sentences: Sequence[str]) -> set[int]:
     """Characters before each boundary between sentences, without white space."""
-    found, done = set(), 0
+    positions, done = set(), 0
     for sentence in sentences:
-        found.add(done)
+        positions.add(done)
         done += len("".join(sentence.split()))
-    return found - {0, done}
+    return positions - {0, done}
 
 
 def sentences(options: argparse.Namespace) -> None:
@@ -179,7 +179,7 @@ def sentences(options: argparse.Namespace) -> None:
         paragraphs.append(lines[:size])
         del lines[:size]
     for name, split in splitters(options.language).items():
-        right = found = wanted = size = 0
+        right = predicted = expected = size = 0
         seconds = 0.0
         for paragraph in paragraphs:
             text = " ".join(paragraph)
@@ -187,8 +187,9 @@ def sentences(options: argparse.Namespace) -> None:
             result = split(text)
             seconds += time.perf_counter() - start
             got, want = boundaries(result), boundaries(paragraph)
-            right, found, wanted, size = right + len(got & want), found + len(got), wanted + len(want), size + len(text)
-        precision, recall = right / found, right / wanted
+            right, size = right + len(got & want), size + len(text)
+            predicted, expected = predicted + len(got), expected + len(want)
+        precision, recall = right / predicted, right / expected
         print(f"{options.language}  {name:<20} precision {precision:6.2%}  recall {recall:6.2%}  F1 {2 * precision * recall / (precision + recall):6.2%}  {size / seconds / 1e6:6.2f} MB/s", flush=True)
 
 

@@ -36,14 +36,14 @@ def reported(program: Path, parses: Path, gold: Path) -> str:
 
 def sentences(report: str) -> list[Counts]:
     """Return EVALB's figures of each sentence."""
-    found = []
+    counts = []
     for line in report.partition("=== Summary ===")[0].splitlines():
         match = SENTENCE.match(line)
         if match:
             status = int(match["status"])
             matched, gold, test, words, tags = (int(match[name]) if status == 0 else 0 for name in ("matched", "gold", "test", "words", "tags"))
-            found.append(Counts(matched, gold, test, valid=int(status == 0), skipped=int(status == 2), errors=int(status == 1), words=words, correct_tags=tags))
-    return found
+            counts.append(Counts(matched, gold, test, valid=int(status == 0), skipped=int(status == 2), errors=int(status == 1), words=words, correct_tags=tags))
+    return counts
 
 
 def figures(counts: Counts) -> dict[str, str]:

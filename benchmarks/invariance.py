@@ -70,8 +70,8 @@ def reference(subject: Subject, translator: Translator, lines: list[str]) -> lis
         sources = [[*ids, EOS] for ids in subject.vocabulary.source.encode(lines[start : start + REFERENCE_BATCH])]
         limits = torch.tensor([min(len(ids) - 1 + translator.decode.max_extra, translator.longest_output) for ids in sources])
         with torch.inference_mode():
-            found = beam_search(ReferenceDecoder(subject.loaded.model, sources, translator.decode.beam), limits, translator.options)
-        texts += subject.vocabulary.target.decode([hypotheses[0].tokens for hypotheses in found])
+            results = beam_search(ReferenceDecoder(subject.loaded.model, sources, translator.decode.beam), limits, translator.options)
+        texts += subject.vocabulary.target.decode([hypotheses[0].tokens for hypotheses in results])
     return texts
 
 
@@ -80,15 +80,15 @@ def variants(subject: Subject, precision: str) -> tuple[list[Candidate], dict[st
     cores, lines = torch.get_num_threads(), subject.lines
     usual, wide = subject.translator(precision, cores), subject.translator(precision, cores, batch_tokens=sys.maxsize)
     first = translated(usual, lines)
-    found = {"alone": [translated(usual, [line])[0] for line in lines]}
-    found |= {f"batches of {size}": translated(wide, lines, size) for size in SIZES}
+    outputs = {"alone": [translated(usual, [line])[0] for line in lines]}
+    outputs |= {f"batches of {size}": translated(wide, lines, size) for size in SIZES}
     order = random.Random(1).sample(range(len(lines)), len(lines))
     shuffled = dict(zip(order, translated(usual, [lines[i] for i in order]), strict=True))
-    found["shuffled"] = [shuffled[i] for i in range(len(lines))]
-    found["streamed"] = translated(usual, iter(lines))
+    outputs["shuffled"] = [shuffled[i] for i in range(len(lines))]
+    outputs["streamed"] = translated(usual, iter(lines))
     workers = 1 if cores > 1 else 2
-    found[f"{workers} worker{'s' * (workers > 1)}"] = translated(subject.translator(precision, workers), lines)
-    return first, found
+    outputs[f"{workers} worker{'s' * (workers > 1)}"] = translated(subject.translator(precision, workers), lines)
+    return first, outputs
 
 
 def main() -> None:
@@ -109,8 +109,8 @@ def main() -> None:
     here = {"fp32": True, "int8": has_int8(), "bf16": has_fast_bf16("cpu")}
     for precision in (precision for precision, is_here in here.items() if is_here):
         began = time.perf_counter()
-        first, found = variants(subject, precision)
-        same = {name: sum(a == b for a, b in zip(first, several, strict=True)) for name, several in found.items()}
+        first, outputs = variants(subject, precision)
+        same = {name: sum(a == b for a, b in zip(first, several, strict=True)) for name, several in outputs.items()}
         if head:
             _row("", [*same, "reference", "seconds"])
         head = False
@@ -119,7 +119,7 @@ def main() -> None:
         if precision in EXACT:
             broken |= min(same.values()) < len(first)
         else:
-            _row(f"{precision}, texts", [sum(a.text == b.text for a, b in zip(first, several, strict=True)) for several in found.values()])
+            _row(f"{precision}, texts", [sum(a.text == b.text for a, b in zip(first, several, strict=True)) for several in outputs.values()])
     print("different where nothing may differ" if broken else f"nothing differs in {' and '.join(EXACT)}")
     sys.exit(1 if broken else 0)
 

@@ -70,8 +70,8 @@ keep = 4
 keep_best = 3
 average = 3
 """
-PLACES = {"starting": 2, "training": 6, "validating": 4, "saving": 5}
-"""Where a kill is wished to hit, and how often; deleting old checkpoints, after a save, is hit by chance."""
+PHASES = {"starting": 2, "training": 6, "validating": 4, "saving": 5}
+"""Phases in which a kill is wished to hit, and how often; deleting old checkpoints, after a save, is hit by chance."""
 SIGNALS = {signal.SIGKILL: 6, signal.SIGTERM: 2, signal.SIGINT: 2}
 CODES = {signal.SIGKILL: (-9,), signal.SIGTERM: (143, -15), signal.SIGINT: (130,)}
 CLOCKS = ("seconds", "tokens_per_second", "began")
@@ -96,12 +96,13 @@ def start(folder: Path, *arguments: str | Path, prelude: str = "") -> subprocess
 
 
 def nmt(folder: Path, *arguments: str | Path, prelude: str = "", code: int = 0) -> str:
-    """Run `nmt` to its end, which must be `code` and without a traceback; what it said."""
+    """Run `nmt` to its end, which must be `code` and without a traceback. Return its stderr."""
     process = start(folder, *arguments, prelude=prelude)
-    said = process.communicate()[1].decode()
-    if process.returncode != code or "Traceback" in said:
-        raise AssertionError(f"nmt {' '.join(map(str, arguments))}: exit {process.returncode}, expected {code}\n{said}")
-    return said
+    stderr = process.communicate()[1].decode()
+    if process.returncode != code or "Traceback" in stderr:
+        command = " ".join(map(str, arguments))
+        raise AssertionError(f"nmt {command}: exit {process.returncode}, expected {code}\n{stderr}")
+    return stderr
 
 
 def prepare(folder: Path) -> None:
@@ -139,11 +140,11 @@ def state(checkpoint: Path) -> Any:
 
 def differences(run: Path, reference: Path) -> list[str]:
     """In what two finished runs differ: a line each."""
-    found = [] if records(run) == records(reference) else ["metrics.jsonl"]
-    names = [sorted(path.name for path in (one / "checkpoints").iterdir()) for one in (run, reference)]
+    differing = [] if records(run) == records(reference) else ["metrics.jsonl"]
+    names = [sorted(path.name for path in (folder / "checkpoints").iterdir()) for folder in (run, reference)]
     if names[0] != names[1]:
-        found.append(f"checkpoints: {', '.join(names[0])} instead of {', '.join(names[1])}")
-    found += [link for link in ("last", "best") if os.readlink(run / link) != os.readlink(reference / link)]
+        differing.append(f"checkpoints: {', '.join(names[0])} instead of {', '.join(names[1])}")
+    differing += [link for link in ("last", "best") if os.readlink(run / link) != os.readlink(reference / link)]
     folders = [f"checkpoints/{name}" for name in names[1] if name in names[0]]
     if (reference / "averaged").is_dir():
         folders.append("averaged")
@@ -155,29 +156,29 @@ def differences(run: Path, reference: Path) -> list[str]:
             elif file.suffix == ".json":
                 read = read_json
             if read(run / name / file.name) != read(file):
-                found.append(f"{name}/{file.name}")
-    return found
+                differing.append(f"{name}/{file.name}")
+    return differing
 
 
-def faults(run: Path) -> list[str]:
+def run_errors(run: Path) -> list[str]:
     """What a user would stumble over in a run that was killed: a checkpoint that is not whole, a link to nothing."""
-    found = []
-    there = sorted((run / "checkpoints").glob("step-*"))
+    errors = []
+    checkpoints = sorted((run / "checkpoints").glob("step-*"))
     links = [run / link for link in ("last", "best") if (run / link).is_symlink()]
-    if there and run / "last" not in links and len(there) > 1:
-        found.append("last is missing")
-    for folder in [*there, *links]:
+    if checkpoints and run / "last" not in links and len(checkpoints) > 1:
+        errors.append("last is missing")
+    for folder in [*checkpoints, *links]:
         try:
             Checkpoint(folder, int(follow_links(folder).name.removeprefix("step-"))).verify()
         except (NmtError, OSError, ValueError, KeyError) as error:
-            found.append(f"{folder.name}: {error}")
-    return found
+            errors.append(f"{folder.name}: {error}")
+    return errors
 
 
 # --- the killing ---
 
 
-def place(run: Path) -> str:
+def current_phase(run: Path) -> str:
     """What a training under way does just now, by what it has written."""
     hidden = [path.name for path in (run / "checkpoints").glob(".*")]
     if any(".partial-" in name for name in hidden):
@@ -201,7 +202,7 @@ class Kills:
     pause: float
     """Seconds that it is let train at most before the moment to kill it is looked for."""
     hits: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By signal and place."""
+    """By signal and phase."""
     complaints: list[str] = field(default_factory=list)
 
     def once(self, folder: Path, run: Path, *options: str) -> bool:
@@ -212,24 +213,24 @@ class Kills:
         number = self.draw.choices(list(SIGNALS), list(SIGNALS.values()))[0]
         try:
             self._wait(process, run, lambda: log.exists() and log.stat().st_size > size)
-            where = place(run) if log.exists() and log.stat().st_size > size else "starting"
+            phase = current_phase(run) if log.exists() and log.stat().st_size > size else "starting"
             process.send_signal(number)
-            said = process.communicate(timeout=120)[1].decode()
+            stderr = process.communicate(timeout=120)[1].decode()
         finally:
             process.kill()
-        if number == signal.SIGKILL and where != "starting":
-            where = place(run)  # as the dead left it
-        if "finished at update" in said:
+        if number == signal.SIGKILL and phase != "starting":
+            phase = current_phase(run)  # as the dead left it
+        if "finished at update" in stderr:
             return False
-        self.hits[number.name, where] += 1
-        if process.returncode not in CODES[number] or "Traceback" in said:
-            self.complaints.append(f"{number.name} while {where}: exit {process.returncode}\n{said}")
-        self.complaints += [f"{number.name} while {where}: {fault}" for fault in faults(run)]
+        self.hits[number.name, phase] += 1
+        if process.returncode not in CODES[number] or "Traceback" in stderr:
+            self.complaints.append(f"{number.name} while {phase}: exit {process.returncode}\n{stderr}")
+        self.complaints += [f"{number.name} while {phase}: {error}" for error in run_errors(run)]
         return True
 
     def _wait(self, process: subprocess.Popen[bytes], run: Path, began: Callable[[], bool]) -> None:
         """Until the moment to kill, or until the process has ended."""
-        wish = self.draw.choices(list(PLACES), list(PLACES.values()))[0]
+        wish = self.draw.choices(list(PHASES), list(PHASES.values()))[0]
         if wish == "starting":
             time.sleep(self.draw.uniform(0.2, self.startup))
             return
@@ -237,7 +238,7 @@ class Kills:
             pass
         time.sleep(self.draw.uniform(0.0, self.pause))
         if wish != "training":
-            for _ in _while(lambda: process.poll() is None and place(run) != wish):
+            for _ in _while(lambda: process.poll() is None and current_phase(run) != wish):
                 pass
             time.sleep(self.draw.uniform(0.0, 0.004))
 
@@ -257,10 +258,10 @@ def uninterrupted(folder: Path, *options: str) -> tuple[Path, float, float]:
     for _ in _while(lambda: process.poll() is None and not (run / "train.log").exists()):
         pass
     trained = time.monotonic()
-    said = process.communicate()[1].decode()
+    stderr = process.communicate()[1].decode()
     ended = time.monotonic()
     if process.returncode:
-        raise AssertionError(said)
+        raise AssertionError(stderr)
     nmt(folder, "average", run)
     return run, trained - began, ended - trained
 
@@ -268,7 +269,7 @@ def uninterrupted(folder: Path, *options: str) -> tuple[Path, float, float]:
 def killed_runs(folder: Path, kills: int, seed: int, *options: str) -> tuple[Kills, list[str]]:
     """Kill so many times, in as many runs as it takes; the account and every difference from the uninterrupted run."""
     reference, startup, training = uninterrupted(folder, *options)
-    account, found = Kills(random.Random(seed), startup, training / 5), list[str]()
+    account, all_differences = Kills(random.Random(seed), startup, training / 5), list[str]()
     number = 0
     while account.hits.total() < kills:
         number += 1
@@ -280,8 +281,8 @@ def killed_runs(folder: Path, kills: int, seed: int, *options: str) -> tuple[Kil
         nmt(folder, "average", run)
         differ = differences(run, reference)
         print(f"run {number}: killed {account.hits.total() - before} times, then {'; '.join(differ) or 'equal'}", flush=True)
-        found += differ
-    return account, found
+        all_differences += differ
+    return account, all_differences
 
 
 def main() -> None:
@@ -293,15 +294,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nmt-kills-") as name:
         folder = Path(name)
         prepare(folder)
-        account, found = killed_runs(folder, options.kills, options.seed, "--precision", options.precision)
-    places = sorted({where for _, where in account.hits})
-    print(f"\n{account.hits.total()} kills in {options.precision}\n{'':10}" + "".join(f"{where:>12}" for where in places))
+        account, all_differences = killed_runs(folder, options.kills, options.seed, "--precision", options.precision)
+    phases = sorted({phase for _, phase in account.hits})
+    print(f"\n{account.hits.total()} kills in {options.precision}\n{'':10}" + "".join(f"{phase:>12}" for phase in phases))
     for number in SIGNALS:
-        print(f"{number.name:10}" + "".join(f"{account.hits[number.name, where]:>12}" for where in places))
+        print(f"{number.name:10}" + "".join(f"{account.hits[number.name, phase]:>12}" for phase in phases))
     for line in account.complaints:
         print(f"after a kill: {line}")
-    print("\ncheckpoints, moments, states, links, records and averages: " + ("NOT equal" if found else "equal to the uninterrupted run's, to the bit"))
-    sys.exit(bool(found or account.complaints))
+    print("\ncheckpoints, moments, states, links, records and averages: " + ("NOT equal" if all_differences else "equal to the uninterrupted run's, to the bit"))
+    sys.exit(bool(all_differences or account.complaints))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kills import differences, faults, prepare
+from kills import differences, prepare, run_errors
 
 ADDRESSES = ("10.213.0.1", "10.213.0.2")
 PORT = 29500
@@ -73,18 +73,18 @@ def ip(*words: str) -> str:
 @contextmanager
 def machines(processes: int) -> Iterator[list[Machine]]:
     """Two machines with a cable between them. They are removed at the end."""
-    made = [Machine(number, processes) for number in range(2)]
+    pair = [Machine(number, processes) for number in range(2)]
     try:
-        ip("link", "add", made[0].card, "type", "veth", "peer", "name", made[1].card)
-        for machine in made:
+        ip("link", "add", pair[0].card, "type", "veth", "peer", "name", pair[1].card)
+        for machine in pair:
             ip("netns", "add", machine.name)
             ip("link", "set", machine.card, "netns", machine.name)
             ip("-n", machine.name, "addr", "add", f"{machine.address}/24", "dev", machine.card)
             for card in (machine.card, "lo"):
                 ip("-n", machine.name, "link", "set", card, "up")
-        yield made
+        yield pair
     finally:
-        for machine in made:
+        for machine in pair:
             machine.kill()
             ip("netns", "del", machine.name)
 
@@ -145,10 +145,10 @@ def main() -> None:
         prepare(folder)
         trained(pair, folder, "untouched", 0, random.Random())
         noticed, resumed = trained(pair, folder, "killed", options.kills, random.Random(options.seed))
-        found = [*faults(folder / "runs/killed"), *differences(folder / "runs/killed", folder / "runs/untouched")]
+        errors = [*run_errors(folder / "runs/killed"), *differences(folder / "runs/killed", folder / "runs/untouched")]
     print(f"2 machines of {options.processes} processes, {options.kills} kills: noticed after {statistics.median(noticed):.1f} s (median), trained again {statistics.median(resumed):.1f} s after the new start")
-    print("checkpoints, moments, states, links and records: " + ("NOT equal: " + "; ".join(found) if found else "equal to the uninterrupted run's, to the bit"))
-    sys.exit(bool(found))
+    print("checkpoints, moments, states, links and records: " + ("NOT equal: " + "; ".join(errors) if errors else "equal to the uninterrupted run's, to the bit"))
+    sys.exit(bool(errors))
 
 
 if __name__ == "__main__":

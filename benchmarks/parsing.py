@@ -62,13 +62,13 @@ def parsed(job: Job, search: str, model: str = "averaged", sentences: int | None
         nmt(log, "parse", "--model", job.run / model, "--tokenized", "--input", words, "--output", trees, "--set", f"decode.constraints={SEARCHES[search]}")
 
     def score(*options: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(job.nmt("score", trees, "--ref", reference, "--metric", "evalb", "--json", *options))["scores"]["evalb"]
-        return found
+        scores: dict[str, Any] = json.loads(job.nmt("score", trees, "--ref", reference, "--metric", "evalb", "--json", *options))["scores"]["evalb"]
+        return scores
 
-    every, strict = score("--evalb-repair"), score()["counts"]
+    all_sentences, strict = score("--evalb-repair"), score()["counts"]
     repaired = re.search(r"([\d,]+) of [\d,]+ trees were repaired", log.read_text(encoding="utf-8"))
     left_out = strict["errors"] + strict["skipped"]
-    return {**every["counts"], "f1": every["score"], "repaired": int(repaired[1].replace(",", "")) if repaired else 0, "left_out": left_out}
+    return {**all_sentences["counts"], "f1": all_sentences["score"], "repaired": int(repaired[1].replace(",", "")) if repaired else 0, "left_out": left_out}
 
 
 def result(job: Job, curve: Sequence[int], sentences: int) -> dict[str, dict[str, Any]]:
@@ -84,11 +84,11 @@ def row(variant: str, search: str, settings: Sequence[str], figures: Sequence[di
     """Return a row of the table; of several seeds, the means, and the lowest and highest F1."""
 
     def share(part: str, whole: str) -> str:
-        return f"{100 * mean(one[part] / one[whole] for one in figures):.1f}" if part in figures[0] else ""
+        return f"{100 * mean(run[part] / run[whole] for run in figures):.1f}" if part in figures[0] else ""
 
-    average = {key: mean(one[key] for one in figures) for key in ("updates", "minutes", "nll", "repaired", "left_out")}
+    average = {key: mean(run[key] for run in figures) for key in ("updates", "minutes", "nll", "repaired", "left_out")}
     return [
-        variant, search, " ".join(settings), f"{average['updates']:,.0f}", f"{average['minutes']:.0f}", f"{average['nll']:.3f}", spread([one["f1"] for one in figures]),
+        variant, search, " ".join(settings), f"{average['updates']:,.0f}", f"{average['minutes']:.0f}", f"{average['nll']:.3f}", spread([run["f1"] for run in figures]),
         share("matched", "test"), share("matched", "gold"), share("correct_tags", "words"), f"{average['repaired']:g}", f"{average['left_out']:g}",
     ]  # fmt: skip
 

@@ -2,7 +2,7 @@
 
     python benchmarks/prepare.py --work FOLDER [--pairs 10000000] [--vocab 37000]
 
-makes the text (`made_up`: no real language, but word frequencies after Zipf, forms of stems and endings, sentence lengths
+makes the text (`random_text`: no real language, but word frequencies after Zipf, forms of stems and endings, sentence lengths
 as news text has them), runs `nmt preprocess` on it, all of it, and watches the memory of all its processes. SentencePiece
 alone: its `encode` on lists of lines that lie in memory, with the same model, in as many processes as there are cores,
 right before and right after; it has nothing to read, to learn, to filter or to write. Then a small training starts on the
@@ -74,27 +74,27 @@ def words(language: int) -> list[str]:
     vowels = ("a e i o u ea ou ai" if language == 0 else "a e i o u ei ie au ä ö ü").split()
     codas = ["", "", "", "n", "r", "l", "s", "t", "nd", "st", "ng", "ck", "m"]
     endings = ["", "", "s", "ed", "ing", "ly", "er", "ness"] if language == 0 else ["", "", "e", "en", "er", "es", "ung", "lich", "te"]
-    made: dict[str, None] = {}
-    while len(made) < TYPES:
-        syllables = 1 + int(np.log10(len(made) + 1) / 2.6 + random.random() * 0.9)
+    unique_forms: dict[str, None] = {}
+    while len(unique_forms) < TYPES:
+        syllables = 1 + int(np.log10(len(unique_forms) + 1) / 2.6 + random.random() * 0.9)
         picks = random.integers(0, 1 << 30, (syllables, 3))
         stem = "".join(onsets[a % len(onsets)] + vowels[b % len(vowels)] + codas[c % len(codas)] for a, b, c in picks.tolist())
-        made.setdefault(stem + endings[int(random.integers(len(endings)))])
-    forms = list(made)
+        unique_forms.setdefault(stem + endings[int(random.integers(len(endings)))])
+    forms = list(unique_forms)
     return [form.capitalize() if random.random() < (0.3 if language else 0.1) else form for form in forms]
 
 
-def made_up(language: int, vocabulary: list[str], seed: int, lines: int) -> str:
+def random_text(language: int, vocabulary: list[str], seed: int, lines: int) -> str:
     """So many lines of made-up text."""
     random = np.random.default_rng((seed, 7))  # both sides share the lengths' draw
     lengths = np.clip(random.lognormal(3.05, 0.6, lines) * (1 + 0.1 * language), 1, 120).astype(np.int64)
     random = np.random.default_rng((seed, language))
     ranks = np.minimum(random.pareto(0.65, int(lengths.sum())) * 4, len(vocabulary) - 1).astype(np.int64)
     tokens = [vocabulary[i] for i in ranks.tolist()]
-    out, place = [], 0
+    out, position = [], 0
     for number, length in enumerate(lengths.tolist()):
-        sentence = tokens[place : place + length]
-        place += length
+        sentence = tokens[position : position + length]
+        position += length
         if number % 7 == 0:
             sentence[0] += ","
         out.append(" ".join(sentence) + (" ?" if number % 23 == 0 else "." if number % 5 else f" {seed * lines + number}."))
@@ -106,11 +106,11 @@ def make_side(task: tuple[str, int, int]) -> None:
     folder, language, pairs = task
     vocabulary = words(language)
     name = LANGUAGES[language]
-    Path(folder, f"valid.{name}").write_text(made_up(language, vocabulary, 1_000_000, 1000), encoding="utf-8")
+    Path(folder, f"valid.{name}").write_text(random_text(language, vocabulary, 1_000_000, 1000), encoding="utf-8")
     partial = Path(folder, f".train.{name}")
     with partial.open("w", encoding="utf-8") as file:
         for seed, first in enumerate(range(0, pairs, BLOCK)):
-            file.write(made_up(language, vocabulary, seed, min(BLOCK, pairs - first)))
+            file.write(random_text(language, vocabulary, seed, min(BLOCK, pairs - first)))
     partial.rename(Path(folder, f"train.{name}"))
 
 
@@ -133,9 +133,9 @@ class Memory:
                     text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
                 except OSError:
                     continue
-                found = {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+) kB", text, re.M)}
-                pss += found.get("Pss", 0)
-                anonymous += found.get("Pss_Anon", found.get("Anonymous", 0))
+                fields = {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+) kB", text, re.M)}
+                pss += fields.get("Pss", 0)
+                anonymous += fields.get("Pss_Anon", fields.get("Anonymous", 0))
             self.peak, self.anonymous = max(self.peak, pss), max(self.anonymous, anonymous)
 
     def stop(self) -> tuple[float, float]:
@@ -147,16 +147,16 @@ class Memory:
 
 def tree(root: int) -> list[int]:
     """A process and its descendants."""
-    found, queue = [], [root]
+    pids, queue = [], [root]
     while queue:
         pid = queue.pop()
-        found.append(pid)
+        pids.append(pid)
         try:
             for task in os.listdir(f"/proc/{pid}/task"):
                 queue += [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="ascii").split()]
         except OSError:
             continue
-    return found
+    return pids
 
 
 # --- the runs ---
@@ -190,9 +190,9 @@ def train(folder: Path, name: str, updates: int = 6) -> tuple[float, float, floa
     assert process.stderr is not None
     for line in process.stderr:
         started = started or time.perf_counter() - began
-        if found := re.match(r"update (\d+)/", line):
+        if match := re.match(r"update (\d+)/", line):
             first = first or time.perf_counter() - began
-            if int(found[1]) >= updates:
+            if int(match[1]) >= updates:
                 break
     peaks = memory.stop()
     process.send_signal(signal.SIGKILL)
@@ -209,8 +209,8 @@ def encode_slice(task: tuple[str, str, int, int]) -> tuple[int, float]:
     with open(path, encoding="utf-8", newline="\n") as file:
         lines = [line.rstrip("\n") for line in islice(file, first, first + count)]
     began = time.perf_counter()
-    for place in range(0, len(lines), 8000):
-        tokenizer.encode(lines[place : place + 8000])
+    for start in range(0, len(lines), 8000):
+        tokenizer.encode(lines[start : start + 8000])
     return len(lines), time.perf_counter() - began
 
 

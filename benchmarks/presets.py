@@ -14,7 +14,7 @@ import random
 from pathlib import Path
 
 from common import print_rows
-from trainings import FAULTS, nmt, score, training_figures
+from trainings import OUTPUT_ERRORS, nmt, score, training_figures
 
 from nmt_cli.lines import read_parallel
 from nmt_cli.recipe_files import load_recipe
@@ -30,12 +30,12 @@ SEED = 1
 
 def draw(train: list[Path], pairs: int, stem: Path) -> list[Path]:
     """Write so many pairs to STEM.en and STEM.de; return these files. Raises SystemExit if there are too few."""
-    every = list(read_parallel(train[:1], train[1:]))
-    if len(every) < pairs:
-        raise SystemExit(f"--pairs {pairs}: expected at most {len(every):,}, the pairs of {train[0]}")
-    random.Random(SEED).shuffle(every)
+    all_pairs = list(read_parallel(train[:1], train[1:]))
+    if len(all_pairs) < pairs:
+        raise SystemExit(f"--pairs {pairs}: expected at most {len(all_pairs):,}, the pairs of {train[0]}")
+    random.Random(SEED).shuffle(all_pairs)
     files = [stem.with_name(f"{stem.name}.{language}") for language in LANGUAGES]
-    for file, lines in zip(files, zip(*every[:pairs], strict=True), strict=True):
+    for file, lines in zip(files, zip(*all_pairs[:pairs], strict=True), strict=True):
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return files
 
@@ -57,8 +57,8 @@ def main() -> None:
     if not recipe.exists():
         sides = [f"--{of}{side}" for of in ("", "valid-", "test-") for side in ("source", "target")]
         files = [file.resolve() for file in (*draw(train, options.pairs, options.out / name), *valid, *test)]
-        given = [part for side, file in zip(sides, files, strict=True) for part in (side, file)]
-        nmt(log, "init", name, *given, *(["--time", options.time] if options.time else []), cwd=options.out)
+        file_options = [part for side, file in zip(sides, files, strict=True) for part in (side, file)]
+        nmt(log, "init", name, *file_options, *(["--time", options.time] if options.time else []), cwd=options.out)
     shards = options.out / "data" / name
     nmt(log, "preprocess", recipe, "--out", shards)
     nmt(log, "train", recipe, "--data", shards, "--run", run)
@@ -67,10 +67,11 @@ def main() -> None:
     loaded, figures = load_recipe(str(recipe)), training_figures(run)
     row = [f"{options.pairs:,}", options.corpus, f"{loaded.model.encoder_layers} + {loaded.model.decoder_layers}, {loaded.model.d_model}", f"{figures['updates']:,}", f"{figures['minutes']:.0f}", f"{figures['nll']:.3f}"]
     for part, (source, target) in (("valid", valid), ("test", test)):
-        found = score(log, run / "averaged", run / part, [source], [target], [])
-        row += [f"{found['bleu']:.2f}", f"{found['chrf']:.2f}", " / ".join(str(found[fault]) for fault in FAULTS)]
-    faults = " / ".join(FAULTS)
-    print_rows([["pairs", "corpus", "layers, d_model", "updates", "minutes", "NLL", "BLEU, valid", "chrF", faults, "BLEU, test", "chrF", faults], row], options.markdown)
+        scores = score(log, run / "averaged", run / part, [source], [target], [])
+        errors = " / ".join(str(scores[error]) for error in OUTPUT_ERRORS)
+        row += [f"{scores['bleu']:.2f}", f"{scores['chrf']:.2f}", errors]
+    errors_head = " / ".join(OUTPUT_ERRORS)
+    print_rows([["pairs", "corpus", "layers, d_model", "updates", "minutes", "NLL", "BLEU, valid", "chrF", errors_head, "BLEU, test", "chrF", errors_head], row], options.markdown)
 
 
 if __name__ == "__main__":

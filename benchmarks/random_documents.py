@@ -39,8 +39,8 @@ def _html_run(rng: random.Random, sentences: Sequence[str], depth: int, malforme
         index = 0
         while index < len(words):
             chance = rng.random()
-            taken = rng.randint(1, 4)
-            part = words[index : index + taken]
+            length = rng.randint(1, 4)
+            part = words[index : index + length]
             if chance < 0.2 and depth < 5:
                 pieces += _element(rng, part, depth, ATTRIBUTES if malformed or rng.random() < 0.5 else ("",))
             elif chance < 0.25:
@@ -52,7 +52,7 @@ def _html_run(rng: random.Random, sentences: Sequence[str], depth: int, malforme
             else:
                 pieces.append(" ".join(part))
             pieces.append(rng.choice((" ", " ", " ", " ", "\n", "  ", "")))
-            index += taken
+            index += length
     return pieces
 
 
@@ -133,5 +133,5 @@ def scrambled(rng: random.Random, line: str) -> Scrambled:
         if rng.random() < 0.2:
             order[index], order[index + 1] = order[index + 1], order[index]
     words = [source[index].upper() for index in order]
-    pairs = [(index if rng.random() < 0.9 else rng.randrange(len(source)), place) for place, index in enumerate(order) if rng.random() < 0.9]
+    pairs = [(index if rng.random() < 0.9 else rng.randrange(len(source)), position) for position, index in enumerate(order) if rng.random() < 0.9]
     return Scrambled(" ".join(words), tuple("\u2581" + word for word in words), tuple("\u2581" + word for word in source), tuple(pairs))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from common import print_rows, processor
-from trainings import FAULTS, arguments, chosen, mean, nmt, score, spread, training_figures
+from trainings import OUTPUT_ERRORS, arguments, chosen, mean, nmt, score, spread, training_figures
 
 from nmt_cli import __version__
 from nmt_cli.hardware import cores
@@ -39,8 +39,8 @@ def train(folder: Path, commands: Sequence[str], data_dir: Path, seed: int, thre
         raise SystemExit(f"{folder} was begun with other commands; give another --out")
     for command in commands[len(done) :]:
         words = [str(data_dir / word.removeprefix(DIR).lstrip("/")) if word.split("/")[0] == DIR else word for word in shlex.split(command)[1:]]
-        own = ["--set", f"train.seed={seed}", "--threads", str(threads)] if words[0] == "train" else []
-        nmt(folder / "log", *words, *own, cwd=folder)
+        train_options = ["--set", f"train.seed={seed}", "--threads", str(threads)] if words[0] == "train" else []
+        nmt(folder / "log", *words, *train_options, cwd=folder)
         done.append(command)
         done_file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
     return float(sum(training_figures(run)["minutes"] for run in (folder / "runs").iterdir() if not run.is_symlink()))
@@ -69,17 +69,17 @@ def result(recipe: str, entry: dict[str, Any], data_dir: Path, out: Path, seed: 
 
 
 def rows(recipe: str, entry: dict[str, Any], figures: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return a row for each test set: BLEU, BLEU as it was published and the published figure, chrF, faults, minutes; means of all seeds."""
-    minutes = f"{mean(one['minutes'] for one in figures):.0f}"
+    """Return a row for each test set: BLEU, BLEU as it was published and the published figure, chrF, output errors, minutes; means of all seeds."""
+    minutes = f"{mean(run['minutes'] for run in figures):.0f}"
     return [
         [
             recipe,
             name,
-            spread([one["tests"][name]["bleu"] for one in figures]),
-            spread([one["tests"][name]["compared"] for one in figures]) if "published" in entry else "",
+            spread([run["tests"][name]["bleu"] for run in figures]),
+            spread([run["tests"][name]["compared"] for run in figures]) if "published" in entry else "",
             str(entry.get("published", {}).get(name, "")),
-            f"{mean(one['tests'][name]['chrf'] for one in figures):.2f}",
-            " / ".join(f"{mean(one['tests'][name][fault] for one in figures):g}" for fault in FAULTS),
+            f"{mean(run['tests'][name]['chrf'] for run in figures):.2f}",
+            " / ".join(f"{mean(run['tests'][name][error] for run in figures):g}" for error in OUTPUT_ERRORS),
             minutes,
         ]
         for name in entry["tests"]
@@ -94,7 +94,7 @@ def main() -> None:
     with ThreadPoolExecutor(options.jobs) as pool:
         running = {name: [pool.submit(result, name, table[name], data_dir, out, seed, threads) for seed in options.seeds] for name in names}
         done = [row for name, futures in running.items() for row in rows(name, table[name], [future.result() for future in futures])]
-    print_rows([["recipe", "test set", "BLEU", "as published", "published", "chrF", " / ".join(FAULTS), "minutes"], *done], options.markdown)
+    print_rows([["recipe", "test set", "BLEU", "as published", "published", "chrF", " / ".join(OUTPUT_ERRORS), "minutes"], *done], options.markdown)
 
 
 if __name__ == "__main__":

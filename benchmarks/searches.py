@@ -124,16 +124,16 @@ def table(subject: Subject, outputs: Mapping[str, Sequence[Result]], times: Mapp
     rows = [["search", "BLEU", "chrF", "seconds", "÷ beam 4", "empty", "loops", "copies"]]
     for name, results in outputs.items():
         seconds, usual = (statistics.median(times[key]) for key in (name, BEAM_4))
-        scores, faults = quality(subject, [result.translation for result in results])
-        rows.append([SEARCHES[name].label, *scores, f"{seconds:.1f}", f"{seconds / usual:.2f}", *faults])
+        scores, errors = quality(subject, [result.translation for result in results])
+        rows.append([SEARCHES[name].label, *scores, f"{seconds:.1f}", f"{seconds / usual:.2f}", *errors])
     return rows
 
 
 def quality(subject: Subject, hypotheses: list[str]) -> tuple[list[str], list[str]]:
     """Return BLEU and chrF, and the numbers of empty outputs, loops and copies."""
     scores = [corpus_bleu(hypotheses, [subject.references]).score, corpus_chrf(hypotheses, [subject.references]).score]
-    faults = count_faults(check_outputs(subject.source, hypotheses, [subject.references]))
-    return [f"{score:.2f}" for score in scores], [f"{faults[fault]:,}" for fault in ("empty", "loops", "copies")]
+    errors = count_faults(check_outputs(subject.source, hypotheses, [subject.references]))
+    return [f"{score:.2f}" for score in scores], [f"{errors[error]:,}" for error in ("empty", "loops", "copies")]
 
 
 def invariance(subject: Subject, names: Sequence[str], alone: int) -> tuple[list[list[str]], bool]:
@@ -149,7 +149,7 @@ def invariance(subject: Subject, names: Sequence[str], alone: int) -> tuple[list
         row = [SEARCHES[name].label]
         for size in SIZES:
             lines = subject.source[: alone if size == 1 else None]
-            equal = sum(same(one, other) for one, other in zip(in_groups(translator, lines, size), together, strict=False))
+            equal = sum(same(grouped, ungrouped) for grouped, ungrouped in zip(in_groups(translator, lines, size), together, strict=False))
             all_equal &= equal == len(lines)
             row.append(f"{equal:,} / {len(lines) - equal:,}")
         rows.append(row)

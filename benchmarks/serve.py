@@ -85,7 +85,7 @@ def load(url: str, lines: Sequence[str], clients: int, seconds: float) -> tuple[
     return len(waits) / (time.perf_counter() - began), waits
 
 
-def tell(name: str, rate: float, waits: Sequence[float]) -> None:
+def print_row(name: str, rate: float, waits: Sequence[float]) -> None:
     """Print a row."""
     p50, p95, p99 = (statistics.quantiles(waits, n=100)[i] * 1e3 for i in (49, 94, 98))
     print(f"{name:<34} {rate:8.1f} sentences/s   p50 {p50:7.1f} ms   p95 {p95:7.1f} ms   p99 {p99:7.1f} ms", flush=True)
@@ -150,9 +150,9 @@ def memory(pid: int) -> float:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     threads = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
     total = 0
-    for one in {str(pid), *children, *threads}:
-        found = re.search(r"Pss:\s+(\d+)", Path(f"/proc/{one}/smaps_rollup").read_text())
-        total += int(found[1]) if found else 0
+    for process in {str(pid), *children, *threads}:
+        match = re.search(r"Pss:\s+(\d+)", Path(f"/proc/{process}/smaps_rollup").read_text())
+        total += int(match[1]) if match else 0
     return total / 1024
 
 
@@ -185,8 +185,8 @@ def main() -> None:
         if options.soak:
             soak(url, pid, lines, options.clients, options.soak)
             return
-        tell("nmt serve, 1 client", *load(url, lines, 1, options.seconds))
-        tell(f"nmt serve, {options.clients} clients", *load(url, lines, options.clients, options.seconds))
+        print_row("nmt serve, 1 client", *load(url, lines, 1, options.seconds))
+        print_row(f"nmt serve, {options.clients} clients", *load(url, lines, options.clients, options.seconds))
     print(f"{'nmt translate':<34} {translate_rate(options.model, options.precision, lines, options.seconds):8.1f} sentences/s", flush=True)
     if options.peer:
         import nmt_cli as nmt
@@ -197,8 +197,9 @@ def main() -> None:
             nmt.export(options.model, "ctranslate2", Path(work) / "peer")
             with peer_server(Path(work) / "peer", options.precision.replace("fp32", "float32"), beam, cores(), 18080) as url:
                 load(url, lines, options.clients, 2)
-                tell("ctranslate2, 1 client", *load(url, lines, 1, options.seconds))
-                tell(f"ctranslate2, {options.clients} clients", *load(url, lines, options.clients, options.seconds))
+                print_row("ctranslate2, 1 client", *load(url, lines, 1, options.seconds))
+                rate, waits = load(url, lines, options.clients, options.seconds)
+                print_row(f"ctranslate2, {options.clients} clients", rate, waits)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from nmt_cli.lines import read_parallel
 from nmt_cli.recipe import Recipe
 from nmt_cli.recipe_files import load_recipe
 
-FAULTS = ("empty", "loops", "copies")
+OUTPUT_ERRORS = ("empty", "loops", "copies")
 
 
 def nmt(log: Path, *arguments: str | Path, cwd: Path | None = None) -> str:
@@ -46,7 +46,7 @@ def training_figures(run: Path) -> dict[str, Any]:
 
 
 def score(log: Path, model: Path, stem: Path, source: Sequence[Path], reference: Sequence[Path], options: Sequence[str]) -> dict[str, Any]:
-    """Translate a text, if that was not done before, and score it with the options of nmt score. Return BLEU, chrF and the number of each fault.
+    """Translate a text, if that was not done before, and score it with the options of nmt score. Return BLEU, chrF and the number of each output error.
 
     The text, its references and the translations are kept in STEM.source, STEM.reference and STEM.hyp.
     """
@@ -59,7 +59,7 @@ def score(log: Path, model: Path, stem: Path, source: Sequence[Path], reference:
     return {
         **{metric: report["scores"][metric]["score"] for metric in ("bleu", "chrf")},
         "signature": report["scores"]["bleu"]["signature"],
-        **{fault: report["outputs"][fault] for fault in FAULTS},
+        **{error: report["outputs"][error] for error in OUTPUT_ERRORS},
     }
 
 
@@ -138,16 +138,16 @@ def arguments(description: str, what: str) -> tuple[argparse.Namespace, dict[str
 
 def chosen(only: Sequence[str], names: Iterable[str]) -> list[str]:
     """Return the names that were asked for, all if none were. Raises SystemExit for an unknown one."""
-    every = list(names)
-    if unknown := [name for name in only if name not in every]:
-        raise SystemExit(f"--only {','.join(unknown)}: expected {', '.join(every)}")
-    return list(only) or every
+    available = list(names)
+    if unknown := [name for name in only if name not in available]:
+        raise SystemExit(f"--only {','.join(unknown)}: expected {', '.join(available)}")
+    return list(only) or available
 
 
 def mean(values: Iterable[float]) -> float:
     """Return the mean."""
-    every = list(values)
-    return sum(every) / len(every)
+    numbers = list(values)
+    return sum(numbers) / len(numbers)
 
 
 def spread(values: Sequence[float]) -> str:

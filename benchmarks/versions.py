@@ -153,16 +153,16 @@ def compare(names: list[str], first: Checkout, second: Checkout, model: Path, li
         folder = Path(name)
         data = folder / "data"
         first.run("preprocess", "demo", "--out", str(data))
-        base = untrained_base(first, data, folder / "base") if any(one.startswith("decode-base") for one in names) else folder
+        base = untrained_base(first, data, folder / "base") if any(job_name.startswith("decode-base") for job_name in names) else folder
         print(f"{'job':<20} {'A, s':>9} {'B, s':>9} {'B / A':>7}  middle half")
-        for one in names:
-            with job(one, first, model, base, data, folder / "a", lines) as a, job(one, second, model, base, data, folder / "b", lines) as b:
+        for job_name in names:
+            with job(job_name, first, model, base, data, folder / "a", lines) as a, job(job_name, second, model, base, data, folder / "b", lines) as b:
                 a(), b()  # warm-up
                 pairs = [(a(), b()) for _ in range(rounds)]
             ratios = [after / before for before, after in pairs]
             low, _, high = statistics.quantiles(ratios, n=4)
             medians = [statistics.median(column) for column in zip(*pairs, strict=True)]
-            print(f"{one:<20} {medians[0]:>9.3f} {medians[1]:>9.3f} {statistics.median(ratios):>7.3f}  {low:.3f} to {high:.3f}", flush=True)
+            print(f"{job_name:<20} {medians[0]:>9.3f} {medians[1]:>9.3f} {statistics.median(ratios):>7.3f}  {low:.3f} to {high:.3f}", flush=True)
 
 
 def main() -> None:
@@ -173,9 +173,10 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--jobs", default="train-small,train-base,decode-small-fp32,decode-base-fp32,start")
-    given = parser.parse_args()
-    lines = given.text.read_bytes().splitlines(keepends=True)[: given.lines]
-    compare(given.jobs.split(","), Checkout(given.other.resolve()), Checkout(HERE), given.model, lines, given.rounds)
+    options = parser.parse_args()
+    lines = options.text.read_bytes().splitlines(keepends=True)[: options.lines]
+    first, second = Checkout(options.other.resolve()), Checkout(HERE)
+    compare(options.jobs.split(","), first, second, options.model, lines, options.rounds)
 
 
 if __name__ == "__main__":

@@ -212,8 +212,8 @@ def remembered_sha256(path: Path) -> str:
     if folder is None:
         return sha256(path)
     record = folder / f"{status.st_dev:x}-{status.st_ino:x}"
-    if known := _recorded(record, status):
-        return known
+    if digest := _recorded(record, status):
+        return digest
     digest = sha256(path)
     with suppress(OSError):
         if max(status.st_mtime_ns, status.st_ctime_ns) < now - SETTLED and _identity(path.stat()) == _identity(status):

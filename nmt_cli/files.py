@@ -212,8 +212,8 @@ def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str], *, unl
     other writers of these names; or, with `unless_running`, partial files of processes that still run stay too. Raises
     OSError.
     """
-    left = [(item, match) for item in sorted(folder.iterdir()) if (match := ASIDE.fullmatch(item.name))]
-    for item, match in left:
+    partials = [(item, match) for item in sorted(folder.iterdir()) if (match := ASIDE.fullmatch(item.name))]
+    for item, match in partials:
         if not (names.fullmatch(match["name"]) if isinstance(names, re.Pattern) else match["name"] in names):
             continue
         if unless_running and _running(int(match["process"])):

@@ -115,16 +115,16 @@ def reproducible_products() -> None:
 
     if "MKL_CBWR" in os.environ or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return
-    wanted = (AVX512 if "avx512f" in cpu_flags() else AVX2) | STRICT
+    branch = (AVX512 if "avx512f" in cpu_flags() else AVX2) | STRICT
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         mode, set_mode = library.mkl_serv_cbwr_get, library.mkl_serv_cbwr_set
     except (OSError, AttributeError):  # MKL is a library of its own
-        os.environ["MKL_CBWR"] = "AVX512,STRICT" if wanted == AVX512 | STRICT else "AVX2,STRICT"
+        os.environ["MKL_CBWR"] = "AVX512,STRICT" if branch == AVX512 | STRICT else "AVX2,STRICT"
         return
-    if mode(-1) in (wanted, AUTO | STRICT):
+    if mode(-1) in (branch, AUTO | STRICT):
         return
-    failure = set_mode(wanted)
+    failure = set_mode(branch)
     if failure == UNSUPPORTED:
         failure = set_mode(AUTO | STRICT)
     if failure == TOO_LATE and _is_intel():

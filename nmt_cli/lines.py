@@ -161,10 +161,10 @@ def read_pairs(
     source: str | Path, source_stream: BinaryIO, target: str | Path, target_stream: BinaryIO, replaced: Counter[str], any_bytes: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yield the pairs of two open streams, as `read_parallel` does; `source` and `target` are their names. For `any_bytes` see `iter_lines`."""
-    left, right = iter_lines(source_stream, any_bytes), iter_lines(target_stream, any_bytes)
+    source_lines, target_lines = iter_lines(source_stream, any_bytes), iter_lines(target_stream, any_bytes)
     pairs = 0
     while True:
-        first, second = next(left, None), next(right, None)
+        first, second = next(source_lines, None), next(target_lines, None)
         if first is None or second is None:
             break
         source_text, source_bad = decode_line(first)
@@ -175,7 +175,7 @@ def read_pairs(
         pairs += 1
     if first is None and second is None:
         return
-    raw, rest, longer, shorter = (second, right, target, source) if first is None else (first, left, source, target)
+    raw, rest, longer, shorter = (second, target_lines, target, source) if first is None else (first, source_lines, source, target)
     total = pairs + 1 + sum(1 for _ in rest)
     text = decode_line(raw or b"")[0]
     counted = {str(longer): total, str(shorter): pairs}

@@ -46,12 +46,12 @@ def check_inputs(path: Path, what: str, inputs: Iterable[Path]) -> None:
     for source in inputs:
         if (identity := _identity(source)) is None:
             continue
-        own = _identity(path)
-        if own == identity:
+        path_identity = _identity(path)
+        if path_identity == identity:
             raise UsageError(f"{what} would replace its own input {str(source)!r}. Choose another output.")
         if identity in _above(path):
             raise UsageError(f"{what} would be written inside its own input {str(source)!r}. Choose another output.")
-        if own in _above(source):
+        if path_identity in _above(source):
             raise UsageError(f"{what} would replace the folder {str(path)!r}, which holds its own input {str(source)!r}. Choose another output.")
 
 

@@ -35,9 +35,9 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-def _checked(section: SectionT, faults: list[str]) -> SectionT:
-    if faults:
-        raise ValueError("\n".join(faults))
+def _checked(section: SectionT, errors: list[str]) -> SectionT:
+    if errors:
+        raise ValueError("\n".join(errors))
     return section
 
 
@@ -124,26 +124,26 @@ class DataSection(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> DataSection:
-        faults = []
+        errors = []
         for split in ("train", "valid"):
             source, target = getattr(self, f"{split}_source"), getattr(self, f"{split}_target")
             if len(source) != len(target):
-                faults.append(f"{split}_source names {len(source)} file(s), {split}_target {len(target)}: they are read in pairs")
+                errors.append(f"{split}_source names {len(source)} file(s), {split}_target {len(target)}: they are read in pairs")
         if self.generator and (self.train_source or self.valid_source):
-            faults.append(f"generator = {self.generator!r} makes its own text: leave train_source and valid_source out")
+            errors.append(f"generator = {self.generator!r} makes its own text: leave train_source and valid_source out")
         if not self.generator and not self.train_source:
-            faults.append("train_source and train_target are needed (files below --data-dir)")
+            errors.append("train_source and train_target are needed (files below --data-dir)")
         if self.target_vocab_size and self.joint_vocab:
-            faults.append(f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary has vocab_size = {self.vocab_size} pieces")
+            errors.append(f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary has vocab_size = {self.vocab_size} pieces")
         if 0 < self.target_vocab_size < 8:
-            faults.append(f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = {self.vocab_size}")
+            errors.append(f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = {self.vocab_size}")
         if self.target_tokenization == "words" and self.joint_vocab:
-            faults.append('target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself')
+            errors.append('target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself')
         if self.terminals in ("xx", "tags") and self.target_tokenization != "words":
-            faults.append(f'terminals = "{self.terminals}" needs target_tokenization = "words": each symbol of a tree is one token')
+            errors.append(f'terminals = "{self.terminals}" needs target_tokenization = "words": each symbol of a tree is one token')
         if self.min_length > self.max_length:
-            faults.append(f"min_length = {self.min_length} exceeds max_length = {self.max_length}")
-        return _checked(self, faults)
+            errors.append(f"min_length = {self.min_length} exceeds max_length = {self.max_length}")
+        return _checked(self, errors)
 
 
 class ModelSection(Section):
@@ -189,16 +189,16 @@ class ModelSection(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelSection:
-        faults = []
+        errors = []
         if not (self.d_k and self.d_v) and self.d_model % self.num_heads:
-            faults.append(f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v")
+            errors.append(f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v")
         if self.positions == "sinusoidal" and self.d_model % 2:
-            faults.append(f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine")
+            errors.append(f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine")
         if self.positions == "rotary" and self.key_size % 2:
-            faults.append(f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs of them. Change num_heads or d_k")
+            errors.append(f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs of them. Change num_heads or d_k")
         if self.max_positions * self.d_model > MOST_POSITIONS:
-            faults.append(f"max_positions = {self.max_positions} times d_model = {self.d_model} are {self.max_positions * self.d_model:,} numbers for positions: expected at most {MOST_POSITIONS:,}")
-        return _checked(self, faults)
+            errors.append(f"max_positions = {self.max_positions} times d_model = {self.d_model} are {self.max_positions * self.d_model:,} numbers for positions: expected at most {MOST_POSITIONS:,}")
+        return _checked(self, errors)
 
     def parameters(self, source_vocab: int, target_vocab: int) -> int:
         """Return the number of trained parameters over vocabularies of these sizes, without building the model.
@@ -278,18 +278,18 @@ class TrainSection(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainSection:
-        faults = []
+        errors = []
         if self.micro_batch_tokens > self.batch_tokens:
-            faults.append(f"micro_batch_tokens = {self.micro_batch_tokens} exceeds batch_tokens = {self.batch_tokens}")
+            errors.append(f"micro_batch_tokens = {self.micro_batch_tokens} exceeds batch_tokens = {self.batch_tokens}")
         if not self.checkpoint_every and not self.checkpoint_minutes:
-            faults.append("checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved")
+            errors.append("checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved")
         if self.decay_updates > self.updates:
-            faults.append(f"decay_updates = {self.decay_updates} exceeds updates = {self.updates}: the learning rate falls over the last updates")
+            errors.append(f"decay_updates = {self.decay_updates} exceeds updates = {self.updates}: the learning rate falls over the last updates")
         if self.average > self.keep:
-            faults.append(f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints")
+            errors.append(f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints")
         if self.best_metric == "bleu" and not self.valid_bleu_sentences:
-            faults.append('best_metric = "bleu" needs valid_bleu_sentences > 0')
-        return _checked(self, faults)
+            errors.append('best_metric = "bleu" needs valid_bleu_sentences > 0')
+        return _checked(self, errors)
 
 
 class DecodeSection(Section):
@@ -326,10 +326,10 @@ class DecodeSection(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> DecodeSection:
-        faults = [f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}" for name in self.constraints if name not in CONSTRAINTS]
+        errors = [f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}" for name in self.constraints if name not in CONSTRAINTS]
         if self.search == "diverse" and self.beam % self.diverse_groups:
-            faults.append(f'beam = {self.beam} is not a multiple of diverse_groups = {self.diverse_groups}: search = "diverse" divides the beam into groups of equal size')
-        return _checked(self, faults)
+            errors.append(f'beam = {self.beam} is not a multiple of diverse_groups = {self.diverse_groups}: search = "diverse" divides the beam into groups of equal size')
+        return _checked(self, errors)
 
 
 class Recipe(Section):
@@ -344,30 +344,30 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
-        faults = []
+        errors = []
         if self.model.tie_embeddings and not self.data.joint_vocab:
-            faults.append("model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix")
+            errors.append("model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix")
         if self.train.both_directions and not self.data.joint_vocab:
-            faults.append("train.both_directions = true needs data.joint_vocab = true: source and target change places")
+            errors.append("train.both_directions = true needs data.joint_vocab = true: source and target change places")
         if self.model.monotonic_attention and (not self.data.terminals or (self.data.terminals, self.data.target_tokenization) == ("words", "bpe")):
-            faults.append(
+            errors.append(
                 f'model.monotonic_attention = true with data.terminals = "{self.data.terminals}" and data.target_tokenization = "{self.data.target_tokenization}": '
                 "it is for parsers, and which words a tree has must follow from its tokens: both, tags, xx, or words that are one token each"
             )
         if self.data.max_length >= self.model.max_positions:
-            faults.append(
+            errors.append(
                 f"data.max_length = {self.data.max_length} must be below model.max_positions = {self.model.max_positions}: "
                 "a sentence and its end symbol would not fit"
             )
         if self.data.max_length >= self.train.batch_tokens:
-            faults.append(f"data.max_length = {self.data.max_length} must be below train.batch_tokens = {self.train.batch_tokens}")
+            errors.append(f"data.max_length = {self.data.max_length} must be below train.batch_tokens = {self.train.batch_tokens}")
         parameters = self.model.parameters(self.data.vocab_size, self.data.target_size)
         if parameters > MOST_PARAMETERS:
-            faults.append(
+            errors.append(
                 f"the model has {parameters:,} parameters, which take {parameters * BYTES_PER_PARAMETER / 2**40:,.1f} TiB to train: expected at most {MOST_PARAMETERS:,}. "
                 "Reduce model.d_model, model.d_ff, the layers or data.vocab_size"
             )
-        return _checked(self, faults)
+        return _checked(self, errors)
 
     def folder(self, parent: str, option: str) -> Path:
         """Return PARENT/NAME, where a command works unless `option` names another folder. Raises RecipeError for a name that no folder there can have."""
@@ -402,7 +402,7 @@ class Recipe(Section):
 def _depth(values: Any) -> int:
     """How deep dictionaries and lists are nested in each other; no deeper than DEEPEST + 1 is looked at."""
     level, depth = [values], 0
-    while depth <= DEEPEST and (level := [inner for one in level for inner in _inside(one)]):
+    while depth <= DEEPEST and (level := [inner for value in level for inner in _inside(value)]):
         depth += 1
     return depth
 

@@ -73,13 +73,13 @@ def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], s
         return values, name, where
     beside = Path(name_or_path).parent / parent
     try:
-        under, _, parents_place = _read(str(beside) if _is_path(name_or_path) and _is_path(parent) else parent, [*children, where])
+        under, _, parent_location = _read(str(beside) if _is_path(name_or_path) and _is_path(parent) else parent, [*children, where])
     except RecipeError as error:
         raise error if children else RecipeError(f"{where} extends {parent!r}: {error}") from None
     for section, keys in values.items():
         inherited = under.get(section)
         under[section] = {**inherited, **keys} if isinstance(inherited, dict) and isinstance(keys, dict) else keys
-    return under, name, f"{where} (with {parents_place} under it)"
+    return under, name, f"{where} (with {parent_location} under it)"
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:

@@ -21,6 +21,6 @@ def average(
     """Average the weights of a run's last or best checkpoints into a model folder."""
     from ..interface import commands
 
-    made = commands.average(runs or "runs/latest", last=last, best=best, out=out)
-    say(f"averaged {len(made.averaged)} checkpoints ({', '.join(made.averaged)}) into {made.path}")
-    say(f"next: nmt translate --model {made.path} < input")
+    model = commands.average(runs or "runs/latest", last=last, best=best, out=out)
+    say(f"averaged {len(model.averaged)} checkpoints ({', '.join(model.averaged)}) into {model.path}")
+    say(f"next: nmt translate --model {model.path} < input")

@@ -31,5 +31,5 @@ def _paths(incomplete: str, suffix: str) -> list[str]:
         names = sorted(os.listdir(parent or slash or "."))
     except OSError:
         return []
-    found = [f"{parent}{slash}{name}{'/' * os.path.isdir(f'{parent}{slash}{name}')}" for name in names if name.startswith(begin) and (begin or not name.startswith("."))]
-    return [path for path in found if path.endswith(("/", suffix))]
+    paths = [f"{parent}{slash}{name}{'/' * os.path.isdir(f'{parent}{slash}{name}')}" for name in names if name.startswith(begin) and (begin or not name.startswith("."))]
+    return [path for path in paths if path.endswith(("/", suffix))]

@@ -65,8 +65,8 @@ def listing(as_json: Annotated[bool, typer.Option("--json", help="Print the list
         _print_json(datasets())
         return
     width = max(map(len, DATASETS))
-    known = {name: dataset_named(name) for name in DATASETS}
-    output.write("\n".join(f"{name:<{width}}  {dataset.size:>6}  {dataset.title}\n{'':<{width}}          licence: {dataset.licence}" for name, dataset in known.items()))
+    by_name = {name: dataset_named(name) for name in DATASETS}
+    output.write("\n".join(f"{name:<{width}}  {dataset.size:>6}  {dataset.title}\n{'':<{width}}          licence: {dataset.licence}" for name, dataset in by_name.items()))
 
 
 def fetch(

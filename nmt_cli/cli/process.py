@@ -85,9 +85,9 @@ def _raise_on_signals() -> None:
 def _raise(number: int, frame: FrameType | None) -> None:
     global _received
     _received = number
-    for other in ENDING:
-        if signal.getsignal(other) is _raise:
-            signal.signal(other, _ignore)
+    for ending in ENDING:
+        if signal.getsignal(ending) is _raise:
+            signal.signal(ending, _ignore)
     raise Terminated(number)
 
 

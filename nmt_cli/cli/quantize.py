@@ -26,7 +26,7 @@ def quantize(
     folder = find_model(model)
     if folder != model:
         say(f"model: {folder}")
-    made = commands.quantize(folder, out)
-    before, after = (size / 2**20 for size in made.weights)
-    say(f"wrote {out}: {made.parameters:,} parameters in int8, {after:,.1f} MiB ({before:,.1f} MiB in fp32)")
+    quantized = commands.quantize(folder, out)
+    before, after = (size / 2**20 for size in quantized.weights)
+    say(f"wrote {out}: {quantized.parameters:,} parameters in int8, {after:,.1f} MiB ({before:,.1f} MiB in fp32)")
     say(f"next: nmt translate --model {out} < input")

@@ -49,7 +49,7 @@ class ScoreRequest:
     as_json: bool
     width: int | None
 
-    def given(self, fields: tuple[str, ...]) -> list[str]:
+    def explicit_options(self, fields: tuple[str, ...]) -> list[str]:
         """Return the names of those options that were given."""
         values: list[tuple[str, Any]] = [(field, getattr(self, field)) for field in fields]
         return [OPTION_NAMES.get(field, "--" + field.replace("_", "-")) for field, value in values if value is not None and value is not False]
@@ -73,21 +73,21 @@ def _check_model(request: ScoreRequest) -> None:
         raise UsageError("--model needs --src SRC, the text that REF translates.")
     if len(request.references) != 1:
         raise UsageError(f"--ref was given {len(request.references)} times: a model scores one text at a time. Give it once.")
-    if given := request.given(METRIC_OPTIONS):
-        raise UsageError(f"{', '.join(given)}: not with --model DIR, which scores REF by a model's probability.")
+    if options := request.explicit_options(METRIC_OPTIONS):
+        raise UsageError(f"{', '.join(options)}: not with --model DIR, which scores REF by a model's probability.")
     if [request.source, *request.references].count(STDIN) > 1:
         raise UsageError(STDIN_TWICE)
 
 
 def _check_no_model(request: ScoreRequest) -> None:
-    if given := request.given(MODEL_OPTIONS):
-        raise UsageError(f"{', '.join(given)}: only with --model DIR, which scores REF by a model's probability.")
+    if options := request.explicit_options(MODEL_OPTIONS):
+        raise UsageError(f"{', '.join(options)}: only with --model DIR, which scores REF by a model's probability.")
     if not request.hypotheses:
         raise UsageError("nothing to score: give HYP, the translations; or --model DIR --src SRC, to score REF by a model's probability.")
 
 
 def _check_protocol(request: ScoreRequest) -> None:
-    protocol, options = request.protocol, request.given(PROTOCOL_OPTIONS)
+    protocol, options = request.protocol, request.explicit_options(PROTOCOL_OPTIONS)
     if protocol is None and options:
         raise UsageError(f"{', '.join(options)}: only with --protocol, whose steps it changes. Give --protocol paper.")
     if protocol is not None and request.tokenize is not None:
@@ -97,7 +97,7 @@ def _check_protocol(request: ScoreRequest) -> None:
 
 
 def _check_resampling(request: ScoreRequest) -> None:
-    systems, resampling = len(request.hypotheses), request.given(("samples", "seed"))
+    systems, resampling = len(request.hypotheses), request.explicit_options(("samples", "seed"))
     if request.significance is not None and systems < 2:
         raise UsageError(f"--significance {request.significance} needs several HYP: it tests them against the first. Give two or more; for one, --confidence.")
     if resampling and systems < 2 and not request.confidence:

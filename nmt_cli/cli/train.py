@@ -35,13 +35,13 @@ def train(
 
     names = list(dict.fromkeys([*(loggers or []), *(["tensorboard"] if tensorboard else [])]))
     if dry_run:
-        found = commands.forecast(
+        forecast = commands.forecast(
             recipe, run=run, data=data, devices=devices, device=device, precision=precision, threads=threads, memory_limit=memory_limit, loggers=names,
             overrides=overrides or [],
         )  # fmt: skip
         say(
-            f"{found.name}: {found.parameters:,} parameters, {found.pairs:,} pairs, {found.updates:,} updates{f', {found.updates_done:,} of them done' if found.updates_done else ''}\n"
-            f"{found.devices} × {found.device} in {found.precision}: {found.seconds_per_update:.3g} s per update, about {found.seconds / 3600:.3g} hours without validation, until {found.end:%a %d %b %H:%M}\n"
+            f"{forecast.name}: {forecast.parameters:,} parameters, {forecast.pairs:,} pairs, {forecast.updates:,} updates{f', {forecast.updates_done:,} of them done' if forecast.updates_done else ''}\n"
+            f"{forecast.devices} × {forecast.device} in {forecast.precision}: {forecast.seconds_per_update:.3g} s per update, about {forecast.seconds / 3600:.3g} hours without validation, until {forecast.end:%a %d %b %H:%M}\n"
             "dry run: all checks passed, nothing was written"
         )
         return

@@ -103,7 +103,7 @@ def translate(
     from ..model.contents import find_model
     from ..output_paths import check_output_file
 
-    given = InputFormat(input_file, prefix_column, prefix_file, terms_columns, terms)
+    input_format = InputFormat(input_file, prefix_column, prefix_file, terms_columns, terms)
     _check_usage(precision, alignment and not as_json, confidence and not as_json)
     lines_only = {
         "--nbest": nbest > 1, "--scores": scores, "--json": as_json, "--prefix-column": prefix_column, "--prefix-file": prefix_file is not None,
@@ -115,13 +115,13 @@ def translate(
         nbest=nbest, search=search, beam=beam, length_penalty=length_penalty, alpha=alpha, coverage_penalty=coverage_penalty, max_extra=max_extra,
         max_len_ratio=max_len_ratio, min_length=min_length, diverse_groups=diverse_groups, diversity_penalty=diversity_penalty, sample=sample, top_k=top_k,
         top_p=top_p, min_p=min_p, temperature=temperature, seed=seed, mbr_samples=mbr_samples, mbr_utility=mbr_utility, mbr_candidates=mbr_candidates,
-        terms=given.terms, banned_words=entries(banned_words, "words or phrases"), outputs=entries(outputs, "translations"), no_repeat_ngram=no_repeat_ngram,
+        terms=input_format.terms, banned_words=entries(banned_words, "words or phrases"), outputs=entries(outputs, "translations"), no_repeat_ngram=no_repeat_ngram,
         repetition_penalty=repetition_penalty, overrides=overrides or [], batch_tokens=batch_tokens,
     )  # fmt: skip
     choice = choose(chosen, recipe_search(models_named(model)))
 
     if output_file:
-        inputs = [path for path in (*given.paths, banned_words, outputs, calibration) if path] + [find_model(path) for path in models_named(model)]
+        inputs = [path for path in (*input_format.paths, banned_words, outputs, calibration) if path] + [find_model(path) for path in models_named(model)]
         check_output_file(output_file, WHAT, inputs)
 
     from ..interface.loading import load
@@ -141,7 +141,7 @@ def translate(
     data = loaded.recipe.data
     prompt = f"{data.source_language} → {data.target_language}, end with Ctrl-D" if typed_at_terminal(input_file) else ""
     replaced: Counter[str] = Counter()
-    lines = read_requests(given, replaced)
+    lines = read_requests(input_format, replaced)
     form = partial(forms.json_object, calibration=calibrated) if as_json else forms.moses if nbest > 1 else forms.scored if scores else forms.plain
     with writing(output_file, WHAT) as sink:
         translate_lines(translator, lines, sink, form, replaced, "translating", prompt)

@@ -33,8 +33,8 @@ REASONS = {
 _ENCODING = re.compile(r"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([^"']*)["']""")
 
 
-def check_format(name: str | None, split_sentences: str | None, given: Mapping[str, bool]) -> None:
-    """Raise UsageError for an unknown --format, and for options that do not go with it; `given`: those of REASONS, whether they were."""
+def check_format(name: str | None, split_sentences: str | None, explicit: Mapping[str, bool]) -> None:
+    """Raise UsageError for an unknown --format, and for options that do not go with it; `explicit`: option → whether it was given."""
     if name is None:
         if split_sentences is not None:
             raise UsageError("--split-sentences needs --format: without it every line is translated by itself.")
@@ -43,7 +43,7 @@ def check_format(name: str | None, split_sentences: str | None, given: Mapping[s
         *others, last = FORMATS
         raise UsageError(f"--format {name!r}: expected {', '.join(others)} or {last}.")
     for option, reason in REASONS.items():
-        if given[option]:
+        if explicit[option]:
             raise UsageError(f"--format {name} and {option} do not go together: {reason}. Leave out one of them.")
 
 

@@ -43,7 +43,7 @@ class InputFormat:
         return [path for path in (self.file, self.prefix_file, self.terms_file) if path]
 
 
-def read_requests(given: InputFormat, replaced: Counter[str]) -> Iterator[Line]:
+def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator[Line]:
     """Yield the lines to translate. `replaced`: file → lines with invalid UTF-8.
 
     Raises DataError, after the lines that all files have, if the numbers of lines differ.
@@ -52,9 +52,9 @@ def read_requests(given: InputFormat, replaced: Counter[str]) -> Iterator[Line]:
     from ..lines import decode_line, iter_lines, open_binary
     from .inputs import open_input
 
-    names = [str(given.file) if given.file else "standard input", *(str(path) for path in given.paths if path != given.file)]
+    names = [str(input_format.file) if input_format.file else "standard input", *(str(path) for path in input_format.paths if path != input_format.file)]
     with ExitStack() as stack:  # only the thread that reads closes the streams
-        streams = [stack.enter_context(open_input(given.file)), *(stack.enter_context(open_binary(Path(name))) for name in names[1:])]
+        streams = [stack.enter_context(open_input(input_format.file)), *(stack.enter_context(open_binary(Path(name))) for name in names[1:])]
         readers = [iter_lines(stream, any_bytes=True) for stream in streams]
         count = 0
         while None not in (raws := [next(reader, None) for reader in readers]):
@@ -63,23 +63,23 @@ def read_requests(given: InputFormat, replaced: Counter[str]) -> Iterator[Line]:
                 text, damaged = decode_line(raw or b"")
                 replaced[name] += damaged
                 texts.append(text)
-            yield _request(given, texts, Request)
+            yield _request(input_format, texts, Request)
             count += 1
         _check_ends(names, readers, raws, count)
 
 
-def _request(given: InputFormat, texts: list[str], request: Any) -> Line:
+def _request(input_format: InputFormat, texts: list[str], request: Any) -> Line:
     """Return a line, given its text in each file."""
-    source, *columns = texts[0].split("\t") if given.prefix_column or given.terms_columns else [texts[0]]
+    source, *columns = texts[0].split("\t") if input_format.prefix_column or input_format.terms_columns else [texts[0]]
     others = iter(texts[1:])
     inputs: dict[str, Any] = {}
-    if given.prefix_file:
+    if input_format.prefix_file:
         inputs["prefix"] = next(others)
-    elif given.prefix_column and columns:
-        inputs["prefix"] = columns.pop(0) if given.terms_columns else "\t".join(columns)
-    if given.terms_file:
+    elif input_format.prefix_column and columns:
+        inputs["prefix"] = columns.pop(0) if input_format.terms_columns else "\t".join(columns)
+    if input_format.terms_file:
         inputs["terms"] = next(others).split("\t")
-    elif given.terms_columns and columns:
+    elif input_format.terms_columns and columns:
         inputs["terms"] = columns
     line: Line = request(source, inputs) if inputs else source
     return line

@@ -58,7 +58,7 @@ def entries(path: Path | None, what: str) -> list[str] | None:
     damaged = next((number for number, (_, replaced) in enumerate(decoded, 1) if replaced), None)
     if damaged:
         raise DataError(f"{str(path)!r}, line {damaged:,}: {decoded[damaged - 1][0][:60]!r} is not UTF-8. Convert the file to UTF-8, or delete the line.")
-    found = [line for line, _ in decoded if line.strip()]
-    if not found:
+    lines = [line for line, _ in decoded if line.strip()]
+    if not lines:
         raise DataError(f"{str(path)!r} has no text: expected {what}, one per line.")
-    return found
+    return lines

@@ -38,9 +38,9 @@ def trees(
     --back prints a tree for each line: N lines in, N lines out. Words are tagged as the parse says with --terminals tags and both, else XX. A line that is not a tree is repaired: stray brackets are dropped, open ones are closed at the end, and missing words are added at the end. A wrong word becomes the sentence's. The tree has exactly the sentence's words. A line without words gives an empty line.
     """
     if back:
-        given = [option for option, value in (("--out", out), ("--name", name), ("--functions", functions), ("--traces", traces), ("--escapes", escapes)) if value]
-        if given:
-            raise UsageError(f"{', '.join(given)}: not with --back, which prints trees on stdout.")
+        options = [option for option, value in (("--out", out), ("--name", name), ("--functions", functions), ("--traces", traces), ("--escapes", escapes)) if value]
+        if options:
+            raise UsageError(f"{', '.join(options)}: not with --back, which prints trees on stdout.")
         if words is None:
             raise UsageError("--back needs --words FILE, the sentences that were parsed: linearised trees have no words.")
         if len(inputs or []) > 1:

@@ -45,7 +45,7 @@ class _Member(io.RawIOBase):
     """A stream of at most `most` bytes. Its errors are DataErrors with its name."""
 
     def __init__(self, inner: IO[bytes], name: str, most: int) -> None:
-        self._inner, self.name, self._left = inner, name, most
+        self._inner, self.name, self._remaining = inner, name, most
 
     def readable(self) -> bool:
         return True
@@ -56,8 +56,8 @@ class _Member(io.RawIOBase):
             data = self._inner.read(len(view))
         except (*DAMAGE, OSError) as error:
             raise _damaged(self.name, error) from None
-        self._left -= len(data)
-        if self._left < 0:
+        self._remaining -= len(data)
+        if self._remaining < 0:
             raise _swollen(self.name)
         view[: len(data)] = data
         return len(data)
@@ -84,15 +84,15 @@ def contents(path: Path) -> dict[str, int]:
     return sizes
 
 
-def check_holds(path: Path, there: dict[str, int], wanted: list[str]) -> None:
-    """Raise DataError with every wanted file that is not among the files `there`, and the nearest names."""
-    missing = sorted({name for name in wanted if name not in there})
+def check_holds(path: Path, sizes: dict[str, int], names: list[str]) -> None:
+    """Raise DataError with each of `names` that is not among the files `sizes` (see `contents`), and the nearest names."""
+    missing = sorted({name for name in names if name not in sizes})
     if missing:
         messages = []
         for name in missing:
-            near = difflib.get_close_matches(name, list(there), n=2, cutoff=0.6)
+            near = difflib.get_close_matches(name, list(sizes), n=2, cutoff=0.6)
             messages.append(repr(name) + (f" (near: {', '.join(map(repr, near))})" if near else ""))
-        raise DataError(f"{str(path)!r} does not hold {', '.join(messages)}; it has {len(there):,} files. Is it the archive that it should be? Remove it to have it fetched again.")
+        raise DataError(f"{str(path)!r} does not hold {', '.join(messages)}; it has {len(sizes):,} files. Is it the archive that it should be? Remove it to have it fetched again.")
 
 
 @contextmanager
@@ -127,12 +127,12 @@ def _opened(path: Path, name: str) -> Iterator[tuple[IO[bytes], int]]:
                 yield packed, information.file_size
     else:
         with _tar(path) as archive:
-            member_stream, size = _found(archive, name, path)
+            member_stream, size = _find_in_tar(archive, name, path)
             with member_stream:
                 yield member_stream, size
 
 
-def _found(archive: tarfile.TarFile, name: str, path: Path) -> tuple[IO[bytes], int]:
+def _find_in_tar(archive: tarfile.TarFile, name: str, path: Path) -> tuple[IO[bytes], int]:
     try:
         for member in archive:
             if _plain(member.name) == name and member.isfile():

@@ -125,9 +125,9 @@ def _begun(name: str, dataset: Dataset, out: Path) -> Manifest:
     manifest = load(out)
     if manifest is None:
         files = [file for text in dataset.texts for file in outputs(text, dataset.languages)]
-        others = [file for file in files if (out / file).exists()]
-        if others:
-            raise DataError(f"{str(out)!r} holds {others[0]!r} already, and no {NAME}: it was not written by nmt data. Choose another --out, or move the file away.")
+        existing = [file for file in files if (out / file).exists()]
+        if existing:
+            raise DataError(f"{str(out)!r} holds {existing[0]!r} already, and no {NAME}: it was not written by nmt data. Choose another --out, or move the file away.")
         return Manifest(dataset=name)
     if manifest.dataset != name:
         raise DataError(f"{str(out)!r} holds the data set {manifest.dataset!r}, not {name!r}: choose another --out.")
@@ -179,10 +179,10 @@ def _fetch_all(texts: Iterable[Text | Split], downloads: Path, mirrors: Sequence
         if earlier is not None and entry.url is None and earlier.sha256 == entry.sha256:
             entry.url = earlier.url
         manifest.archives = [*(old for old in manifest.archives if old.file != entry.file), entry]
-        manifest.archives.sort(key=lambda known: known.file)
+        manifest.archives.sort(key=lambda item: item.file)
     with console.progress(len(paths), "checking the archives", scale=False) as bar:
         for archive, path in paths.items():
-            check_holds(path, contents(path), [member for text in texts for one, member in _members(text) if one == archive])
+            check_holds(path, contents(path), [member for text in texts for container, member in _members(text) if container == archive])
             bar.update()
     return paths
 
@@ -242,12 +242,12 @@ def _check_same(aside: Path, path: Path) -> None:
 
 
 def _described(text: Text | Split, counts: Counter[str]) -> str:
-    said = f"{counts['read']:,} pairs"
+    description = f"{counts['read']:,} pairs"
     if isinstance(text, Split):
-        said += f", {counts['lines 2']:,} each held out for validation and test"
+        description += f", {counts['lines 2']:,} each held out for validation and test"
     elif text.training:
-        said += f"; {counts['dropped']:,} with an empty side dropped"
-    return said + (f"; {counts['replaced']:,} lines held invalid UTF-8, replaced by U+FFFD" if counts["replaced"] else "")
+        description += f"; {counts['dropped']:,} with an empty side dropped"
+    return description + (f"; {counts['replaced']:,} lines held invalid UTF-8, replaced by U+FFFD" if counts["replaced"] else "")
 
 
 def _write_pairs(text: Text, paths: dict[Archive, Path], streams: Sequence[BinaryIO], counts: Counter[str]) -> None:

@@ -98,28 +98,28 @@ def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: b
 
 def _existing(source: Source, path: Path, verify: bool) -> Fetched:
     """Return the file that is in the folder already. Raises DataError if it is not the archive."""
-    known = source.digest if verify else None
+    expected = source.digest if verify else None
     try:
         digest = sha256(path)
     except OSError as error:
         raise DataError(f"cannot read {str(path)!r}: {error.strerror}. Move it away to have it fetched again.") from None
     before = recorded(path)
-    if known is not None and not matches(path, known, digest):
-        raise DataError(f"{str(path)!r} is not the archive that it should be: its {_shown(path, known, digest)}, expected {known}. Remove it to have it fetched again, or give --no-verify to take it as it is.")
-    if known is None and verify and before is not None and before != digest:
+    if expected is not None and not matches(path, expected, digest):
+        raise DataError(f"{str(path)!r} is not the archive that it should be: its {_shown(path, expected, digest)}, expected {expected}. Remove it to have it fetched again, or give --no-verify to take it as it is.")
+    if expected is None and verify and before is not None and before != digest:
         raise DataError(f"{str(path)!r} has changed since it was fetched: its SHA-256 is {digest}, was {before}. Remove it to have it fetched again, or give --no-verify to take it as it is.")
     record(path, digest)
-    return Fetched(path, digest, None, known is not None)
+    return Fetched(path, digest, None, expected is not None)
 
 
-def matches(path: Path, known: str, digest: str) -> bool:
-    """Return whether a file has the checksum `known`; `digest` is its SHA-256."""
-    return _computed(path, known, digest) == known
+def matches(path: Path, expected: str, digest: str) -> bool:
+    """Return whether a file has the checksum `expected`; `digest` is its SHA-256."""
+    return _computed(path, expected, digest) == expected
 
 
-def _computed(path: Path, known: str, digest: str) -> str:
-    """Return the checksum of a file in the form of `known`: the same algorithm before the colon."""
-    if known.startswith("sha256:"):
+def _computed(path: Path, expected: str, digest: str) -> str:
+    """Return the checksum of a file in the form of `expected`: the same algorithm before the colon."""
+    if expected.startswith("sha256:"):
         return f"sha256:{digest}"
     summed = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as stream:
@@ -128,19 +128,19 @@ def _computed(path: Path, known: str, digest: str) -> str:
     return f"md5:{summed.hexdigest()}"
 
 
-def _shown(path: Path, known: str, digest: str) -> str:
-    kind, _, value = _computed(path, known, digest).partition(":")
+def _shown(path: Path, expected: str, digest: str) -> str:
+    kind, _, value = _computed(path, expected, digest).partition(":")
     return f"{'SHA-256' if kind == 'sha256' else 'MD5'} is {value}"
 
 
 def _from(source: Source, partial: Partial, verify: bool) -> Fetched:
     """Download from one address. Raises _AddressFailed."""
-    known = source.digest if verify else None
+    expected = source.digest if verify else None
     failures, repeated = 0, False
     while True:
         before = partial.size
         try:
-            joined = _receive(source, partial, known is not None, verify)
+            joined = _receive(source, partial, expected is not None, verify)
         except _TemporaryError as error:
             failures = 1 if partial.size > before else failures + 1
             if failures >= ATTEMPTS:
@@ -150,9 +150,9 @@ def _from(source: Source, partial: Partial, verify: bool) -> Fetched:
             time.sleep(wait)
             continue
         digest = sha256(partial.path)
-        if known is None or matches(partial.path, known, digest):
+        if expected is None or matches(partial.path, expected, digest):
             break
-        reason = f"wrong checksum: its {_shown(partial.path, known, digest)}, expected {known}"
+        reason = f"wrong checksum: its {_shown(partial.path, expected, digest)}, expected {expected}"
         partial.discard()
         if repeated or not joined:
             raise _AddressFailed(f"{reason}; the part was removed")
@@ -164,7 +164,7 @@ def _from(source: Source, partial: Partial, verify: bool) -> Fetched:
     record(partial.target, digest)
     if source.digest is None:
         console.say(f"{source.name}: no checksum is published for it; its SHA-256 is {digest}, now in {partial.target.parent / 'SHA256SUMS'}")
-    return Fetched(partial.target, digest, source.url, known is not None)
+    return Fetched(partial.target, digest, source.url, expected is not None)
 
 
 def _receive(source: Source, partial: Partial, checked: bool, verify: bool) -> bool:
@@ -239,11 +239,11 @@ def _refused(error: urllib.error.HTTPError, partial: Partial, begin: int) -> boo
             return True
         partial.discard()
         raise _TemporaryError("the server's file is shorter than the downloaded part")
-    said = f"HTTP {error.code} {error.reason}".strip()
+    status = f"HTTP {error.code} {error.reason}".strip()
     if error.code in TEMPORARY:
         wait = error.headers.get("Retry-After", "")
-        raise _TemporaryError(said, float(wait) if wait.isdigit() else 0.0)
-    raise _AddressFailed(said)
+        raise _TemporaryError(status, float(wait) if wait.isdigit() else 0.0)
+    raise _AddressFailed(status)
 
 
 def _mark(response: Any) -> str | None:

@@ -140,38 +140,38 @@ def draw(text: Survey, sets: Mapping[str, int], seed: int = SEED) -> dict[str, N
 
     Raises DataError if there are too few pairs that may be held out.
     """
-    wanted = sum(sets.values())
-    if len(text.alone) < wanted or text.useful <= 2 * wanted:
+    total = sum(sets.values())
+    if len(text.alone) < total or text.useful <= 2 * total:
         raise DataError(
-            f"{text.pairs:,} pairs, of which {len(text.alone):,} have both sides in no other pair: too few to hold out {wanted:,} for validation and test. "
+            f"{text.pairs:,} pairs, of which {len(text.alone):,} have both sides in no other pair: too few to hold out {total:,} for validation and test. "
             "Give files for them, or more text."
         )
-    drawn = random.Random(seed).sample(range(len(text.alone)), wanted)
-    found, start = {}, 0
+    drawn = random.Random(seed).sample(range(len(text.alone)), total)
+    held_out, start = {}, 0
     for name, count in sets.items():
-        found[name] = np.sort(text.alone[drawn[start : start + count]])
+        held_out[name] = np.sort(text.alone[drawn[start : start + count]])
         start += count
-    return found
+    return held_out
 
 
-def write_parts(source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], streams: Mapping[str, tuple[BinaryIO, BinaryIO]], rest: str = "train") -> dict[str, int]:
-    r"""Write each held-out pair to the streams of its set, source and target, and every other one to those of `rest`; a line each.
+def write_parts(source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], streams: Mapping[str, tuple[BinaryIO, BinaryIO]], default: str = "train") -> dict[str, int]:
+    r"""Write each held-out pair to the streams of its set, source and target, and every other one to those of `default`; a line each.
 
     Return how many pairs each set has. Empty pairs are left out. Lines end with "\n"; invalid UTF-8 is replaced.
     """
     counts = dict.fromkeys(streams, 0)
-    for name, pair in _parts(source, target, held_out, rest):
+    for name, pair in _parts(source, target, held_out, default):
         counts[name] += 1
         for stream, text in zip(streams[name], pair, strict=True):
             stream.write(f"{text}\n".encode())
     return counts
 
 
-def _parts(source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], rest: str) -> Iterator[tuple[str, tuple[str, str]]]:
+def _parts(source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], default: str) -> Iterator[tuple[str, tuple[str, str]]]:
     sets = {int(number): name for name, numbers in held_out.items() for number in numbers}
     with console.progress(None, "writing", " pairs") as bar:
         for number, pair in enumerate(read_parallel(source, target)):
             bar.update(1)
             if all(text.strip() for text in pair):
-                yield sets.get(number, rest), pair
+                yield sets.get(number, default), pair
 

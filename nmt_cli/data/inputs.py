@@ -91,9 +91,9 @@ def _find(names: Sequence[str], data_dirs: Sequence[Path]) -> list[Path]:
     """Return the paths of a recipe's files. Raises DataError with all that are missing, and similar names."""
     if not data_dirs and any(not Path(name).is_absolute() for name in names):
         raise DataError(f"the recipe's files ({named(names)}) need a folder: give --data-dir DIR, the folder that contains them.")
-    places = [[folder / name for folder in data_dirs or [Path()]] for name in names]
-    paths = [next((path for path in places_of_one if os.path.isfile(path)), places_of_one[0]) for places_of_one in places]
-    missing = [_missing(path) for path, places_of_one in zip(paths, places, strict=True) if not os.path.isfile(path) for path in dict.fromkeys(places_of_one)]
+    candidates = [[folder / name for folder in data_dirs or [Path()]] for name in names]
+    paths = [next((path for path in choices if os.path.isfile(path)), choices[0]) for choices in candidates]
+    missing = [_missing(path) for path, choices in zip(paths, candidates, strict=True) if not os.path.isfile(path) for path in dict.fromkeys(choices)]
     if missing:
         raise DataError("\n".join(missing))
     return paths
@@ -103,13 +103,13 @@ def _missing(path: Path) -> str:
     if os.path.exists(path):
         return f"{str(path)!r} is not a plain file; it is read more than once, so it cannot be a folder or a pipe."
     try:
-        there = sorted(os.listdir(path.parent))
+        names = sorted(os.listdir(path.parent))
     except (FileNotFoundError, NotADirectoryError):
         return f"there is no file {str(path)!r}: the folder {str(path.parent)!r} does not exist. Check --data-dir."
     except OSError as error:
         return f"cannot look for {str(path)!r}: {error.strerror}."
-    near = difflib.get_close_matches(path.name, there, n=3, cutoff=0.5)
-    return f"there is no file {str(path)!r}." + (f" Similar names in its folder: {', '.join(near)}." if near else f" Its folder holds: {named(there)}.")
+    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
+    return f"there is no file {str(path)!r}." + (f" Similar names in its folder: {', '.join(near)}." if near else f" Its folder holds: {named(names)}.")
 
 
 def _find_tokenizer(data: DataSection, data_dirs: Sequence[Path]) -> Path | None:

@@ -83,16 +83,16 @@ def check_replaceable(out: Path, new: Path | None = None) -> list[Path]:
     if not out.is_dir():
         return []
     recorded = _recorded(out)
-    wanted = {path.relative_to(new) for path in new.rglob("*") if path.is_file()} if new else set()
-    there = {path.relative_to(out) for path in out.iterdir() if OURS.fullmatch(path.name)} | {path for path in wanted if os.path.lexists(out / path)}
-    ours = [path for path in sorted(there) if (recorded and str(path) == INDEX_FILE) or _unchanged(out / path, recorded.get(str(path)))]
-    others = [path for path in sorted(there - set(ours)) if not (new and path in wanted and _unchanged(out / path, sha256(new / path)))]
+    new_files = {path.relative_to(new) for path in new.rglob("*") if path.is_file()} if new else set()
+    existing = {path.relative_to(out) for path in out.iterdir() if OURS.fullmatch(path.name)} | {path for path in new_files if os.path.lexists(out / path)}
+    ours = [path for path in sorted(existing) if (recorded and str(path) == INDEX_FILE) or _unchanged(out / path, recorded.get(str(path)))]
+    others = [path for path in sorted(existing - set(ours)) if not (new and path in new_files and _unchanged(out / path, sha256(new / path)))]
     if others:
         raise DataError(
             f"{str(out / others[0])!r} would be replaced, and it is not as nmt preprocess wrote it: {INDEX_FILE} "
             f"{'records another SHA-256' if str(others[0]) in recorded else 'does not list it'}. Move it away, or choose another --out."
         )
-    return [*ours, *(path for path in (Path(name) for name in recorded) if path not in there and _unchanged(out / path, recorded[str(path)]))]
+    return [*ours, *(path for path in (Path(name) for name in recorded) if path not in existing and _unchanged(out / path, recorded[str(path)]))]
 
 
 def _recorded(out: Path) -> dict[str, str]:

@@ -130,13 +130,13 @@ def _build(recipe: Recipe, inputs: Inputs, folder: Path, workers: int, replaced:
 def _earlier(recipe: Recipe, out: Path, fingerprint: str, entries: dict[str, list[FileEntry]]) -> ShardIndex | None:
     """Return the index of `out` if it holds exactly these shards, None if `out` is free. Raises DataError otherwise."""
     try:
-        there = sorted(name for name in os.listdir(out) if not name.startswith(".")) if out.exists() else []
+        names = sorted(name for name in os.listdir(out) if not name.startswith(".")) if out.exists() else []
     except OSError as error:
         raise write_failed(error, out, "the shards") from None
-    if not there:
+    if not names:
         return None
-    if INDEX_FILE not in there:
-        raise DataError(f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(there)}. Choose another --out, or give --force to put the shards beside these files.")
+    if INDEX_FILE not in names:
+        raise DataError(f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(names)}. Choose another --out, or give --force to put the shards beside these files.")
     way_out = "Give --force to replace the shards there (other files stay), or another --out."
     index = open_index(out)
     if index.fingerprint == fingerprint:

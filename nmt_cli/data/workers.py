@@ -33,7 +33,7 @@ def pool(job: Callable[[ItemT], ResultT], workers: int) -> Iterator[Callable[[It
     if workers <= 1:
         yield lambda items: ((item, job(item)) for item in items)
         return
-    others = set(multiprocessing.active_children())
+    earlier = set(multiprocessing.active_children())
     with _blocked():  # in multiprocessing's own helper process too, which is started with the pool
         executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (job,))
     try:
@@ -41,7 +41,7 @@ def pool(job: Callable[[ItemT], ResultT], workers: int) -> Iterator[Callable[[It
     except BrokenProcessPool:
         raise DataError("a worker process has died, perhaps for want of memory: try fewer with --workers N.") from None
     except BaseException:
-        for child in set(multiprocessing.active_children()) - others:
+        for child in set(multiprocessing.active_children()) - earlier:
             child.terminate()
         raise
     finally:

@@ -209,10 +209,10 @@ class BeamSearch:
         return parents
 
     def _state(self, beam: Beam, vocabulary: int) -> BeamState:
-        """Return what a kernel changes. `vocabulary` 0: the kernel does not ask which tokens have to wait."""
+        """Return what a kernel changes. `vocabulary` 0: the kernel does not ask which tokens are banned."""
         options, sentences = self.options, beam.sentences
         lookahead = options.lookahead if options.stop_early else 0
-        return BeamState(beam.open, beam.finished, sentences.lengths, sentences.max_lengths, self.penalties, options.eos, lookahead, self.min_length.waiting(vocabulary))
+        return BeamState(beam.open, beam.finished, sentences.lengths, sentences.max_lengths, self.penalties, options.eos, lookahead, self.min_length.banned(vocabulary))
 
     def _finish(self, beam: Beam, candidates: Candidates, ends: Tensor) -> None:
         """Rank the candidates that end, `ends` (B, C), among the finished hypotheses."""

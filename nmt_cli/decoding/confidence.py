@@ -71,10 +71,10 @@ def words(pieces: Sequence[str], token_log_probs: Sequence[float], part_lengths:
     lengths = list(part_lengths) or [len(pieces)]
     if sum(lengths) != len(pieces) or len(token_log_probs) != len(pieces) + len(lengths):
         raise ValueError(f"{len(token_log_probs)} log-probabilities for {len(pieces)} pieces in parts of {lengths}")
-    found: list[Word] = []
+    words_of_parts: list[Word] = []
     for index, (start, end) in enumerate(pairwise([0, *accumulate(lengths)])):
-        found += _words_of_part(pieces[start:end], token_log_probs[start + index : end + index])
-    return found
+        words_of_parts += _words_of_part(pieces[start:end], token_log_probs[start + index : end + index])
+    return words_of_parts
 
 
 def _words_of_part(pieces: Sequence[str], log_probs: Sequence[float]) -> list[Word]:
@@ -119,7 +119,7 @@ def _surfaces(pieces: Sequence[str]) -> list[tuple[str, bool]]:
 
 def _characters(data: bytes) -> list[tuple[int, str]]:
     """Return the characters that these bytes spell, each with the index of the byte behind it; a wrong byte is U+FFFD."""
-    found: list[tuple[int, str]] = []
+    characters: list[tuple[int, str]] = []
     start = 0
     while start < len(data):
         for length in range(1, 5):
@@ -129,8 +129,8 @@ def _characters(data: bytes) -> list[tuple[int, str]]:
             except UnicodeDecodeError:
                 text = "\ufffd"
         start += length if text != "\ufffd" or data[start : start + 3] == b"\xef\xbf\xbd" else 1
-        found.append((start, text))
-    return found
+        characters.append((start, text))
+    return characters
 
 
 def features(source_tokens: int, candidate: Candidate, agreement: float | None = None) -> dict[str, float]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.protocols import Waiting
+from ..kernels.protocols import BannedTokens
 from .candidates import ban
 from .search import SearchOptions
 
@@ -32,8 +32,8 @@ class Bans(NamedTuple):
 
 
 @lru_cache(16)
-def _waiting(tokens: tuple[int, ...], banned: int, too_early: int, textless: tuple[int, ...]) -> Waiting:
-    return Waiting(torch.tensor(tokens, dtype=torch.long), banned, too_early, torch.tensor(textless, dtype=torch.long))
+def _banned_tokens(tokens: tuple[int, ...], always: int, too_early: int, textless: tuple[int, ...]) -> BannedTokens:
+    return BannedTokens(torch.tensor(tokens, dtype=torch.long), always, too_early, torch.tensor(textless, dtype=torch.long))
 
 
 class MinLength:
@@ -45,11 +45,11 @@ class MinLength:
         self.tokens = tuple(dict.fromkeys((*options.banned_tokens, options.eos, *options.textless)))
         self.always_banned = len(set(options.banned_tokens))
 
-    def waiting(self, vocabulary: int) -> Waiting:
+    def banned(self, vocabulary: int) -> BannedTokens:
         """Return the rule as a kernel reads it."""
         if len(self.tokens) >= vocabulary:
-            return _waiting(self.always.tokens, len(self.always.tokens), len(self.always.tokens), self.textless)
-        return _waiting(self.tokens, self.always_banned, self.always_banned + 1, self.textless)
+            return _banned_tokens(self.always.tokens, len(self.always.tokens), len(self.always.tokens), self.textless)
+        return _banned_tokens(self.tokens, self.always_banned, self.always_banned + 1, self.textless)
 
     def missing(self, max_lengths: Tensor) -> Tensor:
         """Return the missing tokens of an empty hypothesis of each sentence, (B,)."""

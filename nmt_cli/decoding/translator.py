@@ -272,12 +272,12 @@ class Translator:
         inputs: list[dict[str, Any]] = [{} for _ in requests]
         for constraint in self.options.constraints:
             own = {constraint.name} if constraint.reads_source else set()
-            given = [
+            pairs = [
                 (values, request.inputs.get(constraint.name, request.text))
                 for values, request in zip(inputs, requests, strict=True)
                 if constraint.name in request.inputs.keys() | own
             ]
-            for (values, _), encoded in zip(given, constraint.encode([value for _, value in given], self.target, self.longest_output), strict=True):
+            for (values, _), encoded in zip(pairs, constraint.encode([value for _, value in pairs], self.target, self.longest_output), strict=True):
                 if encoded:
                     values[constraint.name] = encoded
         return inputs
@@ -313,8 +313,8 @@ class Translator:
         return Candidate(text, self.options.score(log_prob, length), log_prob, pieces, token_log_probs, part_lengths)
 
 
-def named_constraints(decode: DecodeSection, given: Mapping[str, Any], target: Tokenizer, defaults: Mapping[str, Any]) -> tuple[Constraint, ...]:
-    """Return the prefix constraint, those of the recipe's section, and those that are `given`: name → value.
+def named_constraints(decode: DecodeSection, explicit: Mapping[str, Any], target: Tokenizer, defaults: Mapping[str, Any]) -> tuple[Constraint, ...]:
+    """Return the prefix constraint, those of the recipe's section, and those that are `explicit`: name → value.
 
     A key of [decode] that has a constraint's name is its value; those that `decode.constraints` names have their value in
     `defaults`, or None. Raises UsageError for an unknown name or a wrong value.
@@ -323,7 +323,7 @@ def named_constraints(decode: DecodeSection, given: Mapping[str, Any], target: T
     for name, field in type(decode).model_fields.items():
         if name in CONSTRAINTS and getattr(decode, name) != field.default:
             values[name] = getattr(decode, name)
-    return tuple(load(CONSTRAINTS, name, "constraint")(value, target) for name, value in {**values, **given}.items())
+    return tuple(load(CONSTRAINTS, name, "constraint")(value, target) for name, value in {**values, **explicit}.items())
 
 
 def _alignment(parts: list[_Translated]) -> tuple[tuple[int, int], ...]:

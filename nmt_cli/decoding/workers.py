@@ -156,7 +156,7 @@ class RunningSearch:
 
     def drop(self, unwanted: Callable[[Batch, int], bool]) -> None:
         """Let the sentences leave without results for whose batch and index there `unwanted` is true. Such a batch is never done."""
-        dropped = [number for number, place in self.sentences.items() if unwanted(*place)]
+        dropped = [number for number, (batch, index) in self.sentences.items() if unwanted(batch, index)]
         if dropped and self.search:
             self.search.drop(dropped)
         for number in dropped:

@@ -38,36 +38,36 @@ def held_out(combination: str) -> bool:
 def examples(seed: int, train: int, valid: int, test: int) -> dict[str, list[Example]]:
     """Draw the splits: sentences without held-out combinations train, the others alternately valid and test."""
     draw = Draw(seed)
-    wanted = {"train": train, "valid": valid, "test": test}
+    sizes = {"train": train, "valid": valid, "test": test}
     splits: dict[str, list[Example]] = {name: [] for name in SPLITS}
     translation: dict[str, str] = {}
     german: set[str] = set()
-    while any(len(splits[name]) < wanted[name] for name in SPLITS):
-        example = one(draw)
+    while any(len(splits[name]) < sizes[name] for name in SPLITS):
+        example = draw_example(draw)
         if translation.setdefault(example.en, example.de) != example.de:
             raise AssertionError(f"two translations of {example.en!r}: {translation[example.en]!r}, {example.de!r}")
         if example.de in german or len(example.en.split()) > MAX_WORDS:
             continue
-        name = _split(example, splits, wanted)
+        name = _split(example, splits, sizes)
         if name:
             german.add(example.de)
             splits[name].append(example)
     return splits
 
 
-def one(draw: Draw) -> Example:
+def draw_example(draw: Draw) -> Example:
     """Draw one sentence of a weighted construction."""
     draw.start()
     text = draw.pick(CONSTRUCTIONS)(draw)
     return Example(text.en, text.de, tuple(dict.fromkeys(draw.combinations)))
 
 
-def _split(example: Example, splits: dict[str, list[Example]], wanted: dict[str, int]) -> str:
+def _split(example: Example, splits: dict[str, list[Example]], sizes: dict[str, int]) -> str:
     """Return the split that the example goes to, or "" if none needs it."""
     if not any(held_out(combination) for combination in example.combinations):
-        return "train" if len(splits["train"]) < wanted["train"] else ""
-    open_splits = [name for name in ("valid", "test") if len(splits[name]) < wanted[name]]
-    return min(open_splits, key=lambda name: len(splits[name]) / wanted[name], default="")
+        return "train" if len(splits["train"]) < sizes["train"] else ""
+    open_splits = [name for name in ("valid", "test") if len(splits[name]) < sizes[name]]
+    return min(open_splits, key=lambda name: len(splits[name]) / sizes[name], default="")
 
 
 def write(directory: pathlib.Path, splits: dict[str, list[tuple[str, str]]]) -> None:

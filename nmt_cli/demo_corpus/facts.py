@@ -221,9 +221,9 @@ def genitive(draw: Draw) -> NounPhrase:
 
 def existence(draw: Draw) -> Text:
     """There is an old castle in Bremen. In Bremen gibt es ein altes Schloss."""
-    found = phrases.common(draw, "a", phrases.noun_of(draw, "institution", 0.0), describe=0.6)
+    phrase = phrases.common(draw, "a", phrases.noun_of(draw, "institution", 0.0), describe=0.6)
     name = draws.town(draw)
-    return c.sentence(Text(f"there is {found.english[0]} in {name}", f"in {name} gibt es {found.german[1]}"))
+    return c.sentence(Text(f"there is {phrase.english[0]} in {name}", f"in {name} gibt es {phrase.german[1]}"))
 
 
 def passive(draw: Draw) -> Text:

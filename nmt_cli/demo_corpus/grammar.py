@@ -57,9 +57,9 @@ def _object(draw: Draw, verb: Verb, subject: NounPhrase, negated: bool) -> NounP
     name = draw.pick(verb.objects.split())
     if name in ("human", "family"):
         return phrases.recipient(draw, name, subject)
-    found = phrases.thing(draw, name, subject.back, negated, 0.0 if verb.en in ("cook", "bake") else 0.25)
-    draw.note("verb+object", verb.en.replace("|", " "), found.lemma)
-    return found
+    thing = phrases.thing(draw, name, subject.back, negated, 0.0 if verb.en in ("cook", "bake") else 0.25)
+    draw.note("verb+object", verb.en.replace("|", " "), thing.lemma)
+    return thing
 
 
 def _prepositional(draw: Draw, verb: Verb, subject: NounPhrase) -> Text:
@@ -97,8 +97,8 @@ def _filled(draw: Draw, clause: Clause) -> Clause:
     if verb.recipients:
         clause = replace(clause, dative=phrases.recipient(draw, verb.recipients, subject))
     if verb.objects:
-        found = _object(draw, verb, subject, clause.negated)
-        clause = replace(clause, accusative=found)
+        accusative = _object(draw, verb, subject, clause.negated)
+        clause = replace(clause, accusative=accusative)
     return clause
 
 

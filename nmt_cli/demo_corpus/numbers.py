@@ -77,8 +77,8 @@ def clock(hour: int, minute: int) -> Text:
         return Text(f"a quarter to {_EN[following]}", f"Viertel vor {_DE[following]}")
     if minute < 30:
         return Text(f"{cardinal(minute).en} past {_EN[hour]}", f"{cardinal(minute).de} nach {_DE[hour]}")
-    left = cardinal(60 - minute)
-    return Text(f"{left.en} to {_EN[following]}", f"{left.de} vor {_DE[following]}")
+    remaining = cardinal(60 - minute)
+    return Text(f"{remaining.en} to {_EN[following]}", f"{remaining.de} vor {_DE[following]}")
 
 
 def date(day: int, month: int, nominative: bool = False) -> Text:

@@ -183,9 +183,9 @@ def person(draw: Draw) -> NounPhrase:
     return human(draw) if kind < 16 else family(draw)
 
 
-def _disjoint(one: int, other: int) -> bool:
+def _disjoint(object_slot: int, subject_slot: int) -> bool:
     """Whether two persons can be subject and object of a verb: not I and us."""
-    return {one, other} != {morph.ICH, morph.WIR}
+    return {object_slot, subject_slot} != {morph.ICH, morph.WIR}
 
 
 def recipient(draw: Draw, classes: str, subject: NounPhrase) -> NounPhrase:
@@ -197,10 +197,10 @@ def recipient(draw: Draw, classes: str, subject: NounPhrase) -> NounPhrase:
         return family(draw, subject.back)
     if name in CLASSES:
         return common(draw, "the", NOUNS[draw.pick(CLASSES[name])], back="")
-    other = human(draw)
-    while (other.lemma and other.lemma == subject.lemma) or other.english == subject.english:
-        other = human(draw)
-    return other
+    receiver = human(draw)
+    while (receiver.lemma and receiver.lemma == subject.lemma) or receiver.english == subject.english:
+        receiver = human(draw)
+    return receiver
 
 
 def place_noun(draw: Draw, words: Sequence[str], determiner: str = "") -> tuple[NounPhrase, semantics.Place]:

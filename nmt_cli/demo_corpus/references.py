@@ -27,10 +27,10 @@ def it_refers(draw: Draw) -> Text:
     if kind == 0:
         subject = phrases.common(draw, draw.pick(("the", "this", "my", "her")), phrases.noun_of(draw, "goods clothes"),
                                  describe=0.2)  # fmt: skip
-        one = grammar.being(subject, False, grammar.adjective_of(draw, subject))
-        contrast = semantics.ADJECTIVES[draw.pick(_CONTRASTS.get(one.complement.en, _CONTRASTS[""]))]
-        two = grammar.being(phrases.pronoun_for(subject), False, Text(contrast.en, contrast.de))
-        left, right, link = c.statement(one), c.statement(two), Text(", but", ", aber")
+        first = grammar.being(subject, False, grammar.adjective_of(draw, subject))
+        contrast = semantics.ADJECTIVES[draw.pick(_CONTRASTS.get(first.complement.en, _CONTRASTS[""]))]
+        second = grammar.being(phrases.pronoun_for(subject), False, Text(contrast.en, contrast.de))
+        left, right, link = c.statement(first), c.statement(second), Text(", but", ", aber")
         return c.sentence(Text(f"{left.en}{link.en} {right.en}", f"{left.de}{link.de} {right.de}"))
     if kind == 1:
         return _where_is_it(draw)
@@ -39,11 +39,11 @@ def it_refers(draw: Draw) -> Text:
 
 def _where_is_it(draw: Draw) -> Text:
     which = draw.below(3)
-    found = grammar.position(draw, None, which)
-    while found.mode.past:
-        found = grammar.position(draw, None, which)
-    asked = c.sentence(Text(f"where is {found.subject.english[0]}", f"wo ist {found.subject.german[0]}"), "?")
-    answer = c.sentence(c.statement(replace(found, subject=phrases.pronoun_for(found.subject))))
+    clause = grammar.position(draw, None, which)
+    while clause.mode.past:
+        clause = grammar.position(draw, None, which)
+    asked = c.sentence(Text(f"where is {clause.subject.english[0]}", f"wo ist {clause.subject.german[0]}"), "?")
+    answer = c.sentence(c.statement(replace(clause, subject=phrases.pronoun_for(clause.subject))))
     return Text(f"{asked.en} {answer.en}", f"{asked.de} {answer.de}")
 
 
@@ -52,15 +52,15 @@ def _it_object(draw: Draw) -> Text:
     person = referent(draw)
     name, classes, adjectives = draw.pick(_SEEKING)
     verb = next(verb for verb in verbs.ACCUSATIVE if verb.en == name)
-    wanted = phrases.common(draw, "the" if name == "look for" else draw.pick(("the", "a", "this")),
-                            phrases.noun_of(draw, classes), describe=0.2)  # fmt: skip
-    draw.note("verb+object", name, wanted.lemma)
+    thing = phrases.common(draw, "the" if name == "look for" else draw.pick(("the", "a", "this")),
+                           phrases.noun_of(draw, classes), describe=0.2)  # fmt: skip
+    draw.note("verb+object", name, thing.lemma)
     past = draw.chance(0.5)
-    main = c.statement(Clause(person, verb, c.PAST if past else c.WANT, accusative=wanted))
-    again, it = phrases.pronoun_for(person), phrases.pronoun_for(wanted)
+    main = c.statement(Clause(person, verb, c.PAST if past else c.WANT, accusative=thing))
+    again, it = phrases.pronoun_for(person), phrases.pronoun_for(thing)
     if adjectives and draw.chance(0.6):
         adjective = semantics.ADJECTIVES[draw.pick(adjectives.split())]
-        draw.note("adjective+noun", adjective.en, wanted.lemma)
+        draw.note("adjective+noun", adjective.en, thing.lemma)
         minor = grammar.being(it, past, Text(adjective.en, adjective.de))
     else:
         need = next(verb for verb in verbs.ACCUSATIVE if verb.en == "need")
@@ -82,13 +82,13 @@ def it_is_given(draw: Draw) -> Text:
     name = draw.pick(("buy", "find", "borrow"))
     first = next(verb for verb in verbs.ACCUSATIVE if verb.en == name)
     second = draw.pick(tuple(verb for verb in verbs.DITRANSITIVE if verb.en in ("give", "show", "send", "bring")))
-    got = phrases.common(draw, draw.pick(("the", "a", "a", "this")), phrases.noun_of(draw, "givable"), describe=0.3)
+    thing = phrases.common(draw, draw.pick(("the", "a", "a", "this")), phrases.noun_of(draw, "givable"), describe=0.3)
     for verb in (first, second):
-        draw.note("verb+object", verb.en, got.lemma)
+        draw.note("verb+object", verb.en, thing.lemma)
     receiver = phrases.recipient(draw, "human family", person)
-    one = c.statement(Clause(person, first, c.PAST, accusative=got))
-    two = Clause(person, second, c.PAST, accusative=phrases.pronoun_for(got), dative=receiver)
-    en = c.english_statement(two).removeprefix(two.subject.english[0] + " ")
+    main = c.statement(Clause(person, first, c.PAST, accusative=thing))
+    second_clause = Clause(person, second, c.PAST, accusative=phrases.pronoun_for(thing), dative=receiver)
+    en = c.english_statement(second_clause).removeprefix(second_clause.subject.english[0] + " ")
     haben = morph.PRESENT["haben"].split()[person.slot]
-    de = c.german_subordinate(two, "", subject=False).removesuffix(" " + haben)
-    return c.sentence(Text(f"{one.en} and {en}", f"{one.de} und {de}"))
+    de = c.german_subordinate(second_clause, "", subject=False).removesuffix(" " + haben)
+    return c.sentence(Text(f"{main.en} and {en}", f"{main.de} und {de}"))

@@ -54,7 +54,7 @@ def before_while(draw: Draw) -> Text:
     """Bevor and während, in front or behind."""
     subject = referent(draw)
     while_ = draw.chance(0.4)
-    again = _other(draw, subject) if while_ else phrases.pronoun_for(subject)
+    again = _another_person(draw, subject) if while_ else phrases.pronoun_for(subject)
     past = draw.chance(0.5)
     modes = (c.PAST,) if past else (c.PRESENT,)
     conjunction = Text("while", "während") if while_ else Text("before", "bevor")
@@ -67,12 +67,12 @@ def before_while(draw: Draw) -> Text:
     return c.sentence(Text(f"{main.en} {minor.en}", f"{main.de}, {minor.de}"))
 
 
-def _other(draw: Draw, subject: NounPhrase) -> NounPhrase:
+def _another_person(draw: Draw, subject: NounPhrase) -> NounPhrase:
     """Another person than the subject, not by a pronoun that could mean the same."""
     while True:
-        other = phrases.person(draw)
-        if other.english != subject.english and not (other.pronoun and other.slot >= morph.ER):
-            return other
+        person = phrases.person(draw)
+        if person.english != subject.english and not (person.pronoun and person.slot >= morph.ER):
+            return person
 
 
 def _deed(draw: Draw, subject: NounPhrase, modes: tuple[c.Mode, ...], *, timed: bool, negation: float) -> Clause:
@@ -101,7 +101,8 @@ def so_that(draw: Draw) -> Text:
     """Damit with können in the clause: another subject than in the main clause."""
     past = draw.chance(0.5)
     main = grammar.action(draw, None, (c.PAST,) if past else (c.PRESENT, c.MUST, c.FUTURE), timed=False, negation=0.0)
-    goal = grammar.action(draw, _other(draw, main.subject), (c.COULD,) if past else (c.CAN,), timed=False, negation=0.0)
+    subject = _another_person(draw, main.subject)
+    goal = grammar.action(draw, subject, (c.COULD,) if past else (c.CAN,), timed=False, negation=0.0)
     text, minor = c.statement(main), c.subordinate(goal, Text("so that", "damit"))
     return c.sentence(Text(f"{text.en} {minor.en}", f"{text.de}, {minor.de}"))
 
@@ -191,12 +192,12 @@ def relative_object(draw: Draw) -> Text:
     while True:
         draw.start()
         clause = grammar.action(draw, None, (c.PRESENT, c.PAST, c.PAST, c.WANT, c.FUTURE), negation=0.1)
-        found = clause.accusative
+        thing = clause.accusative
         plain_verb = clause.verb in verbs.ACCUSATIVE and not clause.place.en and not clause.manner.en
-        if found and plain_verb and found.english[0].startswith("the ") and found.back == "it":
+        if thing and plain_verb and thing.english[0].startswith("the ") and thing.back == "it":
             break
     early = clause.time if draw.chance(0.5) else c.EMPTY
-    clause = replace(clause, time=c.EMPTY, accusative=relative_thing(draw, found, clause.verb))
+    clause = replace(clause, time=c.EMPTY, accusative=relative_thing(draw, thing, clause.verb))
     text = c.fronted(replace(clause, time=early)) if early.en else c.statement(clause)
     return c.sentence(text)
 

@@ -30,8 +30,8 @@ def translated(token: Token) -> bool | None:
     by_name = False if token.name in UNTRANSLATED else None
     if not _MARKS.search(token.raw) or token.name in UNTRANSLATED - _PLAIN:
         return by_name
-    found = attributes(token.raw)
-    if "notranslate" in found.get("class", "").split():
+    values = attributes(token.raw)
+    if "notranslate" in values.get("class", "").split():
         return False
-    said = found.get("translate", found.get("its:translate"))
-    return by_name if said is None else {"no": False, "yes": True, "": True}.get(said.strip().lower(), by_name)
+    switch = values.get("translate", values.get("its:translate"))
+    return by_name if switch is None else {"no": False, "yes": True, "": True}.get(switch.strip().lower(), by_name)

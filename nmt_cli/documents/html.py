@@ -17,8 +17,8 @@ from .tokens import Token, Type, check_depth
 
 
 def _items(text: str, split_sentences: str) -> Iterator[Item]:
-    found = list(_checked(text))
-    return items_of(found, lambda index: found[index].name in BLOCKS, _decode, optional_end=True)
+    token_list = list(_checked(text))
+    return items_of(token_list, lambda index: token_list[index].name in BLOCKS, _decode, optional_end=True)
 
 
 def _decode(raw: str) -> Iterator[Item]:

@@ -26,8 +26,8 @@ def items_of(tokens: Sequence[Token], is_block: Callable[[int], bool], decode: C
     `is_block` of a tag, by its index: whether it separates text. `decode`: text as it is written → items. `optional_end`: elements
     may end without an end tag, as in HTML.
     """
-    said = {index: translated(token) for index, token in enumerate(tokens) if token.type in (Type.OPEN, Type.EMPTY)}
-    opened = [index for index, says in said.items() if says]
+    switches = {index: translated(token) for index, token in enumerate(tokens) if token.type in (Type.OPEN, Type.EMPTY)}
+    opened = [index for index, switch in switches.items() if switch]
 
     def items(start: int, stop: int, depth: int) -> Iterator[Item]:
         """Yield the items of a range of tokens, which stay as they are if `depth` is odd."""
@@ -35,7 +35,7 @@ def items_of(tokens: Sequence[Token], is_block: Callable[[int], bool], decode: C
         index = start
         while index < stop:
             token = tokens[index]
-            if said.get(index) is staying and not (staying and depth >= MOST_SWITCHES):
+            if switches.get(index) is staying and not (staying and depth >= MOST_SWITCHES):
                 end = min(stop, _end(tokens, index, optional_end)) if token.type is Type.OPEN else index + 1
                 if staying or (depth < MOST_SWITCHES and bisect_left(opened, end) > bisect_left(opened, index)):
                     yield _tag(token, is_block(index))

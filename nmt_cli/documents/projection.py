@@ -164,11 +164,11 @@ class _Trees:
             if interval:
                 free = _without(free, interval)
                 placed.append((*interval, order[id(node)], node))
-        taken = [(start, end) for start, end, _, _ in placed]
+        intervals = [(start, end) for start, end, _, _ in placed]
         chosen = {id(node) for *_, node in placed}
         for node in nodes:
             if id(node) not in chosen:
-                at = _outside(self._anchor(node, inside, source), taken)
+                at = _outside(self._anchor(node, inside, source), intervals)
                 placed.append((at, at, order[id(node)], node))
         for start, end, _, node in sorted(placed, key=lambda item: item[:3]):
             self._writer.words(start)
@@ -208,9 +208,9 @@ class _Trees:
         for distance in range(source[1] - source[0]):
             before, behind = node.first - 1 - distance, node.last + distance
             for word, boundary in [(before, 1), (behind, 0)] if left_first else [(behind, 0), (before, 1)]:
-                found = [target for target in self._aligned.get(word, ()) if inside[0] <= target < inside[1]] if source[0] <= word < source[1] else []
-                if found:
-                    return found[-1] + 1 if boundary else found[0]
+                targets = [target for target in self._aligned.get(word, ()) if inside[0] <= target < inside[1]] if source[0] <= word < source[1] else []
+                if targets:
+                    return targets[-1] + 1 if boundary else targets[0]
         return inside[0]
 
 
@@ -225,9 +225,9 @@ def _without(free: Sequence[Range], interval: Range) -> list[Range]:
     return result
 
 
-def _outside(boundary: int, taken: Sequence[Range]) -> int:
+def _outside(boundary: int, intervals: Sequence[Range]) -> int:
     """Return the boundary, or the nearest end of the interval that it is inside."""
-    for start, end in taken:
+    for start, end in intervals:
         if start < boundary < end:
             return start if boundary - start < end - boundary else end
     return boundary

@@ -78,7 +78,7 @@ def stand_ins(text: str) -> Iterator[str]:
 
     11, 22, … 99 come first: models copy short numbers most reliably.
     """
-    found = set(re.findall(r"\d+", text))
+    numbers = set(re.findall(r"\d+", text))
     for number in chain(range(11, 100, 11), (number for number in range(12, 99) if number % 11), count(101)):
-        if str(number) not in found:
+        if str(number) not in numbers:
             yield str(number)

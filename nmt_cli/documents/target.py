@@ -33,13 +33,13 @@ def target_of(segment: Segment, source_words: Sequence[Span], translation: Trans
     text = translation.text
     numbers = {segment.line[stay.start : stay.end]: part for part, stay in enumerate(segment.stays)}
     spans = words_of(text, _edges(text, numbers))
-    found = links(segment.line, source_words, spans, translation)
-    own = _own(segment, source_words)
-    places, dropped = _places(numbers, own, [text[start:end] for start, end in spans], found)
-    placed = {part for part, _ in places.values()}
+    word_links = links(segment.line, source_words, spans, translation)
+    part_of_word = _part_of_word(segment, source_words)
+    replacements, dropped = _replacements(numbers, part_of_word, [text[start:end] for start, end in spans], word_links)
+    placed = {part for part, _ in replacements.values()}
     target = Target([], [], [], [part for part in range(len(segment.stays)) if part not in placed])
     sources: dict[int, list[int]] = {}
-    for word, part in own.items():
+    for word, part in part_of_word.items():
         sources.setdefault(part, []).append(word)
     done = index = 0
     kept = ""
@@ -50,8 +50,8 @@ def target_of(segment: Segment, source_words: Sequence[Span], translation: Trans
         if index in dropped:
             kept = gap
             index += 1
-        elif index in places:
-            part, index = places[index]
+        elif index in replacements:
+            part, index = replacements[index]
             target.gaps.append(gap)
             target.words.append(segment.stays[part].raw)
             target.links.append(dict.fromkeys(sources[part], 1.0))
@@ -60,7 +60,7 @@ def target_of(segment: Segment, source_words: Sequence[Span], translation: Trans
         else:
             target.gaps.append(gap)
             target.words.append(escape(text[start:end]))
-            target.links.append(found[index])
+            target.links.append(word_links[index])
             index += 1
         done = end
     target.gaps.append("")
@@ -69,7 +69,7 @@ def target_of(segment: Segment, source_words: Sequence[Span], translation: Trans
 
 _DIGITS = re.compile(r"\d+")
 
-Places = dict[int, tuple[int, int]]
+Replacements = dict[int, tuple[int, int]]
 """First target word → the untranslatable part that replaces it, and the target word behind those that it replaces."""
 
 
@@ -78,19 +78,19 @@ def _edges(text: str, numbers: Mapping[str, int]) -> list[int]:
     return [edge for match in _DIGITS.finditer(text) if match[0] in numbers for edge in match.span()] if numbers else []
 
 
-def _own(segment: Segment, source_words: Sequence[Span]) -> dict[int, int]:
+def _part_of_word(segment: Segment, source_words: Sequence[Span]) -> dict[int, int]:
     """Return the untranslatable part that each source word is in, for those that are in one."""
-    own: dict[int, int] = {}
+    part_of_word: dict[int, int] = {}
     part = 0
     for word, (start, end) in enumerate(source_words):
         while part < len(segment.stays) and segment.stays[part].end <= start:
             part += 1
         if part < len(segment.stays) and segment.stays[part].start <= start and end <= segment.stays[part].end:
-            own[word] = part
-    return own
+            part_of_word[word] = part
+    return part_of_word
 
 
-def _places(numbers: Mapping[str, int], own: Mapping[int, int], texts: Sequence[str], found: Links) -> tuple[Places, set[int]]:
+def _replacements(numbers: Mapping[str, int], part_of_word: Mapping[int, int], texts: Sequence[str], word_links: Links) -> tuple[Replacements, set[int]]:
     """Return where the untranslatable parts are, and the words that repeat a stand-in."""
     copies: dict[int, list[int]] = {}
     aligned: dict[int, list[int]] = {}
@@ -99,15 +99,15 @@ def _places(numbers: Mapping[str, int], own: Mapping[int, int], texts: Sequence[
             copies.setdefault(numbers[text], []).append(index)
             continue
         shares: dict[int, float] = {}
-        for word, share in found[index].items():
-            if word in own:
-                shares[own[word]] = shares.get(own[word], 0.0) + share
+        for word, share in word_links[index].items():
+            if word in part_of_word:
+                shares[part_of_word[word]] = shares.get(part_of_word[word], 0.0) + share
         for part, share in shares.items():
             if share > 0.5:
                 aligned.setdefault(part, []).append(index)
-    places: Places = {}
+    replacements: Replacements = {}
     for part, indices in copies.items():
-        places[indices[0]] = part, indices[0] + 1
+        replacements[indices[0]] = part, indices[0] + 1
     for part in aligned.keys() - copies.keys():
         first, *others = aligned[part]
         last = first
@@ -115,5 +115,5 @@ def _places(numbers: Mapping[str, int], own: Mapping[int, int], texts: Sequence[
             if index != last + 1:
                 break
             last = index
-        places[first] = part, last + 1
-    return places, {index for indices in copies.values() for index in indices[1:]}
+        replacements[first] = part, last + 1
+    return replacements, {index for indices in copies.values() for index in indices[1:]}

@@ -57,7 +57,7 @@ _ATTRIBUTE = re.compile(r"""([^\s/>=][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)"?|'([^'
 
 def attributes(tag: str) -> dict[str, str]:
     """Return the attributes of a start tag, names in lower case, values as they are written. The name of the element is among them."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for match in _ATTRIBUTE.finditer(tag, 1):
-        found.setdefault(match[1].lower(), match[2] or match[3] or match[4] or "")
-    return found
+        values.setdefault(match[1].lower(), match[2] or match[3] or match[4] or "")
+    return values

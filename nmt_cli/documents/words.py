@@ -53,9 +53,9 @@ def token_spans(tokens: Sequence[str], text: str) -> list[Span]:
     spans: list[Span] = []
     done = 0
     for piece, count in _pieces(tokens):
-        found = stream.find(piece, done, done + len(piece) + NEAR) if piece else done
-        start = found if found >= 0 else min(done, len(stream))
-        done = start + len(piece) if found >= 0 else start
+        position = stream.find(piece, done, done + len(piece) + NEAR) if piece else done
+        start = position if position >= 0 else min(done, len(stream))
+        done = start + len(piece) if position >= 0 else start
         spans += [(origin[start], origin[done - 1] + 1) if done > start else (origin[start], origin[start])] * count
     return spans
 
@@ -108,16 +108,16 @@ def links(source: str, source_words: Sequence[Span], target_words: Sequence[Span
     return result
 
 
-def _correct(source: str, source_words: Sequence[Span], target: str, target_words: Sequence[Span], found: Links) -> None:
+def _correct(source: str, source_words: Sequence[Span], target: str, target_words: Sequence[Span], word_links: Links) -> None:
     """Link words that both sides have once, such as names and numbers, and punctuation with the same punctuation only."""
     source_texts, target_texts = [source[start:end] for start, end in source_words], [target[start:end] for start, end in target_words]
     where = _once(source_texts)
     once = _once(target_texts)
     for index, text in enumerate(target_texts):
         if text in once and text in where and (len(text) > 1 or not text.isalpha()):
-            found[index] = {where[text]: 1.0}
+            word_links[index] = {where[text]: 1.0}
         elif not text[0].isalnum():
-            found[index] = {word: share for word, share in found[index].items() if source_texts[word] == text}
+            word_links[index] = {word: share for word, share in word_links[index].items() if source_texts[word] == text}
 
 
 def _once(texts: Sequence[str]) -> dict[str, int]:

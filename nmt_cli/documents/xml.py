@@ -32,11 +32,11 @@ REFERENCE = re.compile(r"(&[^#;\s][^;\s]*;)")
 
 def _items(text: str, split_sentences: str) -> Iterator[Item]:
     _check(text)
-    found = list(tokens(text))
-    if _is_xhtml(found):
-        return items_of(found, lambda index: found[index].name in BLOCKS, _decode, optional_end=False)
-    blocks = _blocks(found)
-    return items_of(found, blocks.__getitem__, _decode, optional_end=False)
+    token_list = list(tokens(text))
+    if _is_xhtml(token_list):
+        return items_of(token_list, lambda index: token_list[index].name in BLOCKS, _decode, optional_end=False)
+    blocks = _blocks(token_list)
+    return items_of(token_list, blocks.__getitem__, _decode, optional_end=False)
 
 
 class _Nothing(ContentHandler):

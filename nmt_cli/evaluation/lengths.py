@@ -81,10 +81,10 @@ def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket
 def by_length(hypotheses: Sequence[str], reference: Sequence[str], scorers: Mapping[str, Scorer], bounds: Sequence[int] = BOUNDS) -> list[Part]:
     """Return the scores of each bucket of `reference`, by every metric, on the lines of the bucket."""
     parts = []
-    expected, found = ([min(scorer.metric.words(line) for scorer in scorers.values()) for line in lines] for lines in (reference, hypotheses))
-    for bucket in buckets(expected, bounds):
-        total = sum(expected[line] for line in bucket.lines)
-        ratio = sum(found[line] for line in bucket.lines) / total if total else None
+    ref_words, hyp_words = ([min(scorer.metric.words(line) for scorer in scorers.values()) for line in lines] for lines in (reference, hypotheses))
+    for bucket in buckets(ref_words, bounds):
+        total = sum(ref_words[line] for line in bucket.lines)
+        ratio = sum(hyp_words[line] for line in bucket.lines) / total if total else None
         scores = {metric: scorer.score(hypotheses, bucket.lines) for metric, scorer in scorers.items()} if bucket.lines else {}
         parts.append(Part(bucket, ratio, scores))
     return parts

@@ -109,8 +109,8 @@ def copies(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> lis
     White space and case do not count. A line that a reference copies, too, is no fault.
     """
     return [
-        is_copy(text, output) and not any(is_copy(text, reference) for reference in others)
-        for text, output, *others in zip(source, hypotheses, *references, strict=True)
+        is_copy(text, output) and not any(is_copy(text, reference) for reference in line_references)
+        for text, output, *line_references in zip(source, hypotheses, *references, strict=True)
     ]
 
 
@@ -120,11 +120,11 @@ def is_copy(source: str, output: str) -> bool:
     A source of four words with letters should be: its copy may differ in up to a tenth of the tokens. A shorter one must be
     copied entirely, and have two such words, one in lower case: others may be numbers, names or addresses.
     """
-    text, other = source.casefold().split(), output.casefold().split()
+    text, copy = source.casefold().split(), output.casefold().split()
     words, lower = _words(source)
     if words < COPIED_WORDS:
-        return words >= 2 and lower and text == other
-    return text == other or _nearly(TOKEN.findall(" ".join(text)), TOKEN.findall(" ".join(other)))
+        return words >= 2 and lower and text == copy
+    return text == copy or _nearly(TOKEN.findall(" ".join(text)), TOKEN.findall(" ".join(copy)))
 
 
 def _words(text: str) -> tuple[float, bool]:

@@ -200,8 +200,8 @@ def _check(what: str, agrees: Callable[[], bool]) -> None:
 
 
 def _unusable(reason: str) -> UsageError:
-    wanted = f"sacrebleu>={'.'.join(map(str, OLDEST))},<{TOO_NEW[0]}"
-    return UsageError(f"sacrebleu {version('sacrebleu')} {reason}. Install a version that nmt works with: pip install '{wanted}'.")
+    requirement = f"sacrebleu>={'.'.join(map(str, OLDEST))},<{TOO_NEW[0]}"
+    return UsageError(f"sacrebleu {version('sacrebleu')} {reason}. Install a version that nmt works with: pip install '{requirement}'.")
 
 
 def _statistics_agree() -> bool:

@@ -135,8 +135,8 @@ def _set_layer(target: Any, layer: EncoderLayer | DecoderLayer, config: ModelSec
 
 def _set_attention(target: Any, attention: SelfAttention | CrossAttention, around: PostNorm | PreNorm, config: ModelSection) -> None:
     parts = projections(attention, max(config.key_size, config.value_size))
-    own = isinstance(attention, SelfAttention)
-    groups = [["query", "key", "value"], ["output"]] if own else [["query"], ["key", "value"], ["output"]]
+    is_self_attention = isinstance(attention, SelfAttention)
+    groups = [["query", "key", "value"], ["output"]] if is_self_attention else [["query"], ["key", "value"], ["output"]]
     for linear, names in zip(target.linear, groups, strict=True):
         linear.weight = _array(torch.cat([parts[name][0] for name in names]))
         linear.bias = _array(torch.cat([parts[name][1] for name in names]))
@@ -205,8 +205,8 @@ def _output(ids: dict[str, int], result: Any, score: Any) -> Output:
 
 def _ids(folder: Path, side: str) -> dict[str, int]:
     """Return the vocabulary of the engine, piece → id."""
-    own = folder / f"{side}_vocabulary.json"
-    path = own if own.exists() else folder / "shared_vocabulary.json"
+    separate = folder / f"{side}_vocabulary.json"
+    path = separate if separate.exists() else folder / "shared_vocabulary.json"
     table: list[str] = json.loads(path.read_text(encoding="utf-8"))
     return {piece: index for index, piece in enumerate(table)}
 

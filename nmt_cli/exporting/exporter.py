@@ -121,7 +121,7 @@ def check_modules(model: Transformer, library_name: str, more: Sequence[type] = 
             parts += [child, getattr(child, "norm", child)] if name.startswith("around_") else []
     for part in parts:
         if type(part) not in known:
-            names = ", ".join(one.__name__ for one in known if one is not nn.Identity)
+            names = ", ".join(module_type.__name__ for module_type in known if module_type is not nn.Identity)
             raise ModelError(f"the model has a {type(part).__name__} module, which the export to {library_name} does not know: it knows {names}.")
 
 

@@ -83,10 +83,10 @@ def check(source_model: SourceModel) -> None:
         )
     if config.d_model % config.num_heads:
         raise ModelError(f"transformers has no model whose d_model = {config.d_model} is not a multiple of num_heads = {config.num_heads}. {instead}")
-    room = config.d_model // config.num_heads
+    head_size = config.d_model // config.num_heads
     for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
-        if size > room:
-            raise ModelError(f"model.{name} = {size} exceeds d_model / num_heads = {room}: transformers has no such heads. {instead}")
+        if size > head_size:
+            raise ModelError(f"model.{name} = {size} exceeds d_model / num_heads = {head_size}: transformers has no such heads. {instead}")
 
 
 def write(source_model: SourceModel, folder: Path) -> None:
@@ -132,10 +132,10 @@ def _configuration(source_model: SourceModel) -> dict[str, Any]:
         "dtype": "float32",
     }
     if config.residual == "post":
-        both = {"vocab_size": vocabulary.source_size, "decoder_vocab_size": vocabulary.target_size}
-        return {**values, **both, "share_encoder_decoder_embeddings": config.tie_embeddings}
-    one = {"vocab_size": max(vocabulary.source_size, vocabulary.target_size)}
-    return {**values, **one, **({"encoder_no_repeat_ngram_size": 0} if config.positions == "learned" else {})}
+        vocab_sizes = {"vocab_size": vocabulary.source_size, "decoder_vocab_size": vocabulary.target_size}
+        return {**values, **vocab_sizes, "share_encoder_decoder_embeddings": config.tie_embeddings}
+    vocab_size = {"vocab_size": max(vocabulary.source_size, vocabulary.target_size)}
+    return {**values, **vocab_size, **({"encoder_no_repeat_ngram_size": 0} if config.positions == "learned" else {})}
 
 
 def _generation(source_model: SourceModel) -> dict[str, Any]:
@@ -182,18 +182,18 @@ def _write_ids(path: Path, table: list[str]) -> None:
 def _weights(source_model: SourceModel) -> dict[str, Tensor]:
     """Return every tensor of the model class, by its name in transformers."""
     model, config = source_model.model, source_model.recipe.model
-    order, found = feature_order(config), _embeddings(source_model)
+    order, tensors = feature_order(config), _embeddings(source_model)
     for side, layers, positions, norm in (
         ("encoder", model.encoder, model.source_positions, model.encoder_norm),
         ("decoder", model.decoder, model.target_positions, model.decoder_norm),
     ):
         if config.residual == "pre":  # Marian's are never stored
-            found[f"model.{side}.embed_positions.weight"] = positions(config.max_positions).detach()[:, order]
+            tensors[f"model.{side}.embed_positions.weight"] = positions(config.max_positions).detach()[:, order]
         if isinstance(norm, nn.LayerNorm):
-            found |= _norm(f"model.{side}.layer_norm", norm, order)
+            tensors |= _norm(f"model.{side}.layer_norm", norm, order)
         for number, layer in enumerate(layers):
-            found |= _layer(f"model.{side}.layers.{number}", cast(EncoderLayer | DecoderLayer, layer), config, order)
-    return {name: tensor.contiguous().clone() for name, tensor in found.items()}
+            tensors |= _layer(f"model.{side}.layers.{number}", cast(EncoderLayer | DecoderLayer, layer), config, order)
+    return {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
 
 
 def _embeddings(source_model: SourceModel) -> dict[str, Tensor]:
@@ -213,18 +213,18 @@ def _embeddings(source_model: SourceModel) -> dict[str, Tensor]:
 
 def _layer(name: str, layer: EncoderLayer | DecoderLayer, config: ModelSection, order: Tensor) -> dict[str, Tensor]:
     inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
-    found = {
+    tensors = {
         f"{name}.fc1.weight": inner.weight.detach()[:, order],
         f"{name}.fc1.bias": inner.bias.detach(),
         f"{name}.fc2.weight": outer.weight.detach()[order],
         f"{name}.fc2.bias": outer.bias.detach()[order],
     }
-    found |= _attention(f"{name}.self_attn", layer.self_attention, config, order)
-    found |= _norm(f"{name}.self_attn_layer_norm", layer.around_self_attention.norm, order)
+    tensors |= _attention(f"{name}.self_attn", layer.self_attention, config, order)
+    tensors |= _norm(f"{name}.self_attn_layer_norm", layer.around_self_attention.norm, order)
     if isinstance(layer, DecoderLayer):
-        found |= _attention(f"{name}.encoder_attn", layer.cross_attention, config, order)
-        found |= _norm(f"{name}.encoder_attn_layer_norm", layer.around_cross_attention.norm, order)
-    return found | _norm(f"{name}.final_layer_norm", layer.around_feed_forward.norm, order)
+        tensors |= _attention(f"{name}.encoder_attn", layer.cross_attention, config, order)
+        tensors |= _norm(f"{name}.encoder_attn_layer_norm", layer.around_cross_attention.norm, order)
+    return tensors | _norm(f"{name}.final_layer_norm", layer.around_feed_forward.norm, order)
 
 
 def _attention(name: str, attention: SelfAttention | CrossAttention, config: ModelSection, order: Tensor) -> dict[str, Tensor]:
@@ -232,11 +232,11 @@ def _attention(name: str, attention: SelfAttention | CrossAttention, config: Mod
     parts = projections(attention, size)
     if config.key_size != size:  # queries are divided by sqrt(size) there
         parts["query"] = cast(tuple[Tensor, Tensor], tuple(tensor * (size / config.key_size) ** 0.5 for tensor in parts["query"]))
-    found = {}
+    tensors = {}
     for ours, theirs in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj")):
-        found[f"{name}.{theirs}.weight"], found[f"{name}.{theirs}.bias"] = parts[ours][0][:, order], parts[ours][1]
-    found[f"{name}.out_proj.weight"], found[f"{name}.out_proj.bias"] = parts["output"][0][order], parts["output"][1][order]
-    return found
+        tensors[f"{name}.{theirs}.weight"], tensors[f"{name}.{theirs}.bias"] = parts[ours][0][:, order], parts[ours][1]
+    tensors[f"{name}.out_proj.weight"], tensors[f"{name}.out_proj.bias"] = parts["output"][0][order], parts["output"][1][order]
+    return tensors
 
 
 def _norm(name: str, norm: nn.LayerNorm, order: Tensor) -> dict[str, Tensor]:

@@ -77,12 +77,12 @@ class HuggingFaceReader:
         with torch.inference_mode(), quiet(self.library):
             out = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in)
             steps = limit + 1  # the last is forced to be EOS
-            found = self.model.generate(input_ids=src, attention_mask=mask, num_beams=1, do_sample=False, length_penalty=1.0, max_new_tokens=steps, min_new_tokens=0)
+            generated = self.model.generate(input_ids=src, attention_mask=mask, num_beams=1, do_sample=False, length_penalty=1.0, max_new_tokens=steps, min_new_tokens=0)
         states, outputs = out.encoder_last_hidden_state[..., self.positions], []
         for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
             logits = out.logits[row, : len(target)].float()
             log_probs = logits.log_softmax(-1).gather(1, torch.tensor(target)[:, None])[:, 0]
-            outputs.append(Output(_ended(found[row, 1 : limit + 1].tolist()), logits, log_probs, states[row, : len(source)]))
+            outputs.append(Output(_ended(generated[row, 1 : limit + 1].tolist()), logits, log_probs, states[row, : len(source)]))
         return outputs
 
 

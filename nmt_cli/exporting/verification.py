@@ -102,11 +102,11 @@ def run(model: Transformer, sources: Sequence[list[int]], limit: int) -> list[Ou
     mask = attention_mask(lengths, src.size(1))
     states = model.encode(src, mask)
     memory = model.project_memory(states)
-    found = _greedy(model, memory, mask, limit)
-    targets = [row if row[-1] == EOS else [*row, EOS] for row in found]
+    hypotheses = _greedy(model, memory, mask, limit)
+    targets = [row if row[-1] == EOS else [*row, EOS] for row in hypotheses]
     logits = model.logits(model.decode(_padded([[BOS, *row[:-1]] for row in targets]), memory, mask))  # (B, T, V)
     outputs = []
-    for index, (source, tokens, target) in enumerate(zip(sources, found, targets, strict=True)):
+    for index, (source, tokens, target) in enumerate(zip(sources, hypotheses, targets, strict=True)):
         rows = logits[index, : len(target)]
         log_probs = rows.log_softmax(-1).gather(1, torch.tensor(target)[:, None])[:, 0]
         outputs.append(Output(tokens, rows, log_probs, states[index, : len(source)]))

@@ -240,8 +240,8 @@ def average(
     chosen = choose(folders[0], last, best) if len(folders) == 1 else folders
     target = Path(out) if out else folders[0] / "averaged"
     with showing(progress), console.status(f"averaging {len(chosen)} checkpoints"):
-        made_of = average_folders(chosen, target)
-    return Average(target, tuple(made_of["averaged"]))
+        record = average_folders(chosen, target)
+    return Average(target, tuple(record["averaged"]))
 
 
 def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = None) -> Quantized:

@@ -36,5 +36,5 @@ def translate_document(translator: Translator, text: str, format: str, split_sen
 
     check_document_options(options)
     document = read_document(text, format, translator.source_language, split_sentences=split_sentences)
-    wanted: dict[str, Any] = {**options, "alignment": document.aligned}
-    return document.write(translator.translate(document.lines, **wanted))
+    line_options: dict[str, Any] = {**options, "alignment": document.aligned}
+    return document.write(translator.translate(document.lines, **line_options))

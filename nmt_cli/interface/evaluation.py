@@ -133,14 +133,14 @@ def _checked(
     chrf = scorers.get("chrf") or Scorer("chrf", references, options)
     results = []
     for name, hypotheses in systems:
-        faults = check_outputs(source, hypotheses, references)
+        errors = check_outputs(source, hypotheses, references)
         not_blank = [line for line, (text, output) in enumerate(zip(source, hypotheses, strict=True)) if text.strip() or output.strip()]
         scores = {line: chrf.score(hypotheses, [line]).value for line in not_blank} if most else {}
         worst = [
-            WorstLine(line + 1, faults[line], scores[line], source[line], hypotheses[line], references[0][line])
-            for line in worst_lines(faults, scores, most)
+            WorstLine(line + 1, errors[line], scores[line], source[line], hypotheses[line], references[0][line])
+            for line in worst_lines(errors, scores, most)
         ]  # fmt: skip
-        results.append(SystemOutputs(name, len(hypotheses), count_faults(faults), worst))
+        results.append(SystemOutputs(name, len(hypotheses), count_faults(errors), worst))
     return results
 
 
@@ -205,9 +205,9 @@ def evaluate(
         metrics, lowercase, tokenize, Path(comet_model) if comet_model else None, evalb_repair, protocol, language, no_compounds, tokenized_ref,
         significance, confidence, samples, seed, by_length, lengths, worst,
     )  # fmt: skip
-    for what, given in (("references", references), ("metrics", metrics or [])):
-        if isinstance(given, str | Path):
-            raise UsageError(f"{what} {str(given)[:60]!r}: expected a list of them.")
+    for what, value in (("references", references), ("metrics", metrics or [])):
+        if isinstance(value, str | Path):
+            raise UsageError(f"{what} {str(value)[:60]!r}: expected a list of them.")
     options.check_names()
     systems = hypotheses if isinstance(hypotheses, Mapping) else {str(hypotheses) if isinstance(hypotheses, Path) else HYPOTHESIS: hypotheses}
     with showing(progress):

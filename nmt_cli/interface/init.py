@@ -69,8 +69,8 @@ def init(
     files = {"train": _sides(source, target, "--source", "--target")}
     if not files["train"][0]:
         raise UsageError("there is no text: name the files of both sides.")
-    files |= {kind: _sides(*given, f"--{kind}-source", f"--{kind}-target") for kind, given in (("valid", (valid_source, valid_target)), ("test", (test_source, test_target)))}
-    languages = [given or _language(paths, default) for given, paths, default in zip((source_language, target_language), files["train"], ("source", "target"), strict=True)]
+    files |= {kind: _sides(*sides, f"--{kind}-source", f"--{kind}-target") for kind, sides in (("valid", (valid_source, valid_target)), ("test", (test_source, test_target)))}
+    languages = [language or _language(paths, default) for language, paths, default in zip((source_language, target_language), files["train"], ("source", "target"), strict=True)]
     if languages[0] == languages[1]:
         raise UsageError(f"both sides are called {languages[0]!r}: give --source-language and --target-language, such as en and de.")
 
@@ -129,7 +129,7 @@ def _exists(path: Path) -> UsageError:
 
 def _sides(source: Files, target: Files, source_option: str, target_option: str) -> tuple[list[Path], list[Path]]:
     """Return the files of both sides. Raises UsageError if one side is missing."""
-    sides = tuple([Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given] for given in (source, target))
+    sides = tuple([Path(files)] if isinstance(files, str | Path) else [Path(path) for path in files] for files in (source, target))
     if len(sides[0]) != len(sides[1]):
         raise UsageError(f"{len(sides[0])} files of {source_option} and {len(sides[1])} of {target_option}: they are read in pairs. Give as many of each.")
     for path in (path for side in sides for path in side):
@@ -158,8 +158,8 @@ def _data(files: dict[str, tuple[list[Path], list[Path]]], languages: Sequence[s
 
 def _from(folder: Path, path: Path) -> str:
     """Return how a recipe in `folder` names a file: relative to the folder if it is below it."""
-    own, place = path.absolute(), folder.absolute()
-    return own.relative_to(place).as_posix() if own.is_relative_to(place) else own.as_posix()
+    file, base = path.absolute(), folder.absolute()
+    return file.relative_to(base).as_posix() if file.is_relative_to(base) else file.as_posix()
 
 
 def _sized(text: Survey, data: dict[str, object], limit: float) -> tuple[Preset, int, float, str]:

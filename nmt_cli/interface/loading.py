@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = Path("runs/latest")
 
 
-def models_named(given: list[Path] | None) -> list[Path]:
+def models_named(folders: list[Path] | None) -> list[Path]:
     """Return the folders of --model, else of $NMT_MODEL, else DEFAULT_MODEL."""
-    return given or [Path(os.environ.get("NMT_MODEL") or DEFAULT_MODEL)]
+    return folders or [Path(os.environ.get("NMT_MODEL") or DEFAULT_MODEL)]
 
 
-def decode_changes(overrides: Sequence[str], given: Mapping[str, Any]) -> list[str]:
-    """Return the changes of the recipe's [decode], in the form of --set: `overrides`, and the options in `given`, by key, that are not None."""
+def decode_changes(overrides: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+    """Return the changes of the recipe's [decode], in the form of --set: `overrides`, and the `options`, by key, that are not None."""
     wrong = [change for change in overrides if not change.strip().startswith("decode.")]
     if wrong:
         raise UsageError(f"--set {wrong[0]!r}: the recipe of a trained model cannot be changed; only decode.KEY=VALUE can.")
-    return [*overrides, *(f"decode.{key}={value}" for key, value in given.items() if value is not None)]
+    return [*overrides, *(f"decode.{key}={value}" for key, value in options.items() if value is not None)]
 
 
 def check_precision(precision: str) -> None:
@@ -53,8 +53,8 @@ def recipe_search(paths: Sequence[Path]) -> str:
     from ..recipe import DecodeSection
 
     decode = read_config(find_model(paths[0])).recipe.get("decode")
-    found = decode.get("search") if isinstance(decode, dict) else None
-    return found if isinstance(found, str) else str(DecodeSection().search)
+    search = decode.get("search") if isinstance(decode, dict) else None
+    return search if isinstance(search, str) else str(DecodeSection().search)
 
 
 class StoredModels:

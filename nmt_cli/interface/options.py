@@ -76,13 +76,13 @@ def choose(options: Mapping[str, Any], recipe_search: str) -> SearchChoice:
     if unknown := [name for name in options if name not in names]:
         raise UsageError(f"option {unknown[0]!r}: expected {', '.join(names)}.{did_you_mean(unknown[0], names)}")
 
-    def given(keys: Sequence[str], prefix: str = "") -> dict[str, Any]:
+    def values_of(keys: Sequence[str], prefix: str = "") -> dict[str, Any]:
         return {key: options.get(prefix + key) for key in keys}
 
-    constraints = {"terms": options.get("terms") or None, **given(("banned_words", "outputs"))}
+    constraints = {"terms": options.get("terms") or None, **values_of(("banned_words", "outputs"))}
     return search_choice(
-        options.get("search"), bool(options.get("sample")), given(SAMPLING), given(("samples", "utility", "candidates"), "mbr_"), given(BEAM_ONLY),
-        constraints, decode_changes(options.get("overrides") or [], given(DECODE)), options.get("nbest", 1), recipe_search,
+        options.get("search"), bool(options.get("sample")), values_of(SAMPLING), values_of(("samples", "utility", "candidates"), "mbr_"), values_of(BEAM_ONLY),
+        constraints, decode_changes(options.get("overrides") or [], values_of(DECODE)), options.get("nbest", 1), recipe_search,
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def search_choice(
         raise UsageError(f"--search {search!r}: expected {', '.join(SEARCHES)}.{did_you_mean(search, list(SEARCHES))}")
     chosen = "sample" if sample else search or _chosen(changes, "search")
     name = chosen or recipe_search
-    sampling, mbr, beam = ({key: value for key, value in given.items() if value is not None} for given in (sampling, mbr, beam))
+    sampling, mbr, beam = ({key: value for key, value in values.items() if value is not None} for values in (sampling, mbr, beam))
     _check_search(name, sampling, mbr, beam)
     _check_ranges(sampling, mbr)
     random = name in ("sample", "mbr") and mbr.get("candidates") != "beam"
@@ -144,8 +144,8 @@ def _more_options(name: str, sampling: dict[str, Any], mbr: dict[str, Any]) -> t
     """Return the options of sampling, None for the search's own, and of minimum Bayes risk."""
     from ..decoding.search import MbrOptions, SamplingOptions
 
-    own = getattr(load(SEARCHES, name, "search"), "SAMPLING", SamplingOptions()) if sampling else None
-    return replace(own, **sampling) if own else None, MbrOptions(**{key: value for key, value in mbr.items() if key != "samples"})
+    defaults = getattr(load(SEARCHES, name, "search"), "SAMPLING", SamplingOptions()) if sampling else None
+    return replace(defaults, **sampling) if defaults else None, MbrOptions(**{key: value for key, value in mbr.items() if key != "samples"})
 
 
 def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any]) -> None:

@@ -127,17 +127,17 @@ def _candidate(result: Result, index: int, calibration: Calibration | None) -> C
     return Candidate(plain.text, plain.score, plain.log_prob, plain.tokens, tuple(WordProbability(*word) for word in words), quality)
 
 
-def calibration_of(confidence: bool, given: Path | Calibration | None) -> Calibration | None:
+def calibration_of(confidence: bool, calibration: Path | Calibration | None) -> Calibration | None:
     """Return the calibration of these options, None without `confidence`. Raises UsageError, DataError."""
+    if not confidence:
+        if calibration is not None:
+            raise UsageError("--calibration needs --confidence, which it changes.")
+        return None
     from ..decoding.confidence import DEFAULT, Calibration, read_calibration
 
-    if given is not None and not confidence:
-        raise UsageError("--calibration needs --confidence, which it changes.")
-    if not confidence:
-        return None
-    if given is None:
+    if calibration is None:
         return DEFAULT
-    return given if isinstance(given, Calibration) else read_calibration(Path(given))
+    return calibration if isinstance(calibration, Calibration) else read_calibration(Path(calibration))
 
 
 def load(
@@ -328,12 +328,12 @@ class Translator:
             if key not in self._translators:
                 if len(self._translators) >= KEPT:
                     del self._translators[next(iter(self._translators))]
-                self._translators[key] = self._made(*arguments)
+                self._translators[key] = self._new_translator(*arguments)
             return self._translators[key]
 
     def _built(self, options: Any) -> decoding.Translator:
         """Return a new translator with options that `_frozen` returned. It takes no lock: forked processes call it."""
-        return self._made(*self._arguments(dict(options)))
+        return self._new_translator(*self._arguments(dict(options)))
 
     def _arguments(self, options: Mapping[str, Any]) -> tuple[list[str], int, dict[str, Any]]:
         """Return the changes of the recipe, the size of the n-best list, and more parameters of a translator with these options."""
@@ -344,14 +344,14 @@ class Translator:
         }  # fmt: skip
         return choice.changes, options.get("nbest", 1), kwargs
 
-    def _made(self, changes: list[str], nbest: int, kwargs: dict[str, Any]) -> decoding.Translator:
+    def _new_translator(self, changes: list[str], nbest: int, kwargs: dict[str, Any]) -> decoding.Translator:
         return self._models().changed(changes, nbest).translator(nbest=nbest, precision=self.precision, **kwargs)
 
 
 def _frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Return options as a key of a dictionary; without those of which the search knows nothing, or which are not given."""
-    given = {name: value for name, value in options.items() if name != "calibration" and value is not None and value is not False}
-    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(given.items()))
+    explicit = {name: value for name, value in options.items() if name != "calibration" and value is not None and value is not False}
+    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(explicit.items()))
 
 
 def _sentence(line: str) -> str:

@@ -58,10 +58,10 @@ def trees(
     `nmt data trees --help` has the options. Only files of an earlier call are replaced. Raises UsageError, DataError.
     """
     check_terminals(terminals)
-    given: list[Input] = [inputs] if isinstance(inputs, str | Path) or _named(inputs) else list(inputs)  # type: ignore[arg-type,list-item]
-    if not given:
+    sources: list[Input] = [inputs] if isinstance(inputs, str | Path) or _named(inputs) else list(inputs)  # type: ignore[arg-type,list-item]
+    if not sources:
         raise UsageError("trees was given no input: expected files of bracketed trees.")
-    return [_convert(texts, Path(out), stem, functions, traces, escapes, terminals) for stem, texts in _targets(given, name).items()]
+    return [_convert(texts, Path(out), stem, functions, traces, escapes, terminals) for stem, texts in _targets(sources, name).items()]
 
 
 def brackets(words: str | Path | Iterable[str] | NamedLines, parses: str | Path | Iterable[str] | NamedLines, *, terminals: str | None = None) -> Iterator[Parse]:
@@ -115,14 +115,14 @@ def _targets(inputs: Sequence[Input], name: str | None) -> dict[str, list[Input]
             raise UsageError(f"--name {name!r}: expected the beginning of a file name, as 'train'; the folder is --out.")
         return {name: list(inputs)}
     targets: dict[str, list[Input]] = {}
-    for given in inputs:
-        shown = repr(str(given)) if isinstance(given, str | Path) else given[0]
-        stem = Path(given).name.partition(".")[0] if isinstance(given, str | Path) else ""
+    for source in inputs:
+        shown = repr(str(source)) if isinstance(source, str | Path) else source[0]
+        stem = Path(source).name.partition(".")[0] if isinstance(source, str | Path) else ""
         if not stem:
             raise UsageError(f"{shown} has no name for the files: give --name NAME.")
         if stem in targets:
             raise UsageError(f"{str(targets[stem][0])!r} and {shown} would both go to {stem}.words: give --name NAME to join them, or convert them one by one.")
-        targets[stem] = [given]
+        targets[stem] = [source]
     return targets
 
 
@@ -130,7 +130,7 @@ def _convert(inputs: list[Input], out: Path, name: str, functions: bool, traces:
     """Write the files of one name. Raises DataError, UsageError."""
     count = left_out = words = symbols = longest = 0
     written, record = tuple(out / f"{name}.{kind}" for kind in WRITTEN), out / f"{name}.trees.json"
-    files, texts = [Path(given) for given in inputs if isinstance(given, str | Path)], [_text(given, "the lines") for given in inputs]
+    files, texts = [Path(source) for source in inputs if isinstance(source, str | Path)], [_text(source, "the lines") for source in inputs]
     with output_files(written, "the pairs", files, ours=_not_recorded) as (words_file, linear_file, gold_file):
         for tree in (tree for shown, lines in texts for tree in read_trees(iter(lines), shown)):
             tree = tree if functions else tree.without_functions()

@@ -114,13 +114,13 @@ class FinishedColumns(Protocol):
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """Tokens that may not follow yet, see `decoding.min_length`: the first ones of `tokens`. They are on the host."""
+class BannedTokens:
+    """Tokens that may not follow: the first ones of `tokens`, how many says `decoding.min_length`. They are on the host."""
 
     tokens: Tensor
     """Those that are never generated, the end symbol, those without text."""
-    banned: int
-    """How many may not follow an output that has enough tokens with text."""
+    always: int
+    """How many of `tokens` may not follow an output that has enough tokens with text."""
     too_early: int
     """How many may not follow one that has not; none of them, if only tokens with text can still make it long enough."""
     textless: Tensor
@@ -142,7 +142,7 @@ class BeamState:
     eos: int
     lookahead: int
     """A hypothesis is given up which cannot become one of the K best within so many tokens; 0: that is not asked."""
-    waiting: Waiting
+    banned: BannedTokens
 
 
 class ExtendBeam(Protocol):

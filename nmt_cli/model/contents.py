@@ -100,10 +100,10 @@ def check_files(folder: Path, hashes: Mapping[str, str], hash_of: Callable[[Path
         if not path.is_file():
             raise ModelError(f"{str(folder)!r} lacks {name}. {REMEDY}")
         try:
-            found = hash_of(path)
+            digest = hash_of(path)
         except OSError as error:
             raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}.") from None
-        if found != expected:
+        if digest != expected:
             raise ModelError(f"{str(path)!r} was changed or damaged: its SHA-256 is not the one in {CONFIG}. {REMEDY}")
 
 

@@ -133,8 +133,8 @@ def build_quantized(recipe: Recipe, source_vocab: int, target_vocab: int, weight
     for name in (*matrices, *tables):
         if weights[name].dtype != torch.int8:
             raise ModelError(f"the weights do not fit int8: {name} is {weights[name].dtype}.")
-    rest = {name: weights[name].to(torch.float32, copy=True) for name in parameters if name not in (*matrices, *tables)}
-    model.load_state_dict(rest, assign=True, strict=False)
+    fp32 = {name: weights[name].to(torch.float32, copy=True) for name in parameters if name not in (*matrices, *tables)}
+    model.load_state_dict(fp32, assign=True, strict=False)
     return with_integers(model, weights)
 
 

@@ -41,9 +41,9 @@ class NextWord(nn.Module):
         """Return for each row of tgt_in (N',) the row of src (N,) where its next word begins, (N',)."""
         begun, ended = self._counts(self.begins, src), self._counts(self.ends, tgt_in)
         sentence = target.slots // target.longest
-        first, own = source.starts[sentence], target.starts[sentence]
-        words = ended - ended[own] + self.ends[tgt_in].long()[own]  # of the sentence, up to each token
-        before = begun[first] - self.begins[src].long()[first]  # words of earlier sentences
+        src_start, tgt_start = source.starts[sentence], target.starts[sentence]
+        words = ended - ended[tgt_start] + self.ends[tgt_in].long()[tgt_start]  # of the sentence, up to each token
+        before = begun[src_start] - self.begins[src].long()[src_start]  # words of earlier sentences
         return torch.minimum(torch.searchsorted(begun, before + words + 1), source.starts[sentence + 1] - 1)
 
     def padded(self, src: Tensor, lengths: Tensor, tgt_in: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class NextWords:
             rows.append([*(first + position for position, token in enumerate(source[:-1]) if self.begins[token]), last])
             first = last + 1
         most = max(self.states.size(1), *map(len, rows))
-        new = memory[torch.tensor([[*own, *own[-1:] * (most - len(own))] for own in rows], device=memory.device)]
+        new = memory[torch.tensor([[*row, *row[-1:] * (most - len(row))] for row in rows], device=memory.device)]
         if len(self.states):
             new = torch.cat([torch.cat([self.states, self.states[:, -1:].expand(-1, most - self.states.size(1), -1)], 1), new])
         self.states, self.written = new, torch.cat([self.written, self.written.new_zeros(len(sources), self.beam)])

@@ -161,14 +161,14 @@ def compare(gold: Sentence, parse: Sentence, unbalanced: str = "") -> tuple[Coun
         return ERROR, reason
     matched = (gold.constituents & parse.constituents).total()
     sizes = gold.constituents.total(), parse.constituents.total()
-    correct_tags = sum(one == other for one, other in zip(gold.tags, parse.tags, strict=True))
+    correct_tags = sum(gold_tag == parse_tag for gold_tag, parse_tag in zip(gold.tags, parse.tags, strict=True))
     return Counts(matched, *sizes, complete=int(matched == sizes[0] == sizes[1]), valid=1, words=len(gold.words), correct_tags=correct_tags), ""
 
 
 def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
     if len(gold) != len(parse):
         return f"the parse has {len(parse):,} words, the reference {len(gold):,}, without those that are deleted by their part of speech"
-    return next((f"the parse has the word {short(other)}, the reference {short(one)}" for one, other in zip(gold, parse, strict=True) if one != other), "")
+    return next((f"the parse has the word {short(parsed)}, the reference {short(word)}" for word, parsed in zip(gold, parse, strict=True) if word != parsed), "")
 
 
 def score_line(gold_line: str, line: str, number: int, repair: bool, terminals: str = "xx") -> tuple[Counts, str]:
@@ -181,7 +181,7 @@ def score_line(gold_line: str, line: str, number: int, repair: bool, terminals: 
         parse = read(line)
         if parse.text:
             return ERROR, f"in the parse, {short(parse.text)} is no part of a tree in brackets"
-        unbalanced = [f"the {side} has {one.unbalanced}" for side, one in (("reference", gold), ("parse", parse)) if one.unbalanced]
+        unbalanced = [f"the {side} has {reading.unbalanced}" for side, reading in (("reference", gold), ("parse", parse)) if reading.unbalanced]
         return compare(countable(gold.leaves, gold.brackets), countable(parse.leaves, parse.brackets), ", ".join(unbalanced))
     if gold.unbalanced:
         return ERROR, f"the reference has {gold.unbalanced}"
@@ -254,7 +254,7 @@ def terminals_of(hypotheses: Sequence[str], references: Sequence[str]) -> str:
         return "both"
     leaves = {leaf for line in references for leaf in read(line).leaves}
     words = {spelling for _, word in leaves for spelling in (word, escaped(plain(word)))}
-    as_tags, as_words = (sum(texts[text] for text in known) for known in ({tag for tag, _ in leaves}, words))
+    as_tags, as_words = (sum(texts[text] for text in vocabulary) for vocabulary in ({tag for tag, _ in leaves}, words))
     return "words" if as_words > as_tags else "tags" if as_tags else "xx"
 
 

@@ -66,10 +66,10 @@ def tree_symbols(texts: Iterable[str], terminals: str) -> list[str]:
 
     A label has both brackets: other texts, such as ")P", are words.
     """
-    given = sorted(set(texts))
-    brackets = {(match["bracket"], match["label"]): text for text in given if (match := SYMBOL.fullmatch(text))}
+    distinct = sorted(set(texts))
+    brackets = {(match["bracket"], match["label"]): text for text in distinct if (match := SYMBOL.fullmatch(text))}
     symbols = [text for (_, label), text in brackets.items() if ("(", label) in brackets and (")", label) in brackets]
-    return symbols + [text for text in given if terminals == "both" and text.startswith(TAG_PREFIX) and text != TAG_PREFIX]
+    return symbols + [text for text in distinct if terminals == "both" and text.startswith(TAG_PREFIX) and text != TAG_PREFIX]
 
 
 def linearise(tree: Tree, terminals: str = "xx") -> str:
@@ -126,24 +126,24 @@ def repaired(line: str, tree: Tree, terminals: str = "xx") -> bool:
 
 def _read(line: str, words: Sequence[str], terminals: str) -> tuple[list[_Symbol], bool]:
     """Return the symbols of a line, and whether they are all of it: no text was dropped, and with `both` no tag is missing."""
-    given = between_spaces(line)
+    texts = between_spaces(line)
     if terminals == "both":
-        return _read_pairs(given, words)
+        return _read_pairs(texts, words)
     symbols: list[_Symbol] = []
-    for text in given:
+    for text in texts:
         if match := SYMBOL.fullmatch(text):
             symbols.append(_Symbol(match["bracket"], match["label"]))
         elif text == UNTAGGED if terminals == "xx" else not _has_bracket(text):
             symbols.append(_Symbol("", text if terminals == "tags" else ""))
-    return symbols, len(symbols) == len(given)
+    return symbols, len(symbols) == len(texts)
 
 
-def _read_pairs(given: Sequence[str], words: Sequence[str]) -> tuple[list[_Symbol], bool]:
+def _read_pairs(texts: Sequence[str], words: Sequence[str]) -> tuple[list[_Symbol], bool]:
     """`_read` of the kind `both`: a word and the tag after it are one terminal."""
     symbols: list[_Symbol] = []
     dropped = count = 0
     waiting = False  # the last symbol is a word whose tag may follow
-    for text in given:
+    for text in texts:
         is_tag = text.startswith(TAG_PREFIX) and text != TAG_PREFIX
         if match := SYMBOL.fullmatch(text):
             symbols.append(_Symbol(match["bracket"], match["label"]))

@@ -26,14 +26,14 @@ def required_key(request: Request, context: Context, values: Mapping[str, Any], 
     keys = context.settings.keys
     if not keys.required:
         return keys.everyone
-    given = values.get(parameter)
-    text = given if isinstance(given, str) and given else header_key(request)
+    value = values.get(parameter)
+    text = value if isinstance(value, str) and value else header_key(request)
     if not text:
         raise Refusal(400, "Please contact the server operator to get an API key")
-    found = keys.find(text)
-    if found is None:
+    key = keys.find(text)
+    if key is None:
         raise Refusal(403, "Invalid API key")
-    return found
+    return key
 
 
 def deepl_key(request: Request, context: Context, values: Mapping[str, Any]) -> Key:
@@ -41,8 +41,8 @@ def deepl_key(request: Request, context: Context, values: Mapping[str, Any]) -> 
     keys = context.settings.keys
     if not keys.required:
         return keys.everyone
-    given = values.get("auth_key")
-    found = keys.find(header_key(request) or (given if isinstance(given, str) else ""))
-    if found is None:
+    value = values.get("auth_key")
+    key = keys.find(header_key(request) or (value if isinstance(value, str) else ""))
+    if key is None:
         raise Refusal(403, f"Forbidden: expected the header 'Authorization: {DEEPL} KEY' with a valid key.")
-    return found
+    return key

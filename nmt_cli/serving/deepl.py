@@ -52,11 +52,11 @@ async def translate_texts(request: Request) -> dict[str, Any]:
     if form not in ("text", "html", "xml"):
         raise Refusal(400, "Value for 'tag_handling' not supported.")
     model = _model(context, source, target, texts)
-    found = await translate(request, context, Order(texts, model, form, _split_sentences(values, form)), key)
+    translations = await translate(request, context, Order(texts, model, form, _split_sentences(values, form)), key)
     language = base(model.pair[0]).upper()
     return {
         "translations": [
-            {"detected_source_language": language, "text": versions[0], "billed_characters": len(text)} for versions, text in zip(found, texts, strict=True)
+            {"detected_source_language": language, "text": versions[0], "billed_characters": len(text)} for versions, text in zip(translations, texts, strict=True)
         ]
     }
 

@@ -27,8 +27,8 @@ def detect(texts: Sequence[str], languages: Sequence[str]) -> list[tuple[str, fl
     text = "\n".join(texts)[:ENOUGH]
     with _lock:  # the classifier is not made for several threads
         ranked = {str(code): float(probability) for code, probability in _identifier().rank(text)}
-    found = [(language, ranked.get(base(language), 0.0)) for language in languages]
-    return sorted(found, key=lambda one: -one[1])
+    candidates = [(language, ranked.get(base(language), 0.0)) for language in languages]
+    return sorted(candidates, key=lambda candidate: -candidate[1])
 
 
 def warm_up() -> None:

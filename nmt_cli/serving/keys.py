@@ -42,11 +42,11 @@ class Keys:
 
     def find(self, text: str) -> Key | None:
         """Return the key that this is, or None."""
-        digest, found = _digest(text), None
+        digest, match = _digest(text), None
         for key in self.keys:  # all, whichever it is
             if hmac.compare_digest(key.digest, digest):
-                found = key
-        return found
+                match = key
+        return match
 
 
 def read_keys(path: Path) -> Keys:
@@ -58,7 +58,7 @@ def read_keys(path: Path) -> Keys:
         if len(text) < SHORTEST:
             raise UsageError(f"{where}: an API key has at least {SHORTEST} characters, this one has {len(text)}. A good one: python -c 'import secrets; print(secrets.token_urlsafe())'.")
         key = Key(name.strip() or f"key{len(keys) + 1}", _digest(text))
-        if key.digest in {other.digest for other in keys}:
+        if key.digest in {earlier.digest for earlier in keys}:
             raise UsageError(f"{where}: this API key was given before. Give each key once.")
         keys.append(key)
     if not keys:

@@ -42,18 +42,18 @@ def base(code: str) -> str:
 
 def name_of(code: str) -> str:
     """Return the English name of a language; the code itself if it is not known."""
-    known = NAMES.get(base(code), code)
+    name = NAMES.get(base(code), code)
     region = normalized(code).partition("-")[2]
-    return f"{known} ({region.upper()})" if region and known != code else known
+    return f"{name} ({region.upper()})" if region and name != code else name
 
 
 def find(code: str, served: Iterable[str]) -> str | None:
     """Return the served language that a code names: the same one, else its language without a region, else in another region; None: there is none."""
     by_code = {normalized(language): language for language in reversed(list(served))}
-    wanted = normalized(code)
-    if wanted in by_code or base(code) in by_code:
-        return by_code.get(wanted, by_code.get(base(code)))
-    if any(len(part) == SCRIPT for part in wanted.split("-")[1:]):
+    requested = normalized(code)
+    if requested in by_code or base(code) in by_code:
+        return by_code.get(requested, by_code.get(base(code)))
+    if any(len(part) == SCRIPT for part in requested.split("-")[1:]):
         return None
     others = [language for language in served if base(language) == base(code) and not any(len(part) == SCRIPT for part in normalized(language).split("-")[1:])]
     return others[0] if others else None

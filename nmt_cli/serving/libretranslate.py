@@ -44,8 +44,8 @@ async def translate_text(request: Request) -> Response:
     if form not in ("text", "html"):
         raise Refusal(400, f"{form} format is not supported")
     model, detected = model_of(context, source, target, texts)
-    found = await translate(request, context, Order(texts, model, form, alternatives=alternatives if form == "text" else 0), key)
-    best, others = [versions[0] for versions in found], [versions[1:] for versions in found]
+    translations = await translate(request, context, Order(texts, model, form, alternatives=alternatives if form == "text" else 0), key)
+    best, others = [versions[0] for versions in translations], [versions[1:] for versions in translations]
     answer: dict[str, Any] = {"translatedText": best if batch else best[0]}
     if detected:
         answer["detectedLanguage"] = [detected] * len(texts) if batch else detected
@@ -70,8 +70,8 @@ async def detect(request: Request) -> list[dict[str, Any]]:
     texts = texts_of(values, "q")
     if not any(texts):
         raise _missing("q")
-    found = [_detected(code, probability) for code, probability in detection.detect(texts, context.models.pairs.languages)]
-    return [one for index, one in enumerate(found) if not index or one["confidence"] > 0]
+    candidates = [_detected(code, probability) for code, probability in detection.detect(texts, context.models.pairs.languages)]
+    return [candidate for index, candidate in enumerate(candidates) if not index or candidate["confidence"] > 0]
 
 
 @router.post("/translate_file", openapi_extra=body("FileRequest", "multipart/form-data"))

@@ -36,9 +36,9 @@ def configure(form: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Plain())
     for name, level in (("nmt.serve", logging.INFO), ("uvicorn", logging.WARNING), ("asyncio", logging.WARNING)):
-        one = logging.getLogger(name)
-        one.handlers, one.propagate = [handler], False
-        one.setLevel(level)
+        named_logger = logging.getLogger(name)
+        named_logger.handlers, named_logger.propagate = [handler], False
+        named_logger.setLevel(level)
     logging.raiseExceptions = False  # stderr may be a pipe that nobody reads any more
 
 

@@ -73,13 +73,13 @@ class Pairs:
 
     def targets_of(self, source: str) -> list[str]:
         """Return the languages into which a language can be translated."""
-        return [target for one, target in self.models if one == source]
+        return [target for language, target in self.models if language == source]
 
     def find(self, source: str, target: str) -> Served | None:
         """Return the model of the pair that two codes name, see `languages.find`; None: it is not served."""
-        one = find(source, self.sources)
-        other = find(target, self.targets_of(one)) if one else None
-        return self.models[one, other] if one and other else None
+        served_source = find(source, self.sources)
+        served_target = find(target, self.targets_of(served_source)) if served_source else None
+        return self.models[served_source, served_target] if served_source and served_target else None
 
     @property
     def waiting(self) -> int:
@@ -128,9 +128,9 @@ def _check(pair: Pair, folder: Path, models: Mapping[Pair, Served]) -> None:
     """Raise UsageError if another model has this pair, or ModelError if the model names no languages."""
     if not all(pair):
         raise ModelError(f"the model at {str(folder)!r} translates {pair[0]!r} → {pair[1]!r}: expected the languages' codes in its recipe, as data.source_language and data.target_language.")
-    taken = {tuple(map(normalized, other)): served.translator.folders[0] for other, served in models.items()}
-    if other := taken.get(tuple(map(normalized, pair))):
-        raise UsageError(f"--model {str(folder)!r} translates {pair[0]} → {pair[1]}, as --model {str(other)!r} does: give one model for each language pair.")
+    folders = {tuple(map(normalized, language_pair)): served.translator.folders[0] for language_pair, served in models.items()}
+    if earlier := folders.get(tuple(map(normalized, pair))):
+        raise UsageError(f"--model {str(folder)!r} translates {pair[0]} → {pair[1]}, as --model {str(earlier)!r} does: give one model for each language pair.")
 
 
 class Models:

@@ -69,8 +69,8 @@ async def _of_multipart(request: Request, lists: Sequence[str]) -> Parameters:
     try:
         async with request.form(max_files=10, max_part_size=MOST_BYTES) as form:
             for name in form:
-                found = [Upload(one.filename or "", await one.read()) if isinstance(one, UploadFile) else one for one in form.getlist(name)]
-                values[name] = found if name in lists and len(found) > 1 else found[-1]
+                entries = [Upload(entry.filename or "", await entry.read()) if isinstance(entry, UploadFile) else entry for entry in form.getlist(name)]
+                values[name] = entries if name in lists and len(entries) > 1 else entries[-1]
     except (HTTPException, MultiPartException) as error:
         detail = error.message if isinstance(error, MultiPartException) else error.detail
         raise Refusal(400, f"the form cannot be read: {detail}") from None
@@ -90,10 +90,10 @@ def text_of(values: Parameters, name: str) -> str:
 def texts_of(values: Parameters, name: str) -> list[str]:
     """Return a parameter that is a text or a list of texts. Raises Refusal for another type."""
     value = values.get(name)
-    given = value if isinstance(value, list) else [] if value is None else [value]
-    if not all(isinstance(text, str) for text in given):
+    texts = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(isinstance(text, str) for text in texts):
         raise Refusal(400, f"Invalid request: {name} parameter is neither a text nor a list of texts")
-    return given
+    return texts
 
 
 def flag_of(values: Parameters, name: str) -> bool:

@@ -78,10 +78,10 @@ def check_exposure(settings: Settings) -> None:
 def is_local(host: str) -> bool:
     """Return whether only this machine reaches this address."""
     try:
-        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)}
+        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)}
     except (OSError, UnicodeError):
         return False
-    return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found)
+    return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -39,11 +39,11 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
     recipe = Recipe.from_dict(read_config(newest).recipe, str(newest))
     newest_first = checkpoints[::-1]
     ranked = best_of(checkpoints, recipe.train.best_metric) if best else [c for c in newest_first if c.periodic] or newest_first
-    wanted = best or last or min(recipe.train.average, len(ranked))
-    if len(ranked) < wanted:
+    count = best or last or min(recipe.train.average, len(ranked))
+    if len(ranked) < count:
         kind = "validated checkpoints" if best else "checkpoints"
-        raise ModelError(f"run {str(run)!r} has {len(ranked)} {kind}, {wanted} were asked for. Ask for fewer, or keep more (train.keep, train.keep_best).")
-    return sorted(checkpoint.folder for checkpoint in ranked[:wanted])
+        raise ModelError(f"run {str(run)!r} has {len(ranked)} {kind}, {count} were asked for. Ask for fewer, or keep more (train.keep, train.keep_best).")
+    return sorted(checkpoint.folder for checkpoint in ranked[:count])
 
 
 def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:

@@ -68,10 +68,10 @@ class InFlight:
         `signal` is the number of a signal that this rank received, or 0. Every rank must call it after the same updates.
         """
         results, self._results = self._results, []
-        own = [float(signal), float(save_is_due)]
+        local_row = [float(signal), float(save_is_due)]
         if results:  # one copy from the device for all
-            own += torch.cat([torch.stack((*result.sums, result.grad_norm, result.skipped)) for _, _, result in results]).tolist()
-        rows = self.group.all_gather(own)
+            local_row += torch.cat([torch.stack((*result.sums, result.grad_norm, result.skipped)) for _, _, result in results]).tolist()
+        rows = self.group.all_gather(local_row)
         steps = []
         for index, (update, epoch, result) in enumerate(results):
             by_rank = [row[2 + 4 * index : 6 + 4 * index] for row in rows]

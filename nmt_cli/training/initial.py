@@ -21,10 +21,10 @@ def initial_model(folder: Path, recipe: Recipe, vocabulary: Vocabulary) -> Trans
     """Return a model of `recipe` with the weights of the model in a folder. Raises ModelError when they do not fit."""
     key = f"train.init = {str(folder)!r}"
     try:
-        found = find_model(folder)
-        tokenizers = read_config(found).tokenizers
+        model_folder = find_model(folder)
+        tokenizers = read_config(model_folder).tokenizers
         if tokenizers != {name: tokenizer.sha256 for name, tokenizer in vocabulary.files.items()}:
-            raise ModelError(f"its vocabulary is not that of the shards. Make these with the same one: nmt preprocess … --set data.tokenizer={str(found)!r}")
-        return build(recipe, vocabulary.source_size, vocabulary.target_size, weights_of(load_model(found).model))
+            raise ModelError(f"its vocabulary is not that of the shards. Make these with the same one: nmt preprocess … --set data.tokenizer={str(model_folder)!r}")
+        return build(recipe, vocabulary.source_size, vocabulary.target_size, weights_of(load_model(model_folder).model))
     except ModelError as error:
         raise ModelError(f"{key}: {error}") from None

@@ -215,9 +215,9 @@ class _RankBatches:
     max_padding: float
 
     def __iter__(self) -> Iterator[RankBatch]:
-        return self.every(1, 0)
+        return self.strided(1, 0)
 
-    def every(self, step: int, first: int) -> Iterator[RankBatch]:
+    def strided(self, step: int, first: int) -> Iterator[RankBatch]:
         """Yield the batches number `first`, `first` + `step`, and so on."""
         plan = self.text.plan
         updates = chain.from_iterable(((epoch, pairs) for pairs in plan.updates(epoch, self.start if epoch == self.epoch else 0)) for epoch in count(self.epoch))
@@ -247,4 +247,4 @@ class _FlatBatches(IterableDataset[FlatBatch]):
     def __iter__(self) -> Iterator[FlatBatch]:
         worker = get_worker_info()
         step, first = (worker.num_workers, worker.id) if worker else (1, 0)
-        return map(FlatBatch.of, self.batches.every(step, first))
+        return map(FlatBatch.of, self.batches.strided(step, first))

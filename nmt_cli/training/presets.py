@@ -79,7 +79,7 @@ def recipe_text(preset: Preset, head: Sequence[str], data: Mapping[str, object],
 
     A text with fewer `pairs` than the preset's gets a smaller vocabulary.
     """
-    warmup, every = max(1, min(preset.warmup, updates // 4)), max(1, updates // (4 * VALIDATIONS))
+    warmup, interval = max(1, min(preset.warmup, updates // 4)), max(1, updates // (4 * VALIDATIONS))
     sections: dict[str, dict[str, tuple[object, str]]] = {
         "data": {
             **{key: (value, "") for key, value in data.items()},
@@ -97,7 +97,7 @@ def recipe_text(preset: Preset, head: Sequence[str], data: Mapping[str, object],
             "decay_updates": (round(DECAY * updates), "the last ones, in which the learning rate falls to zero"),
             "warmup": (warmup, "the first ones, in which it rises"),
             "lr_factor": (float(f"{preset.peak * math.sqrt(preset.d_model * warmup):.4g}"), f"of the paper's equation 3: the highest rate is {preset.peak:.1e}"),
-            "valid_every": (4 * every, ""), "checkpoint_every": (every, ""), "keep": (AVERAGED, ""), "average": (AVERAGED, "nmt average takes the last ones"),
+            "valid_every": (4 * interval, ""), "checkpoint_every": (interval, ""), "keep": (AVERAGED, ""), "average": (AVERAGED, "nmt average takes the last ones"),
             "best_metric": ("nll", ""),
         },
         "decode": {"beam": (5, ""), "alpha": (1.0, "higher: longer translations; the paper has 0.6 for a large model")},

@@ -75,10 +75,10 @@ class ProcessGroup:
         """Return every rank's values, in the order of ranks. Every rank must call it. Raises TrainingError when a rank is gone."""
         if self.world_size == 1:
             return [list(values)]
-        own = torch.tensor(values, dtype=torch.float64)
-        gathered = [torch.empty_like(own) for _ in range(self.world_size)]
+        local = torch.tensor(values, dtype=torch.float64)
+        gathered = [torch.empty_like(local) for _ in range(self.world_size)]
         with self.collective():
-            dist.all_gather(gathered, own)
+            dist.all_gather(gathered, local)
         return [tensor.tolist() for tensor in gathered]
 
     def all_reduce_max(self, value: float) -> float:

@@ -84,13 +84,13 @@ def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFai
     code = error.exit_code if isinstance(error, NmtError) else 130 if interrupted else 1
     text = str(error) if isinstance(error, NmtError) else "interrupted" if interrupted else f"{type(error).__name__}: {error}"
     node = os.environ.get("GROUP_RANK", "")
-    own = json.dumps({"rank": group.rank, "group": node, "code": code, "text": text, "reported": getattr(error, "reported", False)})
+    record = json.dumps({"rank": group.rank, "group": node, "code": code, "text": text, "reported": getattr(error, "reported", False)})
     try:
         store.set_timeout(process_group.END_TIMEOUT)
-        first = store.compare_set("nmt/ended", "", own).decode()
+        first = store.compare_set("nmt/ended", "", record).decode()
     except RuntimeError:  # the store's process is gone as well
         return None
-    if first == own:
+    if first == record:
         return None
     cause = json.loads(first)
     if not isinstance(error, PeerLost) and text != cause["text"]:
@@ -140,9 +140,9 @@ def _connect_store(rank: int, world_size: int) -> Any:
         return dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
     prefix, waiting = key, list(range(1, world_size))
     while waiting:
-        for other in waiting:
-            asked = store.get(f"nmt/asks/{other}").decode()  # at first perhaps that of a dead process
+        for peer in waiting:
+            asked = store.get(f"nmt/asks/{peer}").decode()  # at first perhaps that of a dead process
             store.set(f"nmt/answers/{asked}", prefix)
-        waiting = [other for other in waiting if not store.check([f"{prefix}/{other}"])]
+        waiting = [peer for peer in waiting if not store.check([f"{prefix}/{peer}"])]
         time.sleep(0.05)
     return dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]

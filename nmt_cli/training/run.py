@@ -121,11 +121,11 @@ class RunFolder:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the run's checkpoints, the oldest first."""
-        found = []
+        checkpoints = []
         for folder in (self.path / "checkpoints").glob("step-*"):
             if match := STEP.fullmatch(folder.name):
-                found.append(Checkpoint(folder, int(match[1])))
-        return sorted(found, key=lambda checkpoint: checkpoint.update)
+                checkpoints.append(Checkpoint(folder, int(match[1])))
+        return sorted(checkpoints, key=lambda checkpoint: checkpoint.update)
 
     def save(self, weights: Mapping[str, Tensor], optimizer_state: Mapping[str, Tensor], progress: Progress, recipe: Recipe,
              vocabularies: tuple[int, int], tokenizers: Mapping[str, bytes], scores: Mapping[str, Any]) -> Checkpoint:  # fmt: skip

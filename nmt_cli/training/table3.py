@@ -92,6 +92,6 @@ def common_vocabulary(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int] | No
 def vocabulary_range(row: Row, recipe: Recipe, parameters: int) -> tuple[int, int]:
     """Return the smallest and the largest vocabulary size with which our model has the paper's parameters, to the million."""
     width = recipe.model.d_model * (1 if recipe.model.tie_embeddings else 3)
-    rest = parameters - recipe.data.vocab_size * width
-    smallest, largest = ((row.millions * 1_000_000 + half - rest) / width for half in (-500_000, 500_000))
+    non_embedding = parameters - recipe.data.vocab_size * width
+    smallest, largest = ((row.millions * 1_000_000 + half - non_embedding) / width for half in (-500_000, 500_000))
     return round(smallest), round(largest)

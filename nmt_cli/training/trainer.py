@@ -204,7 +204,7 @@ class Trainer:
     def _after_step(self) -> None:
         """Log, validate and save when the recipe says so."""
         train = self.recipe.train
-        log, validate, save = (every > 0 and self.progress.update % every == 0 for every in (train.log_every, train.valid_every, train.checkpoint_every))
+        log, validate, save = (interval > 0 and self.progress.update % interval == 0 for interval in (train.log_every, train.valid_every, train.checkpoint_every))
         if log or validate or save or self._is_done or len(self.in_flight) >= self.max_in_flight:
             save_is_due = self._drain_metrics()
             save = save or save_is_due

@@ -67,12 +67,12 @@ class Validator:
     @torch.no_grad()
     def nlls(self, compute_model: Transformer, parts: Sequence[Indices], advance: Callable[[int], object]) -> list[float]:
         """Return the NLL of each part: the sum over its target tokens, end symbols counted, in nats."""
-        found = []
+        nlls = []
         for part in parts:
             batch = PackedBatch.of(collate([self.corpus.pair(int(i)) for i in part]))
-            found.append(float(loss_sums(compute_model, batch.to(self.hardware.device), 0.0)[1]))
+            nlls.append(float(loss_sums(compute_model, batch.to(self.hardware.device), 0.0)[1]))
             advance(1)
-        return found
+        return nlls
 
     def translate(self, model: Transformer, source: Sequence[str], advance: Callable[[int], object]) -> list[str]:
         """Return the model's translations."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from forked import run
 from forked_ranks import FORKED
-from kills import differences, faults, records
+from kills import differences, records, run_errors
 from shared import number_words
 
 SETTINGS = [
@@ -44,7 +44,7 @@ class Job:
         assert done.returncode == code, self.stderr
         assert "Traceback" not in self.stderr, self.stderr
         assert self.seconds < 60
-        assert faults(folder) == []
+        assert run_errors(folder) == []
         assert ("resuming after update" in self.said) == resumed, self.stderr
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from disks import small_disk
 from forked import nmt
-from kills import differences, faults
+from kills import differences, run_errors
 from shared import number_words
 
 SIZE, TAKEN = 12, 8
@@ -69,10 +69,10 @@ def test_a_checkpoint_that_does_not_fit_leaves_those_before_it(place: Path, room
     names = [path.name for path in (run / "checkpoints").iterdir()]
     assert len(names) > 2
     assert not [name for name in names if name.startswith(".")]
-    assert faults(run) == []
+    assert run_errors(run) == []
     nmt(place, "info", run)
     assert full(nmt(place, "train", "numbers.toml", "--run", run, *SAVING, code=1))  # still full
-    assert faults(run) == []
+    assert run_errors(run) == []
     (disk / "taken").unlink()
     nmt(place, "train", "numbers.toml", "--run", run, *SAVING)
     assert differences(run, roomy) == []
@@ -84,7 +84,7 @@ def test_records_that_do_not_fit_are_told_and_written_again(place: Path, disk: P
     said = nmt(place, "train", "numbers.toml", "--run", run, *LOGGING, prelude=FILL.format(fill=filling(disk)), code=1)
     assert full(said)
     assert "cannot write a checkpoint" not in said
-    assert faults(run) == []
+    assert run_errors(run) == []
     (disk / "more").unlink()
     nmt(place, "train", "numbers.toml", "--run", run, *LOGGING)
     assert differences(run, place / "runs/recorded") == []

@@ -13,7 +13,7 @@ from pathlib import Path
 import forked
 import kills
 import pytest
-from kills import differences, faults, records
+from kills import differences, records, run_errors
 from shared import number_words
 
 AT = """
@@ -76,7 +76,7 @@ def untouched(place: Place) -> Path:
 
 def ends_equal(place: Place, run: Path, untouched: Path) -> None:
     """What a user sees is whole, and the run, started again, ends as the untouched one did."""
-    assert faults(run) == []
+    assert run_errors(run) == []
     place.train(run.name)
     assert differences(run, untouched) == []
 

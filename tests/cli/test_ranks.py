@@ -15,7 +15,7 @@ from pathlib import Path
 import forked
 import pytest
 from forked_ranks import FORKED
-from kills import differences, faults
+from kills import differences, run_errors
 from shared import number_words
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", "-m", "--", "nmt_cli"]
@@ -102,7 +102,7 @@ def test_a_rank_that_dies_ends_the_job_with_its_cause(runs: Path) -> None:
     assert "Run the same command to resume from the last checkpoint." in job.said()
     assert "Traceback" not in job.said()
     assert not [process for process in ranks.values() if Path(f"/proc/{process}").exists()]
-    assert faults(job.run) == []
+    assert run_errors(job.run) == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
@@ -124,7 +124,7 @@ def test_a_signal_to_the_job_saves_and_resumed_it_ends_equal(runs: Path, untouch
     assert job.ended() == 143, job.said()
     assert "and saved; run the same command to resume" in job.said()
     assert "Traceback" not in job.said()
-    assert faults(job.run) == []
+    assert run_errors(job.run) == []
     assert "resuming after update" in forked.nmt(runs.parent, *TRAIN, "runs/stopped", *SHORT, prelude=FORKED)
     assert differences(job.run, untouched) == []
 

@@ -201,14 +201,14 @@ def alternatives(text: str) -> list[tuple[str, bool]]:
 
 def _encoded(text: str, tokenizer: Tokenizer) -> Term:
     """Return a term as token ids; () for a blank one, or one that cannot be written."""
-    found = alternatives(text)
+    parts = alternatives(text)
     term = tuple(
         alternative
-        for ids, (_, whole) in zip(tokenizer.encode([part for part, _ in found]), found, strict=True)
+        for ids, (_, whole) in zip(tokenizer.encode([part for part, _ in parts]), parts, strict=True)
         if ids and UNK not in ids
         for alternative in ([Alternative(tuple(ids), True)] if whole else _going_on(tuple(ids), tokenizer))
     )
-    if found and not term:
+    if parts and not term:
         warn_once(f"the term {shown(text)} has characters that the model's vocabulary cannot write: it is left out.")
     return term
 

@@ -1,7 +1,7 @@
 """The compiled library: made by the machine's own C++ compiler, kept in the package's cache folder, checked, loaded.
 
     compiled_library() ──▶ kernels-MADE-COMPILER-SHA256.so in the cache folder? ── hashed ──▶ loaded
-                                   └── none, or not what was compiled: said in a line ──▶ compiled aside ──▶ tried in a process of its own ──▶ kept ──▶ loaded
+                                   └── none, or not what was compiled: reported in a line ──▶ compiled aside ──▶ tried in a process of its own ──▶ kept ──▶ loaded
 
 A library is code: whoever can put one here runs as whoever translates. A damaged one ends the process with a bus error.
 Both are kept out by four rules:
@@ -56,7 +56,7 @@ NATIVE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "AMD64": ("-
 """For this very processor, by its kind."""
 PATIENCE, SHORT_PATIENCE = 120.0, 10.0
 """Seconds that compiling and trying may take, which need about two; and naming itself, which takes a compiler 0.04."""
-MOST_SAID = 1 << 20
+MOST_OUTPUT = 1 << 20
 """Bytes that a command may print."""
 ASIDE, MOST_KEPT, OLD = ".kernels-", 16, 3600.0
 """The beginning of the names of folders to compile in; how many libraries are kept; the seconds after which a folder is a dead process's."""
@@ -78,12 +78,12 @@ class _Compiler:
             aside = Path(name)
             for part, source in sources.items():
                 (aside / part).write_bytes(source)  # what is compiled is what was hashed
-            made = aside / "kernels.so"
-            _run(self.title, [*self.command, "-o", str(made), SOURCE.name], aside, PATIENCE)
-            if not made.is_file():
+            library = aside / "kernels.so"
+            _run(self.title, [*self.command, "-o", str(library), SOURCE.name], aside, PATIENCE)
+            if not library.is_file():
                 raise OSError(f"{self.title} succeeds but writes no library")
-            _run("the test of the compiled library", [sys.executable, "-I", str(TRIAL), str(made), *names], aside, PATIENCE)
-            return made.read_bytes()
+            _run("the test of the compiled library", [sys.executable, "-I", str(TRIAL), str(library), *names], aside, PATIENCE)
+            return library.read_bytes()
 
 
 def compiled_library(names: Sequence[str]) -> ctypes.CDLL | None:
@@ -151,20 +151,20 @@ def _sealed(descriptor: int) -> ctypes.CDLL:
 
 def _compiler() -> list[str]:
     """The command of the C++ compiler, its program by its full path. Raises OSError where there is none."""
-    wanted = os.environ.get("CXX", "").strip()
-    if not wanted:
-        found = next((path for name in COMPILERS if (path := shutil.which(name))), None)
-        if found is None:
+    named = os.environ.get("CXX", "").strip()
+    if not named:
+        path = next((candidate for name in COMPILERS if (candidate := shutil.which(name))), None)
+        if path is None:
             raise OSError(f"there is no C++ compiler ({', '.join(COMPILERS)}). Install one, or let $CXX name it")
-        return [os.path.abspath(found)]
+        return [os.path.abspath(path)]
     try:
-        command = [wanted] if shutil.which(wanted) else shlex.split(wanted)
+        command = [named] if shutil.which(named) else shlex.split(named)
     except ValueError as error:  # a quotation without an end
-        raise OSError(f"$CXX = {wanted!r} is not a command: {error}") from None
-    found = shutil.which(command[0]) if command else None
-    if found is None:
-        raise OSError(f"$CXX = {wanted!r}: there is no such compiler. Let it name one, or unset it")
-    return [os.path.abspath(found), *command[1:]]
+        raise OSError(f"$CXX = {named!r} is not a command: {error}") from None
+    path = shutil.which(command[0]) if command else None
+    if path is None:
+        raise OSError(f"$CXX = {named!r}: there is no such compiler. Let it name one, or unset it")
+    return [os.path.abspath(path), *command[1:]]
 
 
 def _run(title: str, command: Sequence[str], folder: Path, patience: float) -> bytes:
@@ -175,7 +175,7 @@ def _run(title: str, command: Sequence[str], folder: Path, patience: float) -> b
     """
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, process_group=0) as process:
         try:
-            said, status = _listen(process, time.monotonic() + patience)
+            output, status = _listen(process, time.monotonic() + patience)
         except BaseException as error:
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -185,22 +185,22 @@ def _run(title: str, command: Sequence[str], folder: Path, patience: float) -> b
                 raise OSError(f"{title} was stopped, because {error}") from None
             raise
     if status:
-        raise OSError(f"{title} {_ended(status)}{_gist(said)}")
-    return said
+        raise OSError(f"{title} {_ended(status)}{_gist(output)}")
+    return output
 
 
 def _listen(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, int]:
     """What it prints until its end, and its exit status. Raises OSError, TimeoutExpired."""
-    said = bytearray()
+    output = bytearray()
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while selector.select(max(0.0, deadline - time.monotonic())):
             piece = os.read(process.stdout.fileno(), 1 << 16)
             if not piece:
-                return bytes(said), process.wait(max(0.1, deadline - time.monotonic()))
-            said += piece
-            if len(said) > MOST_SAID:
+                return bytes(output), process.wait(max(0.1, deadline - time.monotonic()))
+            output += piece
+            if len(output) > MOST_OUTPUT:
                 raise OSError("it prints without end")
     raise subprocess.TimeoutExpired(process.args, 0)
 
@@ -209,9 +209,9 @@ def _ended(status: int) -> str:
     return f"was ended by signal {-status}" if status < 0 else f"failed with exit status {status}"
 
 
-def _gist(said: bytes) -> str:
+def _gist(output: bytes) -> str:
     """The first line that names an error or a failure, or the last, without control characters; "" where nothing was printed."""
-    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
     line = next((line for line in lines if re.search("error|fail", line, re.IGNORECASE)), lines[-1] if lines else "")
     return line and ": " + "".join(character if character.isprintable() else "?" for character in line[:300])
 
@@ -219,9 +219,9 @@ def _gist(said: bytes) -> str:
 def _tidy(folder: Path) -> None:
     """Remove the oldest libraries, and what processes left that were killed while they compiled or wrote."""
     with suppress(OSError):
-        for aside in (*folder.glob(f"{ASIDE}*"), *folder.glob(f"{PARTIAL}*")):
-            if time.time() - aside.lstat().st_mtime > OLD:
-                shutil.rmtree(aside, ignore_errors=True) if aside.is_dir() else aside.unlink(missing_ok=True)
+        for leftover in (*folder.glob(f"{ASIDE}*"), *folder.glob(f"{PARTIAL}*")):
+            if time.time() - leftover.lstat().st_mtime > OLD:
+                shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink(missing_ok=True)
         kept = sorted(folder.glob("kernels-*.so"), key=lambda path: path.lstat().st_mtime)
         for path in kept[: -(MOST_KEPT - 1)]:
             path.unlink(missing_ok=True)

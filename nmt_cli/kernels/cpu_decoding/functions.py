@@ -94,13 +94,13 @@ class Beam(ctypes.Structure):
     _fields_ = (
         *((name, _int) for name in ("batch", "beam", "count", "kept", "longest", "eos", "lookahead")),
         *((name, _at) for name in ("penalties", "lengths", "max_lengths", "newest", "tokens", "log_probs", "done_tokens", "done_lengths", "done_log_probs", "done_scores", "missing")),
-        *((name, _int) for name in ("banned", "too_early", "waiting_count")), ("waiting", _at), ("textless_count", _int), ("textless", _at),
+        *((name, _int) for name in ("always_banned", "banned_too_early", "banned_count")), ("banned", _at), ("textless_count", _int), ("textless", _at),
     )  # fmt: skip
 
     @classmethod
     def of(cls, state: BeamState, candidates: int) -> Beam:
         """Return the addresses of a state, which has so many candidates of each sentence."""
-        opened, finished, waiting = state.open, state.finished, state.waiting
+        opened, finished, banned = state.open, state.finished, state.banned
         tensors = (
             state.penalties, state.lengths, state.max_lengths, opened.newest, opened.tokens, opened.log_probs, finished.tokens, finished.lengths,
             finished.log_probs, finished.scores, opened.missing,
@@ -108,7 +108,7 @@ class Beam(ctypes.Structure):
         assert all(tensor.is_contiguous() for tensor in tensors)
         return cls(
             *opened.newest.shape, candidates, finished.scores.size(1), opened.tokens.size(2), state.eos, state.lookahead, *(tensor.data_ptr() for tensor in tensors),
-            waiting.banned, waiting.too_early, len(waiting.tokens), waiting.tokens.data_ptr(), len(waiting.textless), waiting.textless.data_ptr(),
+            banned.always, banned.too_early, len(banned.tokens), banned.tokens.data_ptr(), len(banned.textless), banned.textless.data_ptr(),
         )  # fmt: skip
 
 
@@ -118,15 +118,15 @@ def library() -> ctypes.CDLL | None:
     if switched_off():
         return None
     try:
-        found = compiled_library(list(FUNCTIONS))
+        compiled = compiled_library(list(FUNCTIONS))
     except OSError as error:
         console.warn(f"translating with torch's operators, which are slower than the compiled kernels: {explained(error)}. NMT_KERNELS=off in the environment chooses them without this warning.")
         return None
-    if found is not None:
+    if compiled is not None:
         for name, (result, parameters) in FUNCTIONS.items():
-            function = getattr(found, name)
+            function = getattr(compiled, name)
             function.restype, function.argtypes = result, parameters
-    return found
+    return compiled
 
 
 def top_candidates(

@@ -1,6 +1,6 @@
 // Controls
 
-function stop(element, first) { // a place where arrows go, within a group that Tab reaches once
+function stop(element, first) { // an element that arrows reach, within a group that Tab reaches once
   element.dataset.stop = "";
   element.tabIndex = first ? 0 : -1;
   return element;
@@ -35,15 +35,15 @@ function toggle(h) {
 }
 
 function choose({ kind = state.kind, layer = state.layer, heads = null, anew = false }) {
-  const other = kind !== state.kind;
-  if (other) Object.assign(state, { held: null, over: null });
+  const kindChanged = kind !== state.kind;
+  if (kindChanged) Object.assign(state, { held: null, over: null });
   state.kind = kind;
   state.layer = Math.min(layer, now().layers.length - 1);
   const kept = (heads || [...state.heads]).filter((h) => h < now().heads.length);
   state.heads = new Set(kept.length ? kept : now().heads.keys());
   const all = state.heads.size === now().heads.length;
   history.replaceState(null, "", `#${now().name}/${now().layers[state.layer]}/${all ? "all" : shown().map((h) => now().heads[h]).join(",")}`);
-  render(other || anew);
+  render(kindChanged || anew);
 }
 
 // All of it
@@ -77,7 +77,7 @@ function begin() {
 }
 
 const canvas = at("map");
-canvas.onmousemove = tell;
+canvas.onmousemove = describeCell;
 canvas.onmouseleave = () => { tip(null); point(null); };
 canvas.onclick = (event) => { const spot = cellAt(event); if (spot) hold(spot); };
 at("all").onclick = () => choose({ heads: [...now().heads.keys()] });

@@ -6,9 +6,9 @@ function words() {
   for (const [side, list] of [["row", at("rows")], ["column", at("columns")]]) {
     list.style.setProperty("--row", `${ROW()}px`);
     list.style.setProperty("--size", ROW() < 24 ? "12.5px" : "14px");
-    list.replaceChildren(...now()[`${side}s`].map((text, place) => {
-      const item = stop(make("li", {}, make("output"), piece(text)), place === 0);
-      const spot = { row: null, column: null, [side]: place };
+    list.replaceChildren(...now()[`${side}s`].map((text, index) => {
+      const item = stop(make("li", {}, make("output"), piece(text)), index === 0);
+      const spot = { row: null, column: null, [side]: index };
       item.setAttribute("aria-label", text);
       item.onmouseenter = item.onfocus = () => point(spot);
       item.onmouseleave = item.onblur = () => point(null);
@@ -51,10 +51,10 @@ function strokes() {
 function tints() { // beside the word that is pointed at: each word's weight, and a strip of its heads' weights
   const spot = target(), heads = shown();
   for (const [side, list] of [["row", at("rows")], ["column", at("columns")]]) {
-    [...list.children].forEach((item, place) => {
-      const [number, word] = item.children, other = side === "row" ? "column" : "row";
-      const on = spot && spot[side] === place, against = spot && spot[other] !== null && (spot[side] === null || on);
-      const [i, j] = side === "row" ? [place, spot && spot.column] : [spot && spot.row, place];
+    [...list.children].forEach((item, index) => {
+      const [number, word] = item.children, opposite = side === "row" ? "column" : "row";
+      const on = spot && spot[side] === index, against = spot && spot[opposite] !== null && (spot[side] === null || on);
+      const [i, j] = side === "row" ? [index, spot && spot.column] : [spot && spot.row, index];
       item.classList.toggle("on", Boolean(on));
       item.classList.toggle("dim", false);
       word.style.background = "";
@@ -75,7 +75,7 @@ function speak() {
   const spot = target();
   if (!spot || (spot.row === null) === (spot.column === null)) { at("spoken").textContent = ""; return; }
   const [from, to] = spot.row !== null ? [now().rows[spot.row], now().columns] : [now().columns[spot.column], now().rows];
-  const pairs = to.map((text, place) => [spot.row !== null ? mean(spot.row, place) : mean(place, spot.column), text]);
+  const pairs = to.map((text, index) => [spot.row !== null ? mean(spot.row, index) : mean(index, spot.column), text]);
   pairs.sort((a, b) => b[0] - a[0]);
   at("spoken").textContent = `${from}: ${pairs.slice(0, 4).map(([weight, text]) => `${text} ${weight.toFixed(2)}`).join(", ")}`;
 }

@@ -1,6 +1,6 @@
 // The heat map
 
-let place = { cell: 0, left: 0, top: 0, rows: [], columns: [] }; // of the map: pixels, and labels (the font's ▁ is heavy)
+let layout = { cell: 0, left: 0, top: 0, rows: [], columns: [] }; // of the map: pixels, and labels (the font's ▁ is heavy)
 
 function heat() {
   const { rows, columns } = now(), canvas = at("map"), cell = Math.max(9, Math.min(26, Math.floor(580 / Math.max(rows.length, columns.length))));
@@ -8,8 +8,8 @@ function heat() {
   pen.font = font;
   const plain = (texts) => texts.map((text) => text.replace(/^▁/, "_"));
   const longest = (texts) => Math.min(150, Math.ceil(Math.max(...texts.map((text) => pen.measureText(text).width)))) + 10;
-  place = { cell, left: longest(plain(rows)), top: longest(plain(columns)), rows: plain(rows), columns: plain(columns) };
-  draw(sized(canvas, place.left + cell * columns.length + 2, place.top + cell * rows.length + 2), font);
+  layout = { cell, left: longest(plain(rows)), top: longest(plain(columns)), rows: plain(rows), columns: plain(columns) };
+  draw(sized(canvas, layout.left + cell * columns.length + 2, layout.top + cell * rows.length + 2), font);
   const heads = shown();
   canvas.setAttribute("aria-label", `Weights of layer ${now().layers[state.layer]}, ${heads.length === 1 ? `head ${now().heads[heads[0]]}` : `mean of ${heads.length} heads`}. The lists of words tell them.`);
   const pale = sized(at("scale"), 160, 10);
@@ -24,7 +24,7 @@ function shade(pen, weight, x, y, width, height) {
 }
 
 function draw(pen, font) {
-  const { rows, columns } = now(), { cell, left, top } = place, spot = target() || {};
+  const { rows, columns } = now(), { cell, left, top } = layout, spot = target() || {};
   pen.textBaseline = "middle";
   const label = (text, x, y, turn, on) => {
     pen.save();
@@ -36,8 +36,8 @@ function draw(pen, font) {
     pen.fillText(text, 0, 0, 150);
     pen.restore();
   };
-  place.rows.forEach((text, i) => label(text, left - 6, top + (i + 0.5) * cell, 0, spot.row === i));
-  place.columns.forEach((text, j) => label(text, left + (j + 0.5) * cell, top - 6, -Math.PI / 2, spot.column === j));
+  layout.rows.forEach((text, i) => label(text, left - 6, top + (i + 0.5) * cell, 0, spot.row === i));
+  layout.columns.forEach((text, j) => label(text, left + (j + 0.5) * cell, top - 6, -Math.PI / 2, spot.column === j));
   pen.strokeStyle = style("--edge");
   pen.lineWidth = 1;
   for (let i = 0; i < rows.length; i++)
@@ -62,7 +62,7 @@ function draw(pen, font) {
 
 function cellAt(event) {
   const box = at("map").getBoundingClientRect();
-  const column = Math.floor((event.clientX - box.left - place.left) / place.cell), row = Math.floor((event.clientY - box.top - place.top) / place.cell);
+  const column = Math.floor((event.clientX - box.left - layout.left) / layout.cell), row = Math.floor((event.clientY - box.top - layout.top) / layout.cell);
   const spot = { row: row >= 0 && row < now().rows.length ? row : null, column: column >= 0 && column < now().columns.length ? column : null };
   return spot.row === null && spot.column === null ? null : spot;
 }
@@ -77,7 +77,7 @@ function tip(event, ...content) {
   box.style.top = `${Math.min(event.clientY + 14, innerHeight - box.offsetHeight - 6)}px`;
 }
 
-function tell(event) {
+function describeCell(event) {
   const spot = cellAt(event);
   if (!same(spot, state.over) && (spot || state.over)) point(spot);
   if (!spot || spot.row === null || spot.column === null) { tip(null); return; }

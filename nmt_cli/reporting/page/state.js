@@ -21,7 +21,7 @@ for (const kind of data.kinds) {
   delete kind.weights;
 }
 
-// What is shown: places in `kinds`, in the kind's layers, and in its heads. `held` and `over` are {row, column}, either may be null.
+// What is shown: indices in `kinds`, in the kind's layers, and in its heads. `held` and `over` are {row, column}, either may be null.
 const state = { kind: 0, layer: 0, heads: new Set(), over: null, held: null };
 const now = () => data.kinds[state.kind];
 const shown = () => [...state.heads].sort((a, b) => a - b);
@@ -67,10 +67,10 @@ function roving(box, across) { // one stop of the Tab key; arrows move within
   const items = () => [...box.querySelectorAll("[data-stop]")];
   box.addEventListener("keydown", (event) => {
     const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across(), ArrowDown: across(), Home: -1e9, End: 1e9 };
-    const all = items(), place = all.indexOf(event.target);
-    if (!(event.key in steps) || place < 0) return;
+    const all = items(), index = all.indexOf(event.target);
+    if (!(event.key in steps) || index < 0) return;
     event.preventDefault();
-    const step = steps[event.key], next = Math.abs(step) === 1e9 ? (step < 0 ? 0 : all.length - 1) : place + step;
+    const step = steps[event.key], next = Math.abs(step) === 1e9 ? (step < 0 ? 0 : all.length - 1) : index + step;
     if (all[next]) all[next].focus();
   });
   box.addEventListener("focusin", (event) => items().forEach((item) => { item.tabIndex = item === event.target ? 0 : -1; }));

@@ -48,8 +48,8 @@ struct Beam {
     int64_t *done_tokens, *done_lengths;        // (B, K, L), (B, K): the finished ones
     float *done_log_probs, *done_scores;        // (B, K)
     int64_t* missing;                           // (B, W) tokens with text that an output needs before it may end
-    int64_t banned, too_early, waiting_count;   // how many of `waiting` may not follow: an output that misses none, one that does, one that has no token to spare
-    const int64_t* waiting;                     // tokens that are never generated, the end symbol, tokens without text
+    int64_t always_banned, banned_too_early, banned_count;  // how many of `banned` may not follow: an output that misses none, one that does, one that has no token to spare
+    const int64_t* banned;                      // tokens that are never generated, the end symbol, tokens without text
     int64_t textless_count;
     const int64_t* textless;                    // those without text
 };

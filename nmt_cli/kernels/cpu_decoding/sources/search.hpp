@@ -35,7 +35,7 @@ struct Step {
             rows.push_back(n);
             ids.push_back(state.newest[n]);
             only.push_back(complete ? state.eos : -1);
-            banned.push_back(missing <= 0 ? state.banned : missing < remaining ? state.too_early : state.waiting_count);
+            banned.push_back(missing <= 0 ? state.always_banned : missing < remaining ? state.banned_too_early : state.banned_count);
         }
         if (!any_complete) only.clear();
         if (!any_short) banned.clear();
@@ -77,7 +77,7 @@ int64_t nmt_search(const Stack* stack, BeamHistory* history, const Beam* state, 
         nmt_history_step(history, rows, now.rows.data(), now.positions.data());
         now.hidden.resize(rows * stack->size);
         nmt_stack_step(stack, history, rows, now.ids.data(), now.positions.data(), nullptr, caches, memories, threads, now.hidden.data());
-        nmt_best_outputs(stack->output, now.hidden.data(), batch, state->beam, rows, now.rows.data(), state->log_probs, state->banned, state->waiting,
+        nmt_best_outputs(stack->output, now.hidden.data(), batch, state->beam, rows, now.rows.data(), state->log_probs, state->always_banned, state->banned,
                          now.banned.empty() ? nullptr : now.banned.data(), now.only.empty() ? nullptr : now.only.data(), state->count, threads, now.values.data(), now.numbers.data());
         for (int64_t i = 0; i < candidates; ++i) {
             now.from[i] = now.numbers[i] / vocabulary;
