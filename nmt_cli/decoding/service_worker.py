@@ -1,11 +1,11 @@
-"""What a worker of a `service` does: it searches sentences as they come, and reports each result as soon as there is one.
+"""The worker of a `service`: it searches sentences as they come, and reports each result as soon as it is ready.
 
     Inbox ◀── Jobs(options, numbers, sentences) · Drop(numbers) · None: end       a queue, or a pipe to this process
       └──▶ ServiceWorker.run: a running search for each set of options ──▶ report([(number, result or error), …]) after each step
 
 A sentence joins the search of its options at the next step; no sentence waits until a batch is full. Sentences that come
-together are encoded together. Where a search fails, each of its sentences is searched again alone, so that only those
-fail that have to. `Cores` lets a worker compute with all cores of a CPU while the others have nothing to do.
+together are encoded together. If a search fails, each of its sentences is searched again alone, so that only the
+sentences that cause the error fail. `Cores` lets a worker compute with all cores of a CPU while the others have nothing to do.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
@@ -30,9 +31,9 @@ from .processes import portable, send
 from .workers import RunningSearch, Worker
 
 NumberedResults = list[tuple[int, SearchResult | BaseException]]
-"""By number of the sentence: its result, or why there is none."""
+"""The number of each sentence, with its result or the error of its search."""
 LONG = 0.05
-"""Seconds of a step after which the messages that come meanwhile are read."""
+"""Seconds after which a thread reads new messages, so that they are read during a long step too."""
 
 
 @dataclass(frozen=True)
@@ -52,25 +53,25 @@ class Drop:
 
 
 Message = Jobs | Drop | None
-"""None: the worker shall end."""
+"""None tells the worker to end."""
 
 
 class Inbox(Protocol):
     """Messages in the order in which they were sent; a `SimpleQueue` is one."""
 
     def get(self) -> Message:
-        """Wait for the next one."""
+        """Wait for the next message and return it."""
         ...
 
     def get_nowait(self) -> Message:
-        """Return the next one. Raises Empty if there is none yet."""
+        """Return the next message. Raises Empty if there is none yet."""
         ...
 
 
 class Cores:
-    """How many threads each of several workers computes with: all cores while it alone works, else its share of them.
+    """The number of threads that each of several workers uses: all cores while no other worker is busy, else an equal share.
 
-    The workers are processes that were forked after this was made, or threads.
+    The workers are threads, or processes that were forked after this object was created.
     """
 
     def __init__(self, workers: int, cores: int) -> None:
@@ -78,7 +79,7 @@ class Cores:
         self._busy = mmap.mmap(-1, workers)  # one byte per worker, shared by the processes
 
     def set_busy(self, worker: int, busy: bool) -> None:
-        """Say whether this worker searches."""
+        """Record whether this worker searches."""
         self._busy[worker] = busy
 
     def use_share(self) -> None:
@@ -101,7 +102,7 @@ class _NumberedBatch(Batch):
 
 
 class ServiceWorker:
-    """Searches what it is sent. `worker_of` returns the worker of a set of options; `cores` None: threads stay as they are."""
+    """Searches the sentences that it is sent. `worker_of` returns the worker for a set of options. `cores` None: the number of threads is not changed."""
 
     def __init__(self, index: int, worker_of: Callable[[Hashable], Worker], cores: Cores | None) -> None:
         self.index, self.worker_of, self.cores = index, worker_of, cores
@@ -119,7 +120,7 @@ class ServiceWorker:
 
     @torch.inference_mode()
     def run(self, inbox: Inbox, report: Callable[[NumberedResults], None]) -> None:
-        """Search what comes through the inbox, and report it, until the end is told."""
+        """Search the sentences that come through the inbox and report the results, until the message None comes."""
         while not self.ended:
             self._read(inbox)
             if self.cores:
@@ -135,18 +136,16 @@ class ServiceWorker:
                 self.results.clear()
 
     def _read(self, inbox: Inbox) -> None:
-        """Read all messages that are there; wait for one if there is nothing to do."""
+        """Read all messages that have come; wait for one if there is nothing to do."""
         if not self.busy:
             if self.cores:
                 self.cores.set_busy(self.index, False)
             self._take(inbox.get())
             if self.cores:
                 self.cores.set_busy(self.index, True)
-        while True:
-            try:
+        with suppress(Empty):
+            while not self.ended:
                 self._take(inbox.get_nowait())
-            except Empty:
-                return
 
     def _take(self, message: Message) -> None:
         if message is None:
@@ -165,7 +164,7 @@ class ServiceWorker:
                 del self.searches[options]
 
     def _begin(self, options: Hashable) -> None:
-        """Let the sentences that wait with these options join their search."""
+        """Add the sentences that wait with these options to the search of these options."""
         jobs = self.waiting.pop(options)
         batch = _NumberedBatch([sentence for _, sentence in jobs], numbers=[number for number, _ in jobs], numbered_results=self.results)
         if options not in self.searches:
@@ -190,7 +189,7 @@ class ServiceWorker:
                 del self.searches[options]
 
     def _failed(self, options: Hashable, error: Exception) -> None:
-        """Let each sentence of a search that failed be searched again alone. The only one of its search has failed for good."""
+        """Queue each sentence of a failed search to be searched again alone. If it was the only sentence, report the error."""
         search = self.searches.pop(options)
         left = [(batch.numbers[index], batch.sentences[index]) for batch, index in search.sentences.values() if isinstance(batch, _NumberedBatch)]
         if len(left) == 1:
@@ -211,10 +210,11 @@ class ServiceWorker:
 
 
 class PipeInbox:
-    """An `Inbox` at the end of a pipe. If the other side is gone, that is the end.
+    """An `Inbox` that reads from a pipe. When the other side is gone, the next message is None.
 
-    The worker reads the pipe itself, between two steps: no thread has to wake up for a message. Only while a step takes long a thread reads
-    instead. So the other side, which cannot write to a full pipe, never waits long, even while this side waits for it to read a report.
+    The worker reads the pipe itself, between two steps: no thread has to wake up for a message. Only during a long step a thread
+    reads instead. The other side cannot write to a full pipe. Thanks to this thread it never waits long, even while this side
+    waits for it to read a report.
     """
 
     def __init__(self, pipe: Connection) -> None:
@@ -261,7 +261,7 @@ def serve_pipe(worker: ServiceWorker, pipe: Connection) -> None:
 
 
 def messages(jobs: Sequence[tuple[Hashable, int, Sentence]]) -> list[Jobs]:
-    """Return jobs, each with its options and its number, as few messages."""
+    """Group jobs (options, number, sentence) into one message per set of options."""
     by_options: dict[Hashable, Jobs] = {}
     for options, number, sentence in jobs:
         one = by_options.setdefault(options, Jobs(options, [], []))

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -186,6 +187,30 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+CALLER = """
+import sys
+import nmt_cli as nmt
+translator = nmt.load(sys.argv[1], precision="fp32", device="cpu", devices=2)
+translator.submit(["the cat."]).result(60)
+future = translator.submit(["the cat sees the dog " * 9] * 500, beam=30) if sys.argv[2] == "busy" else None
+print(*[remote._process.process.pid for remote in translator.service._workers], flush=True)
+sys.stdin.read()
+"""
+
+
+@forking
+@pytest.mark.parametrize("state", ["idle", "busy"])
+def test_workers_end_when_the_process_that_started_them_is_killed(model: Path, state: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", CALLER, str(model), state], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout
+        workers = [int(pid) for pid in caller.stdout.readline().split()]
+        assert len(workers) == 2
+        assert all(map(alive, workers))
+        caller.kill()
+    for pid in workers:
+        until(lambda: not alive(pid))  # noqa: B023
 
 
 def test_finishing_waits_for_what_is_under_way(one: nmt.Translator, lines: list[str]) -> None:
