@@ -5,8 +5,8 @@
     with nmt.load("runs/demo") as translator:
         print(translator.translate(["the dog sleeps."])[0].text)
 
-The names are imported when they are used: importing this loads no torch, nor anything else (see `__main__.leave_working_folder`).
-docs/python.md describes them, and `interface` has them.
+A name is imported when it is first used: `import nmt_cli` loads neither torch nor other modules (see `__main__.leave_working_folder`).
+docs/python.md describes the names, and `interface` defines them.
 """
 
 __version__ = "0.1.0"
@@ -20,7 +20,7 @@ _NAMES = {
     "Translation": "interface.translator", "Candidate": "interface.translator", "Parse": "interface.parsing", "evaluate": "interface.evaluation",
     "Evaluation": "interface.evaluation", "calibrate": "interface.calibration", "Calibrated": "interface.calibration", "attend": "interface.attention", "Attended": "interface.attention", "trees": "interface.trees", "brackets": "interface.trees", "TreeFiles": "interface.trees", "Progress": "interface.progress", "NmtError": "errors",
 }  # fmt: skip
-"""Public names by the module that has them. `__init__.pyi` tells type checkers the same."""
+"""Public names → the modules that define them. `__init__.pyi` declares the same names for type checkers."""
 
 __all__ = ["__version__", *_NAMES]
 

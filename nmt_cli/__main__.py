@@ -1,14 +1,14 @@
 """`python -m nmt_cli` and the `nmt` command."""
 
-import os  # no `from __future__` above: with `-m`, that module too is looked for in the working folder
+import os  # no `from __future__` above: with `-m`, Python looks for that module in the working folder too
 import sys
 
 
 def leave_working_folder() -> None:
-    """Look for no module in the working folder, where a `json.py` or `torch.py` of somebody's would run in place of the real one.
+    """Remove the working folder from the module search path: a `json.py` or `torch.py` in it would run instead of the real module.
 
-    `python -m` looks there first, and so do the Python processes that this one starts. A package that itself lies in the
-    working folder, as in a checkout, is found there.
+    `python -m` looks there first, and so do the Python processes that this process starts. If the package itself is in the
+    working folder, as in a checkout, the folder stays on the path.
     """
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:

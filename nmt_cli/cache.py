@@ -3,14 +3,14 @@
     cache_folder() ──▶ $XDG_CACHE_HOME/nmt or ~/.cache/nmt, private to the effective user; None: no cache is used
     read_private(path), check_private(path), write_private(path, data) ──▶ files in it that no other user can have written
     remembered_sha256(path) ──▶ the SHA-256 of any file, computed again only when the file may have changed
-    compile_cache() ──▶ torch.compile stores its code there, not in a folder of /tmp that another user can prepare
+    compile_cache() ──▶ torch.compile stores its code in the cache folder, not in /tmp, where another user can prepare a folder
 
 Only the effective user and root are trusted. The cache contains code (`kernels/cpu_decoding/`) and results of checks, so no
 other user may be able to change it. The rules are those of OpenSSH's StrictModes, for the path with its links resolved:
 
 - the folder and every file in it belong to the effective user and are writable by nobody else;
-- every folder above belongs to the effective user or root, and nobody else can rename what is in it: it is not writable
-  by group or others, or it is sticky as /tmp is, or its group is the user's own (of the user's name, without others in it).
+- every folder above belongs to the effective user or root, and nobody else can rename its contents: it is not writable
+  by group or others, or it is sticky as /tmp is, or its group is the user's own (it has the user's name and no other members).
 
 The cache only saves time. Values that cannot be read are computed, and values that cannot be written are not stored: no
 error of the cache ends a command. A folder that breaks a rule is not used, and one warning reports it.
@@ -38,9 +38,9 @@ from .files import flush_to_disk, sha256
 PARTIAL = ".partial-"
 """The beginning of the names of files that are being written."""
 LARGEST = 1 << 26
-"""Bytes of a file that `read_private` accepts."""
+"""Largest size of a file that `read_private` accepts, in bytes."""
 MOST_RECORDS = 4096
-"""Records of hashes. Beyond this number the oldest quarter is removed."""
+"""Largest number of hash records. If there are more, the oldest are removed, and three quarters of this number stay."""
 SETTLED = 2_000_000_000
 """Nanoseconds: a file that changed more recently may change again without a new time, so its hash is not remembered."""
 
@@ -49,7 +49,7 @@ def cache_folder() -> Path | None:
     """Return the cache folder with all links resolved, and create it if it is missing. None, with one warning, if it is not safe."""
     try:
         return _private(_base(), "nmt")
-    except (OSError, RuntimeError) as error:  # the second: links that form a circle
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that form a circle
         console.warn_once(f"no cache folder is used, so some work is done again at every start: {explained(error)}. Fix that (chown, chmod go-w), or set XDG_CACHE_HOME to a folder of yours with mode 700.")
         return None
 
@@ -196,16 +196,16 @@ def write_private(path: Path, data: bytes, flush: bool = False) -> None:
 
 
 def remembered_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hex. For a file that has not changed since an earlier call it is read from the cache.
+    """Return the SHA-256 of a file in hex. For a file that has not changed since an earlier call, the hash is read from the cache.
 
-    Unchanged means: device, inode, size, time of the last change of the content (mtime) and of the inode (ctime) are those
-    of the earlier call, in nanoseconds. A program can set mtime back but not ctime, so an edit, a copy over the file, a
+    Unchanged means: device, inode, size, time of the last change of the content (mtime) and of the inode (ctime) are the same
+    as in the earlier call, in nanoseconds. A program can set mtime back but not ctime, so an edit, a copy over the file, a
     restored or replaced file and a new hard link are all noticed. The hash of a file that changed within the last two
     seconds is not stored, because another change could leave the same times. Changes that leave the times alone are not
     noticed: damage by the disk, or a write through a memory map that was open before. `files.sha256` always reads the file.
 
     The record is a small file in the cache folder, never beside `path`. A record that is missing, damaged or of another
-    user is ignored; without a cache folder the hash is computed. Raises the OSErrors of `files.sha256`, and no others.
+    user is ignored. Without a cache folder, the hash is computed. Raises only the OSErrors of `files.sha256`.
     """
     now, status = time.time_ns(), path.stat()
     folder = subfolder("sha256") if stat.S_ISREG(status.st_mode) else None
@@ -233,7 +233,7 @@ def _record(status: os.stat_result, digest: str) -> bytes:
 
 
 def _recorded(record: Path, status: os.stat_result) -> str:
-    """Return the hash that the record has for a file of this status, or ""."""
+    """Return the hash in the record if it belongs to a file with this status, else ""."""
     try:
         data = read_private(record)
     except OSError:
@@ -244,7 +244,7 @@ def _recorded(record: Path, status: os.stat_result) -> str:
 
 
 def _prune(folder: Path) -> None:
-    """Remove the oldest files if there are more than MOST_RECORDS, also partial files of killed processes. Raises OSError."""
+    """Remove the oldest files if there are more than MOST_RECORDS. Partial files of killed processes count too. Raises OSError."""
     names = os.listdir(folder)
     if len(names) <= MOST_RECORDS:
         return
@@ -259,8 +259,8 @@ def _prune(folder: Path) -> None:
 def compile_cache() -> None:
     """Let torch.compile store its code in the cache folder, unless $TORCHINDUCTOR_CACHE_DIR names another one. Call it before importing torch.
 
-    torch's default is /tmp/torchinductor_USER: another user who creates that folder first can put code into it, which torch
-    loads. Precompiled headers are always stored there, so they are switched off. Without a cache folder the code is stored
+    torch's default is /tmp/torchinductor_USER. Another user who creates that folder first can put code into it, and torch loads
+    the code. Precompiled headers are always stored there, so they are switched off. Without a cache folder the code is stored
     in a temporary folder of this process.
     """
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")

@@ -59,17 +59,17 @@ def shows_progress() -> bool:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far something is that takes long."""
+    """The progress of long work."""
 
     what: str
-    """Such as "encoding train" or "training"."""
+    """Name of the work, such as "encoding train" or "training"."""
     done: float
     total: float | None
-    """None: unknown."""
+    """None if it is unknown."""
     unit: str = ""
-    """Of `done` and `total`, such as "pairs" or "updates"."""
+    """Unit of `done` and `total`, such as "pairs" or "updates"."""
     text: str = ""
-    """More for people, such as the loss and the speed."""
+    """More text for people, such as the loss and the speed."""
 
 
 _listener: ContextVar[Callable[[Progress], None] | None] = ContextVar("listener", default=None)
@@ -86,7 +86,7 @@ def listening(listener: Callable[[Progress], None]) -> Iterator[None]:
 
 
 class _Reported:
-    """What `progress` returns within `listening`: the part of tqdm's interface that this package uses."""
+    """Replaces the tqdm bar within `listening`. It has the part of tqdm's interface that this package uses."""
 
     def __init__(self, listener: Callable[[Progress], None], what: str, total: float | None, unit: str, initial: float) -> None:
         self.listener, self.what, self.total, self.unit, self.n, self.text = listener, what, total, unit.strip(), initial, ""
@@ -116,7 +116,7 @@ class _Reported:
 
 
 def progress(total: int | None, what: str, unit: str = "", *, scale: bool = True, initial: int = 0, bar_format: str | None = None, shown: bool = True) -> Any:
-    """Return a tqdm bar on stderr, which is shown only on a terminal. `total` None means an unknown length."""
+    """Return a tqdm bar on stderr, which is shown only on a terminal; within `listening`, return an object that calls the listener. `total` None means an unknown length."""
     if shown and (listener := _listener.get()) is not None:
         return _Reported(listener, what, total, unit, initial)
     from tqdm import tqdm
@@ -126,7 +126,7 @@ def progress(total: int | None, what: str, unit: str = "", *, scale: bool = True
 
 
 def status(what: str, *, shown: bool = True) -> AbstractContextManager[object]:
-    """Return a context manager that shows on a terminal that this work is going on."""
+    """Return a context manager that shows the name of the work on a terminal while its block runs."""
     if shown and (listener := _listener.get()) is not None:
         listener(Progress(what, 0, None))
         return nullcontext()

@@ -1,7 +1,7 @@
-"""What the core asks of a device without knowing its kind: whether it is the host, its memory, its queue of work.
+"""Functions that hide the kind of a device from other files: its memory, its queue of work, its random numbers.
 
-`device` is torch's name of it, such as "cpu" or "cuda:1". On the host, memory is the process's (Linux: /proc/self); on an
-accelerator it is that of torch's allocator.
+`device` is torch's name of the device, such as "cpu" or "cuda:1". On the host, memory means the memory of the process (Linux:
+/proc/self); on an accelerator, it means the memory of torch's allocator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def is_host(device: str | torch.device) -> bool:
-    """Return whether the device is the host's own processor: it shares the host's memory, and work is done when a call returns."""
+    """Return whether the device is the CPU. The CPU uses the host's memory, and work is done when a call returns."""
     return str(device) == "cpu"
 
 
@@ -29,7 +29,7 @@ def copies_from_pinned_memory(device: str) -> bool:
 
 
 def to_device(tensors: Sequence[Tensor], device: str) -> list[Tensor]:
-    """Return copies of tensors of one dtype on `device`. They travel together, from pinned memory, and nothing waits for them."""
+    """Return copies on `device` of tensors of one dtype. They are copied together, from pinned memory if possible, and the call does not wait for the copy."""
     import torch
 
     flat = torch.cat([tensor.flatten() for tensor in tensors])
@@ -47,7 +47,7 @@ def widest_float(device: str | torch.device) -> torch.dtype:
 
 
 def start_process(device: str) -> None:
-    """Make a GPU the one that torch uses where none is named, in a process that uses no other."""
+    """Make a GPU torch's default CUDA device, in a process that uses no other GPU."""
     if _is_cuda(device):
         import torch
 
@@ -56,7 +56,7 @@ def start_process(device: str) -> None:
 
 
 def start_training(device: str) -> None:
-    """See `start_process`; and let a GPU multiply fp32 matrices in TF32."""
+    """Do the same as `start_process`, and let a GPU multiply fp32 matrices in TF32."""
     start_process(device)
     if _is_cuda(device):
         import torch
@@ -65,7 +65,7 @@ def start_training(device: str) -> None:
 
 
 def current(device: str | torch.device) -> AbstractContextManager[object]:
-    """Return a context in which the device is the one that torch uses where none is named, as for pinned memory."""
+    """Return a context in which a GPU is torch's default CUDA device, for example for pinned memory."""
     if _is_cuda(str(device)):
         import torch
 
@@ -82,7 +82,7 @@ def synchronize(device: str) -> None:
 
 
 def release_cached_memory(device: str) -> None:
-    """Return memory that torch has cached but does not use to the device."""
+    """Free memory on the device that torch has cached but does not use."""
     if not is_host(device):
         import torch
 
@@ -90,7 +90,7 @@ def release_cached_memory(device: str) -> None:
 
 
 def accelerator_memory(device: str | torch.device) -> int:
-    """Return the bytes of memory that an accelerator has; 0 for the host, and where torch does not report it."""
+    """Return the memory of an accelerator in bytes; 0 for the host, and if torch does not report it."""
     import torch
 
     if _is_cuda(str(device)):
@@ -99,7 +99,7 @@ def accelerator_memory(device: str | torch.device) -> int:
 
 
 def memory_in_use(device: str) -> int:
-    """Return the bytes that this process uses now, on the device."""
+    """Return the bytes of memory that this process now uses on the device."""
     if is_host(device):
         return _process_status("VmRSS")
     import torch
@@ -108,7 +108,7 @@ def memory_in_use(device: str) -> int:
 
 
 def reset_peak_memory(device: str) -> None:
-    """Let `peak_memory` start again from the memory in use."""
+    """Reset `peak_memory` to the memory that is in use now."""
     if _is_cuda(device):
         import torch
 
@@ -117,7 +117,7 @@ def reset_peak_memory(device: str) -> None:
     if not is_host(device):
         return release_cached_memory(device)
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed memory; without this a smaller batch would seem as large
+        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed memory; without this call, a smaller batch would seem to need as much memory as a larger one
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: resets VmHWM
 
@@ -127,14 +127,14 @@ def peak_memory(device: str) -> int:
     if is_host(device):
         return _process_status("VmHWM")
     if not _is_cuda(device):
-        return memory_in_use(device)  # torch's allocator there returns nothing by itself
+        return memory_in_use(device)  # on other accelerators torch's allocator never frees memory by itself
     import torch
 
     return int(torch.cuda.max_memory_reserved(device))
 
 
 def random_state(device: str) -> list[Tensor]:
-    """Return the states of torch's generators of random numbers: the host's, and the device's own."""
+    """Return the states of torch's random number generators: of the host, and of an accelerator also its own."""
     import torch
 
     if is_host(device):
@@ -143,7 +143,7 @@ def random_state(device: str) -> list[Tensor]:
 
 
 def restore_random_state(device: str, states: Sequence[Tensor]) -> None:
-    """Set the generators to what `random_state` returned."""
+    """Restore the states of the generators that `random_state` returned."""
     import torch
 
     torch.set_rng_state(states[0])
@@ -156,7 +156,7 @@ def restore_random_state(device: str, states: Sequence[Tensor]) -> None:
 def communication(device: str) -> dict[str, Any]:
     """Return options of `torch.distributed.init_process_group` for a rank on `device`.
 
-    A GPU's rank names it, so that NCCL connects at once: before memory is measured, and to the right device.
+    For a GPU the options name the device. Then NCCL connects at once, before memory is measured, and to the right device.
     """
     import torch
 
@@ -164,12 +164,12 @@ def communication(device: str) -> dict[str, Any]:
 
 
 def abort_communication(device: str) -> None:
-    """Give up collectives that run on a GPU: to wait for them after a rank has died could take for ever."""
+    """Abort collectives that run on a GPU: after a rank has died, waiting for them could take for ever."""
     if _is_cuda(device):
         import torch.distributed as dist
 
         if (group := dist.group.WORLD) is not None:
-            with suppress(RuntimeError):  # a backend that cannot
+            with suppress(RuntimeError):  # a backend that cannot abort
                 group.abort()
 
 
@@ -178,7 +178,7 @@ def _is_cuda(device: str) -> bool:
 
 
 def _process_status(key: str) -> int:
-    """Return an entry of /proc/self/status in bytes; 0 without such a file."""
+    """Return an entry of /proc/self/status in bytes; 0 if it does not exist."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith(f"{key}:"):

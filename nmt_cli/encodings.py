@@ -1,6 +1,7 @@
-"""Recognises UTF-16 and UTF-32 text by its first bytes, so that it can be refused with its name.
+"""Recognises UTF-16 and UTF-32 text by its first bytes, so that an error can name the encoding.
 
-A byte-order mark is certain. Without one, the sign is the zero bytes of Latin letters, digits and spaces: UTF-8 text has none.
+A byte-order mark leaves no doubt. Without one, the text is recognised by zero bytes, which UTF-16 and UTF-32 have in Latin letters,
+digits and spaces, and UTF-8 text does not have.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 UTF8_MARK = b"\xef\xbb\xbf"
 SAMPLE = 1024
-"""Bytes that are examined."""
+"""Number of bytes that are examined."""
 
 
 def marked_encoding(head: bytes) -> str:

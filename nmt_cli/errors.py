@@ -6,7 +6,7 @@
     ├── DocumentError       a text, HTML or XML document that is malformed or refused for safety
     ├── ModelError          a model folder, run folder or checkpoint
     ├── TrainingError       training cannot continue (a non-finite loss, a dead rank)
-    │   └── RankFailed      the exit status of that process, which has said why
+    │   └── RankFailed      exit status of the failed process, which has printed the reason
     ├── UsageError          exit 2: the command was called wrongly
     ├── OutputError         standard output cannot be written to
     ├── ReaderLeft          exit 0, no message: the reader of standard output has closed it
@@ -31,11 +31,11 @@ class NmtError(Exception):
 
     exit_code = 1
     reported = False
-    """Whether its text is in the log already: then the command line does not print it again."""
+    """Whether the text was printed already. Then the command line does not print it again."""
 
 
 class RecipeError(NmtError):
-    """A recipe that is missing, does not parse, or holds values that cannot be."""
+    """A recipe that is missing, does not parse, or has wrong values."""
 
 
 class DataError(NmtError):
@@ -55,7 +55,7 @@ class TrainingError(NmtError):
 
 
 class RankFailed(TrainingError):
-    """One of several processes that train has failed, and has said why on standard error; `exit_code` is its own."""
+    """One of several training processes has failed, and has printed the reason on stderr. `exit_code` is the exit code of that process."""
 
     reported = True
 
@@ -89,7 +89,7 @@ class Stopped(NmtError):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP. As for Ctrl-C, `except Exception` lets it through and context managers clean up."""
+    """SIGTERM or SIGHUP. As with Ctrl-C, `except Exception` does not catch it, and context managers clean up."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -102,13 +102,13 @@ def system_reason(error: OSError) -> str:
 
 
 def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = DataError) -> NmtError:
-    """Return an error that names why `what` could not be written at `path`, and the way out."""
+    """Return an error of type `kind`: why `what` could not be written at `path`, and how to fix that."""
     reason, way_out = WRITE_FAILURES.get(error.errno or 0, (error.strerror or str(error), ""))
     return kind(f"cannot write {what} at {shown(str(path), LONGEST_SHOWN)}: {reason}.{way_out}")
 
 
 LONGEST_SHOWN = 300
-"""Characters of a path that an error repeats."""
+"""Largest number of characters of a path in an error."""
 _SPACE = " Free some space or choose another folder; nothing that was there before was changed."
 _PERMISSION = " Choose a folder that you may write to, or change its permissions."
 WRITE_FAILURES = {
@@ -122,11 +122,11 @@ WRITE_FAILURES = {
     errno.EISDIR: ("it is a folder", " Give the name of a file."),
     errno.ELOOP: ("its links lead in a circle", " Choose another path."),
 }
-"""By error number: the reason, and what helps."""
+"""Error number → the reason, and how to fix it."""
 
 
 def shown(value: object, longest: int = 200) -> str:
-    """`value` as messages quote it: its repr, whose middle is left out where it is long, also where Python refuses to write it."""
+    """Return the repr of `value` for messages. The middle of a long repr is left out. A value whose repr fails is described instead."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # a number of thousands of digits, or deeply nested lists
@@ -135,6 +135,6 @@ def shown(value: object, longest: int = 200) -> str:
 
 
 def did_you_mean(word: str, known: Sequence[str], most: int = 1, cutoff: float = 0.5) -> str:
-    """Return " Did you mean 'name'?" with the known names nearest to `word`, or "" if none is near."""
+    """Return " Did you mean 'name'?" with the known names that are most similar to `word`, or "" if none is similar."""
     near = difflib.get_close_matches(word, known, n=most, cutoff=cutoff)
     return f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""

@@ -1,9 +1,9 @@
 """Files and folders that are complete or absent: written aside, flushed to the disk, then renamed.
 
     with new_folder(path, ours) as aside: write into `aside`    # at the end it becomes `path`
-    write_atomic(path, data), write_named(path, data, "a shard")  # a single file likewise; OSError, or DataError with a name
-    with new_files(paths) as streams: write into them           # files that do not fit into memory, all or none
-    link_atomic(path, target)                                   # a symbolic link likewise
+    write_atomic(path, data), write_named(path, data, "a shard")  # a single file; OSError, or DataError with the name
+    with new_files(paths) as streams: write into them           # large files; all are written, or none
+    link_atomic(path, target)                                   # a symbolic link
     lock(handle)                                                # one writer, or several readers
     clear_partial(folder, names)                                # remove partial files of killed processes
     system_error(error)                                         # the OSError behind a library's error
@@ -29,17 +29,17 @@ from typing import BinaryIO
 from .errors import UsageError, write_failed
 
 PIECE = 1 << 24
-"""Bytes that are read at a time."""
+"""Number of bytes that are read at a time."""
 ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>partial|old)-(?P<process>\d+)", re.DOTALL)
-"""The names that `_aside` gives to files that are not complete yet."""
+"""Pattern of the names that `_aside` gives to files that are not complete yet."""
 MOST_LINKS = 40
-"""Links in a row that are followed, as in Linux."""
+"""Largest number of links in a row that are followed, as in Linux."""
 LONGEST_NAME = 150
-"""Bytes of a name that are repeated in the name of its partial file; file systems allow 255."""
+"""The name of a partial file repeats at most this many bytes of the final name. File systems allow 255 bytes."""
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hex. Large blocks mean few switches between threads."""
+    """Return the SHA-256 of a file in hex. It is read in large blocks, so that there are few switches between threads."""
     digest, piece = hashlib.sha256(), bytearray(PIECE)
     with path.open("rb", buffering=0) as stream:
         while size := stream.readinto(piece):
@@ -48,10 +48,9 @@ def sha256(path: Path) -> str:
 
 
 def follow_links(path: Path) -> Path:
-    """Return what `path` points to if it is a link, else `path`; the folders above it stay as they are given.
+    """Return the target of `path` if it is a link, else `path`. The folders above it are not resolved.
 
-    These are not resolved, because below /proc links of folders do not lead where their text says. Raises OSError for a
-    circle of links.
+    The reason: below /proc, links to folders do not lead to the path in their text. Raises OSError for a circle of links.
     """
     for _ in range(MOST_LINKS):
         if not path.is_symlink():
@@ -108,7 +107,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_named(path: Path, data: bytes, what: str) -> None:
-    """Write as `write_atomic` does, and make the folder. `what` names the file in messages. Raises DataError."""
+    """Create the folder of `path` and write `data` as `write_atomic` does. `what` names the file in messages. Raises DataError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, data)
@@ -153,7 +152,7 @@ def new_files(paths: Sequence[Path], check: Callable[[Path, Path], None] | None 
 
 
 def link_atomic(path: Path, target: str) -> None:
-    """Let the symbolic link `path` point to `target`; a link at `path` is replaced, nothing else. Raises OSError."""
+    """Let the symbolic link `path` point to `target`. An existing link is replaced; for anything else at `path`, OSError is raised."""
     if os.path.lexists(path) and not path.is_symlink():
         raise FileExistsError(f"{str(path)!r} exists and is not a link")
     aside = _aside(path)
@@ -170,7 +169,7 @@ def new_folder(path: Path, ours: Callable[[Path], str] = lambda _: "it exists") 
     """Provide a folder to write into, which becomes `path` at the end of the block.
 
     An existing `path` is replaced if it is an empty folder or `ours(path)` returns ""; otherwise `ours` returns the reason
-    why it is not. This is checked before the block and again before the replacement. Raises OSError, and UsageError for a
+    why it may not be replaced. This is checked before the block and again before the replacement. Raises OSError, and UsageError for a
     `path` that may not be replaced. After an error or an interrupt nothing of the new folder is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -208,9 +207,9 @@ def check_free(path: Path, ours: Callable[[Path], str]) -> None:
 def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str], *, unless_running: bool = False) -> None:
     """Remove the partial files for `names`, a collection or a pattern, that killed processes left in `folder`.
 
-    A file that was about to be replaced gets its name back. Files for other names stay. The caller holds a lock against
-    other writers of these names; or, with `unless_running`, partial files of processes that still run stay too. Raises
-    OSError.
+    A file that was about to be replaced gets its name back. Partial files for other names stay. The caller must hold a lock
+    against other writers of these names. Without a lock, use `unless_running`: then partial files of running processes stay too.
+    Raises OSError.
     """
     partials = [(item, match) for item in sorted(folder.iterdir()) if (match := ASIDE.fullmatch(item.name))]
     for item, match in partials:
@@ -227,7 +226,7 @@ def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str], *, unl
 
 
 def _running(process: int) -> bool:
-    """Return whether another process has this number. This process is not writing anything yet."""
+    """Return whether another process has this number. The own number counts as not running: this process has not begun to write."""
     if process == os.getpid():
         return False
     try:
@@ -240,7 +239,7 @@ def _running(process: int) -> bool:
 
 
 def system_error(error: Exception) -> OSError:
-    """Return the OSError that `error` is, or that its text describes, as in safetensors' errors."""
+    """Return `error` itself if it is an OSError, else an OSError for the number in its text, as in errors of safetensors."""
     if isinstance(error, OSError):
         return error
     number = re.search(r"os error (\d+)", str(error))

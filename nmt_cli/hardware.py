@@ -1,6 +1,6 @@
 """The hardware of this machine: a device, the precision in which it multiplies matrices fast, memory and cores.
 
-A recipe does not depend on it. `Hardware.find` detects it, and command-line options can override it.
+A recipe does not depend on the hardware. `Hardware.find` detects it, and command-line options can override it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The device of one rank: its torch name, the precision of its matrix products, the memory that it may use in bytes."""
+    """The device of one rank: its torch name, the precision of its matrix products, and the memory in bytes that the rank may use."""
 
     device: str
     precision: str
@@ -50,14 +50,14 @@ class Hardware:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the dtype of matrix products. Sums, norms and weights are in fp32."""
+        """The dtype of matrix products. Sums, norms and weights are in fp32."""
         import torch
 
         return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[self.precision]
 
 
 def device_named(device: str = "auto", local_rank: int = 0) -> str:
-    """Return torch's name of the device that `--device` names; "cuda" is the GPU number `local_rank`. Raises UsageError if it is not there."""
+    """Return torch's name of the device that `--device` names; "cuda" means GPU number `local_rank`. Raises UsageError if it does not exist."""
     import torch
 
     if device == "auto":
@@ -79,7 +79,7 @@ def device_named(device: str = "auto", local_rank: int = 0) -> str:
 
 
 def fast_precision(device: str) -> str:
-    """Return the precision in which the device multiplies matrices fast: bf16, else fp16 on a CUDA device that has tensor cores for it, else fp32."""
+    """Return the precision in which the device multiplies matrices fast: bf16, else fp16 on a CUDA device with tensor cores for fp16, else fp32."""
     import torch
 
     if has_fast_bf16(device):
@@ -100,16 +100,16 @@ def keep_freed_memory() -> None:
 
 
 AUTO, AVX2, AVX512, STRICT = 2, 10, 12, 1 << 16
-"""MKL's numbers for `mkl_cbwr_set`."""
+"""Modes of MKL's function `mkl_cbwr_set`."""
 TOO_LATE, UNSUPPORTED = -8, -3
-"""What it returns after MKL's first product, and for instructions that are not this processor's."""
+"""Return codes of `mkl_cbwr_set`: MKL has already computed a product; the processor does not have these instructions."""
 
 
 def reproducible_products() -> None:
     """Let MKL, torch's library for fp32 products, compute the same numbers whatever the number of rows, columns and threads.
 
-    On processors that are not Intel's it does nothing. It has to be called before MKL's first product; where that has been,
-    a warning says so. $MKL_CBWR, MKL's own variable, has precedence.
+    It must be called before MKL's first product; after it, there is a warning on Intel's processors. On other processors it has
+    no effect. $MKL_CBWR, MKL's own variable, has precedence.
     """
     import torch
 
@@ -141,7 +141,7 @@ def _is_intel() -> bool:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether an allocation failed. On a CPU, torch reports it only in the text of the error."""
+    """Return whether `error` means that an allocation failed. On a CPU, torch reports this only in the text of the error."""
     import torch
 
     words = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "out of memory", "not enough memory")
@@ -176,7 +176,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def memory_size(text: str) -> int:
-    """Return the bytes of "2GiB", "800M", "1.5 GB" or a plain number. Units are powers of 1,024. Raises UsageError."""
+    """Return a size such as "2GiB", "800M", "1.5 GB" or a plain number, in bytes. Units are powers of 1,024. Raises UsageError."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
     size = float(match[1]) * UNITS[match[2]] if match else 0.0
     if not 2**26 <= size < 2**63:
@@ -187,12 +187,12 @@ def memory_size(text: str) -> int:
 def cores() -> int:
     """Return the number of CPU cores that this process may use."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = os.environ.get("OMP_THREAD_LIMIT", "")  # with more threads than that torch computes wrong results
+    limit = os.environ.get("OMP_THREAD_LIMIT", "")  # with more threads than this limit, torch computes wrong results
     return min(count, int(limit)) if limit.isdecimal() and int(limit) else count
 
 
 def free_memory() -> int:
-    """Return the free memory in bytes: the system's available memory, or what the control group still allows."""
+    """Return the free memory in bytes: the smaller of the system's available memory and the rest of the control group's limit."""
     available = 4 * 2**30
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():

@@ -1,10 +1,9 @@
 r"""Reading lines of text, by the same rules in every command.
 
-A line ends at `\n` and nowhere else: U+2028, U+0085, `\r`, `\v` and `\f` are characters of a line. One `\r` before the
-`\n` is dropped, the last line needs no `\n`, a UTF-8 byte-order mark at the head of a file is dropped, and invalid
-UTF-8 is replaced by U+FFFD and counted, never refused. UTF-16 and UTF-32 are refused by name (`encodings`). Plain, gzip,
-xz and bzip2 files are recognised by their first bytes. Text is streamed: each line is returned as soon as it has arrived,
-on pipes too.
+A line ends only at `\n`: U+2028, U+0085, `\r`, `\v` and `\f` are characters of a line. One `\r` before the `\n` is dropped,
+and the last line needs no `\n`. A UTF-8 byte-order mark at the head of a file is dropped. Invalid UTF-8 is replaced by U+FFFD
+and counted; it is not an error. UTF-16 and UTF-32 are errors that name the encoding (`encodings`). Plain, gzip, xz and bzip2
+files are recognised by their first bytes. Text is streamed: each line is returned as soon as it has arrived, on pipes too.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ OPENERS = {".gz": gzip.GzipFile, ".xz": lzma.LZMAFile, ".bz2": bz2.BZ2File}
 
 
 class _Readable(io.RawIOBase):
-    """A file whose reading errors are DataErrors with its name, whichever library raises them."""
+    """A file whose reading errors are DataErrors with the name of the file, whichever library raises them."""
 
     def __init__(self, inner: io.BufferedIOBase | io.RawIOBase, outer: BinaryIO, name: str, shown: str) -> None:
-        """`shown`: the name in messages."""
+        """`inner` decompresses `outer`, or is the same file. `shown` is the name in messages."""
         self._inner, self._outer, self.name, self.shown = inner, outer, name, shown
-        self._read = inner.read1 if isinstance(inner, io.BufferedIOBase) else inner.read  # what is there already, else one read: a pipe's lines are not held back
+        self._read = inner.read1 if isinstance(inner, io.BufferedIOBase) else inner.read  # returns buffered data, else does one read: lines of a pipe are not held back
 
     def readable(self) -> bool:
         return True
@@ -69,7 +68,7 @@ class _Readable(io.RawIOBase):
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a plain, .gz, .xz or .bz2 file for reading. Raises DataError, also while it is read."""
+    """Open a plain, .gz, .xz or .bz2 file for reading. Raises DataError when it is opened and while it is read."""
     path = Path(path)
     try:
         file = open(path, "rb")  # noqa: SIM115  (handed on)
@@ -100,7 +99,7 @@ def open_descriptor(descriptor: int, name: str) -> BinaryIO:
 def iter_lines(stream: BinaryIO, any_bytes: bool = False) -> Iterator[bytes]:
     r"""Yield the lines of a stream without their ends, each as soon as it has arrived.
 
-    Raises DataError for UTF-16 and UTF-32; with `any_bytes` only if a byte-order mark and zero bytes leave no doubt.
+    Raises DataError for UTF-16 and UTF-32; with `any_bytes`, only if there are both a byte-order mark and zero bytes.
     """
     peek = getattr(stream, "peek", None)
     if peek:
@@ -108,7 +107,7 @@ def iter_lines(stream: BinaryIO, any_bytes: bool = False) -> Iterator[bytes]:
     first = True
     for line in stream:
         if first:
-            _refuse_wide(line, stream, any_bytes)  # a pipe may have given a byte or two at first
+            _refuse_wide(line, stream, any_bytes)  # the first read of a pipe may have returned only one or two bytes
             line, first = line.removeprefix(UTF8_MARK), False
             if not line:
                 continue  # a byte-order mark and nothing else
@@ -144,7 +143,7 @@ def decode_line(raw: bytes) -> tuple[str, bool]:
 def read_parallel(
     source_paths: Sequence[str | Path], target_paths: Sequence[str | Path], replaced: Counter[str] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of several files per side, file by file and in order.
+    """Yield the pairs of lines of several files per side, file by file and in order.
 
     `replaced` counts, for each file, the lines in which invalid UTF-8 was replaced. Raises DataError if two files differ in
     their number of lines.
@@ -160,7 +159,7 @@ def read_parallel(
 def read_pairs(
     source: str | Path, source_stream: BinaryIO, target: str | Path, target_stream: BinaryIO, replaced: Counter[str], any_bytes: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of two open streams, as `read_parallel` does; `source` and `target` are their names. For `any_bytes` see `iter_lines`."""
+    """Yield the pairs of lines of two open streams, as `read_parallel` does; `source` and `target` are their names. For `any_bytes` see `iter_lines`."""
     source_lines, target_lines = iter_lines(source_stream, any_bytes), iter_lines(target_stream, any_bytes)
     pairs = 0
     while True:

@@ -1,15 +1,15 @@
-"""Where a command writes, and what it may replace (DESIGN section 4).
+"""Outputs of commands: where a command writes, and which files and folders it may replace (DESIGN section 4).
 
     output_folder(path, what, ours, inputs) -> a folder to fill, which becomes `path` if no error occurs
-    output_file(path, what, inputs, ours)   -> a stream to write into, likewise
+    output_file(path, what, inputs, ours)   -> a stream to write into, which becomes `path` if no error occurs
 
 One rule for all commands:
 
-- An existing folder is replaced only if `ours` proves that the same command wrote it: it has the command's marker, and
-  its contents are those that the marker records. An empty folder may be replaced. Everything else is refused.
+- An existing folder is replaced only if `ours` proves that the same command wrote it: the folder has the command's marker,
+  and its contents are those that the marker records. An empty folder may be replaced. Every other folder is refused.
 - A text file that the user named is replaced, as by every Unix tool, unless it is one of the command's inputs. If the file
-  can have a marker, or if the command chose the name, then `ours` must prove that it is an earlier output, or its bytes
-  must be the same already. Mode and owner stay.
+  can have a marker, or if the command chose the name, then `ours` must prove that the file is an earlier output, or the new
+  bytes must be the same as the old ones. Mode and owner stay.
 - Links are followed: their target is replaced, the link stays. A device or a pipe is written to directly.
 
     `ours(path)` returns "" for an earlier output of the same command, otherwise the reason why it is not one.
@@ -30,7 +30,7 @@ from .files import check_free, follow_links, new_files, new_folder, sha256
 
 Ours = Callable[[Path], str]
 DESCRIPTORS = ("/dev", "/proc")
-"""Folders whose paths may be open files of this process. Those must not be replaced."""
+"""Folders whose paths may be open files of this process. Such paths must not be replaced."""
 
 
 def resolved(path: Path, what: str) -> Path:
@@ -42,7 +42,7 @@ def resolved(path: Path, what: str) -> Path:
 
 
 def check_inputs(path: Path, what: str, inputs: Iterable[Path]) -> None:
-    """Raise UsageError if `path` is one of `inputs`, is inside one, or contains one, also under another name."""
+    """Raise UsageError if `path` is one of `inputs`, is inside one, or contains one. Links and other names of a file are recognised."""
     for source in inputs:
         if (identity := _identity(source)) is None:
             continue
@@ -59,7 +59,7 @@ Identity = tuple[int, int]
 
 
 def _identity(path: Path) -> Identity | None:
-    """Return device and inode of a path, links followed, or None if it does not exist."""
+    """Return device and inode of the file that a path leads to, or None if it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -68,7 +68,7 @@ def _identity(path: Path) -> Identity | None:
 
 
 def _above(path: Path) -> list[Identity]:
-    """Return the folders above `path` up to the root, as the file system's `..` reports them. `path` need not exist."""
+    """Return device and inode of each folder above `path` up to the root, by the file system's `..`. `path` need not exist."""
     folder = follow_links(path).absolute().parent
     while (identity := _identity(folder)) is None and folder != folder.parent:
         folder = folder.parent
@@ -95,7 +95,7 @@ def output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path] = ()
 
 
 def check_output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path] = ()) -> None:
-    """Raise UsageError if `output_folder` would refuse `path`. Call it before hours of work."""
+    """Raise UsageError if `output_folder` would refuse `path`. Call this before hours of work."""
     real = resolved(path, what)
     check_inputs(real, what, inputs)
     try:
@@ -107,7 +107,7 @@ def check_output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path
 
 
 def check_output_file(path: Path, what: str, inputs: Sequence[Path] = ()) -> None:
-    """Raise UsageError or DataError if `output_file` would refuse `path`. Call it before a model is loaded."""
+    """Raise UsageError or DataError if `output_file` would refuse `path`. Call this before a model is loaded."""
     try:
         _target(path, what, inputs)
     except OSError as error:
@@ -116,9 +116,9 @@ def check_output_file(path: Path, what: str, inputs: Sequence[Path] = ()) -> Non
 
 @contextmanager
 def output_file(path: Path, what: str, inputs: Sequence[Path] = (), ours: Ours | None = None) -> Iterator[BinaryIO]:
-    """Provide a stream to write into. At the end of the block it becomes the file `path`; a device or pipe is written directly.
+    """Provide a stream to write into, which becomes the file `path` at the end of the block. A device or pipe is written directly.
 
-    Without `ours` the user named the file, and a regular file is replaced. Raises UsageError if it may not be replaced,
+    Without `ours`, an existing file is replaced, because the user named it. Raises UsageError if `path` may not be replaced,
     DataError if it cannot be written.
     """
     with output_files([path], what, inputs, ours) as (stream,):

@@ -1,13 +1,14 @@
-"""The typed, strict recipe: one experiment, machine left out.
+"""The typed, strict recipe: one experiment, without settings of the machine.
 
     TOML text ──▶ load_recipe ──▶ Recipe(data, model, train, decode) ──▶ every command
-                  what it `extends` is laid under it, --set section.key=value over it, before checking
+                  keys of the recipe that it `extends` are added, --set section.key=value is applied, then all is checked
 
-A recipe is data. It is checked whole before any work starts: unknown keys, wrong types and contradictions are
-reported together, each with the nearest right name. Every number has bounds, far beyond any model that was ever trained,
-and so has their product (`MOST_PARAMETERS`): what cannot be meant is refused before memory is taken. It is stored inside shards, runs and model folders
-(`Recipe.to_dict`) and read back from there (`Recipe.from_dict`) by every later command. The model's width and the
-vocabulary's size stand here; what depends on the machine (devices, micro-batches, precision) is derived elsewhere.
+A recipe is data. The whole recipe is checked before any work starts: unknown keys, wrong types and contradictions are
+reported together, each with the nearest correct name. Every number has bounds, far beyond any model that was ever trained,
+and so has the number of parameters (`MOST_PARAMETERS`). So a value that must be a mistake is refused before memory is allocated.
+The recipe is stored in shards, runs and model folders (`Recipe.to_dict`), and every later command reads it from there
+(`Recipe.from_dict`). The model's width and the vocabulary's size are keys of the recipe. Values that depend on the machine
+(devices, micro-batches, precision) are derived elsewhere.
 
 Sources of the defaults: "Attention Is All You Need", sections 3 and 5, table 3 (base).
 """
@@ -30,7 +31,7 @@ SectionT = TypeVar("SectionT", bound="Section")
 
 
 class Section(BaseModel):
-    """A frozen part of a recipe that refuses keys it does not know and values of a wrong type."""
+    """A frozen part of a recipe. It refuses unknown keys and values of a wrong type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -44,17 +45,17 @@ def _checked(section: SectionT, errors: list[str]) -> SectionT:
 TrainingPrecision = Literal["auto", "bf16", "fp16", "fp32"]
 TRAINING_PRECISIONS: tuple[str, ...] = get_args(TrainingPrecision)
 MANY = 10**12
-"""The bound of what is counted and takes no memory: updates, pairs of a shard, …"""
+"""Upper bound of counts that take no memory: updates, pairs of a shard, …"""
 MOST_PARAMETERS = 10**12
 BYTES_PER_PARAMETER = 16
-"""In training: weight, gradient and Adam's two moments in fp32."""
+"""Bytes per parameter in training: weight, gradient and Adam's two moments in fp32."""
 MOST_BEAM = 4096
 MOST_POSITIONS = 2**28
-"""Numbers in a table of positions, max_positions × d_model."""
+"""Largest size of a table of positions, max_positions × d_model."""
 LATEST = "latest"
-"""The link beside runs that leads to the latest one."""
+"""Name of the link to the latest run, in the folder of runs."""
 DEEPEST = 16
-"""How deep dictionaries and lists of a recipe may be nested."""
+"""Largest depth of nested dictionaries and lists in a recipe."""
 
 
 def _file_name(name: str) -> str:
@@ -69,7 +70,7 @@ FileName = Annotated[str, AfterValidator(_file_name)]
 
 
 def _listed_in(registry: Mapping[str, str]) -> AfterValidator:
-    """Return a check that a value is a name in `registry`, as the registry is at the time of the check."""
+    """Return a check that a value is a name in `registry`. The names are read at the time of the check."""
 
     def check(name: str) -> str:
         if name not in registry:
@@ -80,46 +81,46 @@ def _listed_in(registry: Mapping[str, str]) -> AfterValidator:
 
 
 class DataSection(Section):
-    """[data]: which text, which subword vocabulary, which pairs are kept."""
+    """[data]: the text, the subword vocabulary, and the conditions for keeping a pair."""
 
     source_language: FileName = "en"
     target_language: FileName = "de"
     generator: Literal["", "teaching"] = ""
-    """`teaching`: the corpus is made by the package itself and needs no --data-dir."""
+    """`teaching`: the package generates the corpus itself; no --data-dir is needed."""
     train_source: list[FileName] = []
-    """Files below --data-dir; plain, .gz, .xz or .bz2; with `train_target` line by line parallel."""
+    """Files below --data-dir: plain, .gz, .xz or .bz2. They are parallel to `train_target`, line by line."""
     train_target: list[FileName] = []
     valid_source: list[FileName] = []
     valid_target: list[FileName] = []
     tokenizer: FileName = ""
-    """An existing SentencePiece model to use instead of learning one (a path, or one below --data-dir)."""
+    """An existing SentencePiece model to use instead of learning one: a path, or a path below --data-dir."""
     vocab_size: int = Field(default=37_000, ge=8, le=10_000_000)
     joint_vocab: bool = True
     """One BPE and one embedding matrix for both languages (section 5.1); false: one for each language."""
     target_vocab_size: int = Field(default=0, ge=0, le=10_000_000)
-    """Of the target's own vocabulary, with joint_vocab = false; 0: `vocab_size`."""
+    """Size of the target's own vocabulary, with joint_vocab = false; 0: `vocab_size`."""
     target_tokenization: Literal["bpe", "words"] = "bpe"
-    """`words`: each word between spaces is one token of the target vocabulary, unchanged: for symbols, such as
-    linearised trees. The vocabulary holds the most frequent ones, or all if there are fewer. Needs two vocabularies."""
+    """`words`: each word between spaces is one token of the target vocabulary, unchanged. This is for targets of symbols, such as
+    linearised trees. The vocabulary holds the most frequent words, or all if there are fewer. It needs joint_vocab = false."""
     terminals: Literal["", "xx", "tags", "words", "both"] = ""
-    """Of a parser: what a word is in the target, a linearised tree, as in `nmt data trees --terminals`. "": not a parser.
-    `words` and `both` may share the source's subwords; each bracket and tag is one token all the same."""
+    """For a parser: the form of a word in the target, a linearised tree, as in `nmt data trees --terminals`. "": not a parser.
+    With `words` and `both`, the target may share the source's subwords; even then, each bracket and tag is one token."""
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "nmt_nfkc"
-    """SentencePiece's rule, stored in its model: applied alike in training and in translation."""
+    """SentencePiece's normalization rule. It is stored in the SentencePiece model, so training and translation apply the same rule."""
     character_coverage: float = Field(default=1.0, gt=0.9, le=1.0)
     byte_fallback: bool = True
-    """Characters unseen in training become bytes instead of <unk>, so that they can be copied."""
+    """Characters that are not in the vocabulary become bytes instead of <unk>, so that they can be copied."""
     min_length: int = Field(default=1, ge=1, le=1_000_000)
-    """Tokens per side, end symbol not counted; shorter pairs are dropped as empty."""
+    """Fewest tokens per side, end symbol not counted; shorter pairs are dropped as empty."""
     max_length: int = Field(default=256, ge=1, le=1_000_000)
-    """Tokens per side, end symbol not counted; longer pairs are dropped and counted."""
+    """Most tokens per side, end symbol not counted; longer pairs are dropped and counted."""
     max_ratio: float = Field(default=9.0, gt=1.0, le=1e6)
-    """Longer side over shorter side, in tokens (both counted one longer, to be lenient on short lines)."""
+    """Largest ratio (longer side + 1) / (shorter side + 1), in tokens; the + 1 makes it less strict for short lines."""
     shard_pairs: int = Field(default=1_000_000, ge=1, le=MANY)
 
     @property
     def target_size(self) -> int:
-        """Return the largest size of the target's vocabulary."""
+        """The largest size of the target's vocabulary."""
         return self.target_vocab_size or self.vocab_size
 
     @model_validator(mode="after")
@@ -147,7 +148,7 @@ class DataSection(Section):
 
 
 class ModelSection(Section):
-    """[model]: table 3's columns and the two choices that others make differently."""
+    """[model]: the columns of the paper's table 3, and choices in which other models differ from the paper."""
 
     encoder_layers: int = Field(default=6, ge=1, le=1000)
     decoder_layers: int = Field(default=6, ge=1, le=1000)
@@ -169,15 +170,15 @@ class ModelSection(Section):
     norm: Annotated[str, _listed_in(NORMS)] = "layer"
     """`layer`: LayerNorm, the paper's; `rms`: RMSNorm."""
     activation: Annotated[str, _listed_in(ACTIVATIONS)] = "relu"
-    """Of the feed-forward network. `relu`: max(0, x), the paper's (equation 2); `gelu`; `silu`; `swiglu`: a gate, with three matrices of d_model × d_ff instead of two."""
+    """Activation of the feed-forward network. `relu`: max(0, x), the paper's (equation 2); `gelu`; `silu`; `swiglu`: a gate, with three matrices of d_model × d_ff instead of two."""
     positions: Annotated[str, _listed_in(POSITIONS)] = "sinusoidal"
     """`sinusoidal`: the paper's (section 3.5); `learned`: a trained vector per position (table 3, row E); `rotary`: self-attention rotates queries and keys."""
     max_positions: int = Field(default=1024, ge=2, le=1_048_576)
-    """The longest sequence: learned positions have so many rows; longer lines are split before translation."""
+    """The longest sequence, and the number of rows of learned positions. Longer lines are split before translation."""
     tie_embeddings: bool = True
     """One matrix for both embeddings and the output projection (section 3.4)."""
     monotonic_attention: bool = False
-    """Of a parser: the decoder also reads the encoder's state of the next word (hard monotonic attention, Aharoni and Goldberg 2017)."""
+    """For a parser: the decoder also reads the encoder's state of the next word (hard monotonic attention, Aharoni and Goldberg 2017)."""
 
     @property
     def key_size(self) -> int:
@@ -201,9 +202,9 @@ class ModelSection(Section):
         return _checked(self, errors)
 
     def parameters(self, source_vocab: int, target_vocab: int) -> int:
-        """Return the number of trained parameters over vocabularies of these sizes, without building the model.
+        """Return the number of trained parameters for vocabularies of these sizes, without building the model.
 
-        Exact for the norms and activations that ship; another norm counts as a layer norm, another activation as relu.
+        The number is exact for the norms and activations of this package. Another norm counts as a layer norm, another activation as relu.
         """
         d = self.d_model
         queries, values = self.num_heads * self.key_size, self.num_heads * self.value_size
@@ -219,12 +220,12 @@ class ModelSection(Section):
 
 
 class TrainSection(Section):
-    """[train]: sections 5.1 to 5.4, and how the run is validated, logged and saved."""
+    """[train]: the paper's sections 5.1 to 5.4, and how the run is validated, logged and saved."""
 
     batch_tokens: int = Field(default=25_000, ge=1, le=100_000_000)
-    """Tokens of one update, source and target each, over all ranks and micro-batches."""
+    """Tokens per update on each side (source, target), over all ranks and micro-batches."""
     micro_batch_tokens: int = Field(default=0, ge=0, le=100_000_000)
-    """Tokens that one rank takes through the model at once; 0: chosen from the hardware's memory."""
+    """Tokens per side in one forward and backward pass of a rank; 0: chosen from the hardware's memory."""
     updates: int = Field(default=100_000, ge=1, le=MANY)
     warmup: int = Field(default=4000, ge=1, le=MANY)
     lr_factor: float = Field(default=1.0, gt=0.0, le=1e6)
@@ -233,47 +234,47 @@ class TrainSection(Section):
     adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
     adam_epsilon: float = Field(default=1e-9, gt=0.0, le=1.0)
     decay_updates: int = Field(default=0, ge=0, le=MANY)
-    """In so many last updates the learning rate of equation 3 is multiplied by a factor that falls linearly to zero; 0: none."""
+    """Number of last updates in which the learning rate of equation 3 is multiplied by a factor that falls linearly to zero; 0: none."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     r_drop: float = Field(default=0.0, ge=0.0, le=1000.0)
     """Weight of the divergence between two passes of each pair with different dropout (R-Drop); 0: one pass."""
     bpe_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Probability with which BPE leaves out a merge, so that words are cut differently in each epoch; 0: never."""
+    """Probability that BPE leaves out a merge, so that words are split differently in each epoch; 0: never."""
     both_directions: bool = False
-    """In each epoch half of the pairs, drawn anew, are read from target to source: the model learns to translate both ways."""
+    """In each epoch, source and target are swapped in a new random half of the pairs: the model learns to translate in both directions."""
     init: FileName = ""
-    """A model of the same sizes and vocabulary whose weights training starts from: the folder of a model or run; "": random weights."""
+    """Folder of a model or run with the same sizes and vocabulary: training starts from its weights. "": random weights."""
     clip_norm: float = Field(default=0.0, ge=0.0, le=1e9)
     """Largest gradient norm; 0: no clipping (the paper has none)."""
     skip_nonfinite: int = Field(default=0, ge=0, le=MANY)
-    """Updates in a row that may pass without a step because their gradient is not finite; 0: the first one stops training."""
+    """Number of updates in a row that may be skipped because their gradient is not finite; 0: the first one stops training."""
     precision: TrainingPrecision = "auto"
-    """Of matrix products; `auto`: what the hardware computes fast. In `fp16` the loss is scaled."""
+    """Precision of matrix products; `auto`: the precision that is fast on the hardware. In `fp16` the loss is scaled."""
     seed: int = Field(default=1, ge=0, lt=2**32)
     log_every: int = Field(default=50, ge=1, le=MANY)
     valid_every: int = Field(default=1000, ge=1, le=MANY)
     valid_bleu_sentences: int = Field(default=500, ge=0, le=MANY)
-    """Number of validation sentences, from the first on, that are translated for BLEU; 0: none."""
+    """The first N validation sentences are translated for BLEU; 0: none."""
     valid_beam: int = Field(default=1, ge=1, le=MOST_BEAM)
-    """Beam of these translations, whatever `decode.search` is; 1 is greedy and quick."""
+    """Beam size for these translations, whatever `decode.search` is; 1 is greedy and fast."""
     valid_samples: int = Field(default=3, ge=0, le=100_000)
     patience: int = Field(default=0, ge=0, le=MANY)
-    """Stop after so many validations without a better one; 0: never."""
+    """Training stops after this number of validations in a row without an improvement; 0: never."""
     best_metric: Literal["bleu", "nll"] = "nll"
     checkpoint_every: int = Field(default=1000, ge=0, le=MANY)
-    """Updates between checkpoints; 0: by minutes alone."""
+    """Updates between checkpoints; 0: only `checkpoint_minutes` counts."""
     checkpoint_minutes: float = Field(default=10.0, ge=0.0, le=1e9)
-    """Minutes between checkpoints; 0: by updates alone."""
+    """Minutes between checkpoints; 0: only `checkpoint_every` counts."""
     keep: int = Field(default=5, ge=1, le=1_000_000)
-    """Latest checkpoints kept."""
+    """Number of latest checkpoints to keep."""
     keep_best: int = Field(default=1, ge=1, le=1_000_000)
-    """Best checkpoints kept besides."""
+    """Number of best checkpoints to keep in addition."""
     average: int = Field(default=5, ge=1, le=1_000_000)
-    """Checkpoints that `nmt average` averages by default."""
+    """Number of checkpoints that `nmt average` averages by default."""
 
     @property
     def passes(self) -> int:
-        """Return how often each pair of an update goes through the model."""
+        """Number of times that each pair of an update goes through the model."""
         return 2 if self.r_drop else 1
 
     @model_validator(mode="after")
@@ -293,36 +294,37 @@ class TrainSection(Section):
 
 
 class DecodeSection(Section):
-    """[decode]: section 6.1."""
+    """[decode]: the paper's section 6.1, and further options of search."""
 
     search: Annotated[str, _listed_in(SEARCHES)] = "beam"
     beam: int = Field(default=4, ge=1, le=MOST_BEAM)
     length_penalty: Annotated[str, _listed_in(LENGTH_PENALTIES)] = "gnmt"
-    """What log P(Y) is divided by: `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `none`: 1."""
+    """The divisor of log P(Y): `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `none`: 1."""
     alpha: float = Field(default=0.6, ge=0.0, le=50.0)
-    """Of the length penalty `gnmt`."""
+    """Exponent of the length penalty `gnmt`."""
     coverage_penalty: float = Field(default=0.0, ge=0.0, le=1000.0)
     """Beta of the coverage penalty, which lowers the scores of outputs that leave parts of the source untranslated; 0: none."""
     max_extra: int = Field(default=50, ge=1, le=1_000_000)
-    """The longest output: each sentence's own input length (times max_len_ratio) plus this, in tokens."""
+    """The longest output, in tokens, is max_len_ratio × input length + max_extra, for each sentence."""
     max_len_ratio: float = Field(default=1.0, ge=0.0, le=1000.0)
-    """The longest output: this times the sentence's own input length, plus max_extra, in tokens."""
+    """See `max_extra`."""
     min_length: int = Field(default=1, ge=0, le=1_000_000)
-    """The shortest output, in tokens that carry text: end symbol and white space do not count; 0: it may be empty."""
+    """The shortest output, in tokens that contain text: the end symbol and white space do not count. 0: the output may be empty."""
     lookahead: int = Field(default=12, ge=0, le=1_000_000)
-    """A hypothesis is given up when it would not win if so many tokens more, its end among them, cost nothing; 0: any number, so that the best one is never lost."""
+    """Search drops a hypothesis that cannot reach the n best within this number of further tokens, end symbol counted, even if their log-probabilities were 0.
+    0: no limit, so that the best hypothesis is never lost."""
     diverse_groups: int = Field(default=4, ge=1, le=MOST_BEAM)
-    """Of the search `diverse`: groups of equal size into which the beam is divided."""
+    """For the search `diverse`: number of groups of equal size into which the beam is divided."""
     diversity_penalty: float = Field(default=0.5, ge=0.0, le=1000.0)
-    """Of the search `diverse`: what a token costs for each hypothesis of an earlier group that has just got it."""
+    """For the search `diverse`: log P of a token falls by this value for each hypothesis of an earlier group that gets the same token in the same step."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=1_000_000)
-    """No n-gram of this many tokens occurs twice in an output; 0: any may."""
+    """No n-gram of this number of tokens occurs twice in an output; 0: no rule."""
     repetition_penalty: float = Field(default=1.0, gt=0.0, le=1000.0)
-    """Above 1, tokens that the output already has become less probable; 1: none."""
+    """Above 1, tokens that are already in the output become less probable; 1: no penalty."""
     constraints: list[str] = []
     """Names of constraints that need no value."""
     batch_tokens: int = Field(default=4096, ge=1, le=100_000_000)
-    """Source tokens translated together."""
+    """Number of source tokens that are translated together."""
 
     @model_validator(mode="after")
     def _consistent(self) -> DecodeSection:
@@ -336,7 +338,7 @@ class Recipe(Section):
     """The whole experiment."""
 
     name: str = Field(default="", exclude=True)
-    """The file's stem; not a key of the file."""
+    """The name of the recipe's file without .toml; not a key of the file."""
     data: DataSection
     model: ModelSection = ModelSection()
     train: TrainSection = TrainSection()
@@ -370,7 +372,10 @@ class Recipe(Section):
         return _checked(self, errors)
 
     def folder(self, parent: str, option: str) -> Path:
-        """Return PARENT/NAME, where a command works unless `option` names another folder. Raises RecipeError for a name that no folder there can have."""
+        """Return PARENT/NAME, the default folder of a command. The user can choose another folder by `option`.
+
+        Raises RecipeError if the recipe's name cannot be the name of a folder in PARENT.
+        """
         if self.name in ("", LATEST) or self.name.startswith(".") or not self.name.isprintable() or "/" in self.name:
             why = f"{parent}/{LATEST} is kept for the link to the latest run" if self.name == LATEST else "expected a name that can be printed and does not begin with a dot"
             raise RecipeError(f"the recipe's name {shown(self.name)} cannot name a folder in {parent}/: {why}. Rename the recipe's file, or give {option} DIR.")
@@ -378,16 +383,19 @@ class Recipe(Section):
 
     @property
     def constraint_values(self) -> dict[str, str]:
-        """Return the values of constraints that `decode.constraints` names, where other sections of the recipe have them."""
+        """Values for the constraints in `decode.constraints` that come from other sections of the recipe."""
         return {"tree": self.data.terminals}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary for JSON; `from_dict` reads it back."""
+        """Return a plain dictionary for JSON; `from_dict` reads it back."""
         return {"name": self.name, **self.model_dump()}
 
     @staticmethod
     def from_dict(values: dict[str, Any], where: str) -> Recipe:
-        """Check a plain dictionary; `where` names its place in error messages. Old names of keys are understood; retired keys are ignored."""
+        """Check a plain dictionary and return its recipe. `where` names the dictionary in error messages. Old names of keys are read; retired keys are ignored.
+
+        Raises RecipeError.
+        """
         if _depth(values) > DEEPEST:
             raise RecipeError(f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts.")
         if isinstance(values, dict):
@@ -400,7 +408,7 @@ class Recipe(Section):
 
 
 def _depth(values: Any) -> int:
-    """How deep dictionaries and lists are nested in each other; no deeper than DEEPEST + 1 is looked at."""
+    """Return the depth of nested dictionaries and lists; counting stops at DEEPEST + 1."""
     level, depth = [values], 0
     while depth <= DEEPEST and (level := [inner for value in level for inner in _inside(value)]):
         depth += 1
@@ -408,7 +416,7 @@ def _depth(values: Any) -> int:
 
 
 def _inside(value: Any) -> Sequence[Any]:
-    """What a dictionary or list holds, if it holds anything; nothing of any other value."""
+    """Return the values in a dictionary or list; an empty list for any other value."""
     return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
 
 

@@ -13,13 +13,13 @@ from .errors import did_you_mean, shown
 Sections = Mapping[str, type[BaseModel]]
 
 MOST = 30
-"""Errors that are listed for one dictionary."""
+"""Largest number of errors that are listed for one dictionary."""
 LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le"), "greater_than": ("more than", "gt"), "less_than": ("less than", "lt")}
-"""pydantic's names of bounds: the words in messages, and the key under which pydantic stores the bound."""
+"""pydantic's names of bounds → the words in messages, and the key under which pydantic stores the bound."""
 
 
 def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseModel]) -> str:
-    """Return "has N errors:" and a line for each error of `values`; `whole` is the model that they should fit."""
+    """Return "has N errors:" and a line for each error of `values`; `whole` is the pydantic model of the values."""
     sections = {name: field.annotation for name, field in whole.model_fields.items() if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)}
     lines = _lines(error, sections)
     if (more := error.error_count() - MOST) > 0:
@@ -55,7 +55,7 @@ def _elsewhere(key: str, section: str, sections: Sections) -> str:
 
 
 def _contradictions_besides(error: ValidationError, values: dict[str, Any], whole: type[BaseModel], sections: Sections) -> list[str]:
-    """Return the contradictions that remain without the wrong keys, except those that mention such a key."""
+    """Check `values` again without the wrong keys, and return the contradictions that remain, except those that mention a wrong key."""
     left_out, remaining = set(), copy.deepcopy(values)
     for item in error.errors():
         if item["type"] == "value_error" or not item["loc"]:

@@ -1,4 +1,4 @@
-"""Recipes as files: find a recipe by name or path, read it with what it extends, and apply overrides.
+"""Recipes as files: find a recipe by name or path, read it and the recipes that it extends, and apply overrides.
 
     load_recipe("demo", ["train.updates=7"]) ──▶ TOML ──▶ the recipes that it extends ──▶ overrides ──▶ Recipe
 """
@@ -22,27 +22,28 @@ from .recipe_history import with_present_names
 
 RECIPE_SUFFIX = ".toml"
 LARGEST = 2**20
-"""Bytes of a recipe."""
+"""Largest size of a recipe's file, in bytes."""
 LONGEST_CHAIN = 32
-"""Recipes that extend each other."""
+"""Largest number of recipes in a chain of `extends`."""
 
 
 def recipe_folder() -> Any:
-    """The folder of the recipes that ship with the package (in a checkout: `recipes/` at its top)."""
+    """Return the folder of the recipes that ship with the package (in a checkout: `recipes/` at its top)."""
     packaged = resources.files("nmt_cli") / "recipes"
     return packaged if packaged.is_dir() else Path(__file__).resolve().parent.parent / "recipes"
 
 
 def recipe_names() -> list[str]:
-    """Names of the recipes that ship with the package."""
+    """Return the names of the recipes that ship with the package."""
     return sorted(item.name.removesuffix(RECIPE_SUFFIX) for item in recipe_folder().iterdir() if item.name.endswith(RECIPE_SUFFIX))
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe by name (`demo`) or path (`my/own.toml`) and apply `section.key=value` overrides to it.
 
-    `extends = "other"` at a file's head, a name or a path beside it, takes every key of that recipe which the file itself
-    does not state. Raises `RecipeError` for an unknown name, TOML that does not parse, and every fault of its keys and values at once.
+    `extends = "other"` at a file's head names another recipe, or a path beside the file. The recipe inherits each key of the other
+    recipe that the file does not set. Raises `RecipeError` for an unknown name and for TOML that does not parse; errors of keys and
+    values are reported together.
     """
     values, name, where = _read(name_or_path, [])
     for override in overrides:
@@ -51,9 +52,9 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], str, str]:
-    """A recipe's plain dictionary with what it extends laid under it, its name and its place.
+    """Return a recipe's plain dictionary with the inherited keys, its name, and its location for messages.
 
-    `children`: the places of those that extend it, the outermost first.
+    `children`: the locations of the recipes that extend it, the outermost first.
     """
     text, name, where = _find(name_or_path)
     if where in children:
@@ -83,19 +84,19 @@ def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], s
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:
-    """TOML as a dictionary. Raises TOMLDecodeError where it is none, RecipeError where Python does not read it."""
+    """Return TOML as a dictionary. Raises TOMLDecodeError if it is not TOML, RecipeError if Python cannot read it."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
         raise RecipeError(f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts.") from None
-    except ValueError:  # an integer beyond Python's own limit
+    except ValueError:  # an integer with more digits than Python allows
         raise RecipeError(f"{where} holds a number of more than {sys.get_int_max_str_digits():,} digits: no key takes one.") from None
 
 
 def folder_beside(name_or_path: str) -> Path | None:
-    """Return the folder of a recipe that is the user's own file; None for one that ships with the package."""
+    """Return the folder of a recipe that is the user's own file; None for a recipe that ships with the package."""
     return Path(name_or_path).parent if _is_path(name_or_path) else None
 
 
@@ -104,7 +105,7 @@ def _is_path(name_or_path: str) -> bool:
 
 
 def _find(name_or_path: str) -> tuple[str, str, str]:
-    """Text, name and place of a recipe."""
+    """Return the text, the name and the location of a recipe. Raises RecipeError if it cannot be read."""
     if not _is_path(name_or_path):
         names = recipe_names()
         if name_or_path in names:
@@ -124,13 +125,13 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
         return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read(), path.stem, where
     except UnicodeDecodeError as error:
         raise RecipeError(f"{where} is not UTF-8 text: {error}") from None
-    except (OSError, ValueError) as error:  # a ValueError: a NUL in its name
+    except (OSError, ValueError) as error:  # a ValueError: a NUL in the file name
         reason = error.strerror if isinstance(error, OSError) else "a file name holds no NUL character"
         raise RecipeError(f"cannot read {where}: {reason}. Give the path of a .toml file, or a name: {', '.join(recipe_names())}.") from None
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set the key of a `section.key=value` in a recipe's plain dictionary. Raises RecipeError when it is not of that form."""
+    """Set a key in a recipe's plain dictionary; `override` is section.key=value. Raises RecipeError if it does not have this form."""
     key, separator, text = override.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (separator and dot and section and name):

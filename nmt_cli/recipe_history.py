@@ -14,14 +14,14 @@ from .errors import RecipeError, shown
 
 @dataclass(frozen=True)
 class Retired:
-    """A key that recipes, runs and model folders of earlier versions hold. It is read and ignored."""
+    """A key in recipes, runs and model folders of earlier versions. It is read and ignored."""
 
     since: str
-    """The version that does not know it any more."""
+    """The first version without the key."""
     neutral: Any
-    """The value that had no effect; any other is ignored with a warning."""
+    """The value that had no effect. Any other value is ignored with a warning."""
     why: str
-    """What happens instead, for the warning."""
+    """Text for the warning: what replaces the key."""
 
 
 RETIRED = {
@@ -31,14 +31,14 @@ RETIRED = {
 
 @dataclass(frozen=True)
 class Renamed:
-    """A key that has another name now. The old name is read where it has one of `values` (None: any value)."""
+    """A key that has a new name. The old name is read if the key has one of `values` (None: any value)."""
 
     now: str
     values: tuple[str, ...] | None = None
 
 
 RENAMED = {
-    "model.norm": Renamed("residual", ("post", "pre")),  # norm names the kind of norm now
+    "model.norm": Renamed("residual", ("post", "pre")),  # `norm` is now the kind of norm
     "data.target_pieces": Renamed("target_tokenization"),
 }
 
@@ -57,7 +57,7 @@ def with_present_names(values: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def without_retired(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return `values` without the keys in RETIRED; warn of those that had an effect."""
+    """Return `values` without the keys in RETIRED; warn about keys that had an effect."""
     for key_path, retired in RETIRED.items():
         section, _, key = key_path.partition(".")
         table = values.get(section)

@@ -5,7 +5,7 @@
 
 A `Record` is a pydantic model with `format_version`. The file also has the key `content_sha256`: the SHA-256 of the content
 in canonical form, which is JSON without that key, with sorted keys and no spaces. Another layout of the same content is
-accepted, every change of the content is noticed. Records of format versions before `sealed` have no hash.
+accepted, but every change of the content is an error. Records of format versions before `sealed` have no hash.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     newest: ClassVar[int] = 2
-    """The format version that is written, and the newest that is read."""
+    """The format version that is written, and the newest version that is read."""
     sealed: ClassVar[int] = 2
     """The first format version with a hash."""
 
@@ -38,7 +38,7 @@ class Record(BaseModel):
 
     @classmethod
     def upgrade(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the content of a file in the form of the newest version. Classes whose form has changed override it."""
+        """Return the content of a file in the form of the newest version. A class whose form has changed overrides this."""
         return values
 
 
@@ -60,7 +60,7 @@ def to_json(record: Record) -> bytes:
 def read_record(path: Path, kind: type[RecordT], error: type[NmtError], remedy: str) -> RecordT:
     """Read a record and check version, hash and types.
 
-    Raises `error`, with the file, the cause and the `remedy`, if one of them is wrong; FileNotFoundError or
+    If one of them is wrong, raises `error` with the file, the cause and the `remedy`. Raises FileNotFoundError or
     NotADirectoryError if the file does not exist.
     """
     return parse_record(_read(path, error), path, kind, error, remedy)
@@ -95,10 +95,10 @@ def parse_record(data: bytes, path: Path, kind: type[RecordT], error: type[NmtEr
 
 
 def parse_json(data: bytes, path: Path, error: type[NmtError], remedy: str) -> dict[str, Any]:
-    """Return the JSON object in `data`. Raises `error`: no UTF-8, no JSON, NaN or infinite numbers, nested too deeply."""
+    """Return the JSON object in `data`. Raises `error` for data that is not UTF-8 or not JSON, for NaN and infinite numbers, and for too deep nesting."""
     try:
         values = json.loads(data.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
-        json.dumps(values)  # what is not too deep to read may be too deep to write
+        json.dumps(values)  # nesting that Python can read may be too deep to write
     except RecursionError:
         raise error(f"{str(path)!r} is damaged: it is nested too deeply. {remedy}") from None
     except ValueError as cause:

@@ -1,10 +1,10 @@
-"""The names that a recipe or an option can choose, and the object behind each.
+"""The names that a recipe or an option can choose, and the object for each name.
 
 A registry is a literal dict: name → "module:object". To add a norm, a metric, a search, …: write the object in a file
 and add one line here. The recipe accepts the new name at once, because it checks its values against these dicts. The
 module is imported only when the object is used, so this file needs neither torch nor any other package.
 
-docs/extending.md says for each registry what the object must be. A package outside nmt can add entries at run time:
+docs/extending.md describes the objects of each registry. A package outside nmt can add entries at run time:
 
     from nmt_cli.registry import NORMS
     NORMS["scale"] = "my_package.norms:ScaleNorm"
@@ -41,7 +41,7 @@ POSITIONS = {
 # --- training ---
 
 LOGGERS = {"tensorboard": "nmt_cli.training.loggers:TensorBoardLogger"}
-"""--logger of nmt train: class that gets the training records, besides the run's own metrics.jsonl."""
+"""--logger of nmt train: class that gets the training records, in addition to the run's own metrics.jsonl."""
 
 # --- decoding ---
 
@@ -67,9 +67,9 @@ LENGTH_PENALTIES = {
     "average": "nmt_cli.decoding.length_penalties:average",
     "none": "nmt_cli.decoding.length_penalties:none",
 }
-"""decode.length_penalty: (|Y|, alpha) → what log P is divided by."""
+"""decode.length_penalty: (|Y|, alpha) → the divisor of log P."""
 UTILITIES = {"chrf": "nmt_cli.decoding.utilities:chrf", "bleu": "nmt_cli.decoding.utilities:bleu"}
-"""The utility of minimum Bayes risk decoding: n texts → how much each as a hypothesis is like each as a reference, (n, n)."""
+"""The utility of minimum Bayes risk decoding: n texts → (n, n), the score of each text as a hypothesis against each text as a reference."""
 PRECISIONS = {
     "fp32": "nmt_cli.model.precision:fp32",
     "bf16": "nmt_cli.model.precision:bf16",

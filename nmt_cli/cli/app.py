@@ -1,6 +1,6 @@
-"""The command line: one file per subcommand, joined here. `run` turns errors into exit codes, and nothing else does.
+"""The command line: one file per subcommand, joined here. Only `run` turns errors into exit codes.
 
-Exit codes: 0 done, 1 a named error of data or state, 2 usage, 128 + signal (130 Ctrl-C, 143 SIGTERM).
+Exit codes: 0 success, 1 a named error of data or state, 2 wrong usage, 128 + signal (130 Ctrl-C, 143 SIGTERM).
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ def options(version: Annotated[bool, typer.Option("--version", callback=_version
 
 
 def run() -> int:
-    """Run the command line and return its exit code. Only errors of the program itself leave it as exceptions."""
+    """Run the command line and return its exit code. Only errors of the program itself are raised as exceptions."""
     try:
         code = _invoke()
         output.flush()
         return code
     except BaseException as error:
         exit_code = _report(error)
-        output.drain()  # what was printed before the error
+        output.drain()  # prints output from before the error that is still buffered
         if exit_code is None:
             raise
         return exit_code
 
 
 def _invoke() -> int:
-    """Run the command of the arguments and return its exit code. (`Typer.__call__` would turn interrupts and errors of stdout into its own codes.)"""
+    """Run the command in the arguments and return its exit code. (`Typer.__call__` would turn interrupts and errors of stdout into its own codes.)"""
     command = typer.main.get_command(app)
     if COMPLETE in os.environ:
         command.main(prog_name="nmt")  # answers the shell and exits
@@ -93,7 +93,7 @@ def _report(error: BaseException) -> int | None:
     if (number := process.signal_behind(error)) is not None:
         console.say("interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}")
         return 128 + number
-    if (show := getattr(error, "show", None)) is not None:  # typer's own: the command was called wrongly
+    if (show := getattr(error, "show", None)) is not None:  # an error of typer: the command was called wrongly
         show()
         return int(getattr(error, "exit_code", 2))
     if (why := _system_error(error)) is None:
@@ -103,7 +103,7 @@ def _report(error: BaseException) -> int | None:
 
 
 def _system_error(error: BaseException) -> str | None:
-    """Return the message for an error of the system that no command has named; None for any other error."""
+    """Return the message for an error of the system that no command has turned into an NmtError; None for any other error."""
     if isinstance(error, OSError):
         names = " → ".join(shown(name) for name in (error.filename, error.filename2) if name is not None)
         return f"cannot use {names}: {_reason(error)}." if names else f"the system refuses: {_reason(error)}."
@@ -119,7 +119,7 @@ def _system_error(error: BaseException) -> str | None:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """Return whether torch, if it is loaded, could not allocate memory."""
+    """Return whether torch is loaded and `error` means that it could not allocate memory."""
     from ..hardware import out_of_memory
 
     return "torch" in sys.modules and isinstance(error, RuntimeError) and out_of_memory(error)

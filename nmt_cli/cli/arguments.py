@@ -1,6 +1,6 @@
 """Options that several commands share, and how a path is read from the command line.
 
-Every command imports this file, so it imports nothing heavy: `nmt -h` waits for it.
+Every command imports this file, also `nmt -h`. So it must import nothing that loads slowly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.K
 
 
 def output_path(value: str | Path) -> Path:
-    """Return the path of an output. Raises typer.BadParameter for an empty one, which would be the working directory."""
+    """Return the path of an output. Raises typer.BadParameter for an empty name, which would be the working folder, for a NUL character and for the root folder."""
     text = str(value)
     if not text:
         raise typer.BadParameter("the name is empty; expected the path of a file or folder.")

@@ -72,7 +72,7 @@ def attend(
 
 
 def _sentence(sentences: list[str]) -> str:
-    """Return the one sentence, of the arguments or of stdin."""
+    """Return the sentence from the arguments, or from stdin if there are none. Raises UsageError, DataError."""
     from ..lines import decode_line, iter_lines
     from .inputs import open_input
 
@@ -98,7 +98,7 @@ def _sentence(sentences: list[str]) -> str:
 
 
 def _valid(argument: str) -> str:
-    """Return an argument with bytes that are not UTF-8 replaced by U+FFFD, as in lines of a file."""
+    """Return an argument in which U+FFFD replaces bytes that are not UTF-8, as in lines of a file."""
     return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

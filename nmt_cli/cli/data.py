@@ -1,5 +1,5 @@
 """`nmt data`: download corpora and write the files that `nmt preprocess` reads, one subcommand per data set of
-`registry.DATASETS`; and turn trees into pairs (`trees`).
+`registry.DATASETS`. It also turns trees into pairs (`trees`).
 
 The list of data sets goes to stdout, everything else to stderr.
 """
@@ -31,7 +31,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class _Group(TyperGroup):
-    """The commands of `nmt data`: those written here, and one per name in the registry at the time of the call."""
+    """The commands of `nmt data`: the commands in this file, and one per name in the registry at the time of the call."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *DATASETS]

@@ -49,7 +49,7 @@ def _verified(exported: Export) -> str:
 
 
 def _different(exported: Export) -> str:
-    """What the library does differently, whatever the model."""
+    """Return a remark on differences of the library in search, which exist for every model."""
     source_model = exported.source_model
     decode = source_model.recipe.decode
     return (

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 def score_by_model(request: ScoreRequest) -> None:
-    """Score each line of the reference given that of the source.
+    """Score each line of the reference given its source line, and print the scores.
 
-    Files are counted before the model is loaded, so that unequal counts are an error before any work. Pipes can be read
-    only once: there the error follows the scores of the parallel lines.
+    The lines of files are counted before the model is loaded, so that unequal counts are an error before any work. Pipes can be
+    read only once, so for pipes the error comes after the scores of the parallel lines.
     """
     assert request.model is not None
     assert request.source is not None
@@ -61,7 +61,7 @@ def score_by_model(request: ScoreRequest) -> None:
 
 
 def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str | None) -> Scorer:
-    """Return a scorer with the model at `path`. Without a precision it is that of the model folder's weights."""
+    """Return a scorer with the model at `path`. If `precision` is None, the precision of the stored weights is used."""
     folder = find_model(path)
     if folder != path:
         say(f"model: {folder}")
@@ -83,7 +83,7 @@ def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str | 
 
 @dataclass
 class _Totals:
-    """Sums over the lines; `nll` and `tokens` only over those that have a score."""
+    """Sums over the lines; `nll` and `tokens` are sums over the lines with a score."""
 
     lines: int = 0
     tokens: int = 0

@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 
 def plain(index: int, result: Result) -> str:
-    """The translation."""
+    """Return the translation."""
     return result.translation
 
 
 def scored(index: int, result: Result) -> str:
-    """SCORE, a tab, the translation."""
+    """Return SCORE, a tab, the translation."""
     return f"{result.best.score:.6f}\t{result.translation}"
 
 
 def moses(index: int, result: Result) -> str:
-    """One line per candidate, in the format of Moses: INDEX ||| TRANSLATION ||| SCORE."""
+    """Return one line per candidate, in the format of Moses: INDEX ||| TRANSLATION ||| SCORE."""
     return "\n".join(f"{index} ||| {candidate.text} ||| {candidate.score:.6f}" for candidate in result.candidates)
 
 
 def json_object(index: int, result: Result, calibration: Calibration | None = None) -> str:
-    """A JSON object. Tokens are subwords; a pair of the alignment is two indices, into source_tokens and tokens.
+    """Return a JSON object. Tokens are subwords. A pair of the alignment has two indices, into source_tokens and into tokens.
 
-    With a calibration also the probabilities of the words, and the estimated quality: null for a blank line.
+    With a calibration, the object also has the probabilities of the words and the estimated quality (null for a blank line).
     """
     from ..interface.translator import translation_of
 

@@ -69,7 +69,8 @@ def _as_table(rows: list[dict[str, Any]], device: str, precision: str, devices: 
 
 
 APART = ("E", "big")
-"""Rows that no such vocabulary fits: for E the paper prints base's number, without the table of positions; of big it prints fewer than ours has."""
+"""Rows that fit no common vocabulary size. For E, the paper prints base's number of parameters, without the table of positions.
+For big, the paper prints fewer parameters than our model has."""
 NOTES = (
     "PPL and BLEU are the paper's, on newstest2013, one checkpoint. Ours are trained with the command at the head of each recipe.",
     "params: ours count every weight once, with 37,000 pieces and one matrix for both embeddings and the output (section 3.4), projections with biases.",
@@ -92,7 +93,7 @@ WHOLE = "whole and unchanged"
 def _described(values: dict[str, Any]) -> str:
     parts = values["parameters_by_part"]
     model, data, gigabyte = values["recipe"]["model"], values["recipe"]["data"], 2**30
-    most = "at most " if values["kind"] == "recipe" and data["target_tokenization"] == "words" else ""  # as many as the text has
+    most = "at most " if values["kind"] == "recipe" and data["target_tokenization"] == "words" else ""  # the final size depends on the text
     vocabulary = f"{values['source_vocab']:,} joint" if data["joint_vocab"] else f"{values['source_vocab']:,} source, {most}{values['target_vocab']:,} target"
     lines = [
         f"{values['kind']} {values['name']}",

@@ -1,4 +1,4 @@
-"""`nmt init`: a recipe for one's own text."""
+"""`nmt init`: write a recipe for the user's own text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def init(
 
 
 def _say_text(text: Survey) -> None:
-    """Print what the text is like."""
+    """Print statistics and warnings about the text."""
     for file, lines in text.replaced.items():
         warn(f"{file}: {lines:,} line(s) hold invalid UTF-8; what is invalid was replaced by U+FFFD")
     say(f"{text.pairs:,} pairs")
@@ -65,7 +65,7 @@ def _scripts(side: Side) -> str:
 
 
 def _say_recipe(done: Initialized, limited: bool) -> None:
-    """Print what was written, what to expect, and what comes next."""
+    """Print the written files, the size and time of the training, and the next command."""
     from ..interface.init import spoken
 
     preset = done.preset

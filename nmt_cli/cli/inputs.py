@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from ..evaluation.metrics import Scorer
 
 LOOKS_TOKENISED = 100
-"""Lines that end in " ." before a remark: sacrebleu's own threshold."""
+"""Number of lines ending in " ." from which a warning is printed: sacrebleu's own threshold."""
 
 System = tuple[str, list[str]]
 """The name of a hypothesis, and its lines."""
 
 
 def read_parallel(hypotheses: list[Path], ref: list[Path], src: Path | None = None) -> tuple[list[System], list[list[str]], list[str] | None]:
-    """Return all files as lines: systems, references and source. One DataError reports all unequal line counts."""
+    """Return the lines of all files: systems, references and source. Raises one DataError for all unequal line counts."""
     if [*hypotheses, *ref, src].count(STDIN) > 1:
         raise UsageError(STDIN_TWICE)
     references = [_read(path) for path in ref]
@@ -46,12 +46,12 @@ def read_parallel(hypotheses: list[Path], ref: list[Path], src: Path | None = No
 
 
 def say_model(folder: Path) -> None:
-    """Say which model folder of a run folder is used."""
+    """Print which model folder of a run folder is used."""
     say(f"model: {folder}")
 
 
 def typed_at_terminal(path: Path | None) -> bool:
-    """Return whether a person types what `open_input` opens."""
+    """Return whether `open_input(path)` opens a terminal, where a person types."""
     return path in (None, STDIN) and sys.stdin is not None and sys.stdin.isatty()
 
 

@@ -16,7 +16,7 @@ from .score_request import ScoreRequest
 from .table import Column, Table, show
 
 SIGNIFICANT = 0.05
-"""p-values below it are marked with *."""
+"""p-values below this number are marked with *."""
 
 
 def score_by_metrics(request: ScoreRequest) -> None:
@@ -38,7 +38,7 @@ def _options(request: ScoreRequest) -> EvaluationOptions:
 
 
 def _texts(width: int | None, evaluation: Evaluation) -> Iterable[str | Table]:
-    """Yield the text output, in order."""
+    """Yield the parts of the text output, in order."""
     systems, scorers, tables, lengths = evaluation.systems, evaluation.scorers, evaluation.resampled, evaluation.lengths
     if len(systems) > 1:
         yield from (_compared(rows, width) for rows in tables.values())
@@ -58,7 +58,7 @@ def _line(score: Score, width: int | None, row: Row | None = None) -> str:
 
 
 def _compared(rows: Sequence[Row], width: int | None) -> Table:
-    """Metric and signature, then `score mean ci95 p system`. The system is last because its name may contain spaces."""
+    """Return a table with the columns `score mean ci95 p system`; its title has metric and signature. The system is last because its name may contain spaces."""
     first = rows[0].score
     width = _decimals(first.metric, width)
     cells = []
@@ -71,7 +71,7 @@ def _compared(rows: Sequence[Row], width: int | None) -> Table:
 
 
 def _by_length(system: str, parts: Sequence[Part], scorers: Mapping[str, Scorer], width: int | None) -> Table:
-    """`words lines ratio`, then one column per metric."""
+    """Return a table with the columns `words lines ratio`, then one column per metric."""
     names = {name: part.scores[name].name for name in scorers for part in parts if part.scores}
     rows = [
         [part.bucket.name, str(len(part.bucket.lines)), "-" if part.ratio is None else f"{part.ratio:.3f}"]
@@ -83,7 +83,7 @@ def _by_length(system: str, parts: Sequence[Part], scorers: Mapping[str, Scorer]
 
 
 def _json(request: ScoreRequest, evaluation: Evaluation) -> str:
-    """One object for one system, a list of objects for several."""
+    """Return one JSON object for one system, a list of objects for several systems."""
     references = [str(path) for path in request.references]
     values = [{"hypothesis": values["hypothesis"], "references": references, **values} for values in evaluation.as_dicts()]
     return json.dumps(values if len(values) > 1 else values[0], ensure_ascii=False, indent=2)

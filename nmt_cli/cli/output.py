@@ -1,11 +1,11 @@
-"""Standard output and standard error: all that commands print goes through here.
+"""Standard output and standard error: everything that commands print goes through this file.
 
     write(text)     writes text at once, in UTF-8 whatever the locale
     stream()        returns a stream of bytes; the writer flushes it
 
-`install` puts a last layer under `sys.stdout` that turns failures into errors that name stdout. It is the same for
-commands, typer's help and a library's print. A closed pipe is no error (`ReaderLeft`, exit status 0). After the first
-failure the rest is dropped, so that Python does not fail again at exit. Text that cannot be written to stderr is dropped:
+`install` replaces the raw stream under `sys.stdout` by one that turns failures into errors that name stdout. This works for
+commands, typer's help and a library's print. A closed pipe is not an error (`ReaderLeft`, exit status 0). After the first
+failure, further output is dropped, so that Python does not fail again at exit. Text that cannot be written to stderr is dropped:
 a remark never stops a command.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _StandardStream(io.RawIOBase):
-    """Stdout or stderr, with errors that name it."""
+    """Stdout or stderr. Errors name the stream."""
 
     def __init__(self, descriptor: int, closed: bool) -> None:
         self._descriptor, self._was_closed, self._failed = descriptor, closed, False
@@ -58,7 +58,7 @@ class _StandardStream(io.RawIOBase):
             raise self._error(error) from None
 
     def _write_all(self, data: ReadableBuffer) -> int:
-        """`os.write`, which waits for a descriptor that another program made non-blocking."""
+        """Write as `os.write` does, but wait if another program made the descriptor non-blocking."""
         while True:
             try:
                 return os.write(self._descriptor, data)
@@ -76,9 +76,9 @@ class _StandardStream(io.RawIOBase):
 
 
 def install(closed: Set[int]) -> None:
-    """Install the streams of `sys.stdout` and `sys.stderr`; `closed` are the descriptors that were closed.
+    """Install new streams as `sys.stdout` and `sys.stderr`. `closed`: the descriptors that were closed at the start.
 
-    Printed text keeps the encoding of the terminal; a character that it lacks is written as its number.
+    Printed text keeps the encoding of the terminal. A character that the encoding does not have is written as its number.
     """
     if 0 in closed:
         sys.stdin = None
@@ -91,14 +91,17 @@ def install(closed: Set[int]) -> None:
 
 
 def write(text: str) -> None:
-    """Print a text and a newline."""
+    """Print a text and a newline on stdout."""
     sink = stream()
     sink.write(_utf8(text) + b"\n")
     sink.flush()
 
 
 def _utf8(text: str) -> bytes:
-    """Encode text with file names in it. Python keeps bytes of a name that do not fit the locale: bytes of UTF-8 become characters again, others are written as numbers."""
+    """Return text in UTF-8. The text may have bytes of file names that Python could not decode by the locale.
+
+    If these bytes are UTF-8, they become characters again; otherwise they are written as numbers.
+    """
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -108,17 +111,17 @@ def _utf8(text: str) -> bytes:
 
 
 def stream() -> BinaryIO:
-    """Return stdout for bytes."""
+    """Return stdout as a stream of bytes."""
     sys.stdout.flush()
     return cast(BinaryIO, sys.stdout.buffer)
 
 
 def flush() -> None:
-    """Write what is still buffered. Raises `NmtError` if stdout fails."""
+    """Write the text that is still buffered. Raises `NmtError` if stdout fails."""
     sys.stdout.flush()
 
 
 def drain() -> None:
-    """`flush` after the command has failed already: a second error is not reported."""
+    """Flush stdout after the command has failed. A second error is not reported."""
     with contextlib.suppress(NmtError):
         flush()

@@ -1,9 +1,9 @@
-"""The checks of the outputs in `nmt score --src` as text: their counts as a table, and the worst lines.
+"""The checks of the outputs in `nmt score --src` as text: a table of counts, and the worst lines.
 
     one SystemOutputs per system (`interface.evaluation`) ──▶ texts
 
-Shown text is one row per text: its middle is left out where the row is too short, and control characters are written as
-their numbers.
+Each text is shown in one row. If it is too long for the row, its middle is left out. Control characters are written as their
+numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..interface.evaluation import SystemOutputs, WorstLine
 from .table import Column, Table
 
 ROW = 200
-"""Characters of a row where the output is no terminal."""
+"""Characters of a row if the output is not a terminal."""
 NARROWEST = 40
 JOINERS = "\u200c\u200d"
 """Invisible characters that the spelling of some scripts needs. They are harmless."""
@@ -37,14 +37,14 @@ def texts(results: Sequence[SystemOutputs]) -> Iterable[str | Table]:
 
 
 def _shown(line: WorstLine, width: int) -> str:
-    """Return a line with the number, the faults and chrF, then one each for source, hypothesis and reference."""
+    """Return four rows for one of the worst lines: number, errors and chrF; source; hypothesis; reference."""
     sides = (("SRC", line.source), ("HYP", line.hypothesis), ("REF", line.reference))
     head = f"line {line.number}  {', '.join(line.faults) or 'no fault'}  chrF2 {line.chrf:.2f}"
     return "\n".join([head, *(f"  {side}  {shortened(visible(text), width - 7)}".rstrip() for side, text in sides)])
 
 
 def visible(text: str) -> str:
-    """Return text that cannot control a terminal: control characters as their numbers, such as \\x1b, and every space as a plain one."""
+    """Return `text` in a form that cannot control a terminal: control characters become numbers, such as \\x1b, and every kind of space a plain space."""
     return "".join(
         character if character.isprintable() or character in JOINERS
         else " " if unicodedata.category(character) == "Zs"
@@ -54,7 +54,7 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return `text` in at most `width` columns of a terminal: "…" replaces its middle where it is longer."""
+    """Return `text` in at most `width` columns of a terminal. If it is longer, "…" replaces its middle."""
     columns = [_columns(character) for character in text]
     if sum(columns) <= width:
         return text

@@ -1,7 +1,7 @@
-"""`nmt score`: translations against references, in BLEU, chrF, TER and others; with --model, by a model's own probability.
+"""`nmt score`: score translations against references by BLEU, chrF, TER and others, or with --model by a model's own probability.
 
-Scores go to stdout, remarks to stderr. `score_options` has the options, `score_request` checks how they fit together,
-`metric_scoring` scores by metrics, `output_checks` reports faulty outputs, `forced_scoring` scores by a model's probability.
+Scores go to stdout, remarks to stderr. `score_options` has the options, `score_request` checks that they fit together,
+`metric_scoring` scores by metrics, `output_checks` prints errors of outputs, `forced_scoring` scores by a model's probability.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options of `nmt score`: for each one its name, type, and line of --help."""
+"""The options of `nmt score`: name, type and --help text of each option."""
 
 from __future__ import annotations
 

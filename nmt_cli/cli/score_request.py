@@ -10,7 +10,7 @@ from ..errors import UsageError
 from .arguments import STDIN, STDIN_TWICE
 
 OPTION_NAMES = {"metrics": "--metric", "source": "--src"}
-"""Options whose field has another name; the others are --NAME."""
+"""Fields whose option has another name → the option. For other fields, the option is --NAME."""
 PROTOCOL_OPTIONS = ("language", "no_compounds", "tokenized_ref")
 METRIC_OPTIONS = (
     "metrics", "lowercase", "tokenize", "protocol", *PROTOCOL_OPTIONS, "significance", "confidence", "samples", "seed", "by_length", "lengths",
@@ -21,7 +21,7 @@ MODEL_OPTIONS = ("batch_tokens", "device", "precision")
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """The options of `nmt score`; None or False: not given. `score_options` describes each one."""
+    """The options of `nmt score`. None or False means not given. `score_options` describes each option."""
 
     hypotheses: list[Path]
     references: list[Path]
@@ -50,13 +50,13 @@ class ScoreRequest:
     width: int | None
 
     def explicit_options(self, fields: tuple[str, ...]) -> list[str]:
-        """Return the names of those options that were given."""
+        """Return the names of those options in `fields` that were given."""
         values: list[tuple[str, Any]] = [(field, getattr(self, field)) for field in fields]
         return [OPTION_NAMES.get(field, "--" + field.replace("_", "-")) for field, value in values if value is not None and value is not False]
 
 
 def check(request: ScoreRequest) -> None:
-    """Raise UsageError where options exclude each other, or where one is missing."""
+    """Raise UsageError if options exclude each other, or if an option is missing."""
     if request.model:
         _check_model(request)
     else:

@@ -17,7 +17,7 @@ from .translate_options import Devices, Precision
 LIMITS, ACCESS = "Limits", "Access"
 """Headings in --help."""
 PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "httptools": "httptools", "prometheus_client": "prometheus-client", "python_multipart": "python-multipart", "py3langid": "py3langid", "sentencex": "sentencex", "defusedxml": "defusedxml"}
-"""What the extra `serve` installs, by module."""
+"""Modules that `nmt serve` needs → their packages, which the extra `serve` installs."""
 
 
 def serve(

@@ -1,6 +1,6 @@
-"""Tables on stdout: with lines by rich on a terminal, as plain columns elsewhere, with the same cells.
+"""Tables on stdout: on a terminal rich prints them with lines, elsewhere they are plain columns with the same cells.
 
-In a plain table two spaces or more separate the cells, and the last column may contain spaces.
+In a plain table, two or more spaces separate the cells, and the last column may contain spaces.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Column:
 
     name: str
     width: int = 0
-    """Minimum, in characters."""
+    """Minimum width, in characters."""
     left: bool = False
-    """Align left, as text; numbers are aligned right."""
+    """True: align left, as text. False: align right, as numbers."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def plain(self) -> str:
-        """Return title, column names, and one line per row, without spaces at the end of lines."""
+        """Return the title, the column names, and one line per row, without spaces at line ends."""
         cells = [[column.name for column in self.columns], *self.rows]
         widths = [max(column.width, *(len(row[index]) for row in cells)) for index, column in enumerate(self.columns)]
         lines = [
@@ -43,7 +43,7 @@ class Table:
 
 
 def show(parts: Sequence[str | Table]) -> None:
-    """Print text and tables, a blank line between them."""
+    """Print text and tables with blank lines between them."""
     if sys.stdout.isatty():
         _print_rich(parts)
     else:

@@ -1,7 +1,7 @@
 """`nmt translate`: translate text line by line.
 
 Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as soon as they are ready. `interface`
-loads the models and chooses the search, `formats` has the output formats, `translate_output` writes.
+loads the models and chooses the search, `formats` has the output formats, `translate_output` writes the translations.
 """
 
 from __future__ import annotations

@@ -29,12 +29,12 @@ REASONS = {
     "--terms": "terms belong to lines",
     "--terms-columns": "a document has no columns",
 }
-"""Options that go with lines only, and why."""
+"""Options that are only for lines → the reason."""
 _ENCODING = re.compile(r"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([^"']*)["']""")
 
 
 def check_format(name: str | None, split_sentences: str | None, explicit: Mapping[str, bool]) -> None:
-    """Raise UsageError for an unknown --format, and for options that do not go with it; `explicit`: option → whether it was given."""
+    """Raise UsageError for an unknown --format, and for options that --format excludes. `explicit`: option → whether it was given."""
     if name is None:
         if split_sentences is not None:
             raise UsageError("--split-sentences needs --format: without it every line is translated by itself.")
@@ -71,7 +71,7 @@ def write_document(text: str, sink: BinaryIO) -> None:
 
 
 def _read(path: Path | None, format: str) -> str:
-    """Return the whole input. Raises DocumentError unless it is UTF-8."""
+    """Return the whole input as text. Raises DocumentError unless it is UTF-8."""
     from .inputs import open_input
 
     shown = "standard input" if path is None else repr(str(path))

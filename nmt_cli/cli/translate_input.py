@@ -1,4 +1,4 @@
-"""The lines of `nmt translate`, and what constraints need to know of each: from columns of the input, or from parallel files."""
+"""The input of `nmt translate`: lines, and a prefix and terms for each line, from columns of the input or from parallel files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InputFormat:
-    """Where the lines, their prefixes and their terms come from; None: standard input, or none."""
+    """The sources of the lines, their prefixes and their terms. `file` None: standard input; other files None: not given."""
 
     file: Path | None
     prefix_column: bool
@@ -26,7 +26,7 @@ class InputFormat:
     terms_file: Path | None
 
     def __post_init__(self) -> None:
-        """Raise UsageError where two options give the same."""
+        """Raise UsageError if two options give prefixes, or two options give terms."""
         if self.prefix_column and self.prefix_file:
             raise UsageError("--prefix-column and --prefix-file were both given: give prefixes either in the input or in a file.")
         if self.terms_columns and self.terms_file:
@@ -46,14 +46,14 @@ class InputFormat:
 def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator[Line]:
     """Yield the lines to translate. `replaced`: file → lines with invalid UTF-8.
 
-    Raises DataError, after the lines that all files have, if the numbers of lines differ.
+    If the files have different numbers of lines, raises DataError after the last line that all files have.
     """
     from ..decoding.translator import Request
     from ..lines import decode_line, iter_lines, open_binary
     from .inputs import open_input
 
     names = [str(input_format.file) if input_format.file else "standard input", *(str(path) for path in input_format.paths if path != input_format.file)]
-    with ExitStack() as stack:  # only the thread that reads closes the streams
+    with ExitStack() as stack:  # the streams are closed in the thread that reads them
         streams = [stack.enter_context(open_input(input_format.file)), *(stack.enter_context(open_binary(Path(name))) for name in names[1:])]
         readers = [iter_lines(stream, any_bytes=True) for stream in streams]
         count = 0
@@ -69,7 +69,7 @@ def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator
 
 
 def _request(input_format: InputFormat, texts: list[str], request: Any) -> Line:
-    """Return a line, given its text in each file."""
+    """Return a line with its prefix and terms; `texts` has its text in each file."""
     source, *columns = texts[0].split("\t") if input_format.prefix_column or input_format.terms_columns else [texts[0]]
     others = iter(texts[1:])
     inputs: dict[str, Any] = {}
@@ -86,7 +86,7 @@ def _request(input_format: InputFormat, texts: list[str], request: Any) -> Line:
 
 
 def _check_ends(names: list[str], readers: list[Iterator[bytes]], raws: list[bytes | None], count: int) -> None:
-    """Raise DataError unless all files ended together: after `count` lines the next ones are `raws`."""
+    """Raise DataError unless all files ended at the same line. `raws` are the next lines after `count` lines; None: the file ended."""
     if all(raw is None for raw in raws):
         return
     from ..lines import decode_line

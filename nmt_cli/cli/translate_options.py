@@ -1,4 +1,4 @@
-"""The options of `nmt translate` that choose a search, sampling, constraints and hardware: names, types, and lines of --help."""
+"""The options of `nmt translate` for search, sampling, constraints and hardware: name, type and --help text of each option."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Devices = Annotated[int | None, typer.Option("--devices", metavar="N", min=1, ma
 Precision = Annotated[str, typer.Option(metavar="P", help="fp32, bf16, fp16, int8 or auto (the fastest on this hardware). fp32 is exact; the others differ from it by rounding.")]
 
 def entries(path: Path | None, what: str) -> list[str] | None:
-    """Return the lines of a file that are not blank; None without a file. Raises DataError if there are none, or for invalid UTF-8."""
+    """Return the lines of a file that are not blank; None without a file. Raises DataError if all lines are blank, or for invalid UTF-8."""
     if path is None:
         return None
     from ..lines import decode_line, iter_lines, open_binary

@@ -1,4 +1,4 @@
-"""What `nmt translate` and `nmt parse` write: a text for each line of the input, as soon as its window is done."""
+"""Output of `nmt translate` and `nmt parse`: a text for each line of the input, written as soon as its window is done."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def translate_lines(
     translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Callable[[int, Result], str], replaced: Counter[str], doing: str, prompt: str = ""
 ) -> None:
-    """Translate all lines and write each window as soon as it is done; `doing` is in the progress bar.
+    """Translate all lines and write each window as soon as it is done. `doing` is the text of the progress bar.
 
-    `replaced`: file → lines with invalid UTF-8. A `prompt` is for a person who types the lines: it is printed first, and there is
-    no bar, which would overwrite what is typed.
+    `replaced`: file → number of lines with invalid UTF-8. A `prompt` is for a person who types the lines. It is printed first, and no
+    bar is shown, because a bar would overwrite the typed text.
     """
     start, count, tokens = time.perf_counter(), 0, 0
     if prompt:
@@ -46,7 +46,7 @@ def translate_lines(
 
 @contextmanager
 def writing(path: Path | None, what: str) -> Iterator[BinaryIO]:
-    """Yield stdout, or the file of --output; `what` names its content in errors."""
+    """Provide stdout, or the file of --output, as a stream. `what` names its content in errors."""
     from ..output_paths import output_file
 
     if path is None:

@@ -64,7 +64,7 @@ def trees(
 
 
 def _print(words: Path, parses: Path, terminals: str | None) -> None:
-    """Print a tree in brackets for each pair of lines, as they are read."""
+    """Print a tree in brackets for each pair of lines, as soon as the pair is read."""
     if words == parses == STDIN:
         raise UsageError(STDIN_TWICE)
     from ..interface.trees import brackets

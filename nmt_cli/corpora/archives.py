@@ -1,15 +1,15 @@
-"""Reads archives as streams. No member is ever written under its name in the archive.
+"""Reads archives as streams. It never writes a member to disk under its name in the archive.
 
     contents(path), a check ──▶ with open_member(path, "dir/file.de") as stream: …
 
-.tar (also .tgz, .tar.xz, .tar.bz2), .zip, or else a single file, compressed or not.
-`contents` reads an archive completely, so its own checksums are checked too. It refuses an archive with a name or link
-that leads out of it, a device, or far more content than text of its size can have. `open_member` gives one file as a
-stream; a file that is compressed in the archive is decompressed. Two members can be read at the same time, because each
+An archive is .tar (also .tgz, .tar.xz, .tar.bz2), .zip, or else a single file, compressed or not.
+`contents` reads an archive completely, so its own checksums are checked too. It refuses an archive that
+contains a device, a name or link that leads out of it, or far more data than text of its size can have. `open_member`
+returns one file as a stream; a file that is compressed in the archive is decompressed. Two members can be read at the same time, because each
 `open_member` reads the archive by itself.
 
 tarfile.data_filter would check links and devices. It is missing in Python 3.11.0 to 3.11.3, it strips a leading "/" instead
-of refusing the name, and it does not know zip files. So names and links are checked here, alike for both formats.
+of refusing the name, and it does not know zip files. So names and links are checked here, in the same way for both formats.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ EXPANSION, SLACK = 200, 1 << 26
 BUFFER = 1 << 18
 ZIP, TAR = ".zip", (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
 DAMAGE = (EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-"""What the libraries raise for an archive that is cut, damaged, encrypted or of an unknown kind."""
+"""The exceptions that the libraries raise for an archive that is cut, damaged, encrypted or of an unknown kind."""
 
 
 class _Member(io.RawIOBase):
-    """A stream of at most `most` bytes. Its errors are DataErrors with its name."""
+    """A stream of at most `most` bytes. Its errors are raised as DataErrors that name it."""
 
     def __init__(self, inner: IO[bytes], name: str, most: int) -> None:
         self._inner, self.name, self._remaining = inner, name, most
@@ -69,7 +69,7 @@ class _Member(io.RawIOBase):
 
 
 def contents(path: Path) -> dict[str, int]:
-    """Return the plain files of an archive with their sizes in bytes; for a single file, "" and its size.
+    """Return the plain files of an archive with their sizes in bytes. A single file has the name "".
 
     Raises DataError for an archive that is cut or damaged, or that would do harm if it were unpacked.
     """
@@ -85,7 +85,7 @@ def contents(path: Path) -> dict[str, int]:
 
 
 def check_holds(path: Path, sizes: dict[str, int], names: list[str]) -> None:
-    """Raise DataError with each of `names` that is not among the files `sizes` (see `contents`), and the nearest names."""
+    """Raise DataError if any of `names` is not among the files `sizes` (see `contents`). The error has the nearest names."""
     missing = sorted({name for name in names if name not in sizes})
     if missing:
         messages = []
@@ -97,7 +97,7 @@ def check_holds(path: Path, sizes: dict[str, int], names: list[str]) -> None:
 
 @contextmanager
 def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
-    """Provide a file of an archive as a stream, decompressed; `name` "" is a single file itself. Raises DataError."""
+    """Provide a file of an archive as a stream, decompressed. For an archive that is a single file, `name` is "". Raises DataError."""
     called = f"{path}:{name}" if name else str(path)
     with _opened(path, name) as (stream, size), io.BufferedReader(_Member(stream, called, _most(size)), BUFFER) as raw:
         head = raw.peek(16)[:16]
@@ -162,7 +162,7 @@ def _contents_of_tar(path: Path) -> dict[str, int]:
         except (*DAMAGE, OSError) as error:
             raise _damaged(str(path), error) from None
         while unpacked.read(BUFFER):
-            pass  # to the end, where a compressed file keeps its checksum
+            pass  # read to the end, where a compressed file has its checksum
     return sizes
 
 

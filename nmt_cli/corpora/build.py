@@ -1,12 +1,12 @@
-"""A data set from its archives to the files that `nmt preprocess` reads.
+"""Builds a data set: from its archives to the files that `nmt preprocess` reads.
 
     Dataset ──▶ download missing archives ──▶ check each archive ──▶ for each text: join, drop empty, write aside, rename
       └── manifest: complete? nothing to do; otherwise it resumes with the texts that are not recorded
 
-There is no more cleaning than in the paper (section 5.1 names only the corpora). The corpora are joined in the data set's
+The text is cleaned no more than in the paper (section 5.1 names only the corpora). The corpora are joined in the data set's
 order, and a training pair with an empty side is dropped and counted. `nmt preprocess` filters by length and ratio. Test
 sets keep every line, and their number of lines is checked. Text is streamed line by line, so memory does not grow with
-the corpus; only `split` holds its pairs. The same archives give the same bytes: gzip without time or name.
+the corpus; only `split` holds its pairs. The same archives give the same bytes, because gzip writes no time or name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .manifest import NAME, ArchiveEntry, FileEntry, Manifest, TextEntry, load
 from .sgm import segments
 
 LEVEL = 4
-"""Of gzip: half the time of the usual level 6, and 5 % more bytes."""
+"""Compression level of gzip: takes half the time of the usual level 6, and gives 5 % more bytes."""
 BUFFER = 1 << 20
 """Bytes compressed at a time."""
 CHUNK = 10_000
@@ -59,9 +59,9 @@ class Summary:
 def build_dataset(name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Sequence[str] = (), verify: bool = True, keep: bool = True) -> Summary:
     """Download a data set and write its files into `out`, unless they exist already.
 
-    Archives are stored in `downloads`, and removed at the end if `keep` is False. `mirrors`, `verify`: see `download.fetch`.
-    Raises DataError for an archive that cannot be downloaded or has other contents than expected, and for `out` if it
-    cannot be written.
+    Archives are stored in `downloads`, and removed at the end if `keep` is False. For `mirrors` and `verify`
+    see `download.fetch`. Raises DataError if an archive cannot be downloaded or has other contents than expected, and if
+    `out` cannot be written.
     """
     started = time.monotonic()
     try:
@@ -75,7 +75,7 @@ def build_dataset(name: str, dataset: Dataset, out: Path, downloads: Path, mirro
 
 
 def _build(name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Sequence[str], verify: bool) -> tuple[bool, Manifest]:
-    """Return whether anything was written, and the manifest."""
+    """Write the missing texts. Return whether any were missing, and the manifest."""
     manifest = _begun(name, dataset, out)
     texts = {_fingerprint(text, dataset): text for text in dataset.texts}
     manifest.texts = [entry for entry in manifest.texts if entry.fingerprint in texts and _whole(entry, out)]
@@ -118,9 +118,9 @@ def _locked(out: Path) -> Iterator[None]:
 
 
 def _begun(name: str, dataset: Dataset, out: Path) -> Manifest:
-    """Return the manifest of the folder, or a new one. Partial files of a killed command are removed.
+    """Return the manifest of the folder, or a new one. Remove partial files of a killed command.
 
-    Raises DataError if files of others would be overwritten.
+    Raises DataError if files that `nmt data` did not write would be overwritten.
     """
     manifest = load(out)
     if manifest is None:
@@ -139,7 +139,7 @@ def _begun(name: str, dataset: Dataset, out: Path) -> Manifest:
 
 
 def _whole(entry: TextEntry, out: Path) -> bool:
-    """Return whether all files of a text exist. Raises DataError for one that has been changed."""
+    """Return whether all files of a text exist. Raises DataError if a file has been changed."""
     existing = [file for file in entry.files if (out / file.file).exists()]
     for file in existing:
         if (out / file.file).stat().st_size != file.bytes or sha256(out / file.file) != file.sha256:
@@ -201,7 +201,7 @@ def _members(text: Text | Split) -> Iterator[tuple[Archive, str]]:
 
 
 def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> None:
-    """Remove the archives that were downloaded and not changed since. Archives that existed before stay."""
+    """Remove the archives that were downloaded and have not changed since. Archives that existed before stay."""
     fetched = {entry.file: entry.sha256 for entry in manifest.archives if entry.url is not None}
     for archive in dataset.archives:
         for source in archive.sources:
@@ -215,7 +215,7 @@ def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> N
 
 
 def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive, Path], fingerprint: str) -> TextEntry:
-    """Write the files of one text: aside first, renamed when all of them are correct."""
+    """Write the files of one text under temporary names, and rename them when all are correct."""
     files = outputs(text, dataset.languages)
     counts: Counter[str] = Counter()
     try:
@@ -236,7 +236,7 @@ def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive,
 
 
 def _check_same(aside: Path, path: Path) -> None:
-    """Raise DataError if `path` has other contents than `aside`. A file of a killed command has the same."""
+    """Raise DataError if `path` has other contents than `aside`. A file that a killed command wrote has the same contents."""
     if sha256(aside) != sha256(path):
         raise DataError(f"{str(path)!r} would be replaced, and no nmt data wrote it. Move it away, or choose another --out.")
 
@@ -311,7 +311,7 @@ def _sides(parts: dict[str, list[split.Pair]]) -> Iterator[list[str]]:
 
 @contextmanager
 def _packed(stream: BinaryIO) -> Iterator[BinaryIO]:
-    """Provide a stream that compresses into another; the same text gives the same bytes."""
+    """Provide a stream that compresses into `stream`. The same text gives the same bytes."""
     packed = gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=LEVEL, mtime=0)
     with packed, io.BufferedWriter(cast(io.RawIOBase, packed), BUFFER) as buffered:
         yield buffered

@@ -1,4 +1,4 @@
-"""What a data set is: addresses, checksums, and which text of which archive becomes which file.
+"""The description of a data set: addresses, checksums, and which text of which archive becomes which file.
 
     Dataset ──▶ Text: a pair of files ──▶ Part: a file of an archive per side ──▶ Archive ──▶ Source: an address
 
@@ -14,23 +14,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """An address of an archive, and what is known of its bytes."""
+    """An address of an archive, with checksum and size if they are known."""
 
     url: str
     digest: str | None = None
     """`sha256:` or `md5:` and the checksum in hex."""
     size: int | None = None
-    """Bytes."""
+    """Size of the archive in bytes."""
 
     @property
     def name(self) -> str:
-        """Return the file's name, which is also that of the downloaded file."""
+        """Return the file's name at the address. The downloaded file has the same name."""
         return self.url.rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to download; its sources are tried in turn. They may be packed differently, but hold the same files."""
+    """A file to download. Its sources are tried in turn; they may be packed differently, but contain the same files."""
 
     sources: tuple[Source, ...]
 
@@ -41,7 +41,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Part:
-    """A parallel text: for source and target an archive and a file in it; "" where the archive is a single file.
+    """A parallel text: for source and for target an archive and a file in it; "" if the archive is a single file.
 
     The file in the archive may be plain, compressed or .sgm.
     """
@@ -57,9 +57,9 @@ class Text:
     files: tuple[str, str]
     parts: tuple[Part, ...]
     training: bool = False
-    """Pairs with an empty side are dropped; of a test set nothing ever is."""
+    """Whether this is training text. From training text, pairs with an empty side are dropped; a test set keeps every pair."""
     lines: int | None = None
-    """How many lines there must be."""
+    """Number of lines that each file must have; None: not checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,25 +72,25 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A data set: what is downloaded, and which files it becomes."""
+    """A data set: the archives to download, and the files to write."""
 
     title: str
     languages: tuple[str, str]
     size: str
-    """Of the archives, in words."""
+    """Size of the archives, as text."""
     licence: str
     texts: tuple[Text | Split, ...]
     recipe: str
-    """The recipe that trains on it."""
+    """The name of the recipe that trains on this data set."""
 
     @property
     def archives(self) -> tuple[Archive, ...]:
-        """Return each archive once, in the order of use."""
+        """Return each archive once, in order of use."""
         return tuple(dict.fromkeys(archive for text in self.texts for archive in archives_of(text)))
 
 
 def archives_of(text: Text | Split) -> Iterator[Archive]:
-    """Yield the archives that a text is made of, in order; one may come several times."""
+    """Yield the archives that a text is made of, in order. An archive may come several times."""
     if isinstance(text, Split):
         yield text.archive
         return
@@ -107,10 +107,10 @@ def outputs(text: Text | Split, languages: tuple[str, str]) -> tuple[str, ...]:
 
 
 def archive(url: str, digest: str | None = None, size: int | None = None, *more: Source) -> Archive:
-    """Return an archive from its first address; `more` are tried after it."""
+    """Return an archive with its first address; the addresses `more` are tried after it."""
     return Archive((Source(url=url, digest=digest, size=size), *more))
 
 
 def within(archive: Archive, source: str, target: str) -> Part:
-    """Return the parallel text of two files of one archive."""
+    """Return a part that consists of two files of one archive."""
     return Part((archive, source), (archive, target))

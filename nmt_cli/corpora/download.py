@@ -1,15 +1,15 @@
-"""Downloads an archive from the first address that provides it: resumed, checked, then renamed.
+"""Downloads an archive from the first address that provides it. A download can resume; it is checked and then renamed.
 
     fetch ──▶ is the file here? ──▶ each address in turn: request ──▶ NAME.part ──▶ length, checksum ──▶ NAME
 
-The part downloaded so far is in NAME.part; NAME.part.json holds its address, its ETag or date, and the length of the whole.
+The part downloaded so far is in NAME.part; NAME.part.json holds its address, its ETag or date, and the total length.
 A download resumes with the header Range, and with If-Range if the server sent an ETag or date, so that two versions of a
-file are never joined. Without either it resumes only if a checksum is known. After a temporary error (no connection, a cut,
-5xx, 429) it tries again: ATTEMPTS times in a row without a byte, with growing pauses. After any other error, or a wrong
-checksum, it tries the next address. Proxies are taken from the environment, as urllib does.
+file are never joined. Without an ETag or date it resumes only if a checksum is known. After a temporary error (no
+connection, a cut, 5xx, 429) it tries the same address again, with growing pauses. It stops after ATTEMPTS attempts in a row
+that received no byte. After any other error, or a wrong checksum, it tries the next address. Proxies are taken from the environment, as urllib does.
 
-The library pooch downloads with less code, but it does not resume, it knows one address per file, and it removes the
-part after an interrupt.
+With the library pooch this would need less code. But pooch does not resume, knows only one address per file, and removes
+the downloaded part after an interrupt.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from .partial import Partial, State
 from .sums import record, recorded
 
 ATTEMPTS, PAUSE, LONGEST_PAUSE = 5, 1.0, 60.0
-"""Attempts in a row without a byte; the first pause in seconds, doubled each time; the longest pause that a server may request."""
+"""Maximum number of attempts in a row without a byte; the first pause in seconds, doubled each time; the longest pause in seconds."""
 TIMEOUT = 60.0
 """Seconds without a byte after which an attempt fails."""
 PIECE = 1 << 18
 ANNOUNCED = 10_000_000
-"""Bytes from which on the size of a download is reported before it starts."""
+"""Downloads of at least this number of bytes are reported before they start."""
 TEMPORARY = {408, 425, 429, 500, 502, 503, 504}
 AGENT = f"nmt/{__version__} (Python-urllib)"
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A downloaded archive. `url` is None if the file existed before. `verified`: its published checksum was compared."""
+    """A downloaded archive. `url` is None if the file existed before. `verified` is True if its published checksum was compared."""
 
     path: Path
     sha256: str
@@ -55,7 +55,7 @@ class Fetched:
 
 
 class _AddressFailed(Exception):
-    """The reason why an address provides nothing; the next one is tried."""
+    """The reason why an address does not provide the file. The next address is tried."""
 
 
 class _TemporaryError(Exception):
@@ -67,10 +67,10 @@ class _TemporaryError(Exception):
 
 
 def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: bool = True) -> Fetched:
-    """Return the archive as a file in `folder`; download it if it is not there. `mirrors` are tried first: address + "/" + name.
+    """Return the archive as a file in `folder`; download it if it is missing. `mirrors` are tried first: address + "/" + name.
 
-    With `verify` False a wrong checksum is reported and accepted. Raises DataError with every address and its error, for
-    a file in `folder` that is not the archive, and if `folder` cannot be written.
+    If `verify` is False, a wrong checksum is reported and accepted. Raises DataError if every address fails (with the error
+    of each), if a file in `folder` has the archive's name but is another file, and if `folder` cannot be written.
     """
     for source in archive.sources:
         if (folder / source.name).exists():
@@ -84,7 +84,7 @@ def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: b
                 fetched = _from(source, partial, verify)
                 for other in archive.sources:
                     if other.name != source.name:
-                        Partial(folder / other.name).discard()  # parts from earlier addresses
+                        Partial(folder / other.name).discard()  # parts downloaded from other addresses
                 return fetched
             except _AddressFailed as reason:
                 reasons.append(f"  - {source.url}: {reason}")
@@ -97,7 +97,7 @@ def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: b
 
 
 def _existing(source: Source, path: Path, verify: bool) -> Fetched:
-    """Return the file that is in the folder already. Raises DataError if it is not the archive."""
+    """Return the file that exists in the folder already. Raises DataError if it is not the archive."""
     expected = source.digest if verify else None
     try:
         digest = sha256(path)
@@ -168,7 +168,7 @@ def _from(source: Source, partial: Partial, verify: bool) -> Fetched:
 
 
 def _receive(source: Source, partial: Partial, checked: bool, verify: bool) -> bool:
-    """Send one request and write the answer to `partial`. Returns whether the file was joined from several requests."""
+    """Send one request and write the answer to `partial`. Return whether the file was joined from several requests."""
     same = partial.state.url == source.url and partial.state.mark is not None
     begin = partial.size if same or checked else 0
     if checked and begin and begin == source.size:
@@ -205,7 +205,7 @@ def _receive(source: Source, partial: Partial, checked: bool, verify: bool) -> b
 
 
 def _copy(response: Any, partial: Partial, total: int | None, name: str) -> None:
-    """Write what the server sends, as soon as it arrives."""
+    """Write the server's data as soon as it arrives."""
     received = partial.size
     with console.progress(total, name, "B") as bar:
         bar.update(received)
@@ -216,7 +216,7 @@ def _copy(response: Any, partial: Partial, total: int | None, name: str) -> None
 
 
 def _agreed(response: Any, partial: Partial, begin: int, same: bool) -> tuple[int, int | None]:
-    """Return the position at which the server's answer begins, and the length of the whole."""
+    """Return the position at which the server's answer begins, and the total length of the file."""
     length = response.headers.get("Content-Length")
     if response.status != 206:
         if begin:
@@ -233,7 +233,7 @@ def _agreed(response: Any, partial: Partial, begin: int, same: bool) -> tuple[in
 
 
 def _refused(error: urllib.error.HTTPError, partial: Partial, begin: int) -> bool:
-    """Return True if an HTTP status other than 2xx means that the file is complete. Raises the two errors above."""
+    """Return True if an HTTP status other than 2xx means that the file is complete. Otherwise raises _TemporaryError or _AddressFailed."""
     if error.code == 416 and begin:
         if re.fullmatch(rf"bytes \*/{begin}", error.headers.get("Content-Range", "")) and partial.state.total in (None, begin):
             return True

@@ -1,6 +1,7 @@
 """manifest.json in the folder of a data set: the files that were written, the archives they come from, and their hashes.
 
-It is written before the first file. It lists the files of `nmt data`; a text whose files are all listed is not written again.
+The manifest is written before the first file. It lists the files that `nmt data` wrote. A text whose files are all listed is
+not written again.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ class TextEntry(_Entry):
     fingerprint: str
     files: list[FileEntry]
     read: int
-    """Pairs that were read; those that were not written are `dropped`."""
+    """Number of pairs that were read. The pairs that were not written are counted in `dropped`."""
     dropped: int = 0
     replaced: int = 0
-    """Lines with invalid UTF-8, replaced by U+FFFD."""
+    """Number of lines with invalid UTF-8, which was replaced by U+FFFD."""
 
 
 class ArchiveEntry(_Entry):
-    """An archive that was used. `verified`: its published checksum was compared."""
+    """An archive that was used. `verified` is True if its published checksum was compared."""
 
     file: str
     url: str | None
@@ -62,19 +63,19 @@ class Manifest(Record):
 
     @classmethod
     def upgrade(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Format version 1 called it `format`."""
+        """Rename the key `format` of format version 1."""
         if values.get("format") == 1 and "format_version" not in values:
             values["format_version"] = values.pop("format")
         return values
 
     def save(self, folder: Path) -> None:
-        """Write it into `folder`. Raises DataError."""
+        """Write the manifest into `folder`. Raises DataError."""
         self.format_version = Record.newest
         write_named(folder / NAME, to_json(self), "the manifest")
 
 
 def load(folder: Path) -> Manifest | None:
-    """Return the manifest of a folder, or None. Raises DataError for one that is damaged or was changed."""
+    """Return the manifest of a folder, or None if it has none. Raises DataError if the manifest is damaged or was changed."""
     try:
         return read_record(folder / NAME, Manifest, DataError, "It is no manifest of nmt data, or was changed. Move it away, or choose another --out.")
     except FileNotFoundError:

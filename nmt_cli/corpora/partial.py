@@ -17,11 +17,11 @@ from ..errors import DataError, write_failed
 from ..files import flush_to_disk, rename_flushed, write_atomic
 
 RESERVE = 1 << 20
-"""Bytes of the disk that stay free."""
+"""Number of bytes that stay free on the disk."""
 
 
 class State(BaseModel):
-    """The origin of a part: the address, the value for If-Range, the length of the whole in bytes."""
+    """The origin of a part: the address, the value for If-Range, the total length in bytes."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -56,14 +56,14 @@ class Partial:
             return 0
 
     def restart(self, state: State) -> None:
-        """Remove the part and begin at byte 0."""
+        """Remove the downloaded part and begin at byte 0."""
         self.discard()
         self.state = state
         try:
             write_atomic(self._state_path, state.model_dump_json().encode())
         except OSError as error:
             raise self._named(error) from None
-        self.write(b"")  # an archive may be empty
+        self.write(b"")  # creates the file, because an archive may be empty
 
     def write(self, piece: bytes) -> None:
         """Append `piece`."""
@@ -88,7 +88,7 @@ class Partial:
             )
 
     def install(self) -> None:
-        """Rename the complete file to its name."""
+        """Rename the complete file to its final name."""
         self._close()
         try:
             flush_to_disk(self.path)
@@ -98,7 +98,7 @@ class Partial:
             raise self._named(error) from None
 
     def discard(self) -> None:
-        """Remove the part."""
+        """Remove the downloaded part."""
         self._close()
         self.state = State()
         try:

@@ -2,10 +2,10 @@ r"""Splits Tatoeba's pairs into train, valid and test, so that no held-out sente
 
     lines "English \t other [\t attribution]"  ──▶ tidy, each pair once ──▶ cut
 
-Tidying means NFC, and one space for every run of white space. Held-out pairs are those whose two sides occur in no other
-pair, compared without case and punctuation: Tatoeba has many paraphrases, one sentence with several translations. They
-are drawn, and the rest is shuffled, with `random.Random(SEED)`, so the same export gives the same files. All pairs are
-held in memory: a few hundred thousand short ones.
+Tidying means NFC, and one space for every run of white space. A pair can be held out if neither side occurs in another
+pair, compared without case and punctuation. This matters because Tatoeba has many sentences with several translations.
+The held-out pairs are drawn, and the rest is shuffled, with `random.Random(SEED)`, so the same export gives the same files.
+All pairs are held in memory: a few hundred thousand short pairs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import DataError
 
 SEED = 2017
 HELD_OUT = 2000
-"""Pairs in valid, and in test."""
+"""Number of pairs in valid, and also in test."""
 
 Pair = tuple[str, str]
 
@@ -30,7 +30,7 @@ def tidy(text: str) -> str:
 
 
 class _Plain(dict[int, int]):
-    """For `str.translate`: a space for punctuation, symbols and white space; each character is looked up once."""
+    """A table for `str.translate`: punctuation, symbols and white space become a space. Each character is looked up once."""
 
     def __missing__(self, code: int) -> int:
         self[code] = ord(" ") if unicodedata.category(chr(code))[0] in "PSZ" else code
@@ -64,9 +64,9 @@ def read_pairs(lines: Iterable[str], name: str) -> list[Pair]:
 
 
 def cut(pairs: list[Pair], held_out: int = HELD_OUT, seed: int = SEED) -> dict[str, list[Pair]]:
-    """Return `train`, `valid` and `test`; the last two have `held_out` pairs each, whose sides occur in no other pair.
+    """Return `train`, `valid` and `test`. The last two have `held_out` pairs each, whose sides occur in no other pair.
 
-    Raises DataError if there are too few such pairs, or none would be left to train on.
+    Raises DataError if there are too few such pairs, or if no pair would be left to train on.
     """
     keys = [(key(source), key(target)) for source, target in pairs]
     sources, targets = (Counter(side) for side in zip(*keys, strict=True)) if keys else (Counter(), Counter())

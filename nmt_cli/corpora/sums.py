@@ -1,4 +1,4 @@
-"""SHA256SUMS beside the archives: the hash of each after its download, in the format of `sha256sum --check`."""
+"""SHA256SUMS beside the archives: the hash of each archive after its download, in the format of `sha256sum --check`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _read(folder: Path) -> dict[str, str]:
 
 
 def _name(line: str) -> str:
-    """Return the file name in a line, "" for other text."""
+    """Return the file name in a line, or "" if the line has no file name."""
     return line.rstrip("\n").partition(" ")[2].lstrip(" *")
 
 

@@ -1,11 +1,11 @@
-r"""What parallel text is like, before anything is trained on it; and pairs held out of it.
+r"""Describes a parallel text before training, and draws pairs that are held out of training.
 
     files per side ── survey ──▶ Survey: pairs, lengths, scripts, duplicates, copies, lines to look at
                                     └─ draw ──▶ pair numbers of the held-out sets ── write_parts ──▶ a file per set and side
 
-The text is read twice and never held in memory: a pair takes 24 bytes (two hashes, two lengths), ten million take 240 MB.
-Held out are pairs both of whose sides occur in no other pair, compared without case and punctuation, so that no held-out
-sentence is trained on; of these as many as wanted, drawn with `random.Random(SEED)`.
+The text is read twice and never held in memory. A pair takes 24 bytes (two hashes, two lengths), so ten million pairs take
+240 MB. A pair can be held out if neither side occurs in another pair, compared without case and punctuation. So training
+contains no held-out sentence. The held-out pairs are drawn with `random.Random(SEED)`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ..lines import read_parallel
 from .split import SEED, key
 
 SAMPLED = 50
-"""One of so many lines tells the scripts; of a small text each line does."""
+"""One of SAMPLED lines is used to count the scripts; each of the first ALL_SAMPLED lines is used."""
 ALL_SAMPLED = 20_000
 WITHOUT_SPACES = re.compile(r"[\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 """Letters of scripts that do not separate words by spaces (Thai, Lao, Tibetan, Burmese, Khmer, Japanese, Chinese)."""
 LETTERS = 2
-"""So many of them count as a word."""
+"""Number of such letters that count as one word."""
 ODD_RATIO = 4.0
-"""Pairs of which one side has so many times the words of the other are counted as odd, if that side has ODD_WORDS or more."""
+"""A pair is counted as odd if one side has at least ODD_RATIO times the words of the other, and at least ODD_WORDS words."""
 ODD_WORDS = 8
 
 Paths = Sequence[Path]
@@ -48,43 +48,46 @@ class Side:
     """One side of the text."""
 
     words: float
-    """Words of a line, on average, of lines that have any."""
+    """Average number of words per line, over the pairs without an empty side."""
     longest: int
-    """Words of the longest line."""
+    """Number of words of the longest line."""
     scripts: dict[str, float]
-    """Share of letters by script as Unicode names them (LATIN, CYRILLIC, CJK, …), the most frequent first."""
+    """Share of letters by script, most frequent first. Names of scripts are those of Unicode (LATIN, CYRILLIC, CJK, …)."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What the text is like."""
+    """The properties of a parallel text."""
 
     pairs: int
     empty: int
-    """Pairs with an empty side."""
+    """Number of pairs with an empty side."""
     copies: int
-    """Pairs whose two sides are equal: not translated."""
+    """Number of pairs whose two sides are equal, that is, not translated."""
     repeated: int
-    """Pairs that occurred before, compared without case and punctuation."""
+    """Number of pairs that occurred before, compared without case and punctuation."""
     odd: int
-    """Pairs of very different lengths."""
+    """Number of pairs whose sides have very different lengths (see ODD_RATIO)."""
     source: Side
     target: Side
     lengths: NDArray[Any]
-    """Words of both sides of each pair, (pairs, 2)."""
+    """Number of words of both sides of each pair, (pairs, 2)."""
     alone: NDArray[Any]
-    """Numbers of the pairs, from 0, that may be held out."""
+    """Indices of the pairs that may be held out."""
     replaced: dict[str, int] = field(default_factory=dict)
-    """Lines with invalid UTF-8, by file."""
+    """Number of lines with invalid UTF-8, by file."""
 
     @property
     def useful(self) -> int:
-        """Pairs to learn from: neither empty, nor copied, nor repeated."""
+        """Number of pairs to learn from: pairs that are not empty, copied or repeated."""
         return self.pairs - self.empty - self.copies - self.repeated
 
 
 def survey(source: Paths, target: Paths) -> Survey:
-    """Read the text once. Raises DataError for files that are missing, damaged or not parallel, and for a text without pairs."""
+    """Read the text once and return its properties.
+
+    Raises DataError if files are missing, damaged or not parallel, and if the text has no pairs.
+    """
     keys, counts, scripts, copies = array("q"), array("I"), [Counter[str](), Counter[str]()], array("b")
     replaced: Counter[str] = Counter()
     with console.progress(None, "reading", " pairs") as bar:
@@ -121,7 +124,7 @@ def _counted(
 
 
 def words(text: str) -> int:
-    """Return the number of words of a line, also in scripts without spaces; 0 for an empty one."""
+    """Return the number of words of a line, also in scripts without spaces; 0 for an empty line."""
     letters = 0 if text.isascii() else len(WITHOUT_SPACES.findall(text))
     return max(len(text.split()), letters // LETTERS)
 
@@ -136,7 +139,7 @@ def _shares(scripts: Counter[str]) -> dict[str, float]:
 
 
 def draw(text: Survey, sets: Mapping[str, int], seed: int = SEED) -> dict[str, NDArray[Any]]:
-    """Return the pair numbers of each held-out set, in order of the text, so many as it says.
+    """Return the pair indices of each held-out set, in text order. `sets` holds the number of pairs by name.
 
     Raises DataError if there are too few pairs that may be held out.
     """
@@ -155,9 +158,10 @@ def draw(text: Survey, sets: Mapping[str, int], seed: int = SEED) -> dict[str, N
 
 
 def write_parts(source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], streams: Mapping[str, tuple[BinaryIO, BinaryIO]], default: str = "train") -> dict[str, int]:
-    r"""Write each held-out pair to the streams of its set, source and target, and every other one to those of `default`; a line each.
+    r"""Write each held-out pair to the streams of its set, and every other pair to the streams of `default`.
 
-    Return how many pairs each set has. Empty pairs are left out. Lines end with "\n"; invalid UTF-8 is replaced.
+    Each set has a stream for source and one for target; each pair is one line in both. Return the number of pairs per set.
+    Pairs with an empty side are left out. Lines end with "\n"; invalid UTF-8 is replaced.
     """
     counts = dict.fromkeys(streams, 0)
     for name, pair in _parts(source, target, held_out, default):

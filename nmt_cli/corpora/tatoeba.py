@@ -1,4 +1,4 @@
-"""Tatoeba, short everyday sentences: manythings.org/anki. The files change, so no checksum is published."""
+"""Tatoeba, short everyday sentences: manythings.org/anki. The files change over time, so no checksum is published."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """WMT 2014, English-German and English-French: statmt.org/wmt14/translation-task.html.
 
-The checksums of the large archives are those of TensorFlow Datasets (url_checksums/wmt14_translate.txt); of the second
-addresses, those of Hugging Face's dataset_infos.json for wmt14; of the test sets, sacrebleu's. None: none is published.
+The checksums of the large archives come from TensorFlow Datasets (url_checksums/wmt14_translate.txt). Those of the second
+addresses come from Hugging Face's dataset_infos.json for wmt14, and those of the test sets from sacrebleu. None means that
+no checksum is published.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from .dataset import Dataset, Source, Text, archive, within
 
 STATMT = "https://www.statmt.org"
 SECOND = "https://huggingface.co/datasets/wmt"
-"""The same files as .zip."""
+"""The second address, which has the same files as .zip."""
 
 EUROPARL = archive(
     f"{STATMT}/wmt13/training-parallel-europarl-v7.tgz", "sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7", 657_632_379,

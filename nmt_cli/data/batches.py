@@ -1,4 +1,4 @@
-"""Which pairs make an update, and how an update becomes tensors (section 5.1; DESIGN: "the experiment, not the machine").
+"""Chooses the pairs of each update, and turns an update into tensors (section 5.1; DESIGN: "the experiment, not the machine").
 
     lengths ──▶ windows of about a million pairs, drawn from the whole corpus
     a window ──▶ pairs sorted by approximate length, cut into buckets, buckets shuffled, k buckets per update
@@ -12,7 +12,7 @@ the epoch. The hardware decides how they are cut into micro-batches. Every pair 
 Memory holds one window, however large the corpus is. A window consists of short runs of pairs (`RUN`) from random
 positions of the corpus, so its updates are as mixed as the corpus. A corpus of at most `WINDOW` pairs is one window.
 
-    B pairs   S source length   T target length, end symbol counted in both
+    B pairs   S source length   T target length (both count the end symbol)
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Indices = NDArray[np.int64]
 Pair = tuple[NDArray[np.integer], NDArray[np.integer]]
 
 BUCKETS = 8
-"""Buckets per update, at most: the paper's GPUs."""
+"""Maximum number of buckets per update: the number of the paper's GPUs."""
 SMALLEST_BUCKET = 2048
-"""Tokens. Smaller updates have fewer buckets."""
+"""Minimum size of a bucket in tokens. Small updates have fewer buckets."""
 MAX_PADDING = 0.08
-"""Largest share of padding in a micro-batch on a CPU. Above it the micro-batch is cut, if both parts are large enough to be worth it.
+"""Largest share of padding in a micro-batch on a CPU. Above this share the micro-batch is cut, if the parts are not too small.
 
 A GPU is faster with few large micro-batches: it computes little for padding, and needs the same time to start a small one."""
 WINDOW = 2**20
-"""Pairs that are sorted together."""
+"""Number of pairs that are sorted together."""
 RUN = 256
-"""Consecutive pairs of the corpus that get into the same window."""
+"""Number of consecutive pairs of the corpus that go into the same window."""
 
 
 class Lengths(Protocol):
@@ -66,14 +66,14 @@ class Batch:
     tgt_lengths: Tensor
 
     def part(self, first: int, end: int) -> Batch:
-        """Return the pairs from `first` to before `end`, without the padding that only other pairs needed."""
+        """Return the pairs from `first` to before `end`, without padding that only the other pairs needed."""
         src_lengths, tgt_lengths = self.src_lengths[first:end], self.tgt_lengths[first:end]
         s, t = int(src_lengths.max()), int(tgt_lengths.max())
         return Batch(self.src[first:end, :s], src_lengths, self.tgt_in[first:end, :t], self.tgt_out[first:end, :t], tgt_lengths)
 
 
 def buckets_of(batch_tokens: int, longest: int = 0) -> tuple[int, int]:
-    """Return the number of buckets in an update of `batch_tokens`, and the tokens per bucket; a bucket holds the `longest` sentence."""
+    """Return the number of buckets in an update of `batch_tokens`, and the tokens per bucket. The `longest` sentence fits into a bucket."""
     count = max(1, min(BUCKETS, batch_tokens // max(SMALLEST_BUCKET, longest)))
     return count, batch_tokens // count
 
@@ -106,7 +106,7 @@ class EpochPlan:
 
     @property
     def updates_per_epoch(self) -> int:
-        """Return the number of updates in an epoch. For several windows it is an estimate: the first window's, times their number."""
+        """Return the number of updates in an epoch. For several windows this is an estimate: updates of the first window, times the number of windows."""
         return len(self._window(0, 0)) * self._windows if self.pairs else 0
 
     def target_tokens(self, pairs: Indices) -> int:
@@ -135,7 +135,7 @@ class EpochPlan:
         return [np.concatenate([shuffled[i] for i in group]) for group in groups]
 
     def _drawn(self, epoch: int, window: int) -> Indices:
-        """Return the pairs of one window. With several windows, each gets runs of the corpus, shuffled anew in each epoch."""
+        """Return the pairs of one window. With several windows, each window gets random runs of the corpus, drawn anew in each epoch."""
         if self._windows == 1:
             return np.arange(self.pairs)
         runs = np.random.default_rng((self.seed, epoch)).permutation(-(-self.pairs // RUN))
@@ -150,7 +150,7 @@ def by_length(source: NDArray[Any], target: NDArray[Any]) -> Indices:
 
 
 def spans(source: Indices, target: Indices, tokens: int, max_padding: float = 1.0, least: int = SMALLEST_BUCKET) -> Iterator[tuple[int, int]]:
-    """Yield (first, last) of consecutive parts whose padded sides have at most `tokens` each; a part has at least one pair.
+    """Yield (first, last) of consecutive parts. Each padded side of a part has at most `tokens`; a part has at least one pair.
 
     A part also ends where padding would exceed the share `max_padding` and the part already has `least` tokens per side.
     """
@@ -170,7 +170,7 @@ def spans(source: Indices, target: Indices, tokens: int, max_padding: float = 1.
 def micro_batches(plan: EpochPlan, pairs: Indices, tokens: int, ranks: int = 1, max_padding: float = MAX_PADDING) -> list[list[Indices]]:
     """Cut an update into micro-batches of at most `tokens` per side; return one list per rank, all equally long.
 
-    Together they hold each of `pairs` once. With fewer pairs than ranks, some micro-batches are empty.
+    The micro-batches together hold each of `pairs` once. With fewer pairs than ranks, some micro-batches are empty.
     """
     source, target = plan.lengths(pairs)
     order = by_length(source, target)

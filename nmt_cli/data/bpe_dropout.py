@@ -6,9 +6,9 @@ BPE merges characters into subwords, always the possible merge of the highest pr
 possible merge with probability `p` at every step, so that frequent words are sometimes seen in parts (algorithm 1).
 Nothing is stored: the ids of the shards are cut anew each time they are read.
 
-Which segmentation a word gets depends on the seed, the epoch and the number of the pair alone, and the segmentation on
-the word: a resumed training, or one on several machines, sees the same. A word is cut at most DRAWS times, because the
-results are kept.
+Each word has DRAWS random segmentations, which depend only on the word. The seed, the epoch and the index of the pair choose
+one of them. So a resumed training, or one on several machines, sees the same segmentations. They are cached, so a word is
+cut at most DRAWS times.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from .batches import Pair
 from .tokenizer import META_SPACE, Tokenizer, Vocabulary
 
 DRAWS = 64
-"""Segmentations of one word."""
+"""Number of segmentations of one word."""
 KEPT = 1_000_000
-"""Segmentations that are kept before all are forgotten: about 250 MB."""
+"""Maximum number of cached segmentations, about 250 MB. A full cache is emptied."""
 
 Ids = npt.NDArray[np.integer]
 
 
 class BpeDropout:
-    """Cuts the pairs of a corpus anew."""
+    """Cuts the words of a corpus into other subwords in each epoch."""
 
     def __init__(self, vocabulary: Vocabulary, p: float, seed: int, longest: int) -> None:
-        """`longest` is the largest number of tokens of a side; one that would become longer keeps its ids.
+        """`longest` is the largest number of tokens of a side. A side that would become longer keeps its ids.
 
         Raises UsageError when no side is BPE within words.
         """
@@ -70,10 +70,10 @@ class WordCutter:
         self._pieces, self._scores = tokenizer.table, tokenizer.scores
         self._begins = np.array([piece.startswith(META_SPACE) for piece in self._pieces])
         self._numbers = {piece: number for number, piece in enumerate(self._pieces) if number not in tokenizer.not_text}
-        self._kept: dict[tuple[bytes, int], bytes] = {}  # ids as bytes: most of the time is spent on look-ups
+        self._kept: dict[tuple[bytes, int], bytes] = {}  # ids as bytes, because most of the time is spent on look-ups
 
     def cut(self, ids: Ids, draws: npt.NDArray[np.uint8]) -> Ids:
-        """Return the ids of some words, one after another, in other segmentations: those of the numbers in `draws`, one for each word."""
+        """Return the ids of some words in other segmentations, one word after another. `draws` holds one segmentation number for each word."""
         size, text = ids.itemsize, ids.tobytes()
         bounds = [0, *((np.flatnonzero(self._begins[ids[1:]]) + 1) * size).tolist(), len(text)]
         words = ((text[first:end], draw) for first, end, draw in zip(bounds, bounds[1:], draws.tolist(), strict=False))
@@ -82,7 +82,7 @@ class WordCutter:
         return np.frombuffer(cut, ids.dtype)
 
     def _keep(self, key: tuple[bytes, int], dtype: np.dtype[Any]) -> bytes:
-        """Return the segmentation with this key, the word and the draw, and keep it."""
+        """Compute the segmentation of `key`, a word and a segmentation number, store it in the cache and return it."""
         if len(self._kept) >= KEPT:
             self._kept.clear()
         word, draw = key
@@ -91,7 +91,10 @@ class WordCutter:
         return cut
 
     def _segmentation(self, word: list[int], draw: int) -> list[int]:
-        """Return algorithm 1's result; the word itself where it has bytes or unknown characters, or is a symbol, which merges do not give."""
+        """Return the segmentation of a word by algorithm 1.
+
+        The word is returned unchanged if it has bytes or unknown characters, or if it is a symbol, which merges cannot produce.
+        """
         if any(self._pieces[number] not in self._numbers for number in word):
             return word
         text = "".join(self._pieces[number] for number in word)
@@ -101,7 +104,10 @@ class WordCutter:
         return cut or word
 
     def _merged(self, text: str, p: float, uniform: Callable[[], float]) -> list[int]:
-        """Return the subwords of a word after its merges, each possible one left out with probability `p` at every step; [] if a character is none."""
+        """Return the subwords of a word after its merges; each possible merge is left out with probability `p` at every step.
+
+        Return [] if a part of the result is not in the vocabulary.
+        """
         parts, numbers, scores = list(text), self._numbers, self._scores
         while True:
             possible = [(scores[number], -i) for i in range(len(parts) - 1) if (number := numbers.get(parts[i] + parts[i + 1])) is not None]

@@ -1,10 +1,10 @@
 """Training in both directions: half of the pairs of each epoch are read from target to source.
 
-    pair ──▶ (source, target) or (target, source), drawn from the seed, the epoch and the number of the pair
+    pair ──▶ (source, target) or (target, source), drawn from the seed, the epoch and the index of the pair
 
-One model then translates both ways (Niu et al. 2018, arXiv 1805.11213). Nothing tells it the direction but the source
-itself. It is a start for a model of one direction (Ding et al. 2021, arXiv 2109.07780), and it translates target text
-back, which makes synthetic pairs (Sennrich et al. 2016, arXiv 1511.06709).
+One model then translates both ways (Niu et al. 2018, arXiv 1805.11213). Only the source text shows the direction. Such a
+model can initialise a model of one direction (Ding et al. 2021, arXiv 2109.07780). It can also translate target text back
+to make synthetic pairs (Sennrich et al. 2016, arXiv 1511.06709).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .batches import Pair
 
 @dataclass(frozen=True)
 class BothDirections:
-    """Turns pairs round, each with probability 1/2 in each epoch."""
+    """Swaps source and target of each pair with probability 1/2 in each epoch."""
 
     seed: int
 

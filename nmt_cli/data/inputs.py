@@ -1,4 +1,4 @@
-"""The input files of the shards: found, reported if missing, and identified by their contents.
+"""The input files of the shards: this module finds them, reports missing ones, and hashes their contents.
 
     recipe [data] + --data-dir … ──▶ find_inputs ──▶ Inputs: paths by role, the pairs of a split, a hash of every file
 
@@ -28,9 +28,9 @@ TEXT = "text"
 ROLES = ("train_source", "train_target", "valid_source", "valid_target")
 SPLITS: tuple[Split, ...] = ("train", "valid")
 LATER = {"target_vocab_size": 0, "target_tokenization": "bpe", "terminals": ""}
-"""Keys of [data] that earlier versions did not have, with the value that means what those did: their shards stay valid."""
+"""Keys of [data] that earlier versions did not have. Each value stands for the behaviour of those versions, so their shards stay valid."""
 HASHED_AS = {"target_tokenization": "target_pieces"}
-"""Keys of [data] that are hashed under the name that they had first, for the same reason."""
+"""Keys of [data] that have been renamed. They are hashed under their first name, so earlier shards stay valid."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Inputs:
     files: dict[str, list[Path]]
     """Paths by role (ROLES)."""
     names: dict[str, list[str]]
-    """The same files, as the recipe names them."""
+    """The names of the same files in the recipe, by role."""
     tokenizer: Path | None = None
     generated: Path | None = None
     """The folder of generated text, which is stored beside the shards."""
@@ -50,7 +50,7 @@ class Inputs:
         return read_parallel(self.files[f"{split}_source"], self.files[f"{split}_target"], replaced)
 
     def entries(self) -> dict[str, list[FileEntry]]:
-        """Return size and hash of every input file, by role."""
+        """Return the size and hash of every input file, by role."""
         entries = {role: [file_entry(path, name) for path, name in zip(self.files[role], self.names[role], strict=True)] for role in ROLES}
         if self.tokenizer is not None:
             models = sorted(self.tokenizer.glob("tokenizer*.model")) if self.tokenizer.is_dir() else [self.tokenizer]
@@ -88,7 +88,7 @@ def find_inputs(data: DataSection, data_dirs: Sequence[Path]) -> Iterator[Inputs
 
 
 def _find(names: Sequence[str], data_dirs: Sequence[Path]) -> list[Path]:
-    """Return the paths of a recipe's files. Raises DataError with all that are missing, and similar names."""
+    """Return the paths of a recipe's files. Raises DataError with every missing file and similar names."""
     if not data_dirs and any(not Path(name).is_absolute() for name in names):
         raise DataError(f"the recipe's files ({named(names)}) need a folder: give --data-dir DIR, the folder that contains them.")
     candidates = [[folder / name for folder in data_dirs or [Path()]] for name in names]

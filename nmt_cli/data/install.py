@@ -1,14 +1,14 @@
-"""The folder of the shards: built aside, then put in place.
+"""The folder of the shards: built in a hidden folder, then moved into place.
 
     with folder_aside(out) as partial: write the shards into `partial` ──▶ check_replaceable ──▶ install(partial, out)
 
 The shards are built in a hidden folder, `.NAME.partial`, which is locked. A second command for the same
 folder is refused. Files that a killed command left there are removed. After an error the earlier shards are unchanged.
 
-Only earlier shards are replaced. The proof is the folder's index.json, which checks itself: it lists the file, and the
-file still has the SHA-256 that is recorded there. Every other file stays; one with a name that is needed is an error. To
-replace shards takes several renames. They begin with the file INSTALLING in the folder aside; where the next command finds
-it, it finishes them.
+Only files of earlier shards are replaced: index.json in the folder lists the file, and the file still has the SHA-256
+recorded there. (index.json contains its own checksum.) Every other file stays; if its name is needed, that is an error.
+Replacing shards takes several renames. Before the first one, the file INSTALLING is created in the hidden folder. If a
+command is killed between the renames, the next command finds INSTALLING and finishes the renames.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .inputs import TEXT
 from .shards import INDEX_FILE, held_alone, listed, read_index
 
 OURS = re.compile(r"index\.json|(train|valid)-\d{5,}\.safetensors|valid\.(source|target)\.txt|tokenizer(\.source|\.target)?\.model")
-"""Names of the files that nmt preprocess writes, beside those in the folder TEXT."""
+"""Names of the files that nmt preprocess writes, except the files in the folder TEXT."""
 INSTALLING = "installing"
-"""A file in the folder aside. It says that the folder is complete and that its files are being moved into place."""
+"""A file in the hidden folder. It shows that the folder is complete and that its files are being moved into place."""
 
 
 def _partial(out: Path) -> Path:
-    """Return the path of the folder aside: on the same disk as `out`, and inside `out` if that exists."""
+    """Return the path of the hidden folder: on the same disk as `out`, and inside `out` if `out` exists."""
     real = follow_links(out)
     return (real if real.is_dir() else real.parent) / f".{real.name}.partial"
 
@@ -66,7 +66,7 @@ def folder_aside(out: Path) -> Iterator[Path]:
 
 
 def _clear(partial: Path) -> None:
-    """Remove the files of an earlier command from the folder aside. Raises DataError for a file of another name."""
+    """Remove the files of an earlier command from the hidden folder. Raises DataError if another file is in it."""
     for item in list(partial.iterdir()):
         name = match["name"] if (match := ASIDE.fullmatch(item.name)) else item.name
         if item.is_symlink() or not (OURS.fullmatch(name) or name in (TEXT, INSTALLING)):
@@ -96,7 +96,7 @@ def check_replaceable(out: Path, new: Path | None = None) -> list[Path]:
 
 
 def _recorded(out: Path) -> dict[str, str]:
-    """Return the SHA-256 of the shards' files by name, as the index lists them. Entries with other names are ignored."""
+    """Return the SHA-256 of the shards' files by name, as the index lists them. Entries with names that nmt preprocess does not write are ignored."""
     entries = listed(read_index(out)) if (out / INDEX_FILE).exists() else []
     return {entry.file: entry.sha256 for entry in entries if OURS.fullmatch(entry.file) or Path(entry.file).parent == Path(TEXT)}
 
@@ -106,7 +106,7 @@ def _unchanged(path: Path, recorded: str | None) -> bool:
 
 
 def install(partial: Path, out: Path) -> None:
-    """Move the finished folder into place: by one rename if `out` is new, else file by file and the index last."""
+    """Move the finished folder into place: by one rename if `out` is new, else file by file, with the index last."""
     flush_to_disk(partial)
     if not out.exists():
         real = follow_links(out)
@@ -119,10 +119,10 @@ def install(partial: Path, out: Path) -> None:
 
 
 def _move(partial: Path, out: Path, earlier: list[Path]) -> None:
-    """Replace the files `earlier` in `out` by those in the folder aside, which holds INSTALLING."""
+    """Replace the files `earlier` in `out` by those in the hidden folder, which holds INSTALLING."""
     new = {path.relative_to(partial) for path in partial.rglob("*") if path.is_file()} - {Path(INSTALLING)}
     for path in sorted(new, key=lambda path: (str(path) == INDEX_FILE, path)):
-        if str(path) == INDEX_FILE:  # the last: until then the earlier index says what is to be removed
+        if str(path) == INDEX_FILE:  # comes last: until then the earlier index lists the files to remove
             for old in set(earlier) - _listed_in(partial):
                 (out / old).unlink(missing_ok=True)
             flush_to_disk(out)
@@ -137,7 +137,7 @@ def _listed_in(folder: Path) -> set[Path]:
 
 
 def finish_installing(out: Path) -> None:
-    """Finish the installation that a killed command had begun. Raises DataError if another process uses the folder."""
+    """Finish the installation that a killed command began. Raises DataError if another process uses the folder."""
     partial = _partial(out)
     if not out.is_dir() or not (partial / INSTALLING).exists():
         return

@@ -5,7 +5,7 @@
             (reading and encoding in a process per core, results in order)
 
 The result depends on the text and on the recipe's [data] section alone, not on the number of workers. Memory holds a few
-chunks and one shard. `install` builds the folder aside and puts it in place.
+chunks and one shard. `install` provides a hidden folder to build in and moves it into place.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CHUNK = 4000
 READ = 20_000
 """Pairs whose words a worker counts at once."""
 REASONS = ("empty", "too_long", "ratio")
-"""Why a pair is dropped: the first of these that is true."""
+"""Why a pair is dropped. If several reasons are true, the first one counts."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class Summary:
 def prepare(recipe: Recipe, data_dirs: Sequence[Path], out: Path, force: bool = False, workers: int | None = None) -> Summary:
     """Build the shards of a recipe in the folder `out`, unless it holds them already.
 
-    `data_dirs` are the folders of its files; one that is in several is taken from the first. `workers` is the number of
-    processes that encode; None means one per core. Raises `DataError` for inputs that are missing, damaged, not parallel or
-    all filtered out, for a folder that holds something else, and where nothing can be written.
+    `data_dirs` are the folders that are searched for the recipe's files; the first one that holds a file counts. `workers`
+    is the number of processes that encode; None means one per core. Raises `DataError` if inputs are missing, damaged, not
+    parallel or all filtered out, if `out` holds other files or shards, and if the shards cannot be written.
     """
     started = time.monotonic()
     if os.path.exists(out) and not os.path.isdir(out):
@@ -153,7 +153,7 @@ def _earlier(recipe: Recipe, out: Path, fingerprint: str, entries: dict[str, lis
 
 @dataclass(frozen=True)
 class _Counter:
-    """Counts the words of a chunk of pairs for each vocabulary. Workers do it while the text is read for the first time."""
+    """Counts the words of a chunk of pairs for each vocabulary. It runs in the workers, while the text is read for the first time."""
 
     joint: bool
 
@@ -185,7 +185,7 @@ def _chunks(pairs: Iterator[tuple[str, str]], size: int) -> Iterator[list[tuple[
 
 @dataclass(frozen=True)
 class _Learner:
-    """Learns the vocabulary, in a process of its own, which Ctrl-C can end at once."""
+    """Learns the vocabulary in a separate process, so that Ctrl-C can end it at once."""
 
     data: DataSection
 
@@ -218,7 +218,7 @@ class _Encoded:
 
 
 class _Encoder:
-    """Encodes and filters a chunk of pairs, in the workers."""
+    """Encodes and filters a chunk of pairs. It runs in the workers."""
 
     def __init__(self, vocabulary: Vocabulary, data: DataSection, split: Split) -> None:
         self.data, self.split = data, split
@@ -238,9 +238,10 @@ class _Encoder:
 
 
 def reasons(source: NDArray[np.int64], target: NDArray[np.int64], data: DataSection, split: Split) -> NDArray[np.str_]:
-    """Return why each pair is dropped: one of REASONS, or "" if it is kept.  # (pairs,)
+    """Return the reason why each pair is dropped: one of REASONS, or "" if the pair is kept.  # (pairs,)
 
-    `source` and `target` are lengths in tokens. Validation loses only the pairs that cannot be scored, with an empty side.
+    `source` and `target` are lengths in tokens. From the validation text only pairs with an empty
+    side are dropped, because they cannot be scored.
     """
     shorter, longer = np.minimum(source, target), np.maximum(source, target)
     if split == "valid":

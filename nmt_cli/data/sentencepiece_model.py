@@ -1,4 +1,4 @@
-"""How a SentencePiece model was trained, read from its file: a protocol buffer message (sentencepiece_model.proto).
+"""The training settings of a SentencePiece model, read from its file: a protocol buffer message (sentencepiece_model.proto).
 
 SentencePiece's Python interface does not report these settings. Its own module for them, sentencepiece_model_pb2, needs a
 `protobuf` at least as new as the one that generated it, and of the same major version; other packages often require an
@@ -14,11 +14,11 @@ TRAINER_SPEC, NORMALIZER_SPEC = 2, 3
 MODEL_TYPE, SPLIT_BY_WHITESPACE, TREAT_WHITESPACE_AS_SUFFIX = 3, 22, 24
 """Field numbers in TrainerSpec; defaults: 1 (unigram), true, false."""
 CHARACTER_MAP, ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES = 2, 3, 4, 5
-"""Field numbers in NormalizerSpec; the first is empty where nothing is normalised, the default of the others is true."""
+"""Field numbers in NormalizerSpec. The first field is empty if nothing is normalised; the others are true by default."""
 BPE, WORD = 2, 3
 """Values of MODEL_TYPE."""
 VARINT, FIXED64, FIXED32 = 0, 1, 5
-"""Wire types: how a field's value is encoded. All others that occur begin with their length."""
+"""Wire types: how a field's value is encoded. Values of any other type in the file begin with their length."""
 
 
 def stays_in_words(model: bytes) -> bool:
@@ -31,7 +31,7 @@ def stays_in_words(model: bytes) -> bool:
 
 
 def is_word_list(model: bytes) -> bool:
-    """Return whether a model's tokens are whole words, as they are in the text."""
+    """Return whether a model's tokens are whole words, spelled as in the text."""
     parts = read_fields(model)
     trainer, normalizer = (read_fields(parts.get(part, b"")) for part in (TRAINER_SPEC, NORMALIZER_SPEC))
     return bool(trainer.get(MODEL_TYPE, 1) == WORD and not normalizer.get(CHARACTER_MAP, b""))

@@ -1,4 +1,4 @@
-"""Writing shards as a stream: blocks of pairs in, safetensors files of a fixed number of pairs out.
+"""Writes shards as a stream: takes blocks of pairs and writes safetensors files with a fixed number of pairs each.
 
     Block: source, target (N,) flat ids; source_lengths, target_lengths (pairs,) int32
 """
@@ -30,7 +30,7 @@ class Block:
         return len(self.source_lengths)
 
     def cut(self, pairs: int) -> tuple[Block, Block]:
-        """Return the first `pairs` pairs, and the others."""
+        """Return the first `pairs` pairs and the other pairs."""
         s, t = int(self.source_lengths[:pairs].sum()), int(self.target_lengths[:pairs].sum())
         return (
             Block(self.source[:s], self.target[:t], self.source_lengths[:pairs], self.target_lengths[:pairs]),
@@ -39,13 +39,13 @@ class Block:
 
 
 def id_type(*vocab_sizes: int) -> npt.DTypeLike:
-    """Return the type that holds every id: uint16 for vocabularies of up to 65,535 tokens, uint32 above."""
+    """Return the integer type for the ids: uint16 for vocabularies of up to 65,535 tokens, uint32 above."""
     return np.uint16 if max(vocab_sizes) <= 65_535 else np.uint32
 
 
 @dataclass
 class ShardWriter:
-    """Writes the shards of one split. It holds the pairs of one shard in memory; every shard but the last has `shard_pairs`."""
+    """Writes the shards of one split. It holds the pairs of one shard in memory. Every shard except the last has `shard_pairs` pairs."""
 
     folder: Path
     split: Split
@@ -60,7 +60,7 @@ class ShardWriter:
     _digests: list[Any] = field(default_factory=lambda: [hashlib.sha256() for _ in range(4)])
 
     def write(self, block: Block) -> None:
-        """Add pairs. Every full shard is written at once. Raises DataError if it cannot be written."""
+        """Add pairs and write every shard that is full. Raises DataError if a shard cannot be written."""
         for side, lengths in enumerate((block.source_lengths, block.target_lengths)):
             self._tokens[side] += int(lengths.sum())
             self._longest[side] = max(self._longest[side], int(lengths.max(initial=0)))
@@ -73,7 +73,7 @@ class ShardWriter:
                 self._flush()
 
     def close(self) -> SplitEntry:
-        """Write the rest as the last shard, and return the entry for the index."""
+        """Write the remaining pairs as the last shard, and return the entry for the index."""
         if self._held:
             self._flush()
         return SplitEntry(

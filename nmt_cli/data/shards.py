@@ -9,8 +9,8 @@
 Pair i of a shard is source[source_offsets[i] : source_offsets[i + 1]] and likewise target, without begin and end
 symbols. Opening a corpus reads only the headers. Lengths are computed from the offsets. `Corpus.pair` reads the ids.
 
-A training holds a shared lock on the folder (`hold`), `nmt preprocess` an exclusive one. So shards that a training uses are
-not replaced. The locks end with their processes. `shard_writer` writes the shards.
+A training holds a shared lock on the folder (`hold`), and `nmt preprocess` holds an exclusive one. So the shards are not
+replaced while a training uses them. A lock ends with its process. `shard_writer` writes the shards.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Entry(BaseModel):
 
 
 class FileEntry(_Entry):
-    """A file of the folder, or an input named by its path, as it was when the shards were written."""
+    """A file of the folder, or an input file named by its path. The values are from the time when the shards were written."""
 
     file: str
     bytes: int
@@ -70,7 +70,7 @@ class SplitEntry(_Entry):
 
     read: int = 0
     dropped: dict[str, int] = {}
-    """Pairs left out: `empty` (a side below min_length), `too_long` (above max_length), `ratio` (above max_ratio)."""
+    """Number of dropped pairs by reason: `empty` (a side below min_length), `too_long` (above max_length), `ratio` (above max_ratio)."""
     pairs: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
@@ -78,7 +78,7 @@ class SplitEntry(_Entry):
     longest_target: int = 0
     shards: list[ShardEntry] = []
     ids_sha256: str = ""
-    """SHA-256 of all ids and lengths. It does not depend on the number of shards (since format version 2)."""
+    """SHA-256 of all ids and lengths. It does not depend on the number of shards. Exists since format version 2."""
 
 
 class ShardIndex(Record):
@@ -110,7 +110,7 @@ class ShardIndex(Record):
 
     @property
     def ids_fingerprint(self) -> str:
-        """Return the SHA-256 of the shards' contents. It does not depend on their number. "" for format version 1."""
+        """Return the SHA-256 of the shards' contents. It does not depend on the number of shards. "" for format version 1."""
         hashes = [self.splits[split].ids_sha256 for split in sorted(self.splits)]
         return hashlib.sha256("\n".join(hashes).encode()).hexdigest() if all(hashes) else ""
 
@@ -166,9 +166,9 @@ def _size(path: Path) -> int | None:
 
 
 def verify(folder: str | Path, hash_of: Callable[[Path], str] = remembered_sha256) -> ShardIndex:
-    """Compare the SHA-256 of every file with the index. Raises DataError with the names of all that differ.
+    """Compare the SHA-256 of every file with the index. Raises DataError with the names of all files that differ.
 
-    `hash_of` returns the SHA-256 of a file; the default caches those of unchanged files.
+    `hash_of` returns the SHA-256 of a file; the default caches the hashes of unchanged files.
     """
     folder, index = Path(folder), open_index(folder)
     try:
@@ -181,9 +181,9 @@ def verify(folder: str | Path, hash_of: Callable[[Path], str] = remembered_sha25
 
 
 def hold(folder: str | Path) -> int:
-    """Lock the folder against `nmt preprocess` and return the descriptor that holds the lock until it is closed.
+    """Lock the folder against `nmt preprocess` and return a file descriptor. The lock ends when the descriptor is closed.
 
-    Several processes may hold it. Raises DataError while shards are written into the folder.
+    Several processes may hold this lock. Raises DataError while shards are written into the folder.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -197,7 +197,7 @@ def hold(folder: str | Path) -> int:
 
 @contextmanager
 def held_alone(folder: Path) -> Iterator[None]:
-    """Lock the folder, if it exists, against trainings and other writers. Raises DataError if it is in use."""
+    """Lock the folder against trainings and other writers, if it exists. Raises DataError if the folder is in use."""
     if not folder.is_dir():
         yield
         return
@@ -211,7 +211,7 @@ def held_alone(folder: Path) -> Iterator[None]:
 
 
 def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path) -> None:
-    """Raise DataError if the shards were built with another [data] section than the recipe's; shard_pairs may differ."""
+    """Raise DataError if the shards were built with another [data] section than that of the recipe. shard_pairs may differ."""
     differ = differences(index, recipe)
     if differ:
         raise DataError(
@@ -238,7 +238,7 @@ def valid_text(folder: str | Path) -> tuple[list[str], list[str]]:
 
 
 class Corpus:
-    """One split, memory-mapped. It is pickled as its path: a worker opens its own map."""
+    """One split, memory-mapped. Pickling stores only the path, so each worker opens its own memory map."""
 
     def __init__(self, folder: str | Path, split: Split, index: ShardIndex | None = None) -> None:
         self.folder, self.split = Path(folder), split
@@ -280,7 +280,7 @@ class Corpus:
         return lengths
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
-        """Return the source and target ids of pair `i`, without begin and end symbols: read-only views of the map."""
+        """Return the source and target ids of pair `i`, without begin and end symbols: read-only views of the memory map."""
         if not 0 <= i < len(self):
             raise IndexError(f"pair {i} of {len(self)}")
         shard = bisect_right(self._starts, i) - 1
@@ -289,7 +289,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class MappedLengths:
-    """The lengths of one side of a corpus, read from the map: `lengths[pairs]`, or all as an array."""
+    """The lengths of one side of a corpus, read from the memory map: `lengths[pairs]`, or all lengths as an array."""
 
     corpus: Corpus
     side: str
@@ -329,7 +329,10 @@ class _Shard:
 
 
 def _map(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Map a safetensors file (the size of the header in eight bytes; a JSON header; the data) without reading the data."""
+    """Return the tensors of a safetensors file as a memory map, without reading the data.
+
+    The file has the size of the header in eight bytes, a JSON header, and the data.
+    """
     raw = np.asarray(np.memmap(path, np.uint8, "r"))
     start = 8 + int.from_bytes(raw[:8].tobytes(), "little")
     header = json.loads(raw[8:start].tobytes())

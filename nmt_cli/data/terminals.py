@@ -13,10 +13,10 @@ from .tokenizer import META_SPACE, UNK, Tokenizer, Vocabulary
 
 
 def word_tables(vocabulary: Vocabulary, terminals: str) -> tuple[Tensor, Tensor]:
-    """Return (begins, ends), bool (V,), of the source's and the target's tokens.
+    """Return (begins, ends), bool (V,): the source tokens that begin a word, and the target tokens that end one.
 
-    A word of the source begins with the token that has its space. In the target it ends with its terminal, or with `both`
-    with its tag. `terminals` is one of `linearization.TERMINALS`.
+    A source word begins with the token that contains the space before the word. A target word ends with its terminal; if
+    `terminals` is "both", it ends with its tag. `terminals` is one of `linearization.TERMINALS`.
     """
     source, target = vocabulary.source, vocabulary.target
     begins = [number not in source.not_text and piece.startswith(META_SPACE) for number, piece in enumerate(source.table)]

@@ -1,13 +1,13 @@
-"""Text to subword ids and back: one SentencePiece BPE for both languages, or one for each. Symbols are one token each.
+"""Text to subword ids and back: one SentencePiece BPE model for both languages, or one for each. A symbol is one token.
 
     text ── normalise ──▶ subwords ──▶ ids        ids ──▶ subwords ──▶ text
 
 The ids of the four special symbols are the same in every vocabulary and are defined here. The model file contains the
-normalisation, so training and translation use the same: `nmt_nfkc` (the default) is Unicode NFKC, which replaces
-characters by their compatible form (the ligature fi by two letters, a superscript two by 2, full width by ASCII),
-drops control characters and makes every kind of white space a plain space. Under every rule, also `identity`, runs of
-spaces become one, and spaces at the ends are removed. Decoding what was encoded gives the normalised text exactly; with
-byte fallback also for characters that are not in the training text. A tokenizer is identified by the SHA-256 of its file.
+normalisation, so training and translation use the same one. The default rule `nmt_nfkc` is Unicode NFKC, which replaces
+characters by their compatible form (the ligature fi by two letters, a superscript two by 2, full width by ASCII). It also
+drops control characters and makes every kind of white space a plain space. Under every rule, also `identity`, a run of
+spaces becomes one space, and spaces at the ends are removed. Encoding and then decoding a text gives exactly the normalised
+text; with byte fallback this also holds for characters that are not in the training text. A tokenizer is identified by the SHA-256 of its file.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 META_SPACE = "\u2581"
 """SentencePiece's character for a space: the lower one eighth block."""
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-"""SentencePiece's string of a byte, in hexadecimal."""
+"""SentencePiece's string for a byte, in hexadecimal."""
 FEW = 8
-"""Texts that are encoded or decoded one by one: for a list SentencePiece starts a thread, which takes as long as some texts."""
+"""Up to this number, texts are encoded or decoded one by one. For a list SentencePiece starts a thread, which takes as long as a few texts."""
 THREADS = 16
-"""Threads that learn BPE. SentencePiece writes the number into the model file; a fixed one gives the same hash on every machine."""
+"""Threads that learn BPE. SentencePiece writes this number into the model file; a fixed number gives the same hash on every machine."""
 
 
 class Tokenizer:
@@ -83,7 +83,7 @@ class Tokenizer:
         return Tokenizer, (self.model,)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without begin and end symbols. In a list of words, every unknown word is one <unk>."""
+        """Return the ids of each text, without begin and end symbols. If the tokens are whole words, every unknown word is one <unk>."""
         if self._words is not None:  # SentencePiece would join unknown words that follow each other
             return [[self._words.get(word, UNK) for word in text.split(" ") if word] for text in texts]
         encoded: list[list[int]] = self._processor.encode(list(texts), num_threads=1) if len(texts) > FEW else [self._processor.encode(text) for text in texts]
@@ -91,7 +91,7 @@ class Tokenizer:
 
     @cached_property
     def _words(self) -> dict[str, int] | None:
-        """The id of each word, if the tokens are whole words."""
+        """The id of each word if the tokens are whole words, else None."""
         return {piece.removeprefix(META_SPACE): number for number, piece in enumerate(self.table) if number not in self.not_text} if is_word_list(self.model) else None
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
@@ -116,7 +116,7 @@ class Tokenizer:
 
     @cached_property
     def scores(self) -> list[float]:
-        """Return SentencePiece's score of every token, by id; BPE merges the pair whose result has the highest one first."""
+        """Return SentencePiece's score of every token, by id; BPE first merges the pair whose result has the highest score."""
         scores: list[float] = self._processor.get_score(list(range(self.vocab_size)))
         return scores
 
@@ -148,7 +148,7 @@ class Tokenizer:
     def by_words(self) -> bool:
         """Return whether the subwords of a text are those of its words, one after another: BPE within words.
 
-        It is read from the settings in the model file, and from the vocabulary.
+        The settings in the model file and the vocabulary decide this.
         """
         return stays_in_words(self.model) and not any(META_SPACE in piece[1:] for piece in self.table)
 
@@ -162,11 +162,11 @@ def learn_bpe(sentences: Iterable[str], data: DataSection) -> Tokenizer:
 
 
 def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:
-    """Learn the same from the words of a text and their counts: the same subwords, faster and in less memory.
+    """Learn byte-pair encoding from the words of a text and their counts. The result has the same subwords as `learn_bpe`; it is faster and needs less memory.
 
     The words contain no spaces, tabs or line ends. A word that is too long for SentencePiece (4,192 bytes) is skipped;
-    `learn_bpe` skips sentences of that length. `size` is the recipe's key for the size of the vocabulary. Of a parser the
-    brackets and tags of trees (`data.terminals`) are one token each.
+    `learn_bpe` skips sentences of that length. `size` is the recipe's key for the size of the vocabulary. For a
+    parser (`data.terminals`), each bracket and tag of the trees is one token.
     """
     counted = list(words)
     symbols = tree_symbols((word for word, _ in counted), data.terminals) if data.terminals else []
@@ -175,16 +175,16 @@ def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, size: 
 
 
 def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:
-    """Return a tokenizer with one token per word, the most frequent ones; fewer words give a smaller vocabulary.
+    """Return a tokenizer with one token for each of the most frequent words. Fewer words give a smaller vocabulary.
 
-    It is for symbols, such as linearised trees: nothing is normalised, and any other word becomes <unk>.
+    This tokenizer is for symbols, such as linearised trees. Nothing is normalised, and any other word becomes <unk>.
     """
     options = {"model_type": "word", "hard_vocab_limit": False, "normalization_rule_name": "identity", "character_coverage": 1.0, "byte_fallback": False}
     return _learn(_counted(words), data, {"input_format": "tsv", **options}, size)
 
 
 LEARNERS: dict[str, Callable[..., Tokenizer]] = {"bpe": learn_from_words, "words": learn_symbols}
-"""By the value of `data.target_tokenization` in the recipe."""
+"""The function that learns a tokenizer, by the value of `data.target_tokenization` in the recipe."""
 
 
 def _counted(words: Iterable[tuple[str, int]]) -> Iterator[str]:
@@ -227,7 +227,10 @@ def _learn(lines: Iterable[str], data: DataSection, options: dict[str, Any], siz
 
 
 class _Guarded:
-    """Sentences for SentencePiece, which turns an exception of its iterator into text. It is kept here and raised afterwards."""
+    """An iterator of sentences for SentencePiece.
+
+    SentencePiece turns an exception of the iterator into text. So the exception is kept here and raised afterwards.
+    """
 
     def __init__(self, sentences: Iterable[str]) -> None:
         self._sentences = sentences
@@ -246,7 +249,7 @@ class _Guarded:
 
 
 def _explained(message: str, key: str, size: int) -> DataError:
-    """Return SentencePiece's error in the terms of the recipe."""
+    """Return a DataError that explains SentencePiece's error with the keys of the recipe."""
     asked = f"data.{key} = {size}"
     if largest := re.search(r"Please set it to a value <= (\d+)", message):
         limit = largest.group(1)
@@ -294,7 +297,7 @@ class Vocabulary:
     def load(cls, folder: str | Path, sizes: tuple[int, int] | None = None) -> Vocabulary:
         """Read the vocabulary of a folder. `sizes` are the vocabulary sizes of the weights or shards beside it.
 
-        Raises DataError if there is none, or one of other sizes.
+        Raises DataError if there is no vocabulary, or if it has other sizes.
         """
         folder = Path(folder)
         vocabulary = cls._load(folder)
@@ -317,7 +320,7 @@ class Vocabulary:
 
     @classmethod
     def learn(cls, words: Sequence[Iterable[tuple[str, int]]], data: DataSection) -> Vocabulary:
-        """Learn from words and their counts: one sequence for both sides together, or one for source and one for target."""
+        """Learn the tokenizers from words and their counts: one sequence for both sides together, or one for each side."""
         both, *others = words
         source = learn_from_words(both, data)
         size = "target_vocab_size" if data.target_vocab_size else "vocab_size"

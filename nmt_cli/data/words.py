@@ -1,11 +1,11 @@
-"""A text as words: each different word is counted for learning BPE, and encoded once.
+"""A text as words: each different word is counted for learning BPE, and is encoded only once.
 
     text ──▶ count_words ──▶ WordCounts ──▶ (word, count) … ──▶ tokenizer.learn_from_words
     text ──▶ WordEncoder ──▶ ids, the same as from Tokenizer.encode, through a cache of words
 
-SentencePiece's BPE never merges across a space (`Tokenizer.by_words` says whether a model is of that kind): the subwords
-of a text are those of its words, one after another. Words repeat (Zipf's law), so a dictionary replaces most merges. The
-reference implementations are learning from whole sentences and `Tokenizer.encode`; tests compare with them.
+SentencePiece's usual BPE never merges across a space, so the subwords of a text are those of its words, one after another.
+`Tokenizer.by_words` reports whether this holds for a model. Words repeat (Zipf's law), so a dictionary replaces most merges.
+The reference implementations are `tokenizer.learn_bpe` (from whole sentences) and `Tokenizer.encode`; tests compare with them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ REMEMBERED = 4_000_000
 
 
 class WordCounts:
-    """The counts of the words of a text of any size, in bounded memory. Words are separated by spaces.
+    """The word counts of a text of any size, in bounded memory. Words are separated by spaces.
 
-    When the different words have more than `held` characters together, half of those seen once are dropped, chosen by
-    a hash; then half of the rest, and so on (after eight halvings also those seen twice, …). The words that matter for BPE
-    stay. In a language without spaces every sentence is a word, and a random sample of them stays.
+    When the different words have more than `held` characters together, half of the words that were seen once are dropped.
+    A hash chooses them. If this is not enough, half of the rest is dropped, and so on; after eight halvings words that were
+    seen twice are dropped too, and so on. The words that matter for BPE stay. In a language without spaces every sentence is
+    a word, and a random sample of the sentences stays.
     """
 
     def __init__(self, held: int = HELD) -> None:
@@ -56,7 +57,7 @@ class WordCounts:
             self._halve()
 
     def _halve(self) -> None:
-        """Drop the words that this number of halvings leaves out, also among the words added since."""
+        """Drop the words that the current number of halvings excludes, also among recently added words."""
         rare, mask = 1 + self._halvings // 8, (1 << self._halvings) - 1
         for word in [word for word, count in self._counts.items() if count <= rare and _hash(word) & mask]:
             self._size -= len(word)
@@ -65,7 +66,7 @@ class WordCounts:
     def most_frequent(self, learned: int = LEARNED) -> list[tuple[str, int]]:
         """Return the most frequent words, with at most `learned` characters together, and their counts.
 
-        Among words of the same count a hash chooses, not their position in the text.
+        Among words with the same count, a hash chooses. Their position in the text does not matter.
         """
         sizes: Counter[int] = Counter()
         for word, count in self._counts.items():
@@ -87,7 +88,7 @@ class WordCounts:
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """Return the counts of the words of some texts. A tab separates words too, because in SentencePiece's input a tab precedes the count."""
+    """Return the counts of the words of some texts. A tab also separates words, because in SentencePiece's input a tab stands before the count."""
     counts = Counter(" ".join(texts).replace("\t", " ").split(" "))
     counts.pop("", None)
     return counts
@@ -98,7 +99,7 @@ def _hash(word: str) -> int:
 
 
 class _Numbers(dict[str, int]):
-    """The numbers of words, in the order of their first look-up."""
+    """Word -> its number. Words are numbered in the order of their first look-up."""
 
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self)
@@ -115,8 +116,8 @@ class WordEncoder:
     def _forget(self) -> None:
         self._numbers = _Numbers()
         self._size = 0
-        self._ids: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # of all words, one after another
-        self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # one more than words
+        self._ids: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # ids of all words, one after another
+        self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # where the ids of each word start, and the end
 
     def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Return the ids of all texts in one array, without begin and end symbols, and the length of each.  # (N,), (texts,)"""

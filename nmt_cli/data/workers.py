@@ -1,8 +1,8 @@
-"""A job on a stream of items, in several processes.
+"""Runs a job on a stream of items, in several processes.
 
-The processes are spawned, not forked, so they share no memory with this one. Only a few items are in flight, so memory
-does not grow with the stream. Ctrl-C and SIGHUP from a terminal go to all its processes; the workers block them, and this
-process ends its workers when it fails. Workers whose parent has died end themselves.
+The workers are spawned, not forked, so they share no memory with this process. Only a few items are in flight, so memory
+does not grow with the stream. A terminal sends Ctrl-C and SIGHUP to all processes; the workers block these signals, and this
+process ends its workers when it fails. A worker ends itself when its parent has died.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pool(job: Callable[[ItemT], ResultT], workers: int) -> Iterator[Callable[[It
         yield lambda items: ((item, job(item)) for item in items)
         return
     earlier = set(multiprocessing.active_children())
-    with _blocked():  # in multiprocessing's own helper process too, which is started with the pool
+    with _blocked():  # also in the helper process that multiprocessing starts with the pool
         executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (job,))
     try:
         yield lambda items: _ordered(executor, items, 3 * workers)
@@ -66,7 +66,7 @@ def _submit(executor: ProcessPoolExecutor, item: Any) -> Future[Any]:
 
 @contextmanager
 def _blocked() -> Iterator[None]:
-    """Block FROM_TERMINAL. New processes inherit that; this process receives the signals afterwards."""
+    """Block the signals FROM_TERMINAL. New processes inherit the block; this process receives the signals afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, FROM_TERMINAL)
     try:
         yield
@@ -82,7 +82,7 @@ def _start(job: Callable[[Any], Any]) -> None:
 
     global _job
     _job = job
-    tqdm.set_lock(threading.RLock())  # its own lock is a semaphore, which an ended worker would leave behind
+    tqdm.set_lock(threading.RLock())  # the default lock of tqdm is a semaphore, which a killed worker would leave behind
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

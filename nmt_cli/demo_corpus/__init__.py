@@ -1,36 +1,36 @@
 """The embedded demo corpus: parallel English-German sentences that this package generates.
 
-A small grammar generates the text. So scores on it show that training and decoding work, and nothing about the translation
-of real text. But it is correct English and German, with the difficulties of the pair: verb-final clauses, separable
-verbs, gender and case, compounds, numbers and clock times, copied names.
+A small grammar generates the text. So scores on it show that training and decoding work. They show nothing about the
+translation of real text. The text is correct English and German, and has the difficulties of this language pair:
+verb-final clauses, separable verbs, gender and case, compounds, numbers and clock times, copied names.
 
 Who calls whom (each module uses only those before it)::
 
     lexicon, verbs, semantics   the data: words, principal parts, semantic classes, names
     morphology, numbers         inflection of both languages; numbers, times, dates, prices in words
     clauses                     parts of a clause -> English and German word order
-    draws, phrases, times       chance; drawing names, noun phrases, time adverbials
-    grammar, subclauses         drawing clauses and subordinate clauses
+    draws, phrases, times       random choices; draw names, noun phrases, time adverbials
+    grammar, subclauses         draw clauses and subordinate clauses
     questions, facts, references, sentences   the constructions and their weights
     corpus                      held-out combinations, the splits
 
-Conventions, which make the translation a function of the English sentence:
+These conventions give each English sentence exactly one translation:
 
 - simple present -> Präsens; progressive -> Präsens with gerade; simple past -> Perfekt, but Präteritum of sein, haben,
   the modal verbs and the passive; will -> werden; likes to -> gern; the passive of the process (werden).
 - have to -> müssen, be allowed to -> dürfen, should -> sollen, want to -> wollen, would like to -> möchten.
 - you -> du; professions keep their dictionary gender (the teacher, he: der Lehrer; the nurse, she).
-- when -> als of the past, wenn otherwise; if -> wenn, whether -> ob; where -> wo, but wohin with verbs of motion.
+- when -> als for the past, wenn otherwise; if -> wenn, whether -> ob; where -> wo, but wohin with verbs of motion.
 - lay -> legen, place -> stellen; live or stay with -> bei, otherwise with -> mit; know -> kennen, know that -> wissen.
 - German order: pronouns, time, dative, definite accusative, manner, place, indefinite accusative, complement; a negated
-  clause has its definite objects before the time; nicht before manner, place and complement, kein with indefinites;
+  clause has its definite objects before the time; nicht is before manner, place and complement, kein with indefinites;
   a relative clause of an object is at the end.
-- A verb whose past looks like its present (read) is past only in the third person singular.
+- A verb whose past looks like its present (read) is used in the past only in the third person singular.
 
-Held-out combinations: every sentence carries the list of its combinations (verb+object, adjective+noun, subject+verb,
-compound, profession, number, clock, date, year, price, made-up name). `corpus.held_out` chooses, by the CRC-32 of its
-text, a fixed share of each kind. No training sentence has a held-out combination; every validation and test sentence has
-at least one. No sentence of either language is in two splits.
+Held-out combinations: every sentence has a list of its combinations (verb+object, adjective+noun, subject+verb,
+compound, profession, number, clock, date, year, price, made-up name). `corpus.held_out` chooses a fixed share of each
+kind, by the CRC-32 of the combination's text. No training sentence has a held-out combination; every validation and
+test sentence has at least one. No sentence of either language is in two splits.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TEST_PAIRS = 1_000
 def generate(
     seed: int = SEED, train: int = TRAIN_PAIRS, valid: int = VALID_PAIRS, test: int = TEST_PAIRS
 ) -> dict[str, list[tuple[str, str]]]:
-    """Return the splits train, valid and test as lists of (English, German); the same for the same arguments."""
+    """Return the splits train, valid and test as lists of (English, German). The same arguments give the same text."""
     from nmt_cli.demo_corpus import corpus
 
     splits = corpus.examples(seed, train, valid, test)
@@ -54,7 +54,7 @@ def generate(
 
 
 def write_corpus(directory: pathlib.Path) -> None:
-    """Write train, valid and test as NAME.en and NAME.de (UTF-8, one sentence per line), creating the directory."""
+    """Write train, valid and test as NAME.en and NAME.de (UTF-8, one sentence per line). Creates the directory."""
     from nmt_cli.demo_corpus import corpus
 
     corpus.write(directory, generate())

@@ -1,9 +1,9 @@
-"""From a clause's parts to its words: the English word order, and the German one with its topological fields.
+"""Turns the parts of a clause into words: English word order, and German word order with its topological fields.
 
 A `Clause` names subject, verb, mode and complements; the functions here put them in order. German middle field:
 subject, reflexive, pronoun objects (accusative before dative), time, adverb, dative, definite accusative, nicht,
 manner, place, indefinite accusative, complement, then the verbs of the end. Negated clauses put definite objects
-before the time. A relative clause at an object goes to the end of its clause.
+before the time. A relative clause of an object goes to the end of the clause.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ EMPTY = Text("", "")
 class NounPhrase:
     """A noun phrase: English subject and object form, the four German cases and its agreement.
 
-    `back` is the English subject pronoun that can refer back to it ("" where the German one is disputed), `lemma`
-    the English head noun, `kein` an indefinite object under negation, `relative` a relative clause with its commas.
+    `back` is the English subject pronoun that can refer back to the phrase ("" if the German pronoun is disputed).
+    `lemma` is the English head noun. `kein` marks an indefinite object under negation. `relative` is a relative clause
+    with its commas.
     """
 
     english: tuple[str, str]
@@ -41,9 +42,9 @@ class NounPhrase:
 class Mode:
     """Tense or modal verb: the English auxiliary (or inflected head with `link`), the German finite verb, an adverb.
 
-    `english` holds one auxiliary per slot, or nothing where the verb itself inflects; `head` is an inflected verb
+    `english` holds one auxiliary per slot, or nothing if the verb itself inflects; `head` is an inflected verb
     before an infinitive ("want", with link "to"). `german` is the infinitive of the finite auxiliary, or nothing.
-    `time` names the time adverbials that go with it.
+    `time` names the time adverbials that go with the mode.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class Clause:
-    """The parts of a clause; absent parts are None or empty."""
+    """The parts of a clause. Absent parts are None or empty."""
 
     subject: NounPhrase
     verb: Verb
@@ -106,7 +107,7 @@ def _english_be(clause: Clause) -> str:
 
 
 def _english_verbs(clause: Clause, support: bool) -> tuple[str, str]:
-    """Auxiliary and main verb; with `support` (negation, question) a form of do where there is no auxiliary."""
+    """Return the auxiliary and the main verb. With `support` (negation, question), do may be the auxiliary."""
     mode, verb, slot = clause.mode, clause.verb, clause.subject.slot
     base = f"be {verb.participle}" if clause.passive else verb.en
     if mode.english:
@@ -125,7 +126,7 @@ def _english_verbs(clause: Clause, support: bool) -> tuple[str, str]:
 
 
 def _english_tail(clause: Clause, main: str) -> str:
-    """Main verb, objects and adverbials; a pronoun stands before a movable particle."""
+    """Return main verb, objects and adverbials. A pronoun is before a movable particle."""
     verb, particle = _particle(main)
     accusative, dative = clause.accusative, clause.dative
     obj = accusative.english[1] if accusative else ""
@@ -143,7 +144,7 @@ def _english_tail(clause: Clause, main: str) -> str:
 
 
 def english_statement(clause: Clause) -> str:
-    """The English declarative clause."""
+    """Return the English declarative clause."""
     aux, main = _english_verbs(clause, clause.negated)
     adverb = clause.adverb.en
     before = _join(clause.subject.english[0], clause.subject.relative.en)
@@ -154,24 +155,24 @@ def english_statement(clause: Clause) -> str:
 
 
 def english_question(clause: Clause) -> str:
-    """The English question without its question word: auxiliary, subject, the rest."""
+    """Return the English question without its question word: auxiliary, subject, the rest."""
     aux, main = _english_verbs(clause, True)
     negation = "not" if clause.negated else ""
     return _join(aux, clause.subject.english[0], negation, clause.adverb.en, _english_tail(clause, main))
 
 
 def english_infinitive(clause: Clause) -> str:
-    """The bare English infinitive with its complements."""
+    """Return the bare English infinitive with its complements."""
     return _english_tail(clause, clause.verb.en)
 
 
 def english_gerund(clause: Clause) -> str:
-    """The English -ing form with its complements."""
+    """Return the English -ing form with its complements."""
     return _english_tail(clause, morph.english_ing(clause.verb.en))
 
 
 def _german_verbs(clause: Clause) -> tuple[str, list[str], str]:
-    """Finite verb, verbs of the clause's end, separable prefix (only where the verb itself is finite)."""
+    """Return the finite verb, the verbs at the clause's end, and the separable prefix ("" if an auxiliary is finite)."""
     mode, verb, slot = clause.mode, clause.verb, clause.subject.slot
     if mode.german:
         table = morph.PRETERITE if mode.past else morph.PRESENT
@@ -188,7 +189,7 @@ def _german_verbs(clause: Clause) -> tuple[str, list[str], str]:
 
 
 def _middle_field(clause: Clause, subject: str) -> str:
-    """Everything between the finite verb (or conjunction) and the verbs of the end."""
+    """Return the words between the finite verb (or conjunction) and the verbs at the end of the clause."""
     accusative, dative = clause.accusative, clause.dative
     early, dat, definite, late = "", "", "", ""
     if accusative and accusative.pronoun:
@@ -214,7 +215,7 @@ def _after_end(clause: Clause) -> str:
 
 
 def german_main(clause: Clause, first: str = "") -> str:
-    """The verb-second clause; `first` is what stands before the finite verb instead of the subject."""
+    """Return the verb-second clause. `first` are words before the finite verb, in the position of the subject."""
     finite, closing, prefix = _german_verbs(clause)
     subject = _join(clause.subject.german[0], clause.subject.relative.de)
     if first:
@@ -225,48 +226,48 @@ def german_main(clause: Clause, first: str = "") -> str:
 
 
 def german_question(clause: Clause, word: str = "") -> str:
-    """The question: verb first, or second after a question word."""
+    """Return the German question: the verb is first, or second after a question word."""
     finite, closing, prefix = _german_verbs(clause)
     middle = _middle_field(clause, clause.subject.german[0])
     return _join(word, finite, middle, *closing, prefix, _after_end(clause))
 
 
 def german_subordinate(clause: Clause, opener: str, subject: bool = True) -> str:
-    """The verb-final clause after a conjunction, or (without subject) after a relative pronoun."""
+    """Return the verb-final clause after a conjunction, or (without subject) after a relative pronoun."""
     finite, closing, prefix = _german_verbs(clause)
     middle = _middle_field(clause, clause.subject.german[0] if subject else "")
     return _join(opener, middle, *closing, prefix + finite, _after_end(clause))
 
 
 def german_zu(clause: Clause, opener: str = "") -> str:
-    """The infinitive clause with zu."""
+    """Return the infinitive clause with zu."""
     return _join(opener, _middle_field(clause, ""), morph.zu_infinitive(clause.verb), _after_end(clause))
 
 
 def german_imperative(clause: Clause) -> str:
-    """The request with bitte: Öffne bitte die Tür, Gib mir bitte das Buch, Ruh dich bitte aus."""
+    """Return the request with bitte: Öffne bitte die Tür, Gib mir bitte das Buch, Ruh dich bitte aus."""
     polite = replace(clause, adverb=Text("", "bitte"))
     return _join(morph.imperative(clause.verb), _middle_field(polite, ""), clause.verb.prefix)
 
 
 def statement(clause: Clause) -> Text:
-    """A main clause, subject first."""
+    """Return a main clause that begins with the subject."""
     return Text(english_statement(clause), german_main(clause))
 
 
 def fronted(clause: Clause) -> Text:
-    """A main clause with its time in front, and the German subject after the verb."""
+    """Return a main clause that begins with the time. The German subject is after the verb."""
     rest = replace(clause, time=EMPTY)
     return Text(f"{clause.time.en} {english_statement(rest)}", german_main(rest, clause.time.de))
 
 
 def subordinate(clause: Clause, conjunction: Text) -> Text:
-    """A subordinate clause with its conjunction, without commas."""
+    """Return a subordinate clause with its conjunction, without commas."""
     return Text(f"{conjunction.en} {english_statement(clause)}", german_subordinate(clause, conjunction.de))
 
 
 def sentence(text: Text, end: str = ".") -> Text:
-    """Capital letter, commas without doubles, final mark."""
+    """Return a finished sentence: with a capital letter and a final mark, without double commas."""
     return Text(_finish(text.en, end), _finish(text.de, end))
 
 

@@ -1,4 +1,4 @@
-"""Draws sentences until every split is full, and decides which combinations are held out of training."""
+"""Draws sentences until every split is full. Also decides which combinations are held out of training."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ HELD_OUT_ONE_IN: dict[str, int] = {
     "verb+object": 16, "adjective+noun": 16, "subject+verb": 16, "compound": 7, "profession": 8, "number": 7,
     "clock": 7, "date": 8, "year": 8, "price": 8, "name": 9,
 }  # fmt: skip
-"""By kind of combination: n if every n-th is held out of training."""
+"""Kind of combination -> n. On average, one in n combinations of that kind is held out of training."""
 
 MAX_WORDS = 22
-"""Longer English sentences are dropped."""
+"""Maximum number of words of an English sentence. Longer sentences are dropped."""
 
 SPLITS = ("train", "valid", "test")
 
@@ -30,13 +30,17 @@ class Example(NamedTuple):
 
 
 def held_out(combination: str) -> bool:
-    """Return whether a combination belongs to validation and test, by its CRC-32."""
+    """Return whether a combination is reserved for validation and test. Its CRC-32 decides."""
     kind = combination.partition(":")[0]
     return zlib.crc32(combination.encode()) % HELD_OUT_ONE_IN[kind] == 0
 
 
 def examples(seed: int, train: int, valid: int, test: int) -> dict[str, list[Example]]:
-    """Draw the splits: sentences without held-out combinations train, the others alternately valid and test."""
+    """Draw the splits.
+
+    A sentence without held-out combinations goes to train. Every other sentence goes to valid or test, whichever is
+    filled to a smaller share.
+    """
     draw = Draw(seed)
     sizes = {"train": train, "valid": valid, "test": test}
     splits: dict[str, list[Example]] = {name: [] for name in SPLITS}
@@ -56,14 +60,14 @@ def examples(seed: int, train: int, valid: int, test: int) -> dict[str, list[Exa
 
 
 def draw_example(draw: Draw) -> Example:
-    """Draw one sentence of a weighted construction."""
+    """Draw a construction by its weight, and return one sentence of it."""
     draw.start()
     text = draw.pick(CONSTRUCTIONS)(draw)
     return Example(text.en, text.de, tuple(dict.fromkeys(draw.combinations)))
 
 
 def _split(example: Example, splits: dict[str, list[Example]], sizes: dict[str, int]) -> str:
-    """Return the split that the example goes to, or "" if none needs it."""
+    """Return the split that the example goes to, or "" if that split is full."""
     if not any(held_out(combination) for combination in example.combinations):
         return "train" if len(splits["train"]) < sizes["train"] else ""
     open_splits = [name for name in ("valid", "test") if len(splits[name]) < sizes[name]]

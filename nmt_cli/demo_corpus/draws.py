@@ -1,7 +1,7 @@
-"""The one source of chance, the combinations it notes, and drawn numbers and names.
+"""The only source of random choices. It also records combinations, and draws numbers and names.
 
-Every content combination a sentence uses is noted on `Draw` as a string such as "adjective+noun: red car";
-`corpus.py` decides from these strings which split the sentence may go to.
+`Draw` records every combination of content words that a sentence uses, as a string such as "adjective+noun: red car".
+From these strings `corpus.py` decides which split the sentence may go to.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ T = TypeVar("T")
 
 
 class Draw:
-    """A stream of choices from one seed, and the combinations noted since the last `start`."""
+    """A stream of choices from one seed, and the combinations recorded since the last `start`."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed).random
         self.combinations: list[str] = []
 
     def start(self) -> None:
-        """Forget the combinations of the sentence before."""
+        """Forget the combinations of the previous sentence."""
         self.combinations = []
 
     def note(self, kind: str, *parts: str) -> None:
-        """Note that the sentence uses a combination."""
+        """Record that the sentence uses a combination."""
         self.combinations.append(f"{kind}: {' '.join(parts)}")
 
     def below(self, bound: int) -> int:
-        """An integer from 0 to `bound` - 1."""
+        """Return a random integer from 0 to `bound` - 1."""
         return int(self._random() * bound)
 
     def chance(self, probability: float) -> bool:
-        """True with the given probability."""
+        """Return True with the given probability."""
         return self._random() < probability
 
     def pick(self, items: Sequence[T]) -> T:
-        """One of the items, all equally likely."""
+        """Return one of the items, all equally likely."""
         return items[self.below(len(items))]
 
 
 def number(draw: Draw, value: int) -> Text:
-    """A number in words, noted unless it is a simple word; of a three-digit one its last two digits, too."""
+    """Return a number in words. Records the number and its last two digits, each if above 20 and no multiple of ten."""
     for part in dict.fromkeys((value, value % 100)):
         if part > 20 and part % 10:
             draw.note("number", str(part))
@@ -53,7 +53,7 @@ def number(draw: Draw, value: int) -> Text:
 
 
 def some_number(draw: Draw) -> int:
-    """A number of things: small, two-digit, or three-digit."""
+    """Draw a number of things: small, two-digit, or three-digit."""
     kind = draw.below(10)
     if kind < 5:
         return 2 + draw.below(19)
@@ -61,7 +61,7 @@ def some_number(draw: Draw) -> int:
 
 
 def first_name(draw: Draw, female: bool) -> str:
-    """A first name from the list, or one made of syllables (noted)."""
+    """Draw a first name from the list, or build one from syllables (recorded)."""
     if not draw.chance(0.2):
         return draw.pick(semantics.FEMALE_NAMES if female else semantics.MALE_NAMES)
     ends = semantics.FEMALE_ENDS if female else semantics.MALE_ENDS
@@ -71,7 +71,7 @@ def first_name(draw: Draw, female: bool) -> str:
 
 
 def surname(draw: Draw) -> str:
-    """A surname from the list, or one made of two parts (noted)."""
+    """Draw a surname from the list, or build one from two parts (recorded)."""
     if not draw.chance(0.35):
         return draw.pick(semantics.SURNAMES)
     name = draw.pick(semantics.SURNAME_STARTS) + draw.pick(semantics.SURNAME_ENDS)
@@ -80,7 +80,7 @@ def surname(draw: Draw) -> str:
 
 
 def town(draw: Draw) -> str:
-    """A town from the list, or one made of two parts (noted)."""
+    """Draw a town from the list, or build one from two parts (recorded)."""
     if not draw.chance(0.3):
         return draw.pick(semantics.TOWNS)
     name = draw.pick(semantics.TOWN_STARTS) + draw.pick(semantics.TOWN_ENDS)

@@ -13,7 +13,7 @@ from nmt_cli.demo_corpus.lexicon import NOUNS
 from nmt_cli.demo_corpus.numbers import Text
 from nmt_cli.demo_corpus.semantics import CLASSES
 
-# Nouns and the ages that suit them, from and below; names and pronouns: any.
+# Nouns with their lowest possible age, and the age that they stay below. Names and pronouns can have any age.
 _AGES: tuple[tuple[tuple[str, ...], tuple[int, int]], ...] = (
     (CLASSES["youth"] + ("boy",), (3, 18)), (("grandfather", "grandmother"), (60, 99)), (("son", "daughter"), (2, 40)),
     (CLASSES["relative"] + CLASSES["man"] + CLASSES["woman"] + ("parents",), (18, 90)),
@@ -21,7 +21,7 @@ _AGES: tuple[tuple[tuple[str, ...], tuple[int, int]], ...] = (
 
 
 def age(draw: Draw) -> Text:
-    """Anna is forty-two years old."""
+    """Draw a sentence such as: Anna is forty-two years old."""
     subject = phrases.person(draw)
     low, high = next((ages for words, ages in _AGES if subject.lemma in words), (5, 98))
     if subject.english[0].startswith("Mr"):
@@ -32,7 +32,7 @@ def age(draw: Draw) -> Text:
 
 
 def cost(draw: Draw) -> Text:
-    """The coat costs forty-two euros and fifty cents."""
+    """Draw a sentence such as: The coat costs forty-two euros and fifty cents."""
     dear = draw.chance(0.5)
     word = phrases.noun_of(draw, "dear" if dear else "affordable")
     subject = phrases.common(draw, draw.pick(("the", "this")), word, describe=0.4)
@@ -58,7 +58,7 @@ _SEEN = ("tree", "house", "horse", "cow", "bird")
 
 
 def count(draw: Draw) -> Text:
-    """There are fifty-three guests in the hotel. The novel has three hundred pages. We have seen twenty horses."""
+    """Draw a sentence such as: There are fifty-three guests in the hotel. The novel has three hundred pages."""
     kind = draw.below(3)
     if kind == 0:
         place, word = draw.pick(_COUNTS)
@@ -85,7 +85,7 @@ def count(draw: Draw) -> Text:
 
 
 def dates(draw: Draw) -> Text:
-    """Today is the third of May. Anna has her birthday on ... The house was built in nineteen sixty-three."""
+    """Draw a sentence such as: Today is the third of May. The house was built in nineteen sixty-three."""
     kind = draw.below(4)
     if kind == 0:
         day = times.date_value(draw, nominative=True)
@@ -113,7 +113,7 @@ def dates(draw: Draw) -> Text:
 
 
 def clock(draw: Draw) -> Text:
-    """It is half past seven. The bus to Bremen departs at ten past eight. The film begins at ..."""
+    """Draw a sentence such as: It is half past seven. The bus to Bremen departs at ten past eight."""
     time = times.clock_value(draw)
     kind = draw.below(10)
     if kind == 0:
@@ -150,7 +150,7 @@ _COMPARABLE_PEOPLE: tuple[str, ...] = (
 
 
 def comparison(draw: Draw) -> Text:
-    """The castle is older than the church. Anna is as tall as her brother."""
+    """Draw a sentence such as: The castle is older than the church. Anna is as tall as her brother."""
     if draw.chance(0.5):
         left, adjectives = phrases.person(draw), _COMPARABLE_PEOPLE
         right = phrases.human(draw)
@@ -180,7 +180,7 @@ def comparison(draw: Draw) -> Text:
 
 
 def description(draw: Draw) -> Text:
-    """The red coat is expensive. Her brother is a doctor. The door of the house is old."""
+    """Draw a sentence such as: The red coat is expensive. Her brother is a doctor. The door of the house is old."""
     kind = draw.below(4)
     past, negated = draw.chance(0.3), draw.chance(0.2)
     if kind == 0:
@@ -210,7 +210,7 @@ def _profession(draw: Draw) -> Text:
 
 
 def genitive(draw: Draw) -> NounPhrase:
-    """The door of the house: a part with its owner in the genitive."""
+    """Draw a part with its owner in the genitive: the door of the house."""
     determiner = draw.pick(("the", "this", "our"))
     owner = phrases.common(draw, determiner, phrases.noun_of(draw, "owner_of_parts"), describe=0.2)
     part = phrases.common(draw, "the", NOUNS[draw.pick(CLASSES["part"])], describe=0.0)
@@ -220,14 +220,14 @@ def genitive(draw: Draw) -> NounPhrase:
 
 
 def existence(draw: Draw) -> Text:
-    """There is an old castle in Bremen. In Bremen gibt es ein altes Schloss."""
+    """Draw a sentence such as: There is an old castle in Bremen. In Bremen gibt es ein altes Schloss."""
     phrase = phrases.common(draw, "a", phrases.noun_of(draw, "institution", 0.0), describe=0.6)
     name = draws.town(draw)
     return c.sentence(Text(f"there is {phrase.english[0]} in {name}", f"in {name} gibt es {phrase.german[1]}"))
 
 
 def passive(draw: Draw) -> Text:
-    """The bridge is repaired by the farmer; the letter had to be written."""
+    """Draw a sentence such as: The bridge is repaired by the farmer. The letter had to be written."""
     verb = draw.pick(tuple(v for v in verbs.ACCUSATIVE if v.en in _PASSIVE))
     names = [name for name in verb.objects.split() if name not in ("human", "family")]
     word = phrases.noun_of(draw, draw.pick(names))

@@ -1,4 +1,4 @@
-"""Drawing clauses: a subject, a verb that goes with it, objects the verb takes, a tense or modal verb, adverbials."""
+"""Draws clauses: a subject, a verb that goes with it, the verb's objects, a tense or modal verb, adverbials."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL_MODES: tuple[Mode, ...] = (
     c.MIGHT,
 )  # fmt: skip
 REPORTED_MODES: tuple[Mode, ...] = tuple(mode for mode in ALL_MODES if mode is not c.WOULD_LIKE)
-# Modes that a verb of the named kind allows ("action": all).
+# Kind of verb -> the modes that it allows. A verb of the kind "action" allows all modes.
 _MODES_OF_KIND: dict[str, tuple[Mode, ...]] = {
     "state": (c.PRESENT, c.PAST), "event": (c.PAST,), "sense": (c.PAST, c.CAN, c.COULD), "present": (c.PRESENT,),
     "happening": (c.PRESENT, c.PAST, c.FUTURE),
@@ -45,7 +45,7 @@ def _mode(draw: Draw, verb: Verb, subject: NounPhrase, modes: tuple[Mode, ...]) 
 
 
 def subject_of(draw: Draw, verb: Verb) -> NounPhrase:
-    """A subject of the verb's classes."""
+    """Draw a subject of one of the verb's classes."""
     name = draw.pick(verb.subjects.split())
     if name == "person":
         return phrases.person(draw)
@@ -53,7 +53,7 @@ def subject_of(draw: Draw, verb: Verb) -> NounPhrase:
 
 
 def _object(draw: Draw, verb: Verb, subject: NounPhrase, negated: bool) -> NounPhrase:
-    """The accusative object: a person or a thing."""
+    """Draw the accusative object: a person or a thing."""
     name = draw.pick(verb.objects.split())
     if name in ("human", "family"):
         return phrases.recipient(draw, name, subject)
@@ -76,7 +76,7 @@ def _prepositional(draw: Draw, verb: Verb, subject: NounPhrase) -> Text:
 
 
 def _frame(draw: Draw) -> Verb:
-    """A verb, the frames weighted."""
+    """Draw a verb. The frames (accusative, dative, ...) are weighted."""
     kind = draw.below(100)
     if kind < 46:
         return draw.pick(verbs.ACCUSATIVE)
@@ -90,7 +90,7 @@ def _frame(draw: Draw) -> Verb:
 
 
 def _filled(draw: Draw, clause: Clause) -> Clause:
-    """The clause with the objects its verb takes."""
+    """Return the clause with drawn objects for its verb."""
     verb, subject = clause.verb, clause.subject
     if verb.preposition:
         return replace(clause, complement=_prepositional(draw, verb, subject))
@@ -103,7 +103,7 @@ def _filled(draw: Draw, clause: Clause) -> Clause:
 
 
 def _adverbials(draw: Draw, clause: Clause, timed: bool) -> Clause:
-    """Perhaps a manner, a place, a time or an adverb of frequency."""
+    """Return the clause, perhaps with a drawn manner, place, time or adverb of frequency."""
     verb, mode = clause.verb, clause.mode
     name = verb.en
     if name in semantics.MANNERS_OF_VERB and draw.chance(0.15):
@@ -121,7 +121,7 @@ def _adverbials(draw: Draw, clause: Clause, timed: bool) -> Clause:
 
 
 def _time(draw: Draw, clause: Clause) -> Text:
-    """A time of the clause's tense; a fixed one where a point in time would sound odd."""
+    """Draw a time that fits the clause's tense. It is a fixed one if a point in time would sound odd."""
     if clause.negated or clause.verb in (verbs.STAY, verbs.SIT):
         return draw.pick(times.FIXED[clause.mode.time])
     return times.time_for(draw, clause.mode.time)
@@ -129,7 +129,7 @@ def _time(draw: Draw, clause: Clause) -> Text:
 
 def action(draw: Draw, subject: NounPhrase | None = None, modes: tuple[Mode, ...] = ALL_MODES, *, timed: bool = True,
            negation: float = 0.15, special: float = 0.3) -> Clause:  # fmt: skip
-    """A clause about what a person (or `subject`) does; `special` is the share of motion, place and the like."""
+    """Draw a clause about an action of a person (or of `subject`). `special` is the share of `_special` clauses."""
     if draw.chance(special):
         return _special(draw, subject, modes, timed, negation)
     while True:
@@ -148,7 +148,7 @@ def action(draw: Draw, subject: NounPhrase | None = None, modes: tuple[Mode, ...
 
 
 def _special(draw: Draw, subject: NounPhrase | None, modes: tuple[Mode, ...], timed: bool, negation: float) -> Clause:
-    """Motion, staying and living, placement, and verbs with a bare complement."""
+    """Draw a clause of motion, staying or placement, or with a bare complement."""
     subject = subject or phrases.person(draw)
     build = draw.pick((motion, motion, motion, staying, placement, placement, bare_complement))
     unfit = {staying: c.PROGRESSIVE, placement: c.LIKES_TO}.get(build)
@@ -164,7 +164,7 @@ def _special(draw: Draw, subject: NounPhrase | None, modes: tuple[Mode, ...], ti
 
 
 def motion(draw: Draw, subject: NounPhrase, mode: Mode, negated: bool = False) -> Clause:
-    """Going, driving, travelling or flying somewhere, perhaps with somebody or by some means."""
+    """Draw a clause of going, driving, travelling or flying somewhere, perhaps with somebody or by some means."""
     kind = draw.below(10)
     manner = c.EMPTY
     if kind < 4:
@@ -190,7 +190,7 @@ def motion(draw: Draw, subject: NounPhrase, mode: Mode, negated: bool = False) -
 
 
 def staying(draw: Draw, subject: NounPhrase, mode: Mode, negated: bool = False) -> Clause:
-    """Living, staying, sitting or waiting somewhere."""
+    """Draw a clause of living, staying, sitting or waiting somewhere."""
     kind = draw.below(6)
     if kind < 3:
         verb = verbs.LIVE if kind < 2 else verbs.STAY
@@ -209,7 +209,7 @@ def staying(draw: Draw, subject: NounPhrase, mode: Mode, negated: bool = False) 
 
 
 def _landmark(draw: Draw, moved: str, verb: Verb, case: int) -> Text:
-    """Where a thing lies or goes: two-way preposition with the dative or the accusative."""
+    """Draw where a thing lies or goes: a two-way preposition with the dative or the accusative."""
     if verb.en == "hang":
         en, de, word = draw.pick(tuple(spot for spot in semantics.HANGING_SPOTS if spot[2] != moved))
         noun = phrases.noun_of(draw, word, 0.25)
@@ -224,7 +224,7 @@ def _landmark(draw: Draw, moved: str, verb: Verb, case: int) -> Text:
 
 
 def placement(draw: Draw, subject: NounPhrase, mode: Mode, negated: bool = False) -> Clause:
-    """Laying, placing or hanging a thing somewhere."""
+    """Draw a clause of laying, placing or hanging a thing somewhere."""
     verb, _ = draw.pick(verbs.PLACEMENT)
     moved = phrases.thing(draw, verb.objects, subject.back, negated)
     draw.note("verb+object", verb.en, moved.lemma)
@@ -233,7 +233,7 @@ def placement(draw: Draw, subject: NounPhrase, mode: Mode, negated: bool = False
 
 
 def position(draw: Draw, subject: NounPhrase | None = None, kind: int | None = None) -> Clause:
-    """A thing lying, standing or hanging somewhere; `kind` picks the verb."""
+    """Draw a clause about a thing that lies, stands or hangs somewhere. `kind` is the verb's index in `PLACEMENT`."""
     _, verb = draw.pick(verbs.PLACEMENT) if kind is None else verbs.PLACEMENT[kind]
     lying = subject or phrases.common(draw, "the", NOUNS[draw.pick(CLASSES[verb.subjects])], describe=0.35)
     mode = c.PRESENT if verb.modes == "present" or draw.chance(0.7) else c.PAST
@@ -242,7 +242,7 @@ def position(draw: Draw, subject: NounPhrase | None = None, kind: int | None = N
 
 
 def bare_complement(draw: Draw, subject: NounPhrase, mode: Mode, negated: bool = False) -> Clause:
-    """Playing football, learning German."""
+    """Draw a clause with a bare complement: playing football, learning German."""
     verb, options = draw.pick(verbs.COMPLEMENTS)
     en, de = draw.pick(options)
     draw.note("verb+object", verb.en, en)
@@ -250,12 +250,12 @@ def bare_complement(draw: Draw, subject: NounPhrase, mode: Mode, negated: bool =
 
 
 def being(subject: NounPhrase, past: bool, predicate: Text, negated: bool = False) -> Clause:
-    """A clause with to be and a predicate."""
+    """Return a clause with to be and a predicate."""
     return Clause(subject, verbs.BE, c.PAST if past else c.PRESENT, negated, complement=predicate)
 
 
 def adjective_of(draw: Draw, subject: NounPhrase) -> Text:
-    """A predicative adjective that goes with the subject's noun."""
+    """Draw a predicative adjective that goes with the subject's noun."""
     adjective = semantics.ADJECTIVES[draw.pick(phrases.adjectives_of(subject.lemma))]
     draw.note("adjective+noun", adjective.en, subject.lemma)
     return Text(adjective.en, adjective.de)

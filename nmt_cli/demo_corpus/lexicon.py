@@ -1,8 +1,8 @@
 """The words of the demo corpus as data: nouns, compound nouns, adjectives, places.
 
-`NOUNS` holds every simple noun under its English word, `GROUPS` the semantic classes (what can be eaten, opened,
-worn ...) from which the grammar draws, `COMPOUNDS` which modifiers combine with which heads. No logic here but the
-building of the compound nouns, whose gender, plural and class are those of their head.
+`NOUNS` holds every simple noun under its English word. `COMPOUNDS` lists which modifiers combine with which heads.
+`semantics` has the semantic classes of the nouns. The only logic here builds the compound nouns; they take gender,
+plural and declension from their head.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun: English singular, German nominative singular, gender (m, f, n) and the forms no rule gives.
+    """A noun: English singular, German nominative singular, gender (m, f, n) and the irregular forms.
 
-    `weak` is the ending of the weak declension (n-Deklination); `genitive` an ending other than the rule's.
+    `weak` is the ending of the weak declension (n-Deklination). `genitive` is the ending if it is irregular.
     """
 
     en: str
@@ -28,7 +28,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Adjective:
-    """An adjective: `stem` where the declined form drops a vowel (teuer, teur-), comparatives where not regular."""
+    """An adjective. `stem` is set if the declined form drops a vowel (teuer, teur-), comparatives if irregular."""
 
     en: str
     de: str
@@ -209,12 +209,12 @@ _NOUN_LIST = (
 )
 
 NOUNS: dict[str, Noun] = {noun.en: noun for noun in _NOUN_LIST}
-"""Every simple noun under its English singular."""
+"""English singular -> noun, for every simple noun."""
 
 PARENTS = Noun("parents", "Eltern", "m", "Eltern", "parents")
-"""Plural only, always drawn in the plural."""
+"""A noun without singular. It is always drawn in the plural."""
 
-# Modifier and the form it takes as the first part of a German compound (linking element included).
+# Modifier -> its form as the first part of a German compound, with the linking element.
 MODIFIERS: dict[str, str] = {
     "apple": "Apfel", "cherry": "Kirsch", "orange": "Orangen", "banana": "Bananen", "lemon": "Zitronen",
     "pear": "Birnen", "strawberry": "Erdbeer", "carrot": "Karotten", "tomato": "Tomaten", "potato": "Kartoffel",
@@ -223,7 +223,7 @@ MODIFIERS: dict[str, str] = {
     "wool": "Woll", "city": "Stadt", "village": "Dorf", "castle": "Schloss", "hotel": "Hotel",
 }  # fmt: skip
 
-# Each line: modifiers x heads, every combination a real compound.
+# Each line: modifiers x heads. Every combination is a real compound.
 _COMPOUND_BLOCKS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("apple", "cherry", "orange", "banana", "lemon", "pear", "strawberry"), ("cake", "juice", "jam")),
     (("carrot", "tomato", "potato"), ("soup", "salad")),
@@ -243,11 +243,11 @@ COMPOUNDS: dict[str, tuple[str, ...]] = {
     head: tuple(dict.fromkeys(m for mods, heads in _COMPOUND_BLOCKS if head in heads for m in mods))
     for head in dict.fromkeys(h for _, heads in _COMPOUND_BLOCKS for h in heads)
 }
-"""Head -> the modifiers it combines with."""
+"""Head -> the modifiers that it combines with."""
 
 
 def compound(modifier: str, head: Noun) -> Noun:
-    """The compound noun: gender, plural and declension from the head, linking element from the modifier."""
+    """Return the compound noun. The head decides gender, plural and declension, the modifier the linking element."""
     first = MODIFIERS[modifier]
     plural = first + head.plural[0].lower() + head.plural[1:] if head.plural else ""
     english_plural = f"{modifier} {head.en_plural}" if head.en_plural else ""

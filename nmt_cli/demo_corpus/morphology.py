@@ -1,7 +1,7 @@
 """Inflection: German declension and conjugation, English plurals and verb forms.
 
-Cases are numbered 0 nominative, 1 accusative, 2 dative, 3 genitive; slots of agreement 0 first, 1 second, 2 third
-person singular, 3 first, 4 third person plural. Paradigms are tables, functions only pick and join.
+The cases are 0 nominative, 1 accusative, 2 dative, 3 genitive. The slots of agreement are 0 first, 1 second, 2 third
+person singular, 3 first, 4 third person plural. Paradigms are tables; the functions only pick and join their entries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WEAK = {"m": "e en en en", "f": "e e en en", "n": "e e en en", "p": "en en en en
 MIXED = {"m": "er en en en", "f": "e e en en", "n": "es es en en", "p": "en en en en"}
 STRONG = {"m": "er en em en", "f": "e e er er", "n": "es es em en", "p": "e e en er"}
 
-# English determiner -> (German stem, its endings, declension of the adjective after it).
+# English determiner -> (German stem, its endings, declension of the following adjective).
 DETERMINERS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "this": ("dies", DER_WORDS, WEAK), "every": ("jed", DER_WORDS, WEAK), "a": ("ein", EIN_WORDS, MIXED),
     "no": ("kein", EIN_WORDS, MIXED), "my": ("mein", EIN_WORDS, MIXED), "your": ("dein", EIN_WORDS, MIXED),
@@ -30,7 +30,7 @@ DETERMINERS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "their": ("ihr", EIN_WORDS, MIXED),
 }  # fmt: skip
 
-# German verbs with their own forms, in the order of the slots.
+# German irregular verbs: their forms in the order of the slots.
 PRESENT: dict[str, str] = {
     "sein": "bin bist ist sind sind", "haben": "habe hast hat haben haben",
     "werden": "werde wirst wird werden werden", "können": "kann kannst kann können können",
@@ -59,7 +59,7 @@ def _form(table: str, index: int) -> str:
 
 
 def determiner(word: str, gender: str, case: int) -> str:
-    """The German form of an English determiner; gender "p" is the plural; the empty string for no determiner."""
+    """Return the German form of an English determiner, or "" if there is none. Gender "p" is the plural."""
     if word == "the":
         return _form(DEFINITE[gender], case)
     if word not in DETERMINERS:
@@ -69,13 +69,13 @@ def determiner(word: str, gender: str, case: int) -> str:
 
 
 def adjective(word: Adjective, after: str, gender: str, case: int) -> str:
-    """The declined adjective after the English determiner `after` (weak, mixed, or strong after none)."""
+    """Return the adjective declined after the English determiner `after`: weak, mixed, or strong (no determiner)."""
     declension = WEAK if after == "the" else DETERMINERS[after][2] if after in DETERMINERS else STRONG
     return (word.stem or word.de) + _form(declension[gender], case)
 
 
 def noun(word: Noun, plural: bool, case: int) -> str:
-    """The noun in a case: -n of the dative plural, -s or -es of the genitive, weak masculine nouns."""
+    """Return the noun in a case: with -n in the dative plural, -s or -es in the genitive, or the weak ending."""
     if plural:
         dative_n = case == DATIVE and word.plural[-1] not in "ns"
         return word.plural + ("n" if dative_n else "")
@@ -87,7 +87,7 @@ def noun(word: Noun, plural: bool, case: int) -> str:
 
 
 def _genitive_ending(word: str) -> str:
-    """-es after one-syllable last parts and sibilants, -s otherwise and after a final vowel."""
+    """Return "s" after a final vowel and after certain final syllables (-er, -en, -um, ...), "es" otherwise."""
     if word[-1] in _VOWELS or word.endswith(("er", "el", "en", "em", "chen", "ment", "or", "um", "al", "ant", "on")):
         return "s"
     return "es"
@@ -95,7 +95,7 @@ def _genitive_ending(word: str) -> str:
 
 @cache
 def noun_phrase(after: str, adjectives: tuple[Adjective, ...], word: Noun, plural: bool) -> tuple[str, str, str, str]:
-    """The four cases of determiner, adjectives and noun."""
+    """Return determiner, adjectives and noun in the four cases."""
     gender = "p" if plural else word.gender
     cases = []
     for case in range(4):
@@ -111,7 +111,7 @@ _CONTRACTIONS = {
 
 
 def with_preposition(preposition: str, phrase: str) -> str:
-    """Preposition and noun phrase, contracted with the definite article: im, ins, am, zum, zur, vom, beim."""
+    """Return preposition and noun phrase. A definite article is contracted: im, ins, am, zum, zur, vom, beim."""
     first, _, rest = phrase.partition(" ")
     contracted = _CONTRACTIONS.get((preposition, first))
     return f"{contracted} {rest}" if contracted and rest else f"{preposition} {phrase}"
@@ -122,13 +122,13 @@ def _stem(infinitive: str) -> str:
 
 
 def _inserts_e(stem: str) -> bool:
-    """Whether the endings -st and -t need an e: du arbeitest, er öffnet, but er lernt, er wohnt."""
+    """Return whether the endings -st and -t need an e: du arbeitest, er öffnet, but er lernt, er wohnt."""
     return stem[-1] in "dt" or (stem[-1] in "nm" and stem[-2] not in _VOWELS + "lrhnm")
 
 
 @cache
 def present(verb: Verb, slot: int) -> str:
-    """The present tense without the separable prefix."""
+    """Return the present tense without the separable prefix."""
     if verb.infinitive in PRESENT:
         return _form(PRESENT[verb.infinitive], slot)
     stem = _stem(verb.infinitive)
@@ -142,12 +142,12 @@ def present(verb: Verb, slot: int) -> str:
 
 
 def zu_infinitive(verb: Verb) -> str:
-    """The infinitive with zu, inside a separable verb: aufzustehen."""
+    """Return the infinitive with zu. In a separable verb, zu is inside: aufzustehen."""
     return f"{verb.prefix}zu{verb.infinitive}" if verb.prefix else f"zu {verb.infinitive}"
 
 
 def imperative(verb: Verb) -> str:
-    """The imperative of the second person singular without the prefix: lies, öffne, fahr."""
+    """Return the imperative of the second person singular without the prefix: lies, öffne, fahr."""
     if verb.stem and "i" in verb.stem:
         return verb.stem
     stem = _stem(verb.infinitive)
@@ -155,17 +155,17 @@ def imperative(verb: Verb) -> str:
 
 
 def comparative(word: Adjective) -> str:
-    """The German comparative, undeclined."""
+    """Return the German comparative, undeclined."""
     return word.comparative or word.de + "er"
 
 
 def english_comparative(word: Adjective) -> str:
-    """The English comparative."""
+    """Return the English comparative."""
     return word.en_comparative or word.en + ("r" if word.en.endswith("e") else "er")
 
 
 def english_plural(word: Noun) -> str:
-    """The English plural."""
+    """Return the English plural."""
     if word.en_plural:
         return word.en_plural
     if word.en.endswith(("s", "ch", "sh", "x")):
@@ -181,7 +181,7 @@ def _inflect_first(words: str, inflected: str) -> str:
 
 
 def english_present(base: str, slot: int) -> str:
-    """The English present; `base` may carry a particle: "turns|on"."""
+    """Return the English present. `base` may have a particle: "turns|on"."""
     head = base.replace("|", " ").split(" ")[0]
     if slot != ER:
         return ENGLISH_BE[slot] if head == "be" else base
@@ -195,7 +195,7 @@ def english_present(base: str, slot: int) -> str:
 
 
 def english_ing(base: str) -> str:
-    """The English -ing form; `base` may carry a particle."""
+    """Return the English -ing form. `base` may have a particle."""
     head = base.replace("|", " ").split(" ")[0]
     if head.endswith("ie"):
         return _inflect_first(base, head[:-2] + "ying")
@@ -208,5 +208,5 @@ def english_ing(base: str) -> str:
 
 
 def article(following: str) -> str:
-    """Return a or an, as the next word asks."""
+    """Return "a" or "an", which the next word decides."""
     return "an" if following[0].lower() in "aeiou" else "a"

@@ -8,7 +8,7 @@ from nmt_cli.demo_corpus.semantics import MONTHS
 
 
 class Text(NamedTuple):
-    """A piece of text on both sides."""
+    """A piece of text in both languages."""
 
     en: str
     de: str
@@ -36,7 +36,7 @@ _DE_ORDINALS = {1: "erst", 3: "dritt", 7: "siebt", 8: "acht"}
 
 
 def cardinal(value: int) -> Text:
-    """A number from 0 to 999: "three hundred and twenty-one", "dreihunderteinundzwanzig"."""
+    """Return a number from 0 to 999 in words: "three hundred and twenty-one", "dreihunderteinundzwanzig"."""
     if value >= 100:
         hundreds, rest = divmod(value, 100)
         tail = cardinal(rest) if rest else Text("", "")
@@ -51,12 +51,12 @@ def cardinal(value: int) -> Text:
 
 
 def _unit(digit: int) -> str:
-    """A digit as the first part of a German number: ein, not eins."""
+    """Return a digit as the first part of a German number: ein, not eins."""
     return "ein" if digit == 1 else _DE[digit]
 
 
 def ordinal(value: int, ending: str) -> Text:
-    """An ordinal from 1 to 31; `ending` is the German adjective ending: "third", "dritten"."""
+    """Return an ordinal from 1 to 31. `ending` is the German adjective ending: "third", "dritten"."""
     en, de = cardinal(value)
     head, dash, last = en.rpartition("-")
     regular = last[:-1] + "ieth" if last.endswith("y") else last + "th"
@@ -65,7 +65,7 @@ def ordinal(value: int, ending: str) -> Text:
 
 
 def clock(hour: int, minute: int) -> Text:
-    """A time of the clock, hour 1 to 12: "half past seven" is "halb acht"."""
+    """Return a clock time, hour 1 to 12: "half past seven" is "halb acht"."""
     following = hour % 12 + 1
     if minute == 0:
         return Text(f"{_EN[hour]} o'clock", f"{_unit(hour)} Uhr")
@@ -82,7 +82,10 @@ def clock(hour: int, minute: int) -> Text:
 
 
 def date(day: int, month: int, nominative: bool = False) -> Text:
-    """A date, month 0 to 11: "on the third of May" / "am dritten Mai", or "the third of May" / "der dritte Mai"."""
+    """Return a date, month 0 to 11: "on the third of May" / "am dritten Mai".
+
+    With `nominative` it is "the third of May" / "der dritte Mai".
+    """
     en_month, de_month = MONTHS[month]
     number = ordinal(day, "e" if nominative else "en")
     if nominative:
@@ -91,13 +94,13 @@ def date(day: int, month: int, nominative: bool = False) -> Text:
 
 
 def year(value: int) -> Text:
-    """A year of the twentieth century, 1920 to 1999: "nineteen sixty-three"."""
+    """Return a year of the twentieth century, 1920 to 1999: "nineteen sixty-three"."""
     rest = cardinal(value - 1900)
     return Text(f"nineteen {rest.en}", f"neunzehnhundert{rest.de}")
 
 
 def price(euros: int, cents: int) -> Text:
-    """A price in the accusative, two euros or more: "four euros and fifty cents" is "vier Euro fünfzig"."""
+    """Return a price in the accusative, two euros or more: "four euros and fifty cents" is "vier Euro fünfzig"."""
     whole = cardinal(euros)
     if not cents:
         return Text(f"{whole.en} euros", f"{whole.de} Euro")

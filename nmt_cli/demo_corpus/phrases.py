@@ -1,4 +1,4 @@
-"""Drawing noun phrases: persons, animals, things, places, with articles, adjectives, possessors and numbers."""
+"""Draws noun phrases: persons, animals, things, places, with articles, adjectives, possessors and numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WHO = NounPhrase(("who", "whom"), ("wer", "wen", "wem", "wessen"), pronoun=True)
 
 
 def named(draw: Draw) -> NounPhrase:
-    """A person by name: Anna, Mr. Berger."""
+    """Draw a person with a name: Anna, Mr. Berger."""
     female = draw.chance(0.5)
     gender, back = ("f", "she") if female else ("m", "he")
     if draw.chance(0.75):
@@ -43,14 +43,17 @@ def named(draw: Draw) -> NounPhrase:
 
 
 def pronoun_for(antecedent: NounPhrase) -> NounPhrase:
-    """The pronoun that refers back: he, she, they by the English noun; it by the German gender."""
+    """Return the pronoun that refers back to a noun phrase.
+
+    The English noun decides between he, she and they. For "it" the German gender decides the German pronoun.
+    """
     if antecedent.back == "it":
         return NounPhrase(("it", "it"), _IT[antecedent.gender], gender=antecedent.gender, back="it", pronoun=True)
     return next(pronoun for pronoun in PRONOUNS if pronoun.back == antecedent.back)
 
 
 def adjectives_of(word: str) -> tuple[str, ...]:
-    """The adjectives a noun can take, by the first class that lists it."""
+    """Return the adjectives that a noun can take. The first class that lists the noun decides."""
     for name, adjectives in semantics.ADJECTIVES_BY_CLASS.items():
         if word in CLASSES[name]:
             return adjectives
@@ -59,9 +62,9 @@ def adjectives_of(word: str) -> tuple[str, ...]:
 
 def common(draw: Draw, determiner: str, word: Noun, *, plural: bool = False, describe: float = 0.25,
            back: str = "it", kein: bool = False) -> NounPhrase:  # fmt: skip
-    """Determiner, perhaps an adjective, and a noun; "" as determiner gives bare plurals and mass nouns.
+    """Draw a determiner, perhaps an adjective, and a noun. The determiner "" is for bare plurals and mass nouns.
 
-    With `kein` the German indefinite takes kein, as the object of a negated clause.
+    With `kein` the German phrase has the determiner kein, as the object of a negated clause.
     """
     head = word.en.rpartition(" ")[2] if word.en not in NOUNS else word.en
     adjectives: tuple[lexicon.Adjective, ...] = ()
@@ -79,7 +82,7 @@ def common(draw: Draw, determiner: str, word: Noun, *, plural: bool = False, des
 
 
 def counted(draw: Draw, value: int, word: Noun) -> NounPhrase:
-    """A number and a plural noun: "twenty-three books"."""
+    """Return a phrase of a number and a plural noun: "twenty-three books"."""
     plain = common(draw, "", word, plural=True, describe=0.0)
     count = number(draw, value)
     en = f"{count.en} {plain.english[0]}"
@@ -88,13 +91,13 @@ def counted(draw: Draw, value: int, word: Noun) -> NounPhrase:
 
 
 def noun_of(draw: Draw, classes: str, compounds: float = 0.65) -> Noun:
-    """A noun of one of the classes (or one of the nouns) listed; a head of compounds perhaps as a compound."""
+    """Draw a noun from `classes`, a list of classes and nouns. A head of compounds may become a compound."""
     name = draw.pick(classes.split())
     return noun_called(draw, draw.pick(CLASSES[name]) if name in CLASSES else name, compounds)
 
 
 def noun_called(draw: Draw, word: str, compounds: float) -> Noun:
-    """The noun, or if it is a head of compounds perhaps one of them (noted)."""
+    """Return the noun. If it is a head of compounds, it may become one of them (recorded)."""
     noun = NOUNS[word]
     if word in COMPOUNDS and draw.chance(compounds):
         modifier = draw.pick(COMPOUNDS[word])
@@ -104,12 +107,12 @@ def noun_called(draw: Draw, word: str, compounds: float) -> Noun:
 
 
 def is_mass(word: Noun) -> bool:
-    """Whether the noun has no plural here and no indefinite article."""
+    """Return whether the noun is used without plural and without indefinite article."""
     return word.en in MASS or word.en.rpartition(" ")[2] in MASS
 
 
 def thing(draw: Draw, classes: str, owner: str = "", negated: bool = False, describe: float = 0.25) -> NounPhrase:
-    """A thing as an object: definite, indefinite, plural or possessed; `owner` is the subject's pronoun."""
+    """Draw a thing as an object: definite, indefinite, plural or possessed. `owner` is the subject's pronoun."""
     word = noun_of(draw, classes)
     kind = draw.below(10)
     if is_mass(word):
@@ -138,7 +141,7 @@ def _back(word: str) -> str:
 
 
 def human(draw: Draw) -> NounPhrase:
-    """A person: named, or by profession, definite."""
+    """Draw a person: with a name, or a noun such as a profession with the or this."""
     if draw.chance(0.35):
         return named(draw)
     word = NOUNS[draw.pick(CLASSES[draw.pick(("man", "man", "woman", "youth"))])]
@@ -148,7 +151,7 @@ def human(draw: Draw) -> NounPhrase:
 
 
 def family(draw: Draw, owner: str = "") -> NounPhrase:
-    """A relative: his aunt, Peter's sister, my parents; `owner` is the subject's pronoun, perhaps unused."""
+    """Draw a relative: his aunt, Peter's sister, my parents. `owner` is the subject's pronoun, not always used."""
     if draw.chance(0.2):
         person = named(draw)
         word = NOUNS[draw.pick(CLASSES["relative"])]
@@ -164,7 +167,7 @@ def family(draw: Draw, owner: str = "") -> NounPhrase:
 
 
 def possessed(owner: NounPhrase, word: Noun, back: str) -> NounPhrase:
-    """A person's relative: Anna's sister (Annas Schwester), the teacher's sister (die Schwester des Lehrers)."""
+    """Return a person's relative: Anna's sister (Annas Schwester), the teacher's sister (die Schwester des Lehrers)."""
     en = f"{owner.english[0]}'s {word.en}"
     if owner.lemma:
         cases = tuple(f"{form} {owner.german[3]}" for form in morph.noun_phrase("the", (), word, False))
@@ -174,7 +177,7 @@ def possessed(owner: NounPhrase, word: Noun, back: str) -> NounPhrase:
 
 
 def person(draw: Draw) -> NounPhrase:
-    """A person as a subject: pronoun, name, profession, relative."""
+    """Draw a person as a subject: pronoun, name, profession or relative."""
     kind = draw.below(20)
     if kind < 6:
         return draw.pick(PRONOUNS)
@@ -184,12 +187,12 @@ def person(draw: Draw) -> NounPhrase:
 
 
 def _disjoint(object_slot: int, subject_slot: int) -> bool:
-    """Whether two persons can be subject and object of a verb: not I and us."""
+    """Return whether two persons can be subject and object of a verb. I and us cannot."""
     return {object_slot, subject_slot} != {morph.ICH, morph.WIR}
 
 
 def recipient(draw: Draw, classes: str, subject: NounPhrase) -> NounPhrase:
-    """A person other than the subject as an object: a pronoun of another person, or a noun."""
+    """Draw a person other than the subject as an object: a pronoun of another grammatical person, or a noun."""
     name = draw.pick(classes.split())
     if draw.chance(0.25):
         return draw.pick([p for p in PRONOUNS if p.slot != subject.slot and _disjoint(p.slot, subject.slot)])
@@ -204,7 +207,7 @@ def recipient(draw: Draw, classes: str, subject: NounPhrase) -> NounPhrase:
 
 
 def place_noun(draw: Draw, words: Sequence[str], determiner: str = "") -> tuple[NounPhrase, semantics.Place]:
-    """A place with its prepositions, mostly with the definite article."""
+    """Draw a place, mostly with the definite article, and its prepositions."""
     head = draw.pick(words)
     word = noun_called(draw, head, 0.35)
     determiner = determiner or ("a" if draw.chance(0.15) else "the")
@@ -212,19 +215,19 @@ def place_noun(draw: Draw, words: Sequence[str], determiner: str = "") -> tuple[
 
 
 def location(draw: Draw, words: Sequence[str]) -> Text:
-    """Where: in the kitchen, at the market, in Berlin."""
+    """Draw a location: in the kitchen, at the market."""
     phrase, place = place_noun(draw, words)
     return Text(f"{place.en} {phrase.english[1]}", morph.with_preposition(place.location, phrase.german[2]))
 
 
 def direction(draw: Draw, words: Sequence[str]) -> Text:
-    """Where to: to the kitchen, with the accusative or zu."""
+    """Draw a direction: to the kitchen. German has the accusative, or zu with the dative."""
     phrase, place = place_noun(draw, words, "" if words is not semantics.ROOMS_AT_HOME else "the")
     case = 2 if place.direction == "zu" else 1
     return Text(f"to {phrase.english[1]}", morph.with_preposition(place.direction, phrase.german[case]))
 
 
 def transport(draw: Draw) -> Text:
-    """By which means: by bus."""
+    """Draw a means of transport: by bus."""
     word = draw.pick(TRANSPORT)
     return Text(f"by {word.en}", f"mit {morph.noun_phrase('the', (), word, False)[2]}")

@@ -1,4 +1,4 @@
-"""Questions: every function draws one; German puts the finite verb first, or second after the question word."""
+"""Questions. Every function draws one. The German finite verb is first, or second after a question word."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nmt_cli.demo_corpus.numbers import Text
 
 
 def yes_no_question(draw: Draw) -> Text:
-    """Does Anna read the book? Liest Anna das Buch?"""
+    """Draw a question such as: Does Anna read the book? Liest Anna das Buch?"""
     clause = grammar.action(draw, negation=0.0)
     return c.sentence(Text(c.english_question(clause), c.german_question(clause)), "?")
 
 
 def when_why_question(draw: Draw) -> Text:
-    """When did the bus arrive? Why does Peter want to sell the car?"""
+    """Draw a question such as: When did the bus arrive? Why does Peter want to sell the car?"""
     en, de = draw.pick((("when", "wann"), ("why", "warum")))
     modes = (c.PAST, c.FUTURE, c.WANT, c.HAD_TO) if en == "why" else (c.PAST, c.PAST, c.FUTURE, c.CAN)
     clause = grammar.action(draw, modes=modes, timed=False, negation=0.15 if en == "why" else 0.0)
@@ -26,7 +26,7 @@ def when_why_question(draw: Draw) -> Text:
 
 
 def where_question(draw: Draw) -> Text:
-    """Where did Anna buy the bag? Where did she travel? (Wohin ist sie gereist?)"""
+    """Draw a question such as: Where did Anna buy the bag? Where did she travel? (Wohin ist sie gereist?)"""
     mode = draw.pick((c.PAST, c.FUTURE, c.WANT, c.CAN))
     if draw.chance(0.3):
         clause = grammar.motion(draw, phrases.person(draw), mode)
@@ -43,7 +43,7 @@ def where_question(draw: Draw) -> Text:
 
 
 def object_question(draw: Draw) -> Text:
-    """What did Anna buy? Whom did Peter visit? Whom (wem) did he help?"""
+    """Draw a question such as: What did Anna buy? Whom did Peter visit? Whom (wem) did he help?"""
     dative = draw.chance(0.25)
     verb = draw.pick(verbs.DATIVE if dative else verbs.ACCUSATIVE)
     subject = phrases.person(draw)
@@ -61,6 +61,6 @@ def object_question(draw: Draw) -> Text:
 
 
 def who_question(draw: Draw) -> Text:
-    """Who opened the door?"""
+    """Draw a question such as: Who opened the door?"""
     clause = grammar.action(draw, phrases.WHO, (c.PAST, c.PAST, c.PRESENT, c.FUTURE, c.CAN, c.WANT), negation=0.0)
     return c.sentence(c.statement(replace(clause, adverb=c.EMPTY)), "?")

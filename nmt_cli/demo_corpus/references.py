@@ -1,4 +1,4 @@
-"""Sentences whose pronoun it refers back to a thing and takes the gender of the German noun: er, sie or es."""
+"""Sentences whose pronoun "it" refers back to a thing. In German the noun's gender decides: er, sie or es."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nmt_cli.demo_corpus.draws import Draw
 from nmt_cli.demo_corpus.numbers import Text
 from nmt_cli.demo_corpus.subclauses import referent
 
-# Adjective -> adjectives that can follow after "but"; "" for all others.
+# Adjective -> adjectives that can follow after "but". The entry "" is for all other adjectives.
 _CONTRASTS: dict[str, tuple[str, ...]] = {
     "old": ("beautiful", "expensive", "good"), "new": ("cheap", "small"), "expensive": ("beautiful", "modern", "good"),
     "cheap": ("good", "beautiful", "modern"), "beautiful": ("cheap", "expensive", "old"),
@@ -22,7 +22,7 @@ _CONTRASTS: dict[str, tuple[str, ...]] = {
 
 
 def it_refers(draw: Draw) -> Text:
-    """The pronoun it takes the gender of the German noun: the lamp is old, but it is beautiful."""
+    """Draw a sentence with "it", such as: The lamp is old, but it is beautiful. (... aber sie ist schön.)"""
     kind = draw.below(3)
     if kind == 0:
         subject = phrases.common(draw, draw.pick(("the", "this", "my", "her")), phrases.noun_of(draw, "goods clothes"),
@@ -48,7 +48,7 @@ def _where_is_it(draw: Draw) -> Text:
 
 
 def _it_object(draw: Draw) -> Text:
-    """Anna is looking for the key because she needs it."""
+    """Draw a sentence such as: Anna is looking for the key because she needs it."""
     person = referent(draw)
     name, classes, adjectives = draw.pick(_SEEKING)
     verb = next(verb for verb in verbs.ACCUSATIVE if verb.en == name)
@@ -69,7 +69,7 @@ def _it_object(draw: Draw) -> Text:
     return c.sentence(Text(f"{main.en} {behind.en}", f"{main.de}, {behind.de}"))
 
 
-# Verb, classes of what is sought, adjectives that are a reason for it.
+# Verb, classes of its object, adjectives of the object that are a reason for the action.
 _SEEKING: tuple[tuple[str, str, str], ...] = (
     ("look for", "small", ""), ("borrow", "lendable", ""), ("buy", "goods", "cheap beautiful new modern"),
     ("sell", "goods", "old expensive big small"),
@@ -77,7 +77,10 @@ _SEEKING: tuple[tuple[str, str, str], ...] = (
 
 
 def it_is_given(draw: Draw) -> Text:
-    """Anna bought a coat and gave it to her brother. Anna hat einen Mantel gekauft und ihn ihrem Bruder gegeben."""
+    """Draw a sentence such as: Anna bought a coat and gave it to her brother.
+
+    In German: Anna hat einen Mantel gekauft und ihn ihrem Bruder gegeben.
+    """
     person = referent(draw)
     name = draw.pick(("buy", "find", "borrow"))
     first = next(verb for verb in verbs.ACCUSATIVE if verb.en == name)

@@ -1,7 +1,7 @@
-"""What goes with what, as data: semantic classes of nouns, adjectives per class, places, names.
+"""The words that go together, as data: semantic classes of nouns, adjectives per class, places, names.
 
-Classes keep the sentences sensible: the verb tables (`verbs.py`) name the classes their subjects and objects are
-drawn from, `ADJECTIVES_FOR` the adjectives a noun of a class can take.
+The classes make the sentences plausible. The verb tables (`verbs.py`) name the classes of each verb's subjects and
+objects. `ADJECTIVES_BY_CLASS` lists the adjectives that a noun of a class can take.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ MASS: frozenset[str] = frozenset({
     "bread", "butter", "cheese", "meat", "fish", "rice", "soup", "salad", "jam", "milk", "water", "coffee", "tea",
     "juice", "wine", "beer",
 })  # fmt: skip
-"""Nouns used without a plural, and without an article when indefinite (as heads of compounds, too)."""
+"""Nouns that have no plural, and no article when indefinite. This also holds for compounds with these heads."""
 
 ADJECTIVES: dict[str, Adjective] = {
     adjective.en: adjective
@@ -139,7 +139,7 @@ ADJECTIVES: dict[str, Adjective] = {
         Adjective("tall", "groß", comparative="größer"),
     )
 }
-"""Every adjective under its English word."""
+"""English word -> adjective."""
 
 _THING = "old, new, big, small, expensive, cheap, beautiful, modern, red, blue, green, black, white, brown, yellow"
 _PERSON = "old, young, friendly, famous, clever, rich, poor, tired, sick, happy, strong, tall"
@@ -168,14 +168,14 @@ _ADJECTIVE_TABLE: tuple[tuple[str, str], ...] = (
 ADJECTIVES_BY_CLASS: dict[str, tuple[str, ...]] = {
     name: tuple(words.split(", ")) for classes, words in _ADJECTIVE_TABLE for name in classes.split(", ")
 }
-"""Semantic class -> adjectives its nouns take; the first class of a noun in this order counts."""
+"""Semantic class -> adjectives that its nouns can take. A noun's first class in this order counts."""
 
 THING_ADJECTIVES: tuple[str, ...] = tuple(_THING.split(", "))
-"""Adjectives of every other thing."""
+"""Adjectives for nouns in none of these classes."""
 
 
 class Place(NamedTuple):
-    """Prepositions with a place: English "in/at/on", German two-way one of location, German one of direction."""
+    """The prepositions of a place: English "in/at/on", German for the location, German for the direction."""
 
     en: str
     location: str
@@ -204,7 +204,7 @@ FEMALE_NAMES: tuple[str, ...] = ("Anna", "Maria", "Julia", "Laura", "Lena", "Emm
 SURNAMES: tuple[str, ...] = ("Berger", "Wagner", "Becker", "Krüger", "Hoffmann", "Neumann", "Lehmann", "Schneider")
 TOWNS: tuple[str, ...] = ("Berlin", "Hamburg", "Bremen", "Dresden", "Potsdam", "Bonn", "Weimar", "Erfurt", "Rostock")
 
-# Names made of syllables, copied as they are.
+# Parts of made-up names, which the translation copies.
 NAME_STARTS: tuple[str, ...] = ("Ta", "Me", "Li", "So", "Ka", "Ri", "Ve", "No", "Bi", "Du")
 NAME_MIDDLES: tuple[str, ...] = ("ri", "lo", "mi", "ve", "no", "da")
 MALE_ENDS: tuple[str, ...] = ("n", "ro", "nko")
@@ -254,14 +254,14 @@ PLACES_OF_VERB: dict[str, tuple[str, ...]] = {
         "talk": f"{_PUBLIC}, {_HOME}, school", "laugh": "theatre, cinema, garden, school",
     }.items()
 }  # fmt: skip
-"""English verb -> the places where it happens."""
+"""English verb -> the places where the action happens."""
 
 HANGING_SPOTS: tuple[tuple[str, str, str], ...] = (
     ("on", "an", "wall"), ("over", "über", "bed"), ("over", "über", "table"), ("next to", "neben", "door"),
     ("next to", "neben", "window"), ("next to", "neben", "mirror"),
 )  # fmt: skip
-"""Where a thing can hang: prepositions and noun."""
+"""Where a thing can hang: English preposition, German preposition, noun."""
 AROUND: tuple[tuple[str, str], ...] = (
     ("on", "auf"), ("under", "unter"), ("next to", "neben"), ("behind", "hinter"), ("in front of", "vor"),
 )  # fmt: skip
-"""Two-way prepositions of things on and around furniture."""
+"""Two-way prepositions for things on and around furniture."""

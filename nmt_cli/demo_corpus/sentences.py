@@ -1,4 +1,4 @@
-"""The constructions: every function draws one whole sentence of one kind; `CONSTRUCTIONS` weights them."""
+"""The constructions. Every function draws one whole sentence of one kind. `CONSTRUCTIONS` has their weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nmt_cli.demo_corpus.subclauses import condition, joined, reason, referent, 
 
 
 def plain(draw: Draw) -> Text:
-    """A main clause; its time perhaps in front, with inversion."""
+    """Draw a main clause. The time may be in front, with inversion."""
     clause = grammar.action(draw)
     if clause.time.en and draw.chance(0.45):
         return c.sentence(c.fronted(clause))
@@ -23,7 +23,7 @@ def plain(draw: Draw) -> Text:
 
 
 def because(draw: Draw) -> Text:
-    """A main clause with weil or obwohl, either first."""
+    """Draw a main clause and a clause with weil or obwohl, in either order."""
     past = draw.chance(0.5)
     modes = grammar.PAST_MODES if past else (*grammar.PRESENT_MODES, c.FUTURE)
     subject = referent(draw)
@@ -39,7 +39,7 @@ def because(draw: Draw) -> Text:
 
 
 def if_when(draw: Draw) -> Text:
-    """A condition with wenn, or a time in the past with als, mostly in front."""
+    """Draw a condition with wenn, or a past time with als, followed by a main clause."""
     kind = draw.below(3)
     past = kind == 0
     conjunction = Text("when", "als") if past else Text("if", "wenn") if kind == 1 else Text("when", "wenn")
@@ -51,7 +51,7 @@ def if_when(draw: Draw) -> Text:
 
 
 def before_while(draw: Draw) -> Text:
-    """Bevor and während, in front or behind."""
+    """Draw a main clause and a clause with bevor or während, in either order."""
     subject = referent(draw)
     while_ = draw.chance(0.4)
     again = _another_person(draw, subject) if while_ else phrases.pronoun_for(subject)
@@ -68,7 +68,7 @@ def before_while(draw: Draw) -> Text:
 
 
 def _another_person(draw: Draw, subject: NounPhrase) -> NounPhrase:
-    """Another person than the subject, not by a pronoun that could mean the same."""
+    """Draw a person other than the subject. A pronoun that could mean the subject is not used."""
     while True:
         person = phrases.person(draw)
         if person.english != subject.english and not (person.pronoun and person.slot >= morph.ER):
@@ -76,7 +76,7 @@ def _another_person(draw: Draw, subject: NounPhrase) -> NounPhrase:
 
 
 def _deed(draw: Draw, subject: NounPhrase, modes: tuple[c.Mode, ...], *, timed: bool, negation: float) -> Clause:
-    """An action that is over at some time."""
+    """Draw an action that comes to an end."""
     while True:
         before = list(draw.combinations)
         clause = grammar.action(draw, subject, modes, timed=timed, negation=negation, special=0.2)
@@ -98,7 +98,7 @@ def _activity(draw: Draw, subject: NounPhrase, modes: tuple[c.Mode, ...], *, tim
 
 
 def so_that(draw: Draw) -> Text:
-    """Damit with können in the clause: another subject than in the main clause."""
+    """Draw a main clause and a clause with damit and können, with another subject."""
     past = draw.chance(0.5)
     main = grammar.action(draw, None, (c.PAST,) if past else (c.PRESENT, c.MUST, c.FUTURE), timed=False, negation=0.0)
     subject = _another_person(draw, main.subject)
@@ -108,7 +108,7 @@ def so_that(draw: Draw) -> Text:
 
 
 def reported(draw: Draw) -> Text:
-    """Anna says that ...; I do not know whether (when, why) ..."""
+    """Draw a sentence such as: Anna says that ... I do not know whether (when, why) ..."""
     past = draw.chance(0.4)
     inner = grammar.action(draw, None, grammar.PAST_MODES if past else grammar.REPORTED_MODES, timed=draw.chance(0.4))
     speaker = phrases.person(draw)
@@ -127,7 +127,7 @@ def reported(draw: Draw) -> Text:
 
 
 def infinitive(draw: Draw) -> Text:
-    """Infinitive clauses with zu after a verb: tries to, hopes to, forgets to, decides to, promises him to."""
+    """Draw an infinitive clause with zu after a verb: tries to, hopes to, forgets to, decides to, promises him to."""
     subject = phrases.person(draw)
     inner = grammar.action(draw, subject, (c.FUTURE,), timed=draw.chance(0.3), negation=0.0, special=0.2)
     verb = draw.pick((verbs.TRY, verbs.HOPE, verbs.FORGET, verbs.DECIDE, verbs.PROMISE))
@@ -146,7 +146,7 @@ _EVALUATIONS = (
 
 
 def evaluation(draw: Draw) -> Text:
-    """It is important to open the window. Es ist wichtig, das Fenster zu öffnen."""
+    """Draw a sentence such as: It is important to open the window. Es ist wichtig, das Fenster zu öffnen."""
     impersonal = NounPhrase(("it", "it"), ("es", "es", "ihm", ""), pronoun=True)
     inner = grammar.action(draw, impersonal, (c.FUTURE,), timed=False, negation=0.0)
     while inner.verb.reflexive:
@@ -157,7 +157,7 @@ def evaluation(draw: Draw) -> Text:
 
 
 def purpose(draw: Draw) -> Text:
-    """Um ... zu after a motion; ohne ... zu."""
+    """Draw a clause of motion with um ... zu, or an action with ohne ... zu."""
     subject = phrases.person(draw)
     mode = draw.pick((c.PRESENT, c.PAST, c.FUTURE, c.WANT, c.HAD_TO))
     if draw.chance(0.65):
@@ -177,7 +177,7 @@ def purpose(draw: Draw) -> Text:
 
 
 def relative_subject(draw: Draw) -> Text:
-    """The man who lives in Berlin reads a book. The lamp which ... is old."""
+    """Draw a sentence such as: The man who lives in Berlin reads a book. The lamp which ... is old."""
     if draw.chance(0.6):
         subject = relative_person(draw)
         clause = grammar.action(draw, subject, timed=draw.chance(0.3))
@@ -188,7 +188,7 @@ def relative_subject(draw: Draw) -> Text:
 
 
 def relative_object(draw: Draw) -> Text:
-    """Anna reads the book which lies on the table: the relative clause at the end."""
+    """Draw a sentence with the relative clause at the end: Anna reads the book which lies on the table."""
     while True:
         draw.start()
         clause = grammar.action(draw, None, (c.PRESENT, c.PAST, c.PAST, c.WANT, c.FUTURE), negation=0.1)
@@ -203,7 +203,7 @@ def relative_object(draw: Draw) -> Text:
 
 
 def two_clauses(draw: Draw) -> Text:
-    """Two main clauses with and or but."""
+    """Draw two main clauses with and or but."""
     left = grammar.action(draw, timed=False)
     right = grammar.action(draw, modes=(left.mode,) if left.verb.modes == "action" else (c.PAST,), timed=False)
     conjunction = Text("and", "und") if draw.chance(0.5) else Text("but", "aber")
@@ -217,7 +217,7 @@ _NO_REQUESTS = ("laugh", "cry", "dream", "look forward", "meet", "order", "learn
 
 
 def imperative(draw: Draw) -> Text:
-    """Please open the window! Öffne bitte das Fenster!"""
+    """Draw a sentence such as: Please open the window! Öffne bitte das Fenster!"""
     you = phrases.PRONOUNS[1]
     clause = grammar.action(draw, you, (c.PRESENT,), timed=False, negation=0.0)
     while clause.verb.modes != "action" or clause.verb.en in _NO_REQUESTS:
@@ -227,7 +227,7 @@ def imperative(draw: Draw) -> Text:
 
 
 def where_things_are(draw: Draw) -> Text:
-    """The book lies on the table."""
+    """Draw a sentence such as: The book lies on the table."""
     return c.sentence(c.statement(grammar.position(draw)))
 
 
@@ -243,4 +243,4 @@ _WEIGHTS: tuple[tuple[Callable[[Draw], Text], int], ...] = (
 CONSTRUCTIONS: tuple[Callable[[Draw], Text], ...] = tuple(
     construction for construction, weight in _WEIGHTS for _ in range(weight)
 )
-"""Every construction as often as its weight."""
+"""The constructions, each repeated as often as its weight."""

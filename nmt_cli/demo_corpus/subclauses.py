@@ -1,4 +1,4 @@
-"""Drawing subordinate clauses: reasons, conditions, relative clauses with agreeing pronouns."""
+"""Draws subordinate clauses: reasons, conditions, relative clauses with agreeing pronouns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IMPERSONAL = NounPhrase(("it", "it"), ("es", "es", "ihm", ""), pronoun=True)
 
 
 def referent(draw: Draw) -> NounPhrase:
-    """A person a pronoun can refer back to."""
+    """Draw a person that a pronoun can refer back to."""
     while True:
         person = phrases.person(draw)
         if person.back:
@@ -32,12 +32,12 @@ def referent(draw: Draw) -> NounPhrase:
 
 
 def joined(front: Text, main: Clause) -> Text:
-    """A sentence with the subordinate clause in front: the German finite verb follows the comma."""
+    """Return a sentence with the subordinate clause in front. The German finite verb follows the comma."""
     return c.sentence(Text(f"{front.en}, {c.english_statement(main)}", c.german_main(main, f"{front.de},")))
 
 
 def weather(draw: Draw, past: bool) -> Clause:
-    """It rains, it snows, the weather is good."""
+    """Draw a clause about the weather: it rains, it snows, the weather is good."""
     kind = draw.below(5)
     if kind < 2:
         return Clause(IMPERSONAL, (verbs.RAIN, verbs.SNOW)[kind], c.PAST if past else c.PRESENT)
@@ -57,7 +57,7 @@ def _time_left(draw: Draw, subject: NounPhrase, past: bool) -> Clause:
 
 
 def reason(draw: Draw, subject: NounPhrase, past: bool) -> Clause:
-    """Why or in spite of what the subject does something."""
+    """Draw a reason: why, or despite which fact, the subject does something."""
     kind = draw.below(10)
     if kind < 2:
         return _state(draw, subject, past)
@@ -70,7 +70,7 @@ def reason(draw: Draw, subject: NounPhrase, past: bool) -> Clause:
 
 
 def condition(draw: Draw, subject: NounPhrase, past: bool) -> Clause:
-    """When or under which condition the subject does something."""
+    """Draw a condition: when, or under which condition, the subject does something."""
     kind = draw.below(12)
     if kind < 3:
         return _state(draw, subject, past)
@@ -89,7 +89,7 @@ _EVENTS = ("get up", "wake up", "come back", "arrive", "go out")
 
 
 def relative_person(draw: Draw) -> NounPhrase:
-    """A person with a relative clause: subject, object, dative, prepositional or genitive relative pronoun."""
+    """Draw a person with a relative clause. The pronoun is subject, object, dative, prepositional or genitive."""
     word = NOUNS[draw.pick(CLASSES[draw.pick(("man", "woman", "youth"))])]
     plural = draw.chance(0.2)
     person = phrases.common(draw, "the", word, plural=plural, describe=0.15, back="")
@@ -135,7 +135,10 @@ def _object_relative(draw: Draw, person: NounPhrase, pronouns: tuple[str, ...]) 
 
 
 def relative_thing(draw: Draw, phrase: NounPhrase | None = None, main: verbs.Verb | None = None) -> NounPhrase:
-    """A thing with a relative clause: what somebody did with it (not as in the main clause), where or how it is."""
+    """Draw a thing with a relative clause: an action of somebody with the thing, or where or how the thing is.
+
+    The action's verb differs from the verb `main` of the main clause if possible.
+    """
     thing = phrase or phrases.common(draw, "the", phrases.noun_of(draw, "goods small sight"), describe=0.15)
     pronouns = RELATIVE[thing.gender]
     kind = draw.below(10)
@@ -173,7 +176,7 @@ _DWELLINGS = ("house", "hotel", "castle")
 
 
 def _verbs_with(lemma: str) -> tuple[verbs.Verb, ...]:
-    """The verbs that take the thing as their object."""
+    """Return the verbs that can have the thing as their object."""
     return tuple(
         verb for verb in verbs.ACCUSATIVE
         if any(lemma in CLASSES.get(name, (name,)) for name in verb.objects.split())

@@ -1,4 +1,4 @@
-"""Time adverbials: fixed ones as a table per tense, and drawn clock times, dates and spans."""
+"""Time adverbials: tables of fixed ones per tense, and drawn clock times, dates and spans."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _UNITS: tuple[Text, ...] = (Text("days", "Tagen"), Text("weeks", "Wochen"), Text
 
 
 def clock_value(draw: Draw) -> Text:
-    """A time of the clock; noted, so that it may be held out, unless it is a half hour.
+    """Draw a clock time. Records it, so that it may be held out, unless it is a half hour.
 
-    "Half past four" is "halb fünf": each half hour has to be seen, it does not follow from the others' words.
+    "Half past four" is "halb fünf". This does not follow from other times, so training has to contain each half hour.
     """
     hour, minute = 1 + draw.below(12), draw.pick((0, 0, 15, 30, 30, 45, 5, 10, 20, 40, 50, 55))
     if minute != 30:
@@ -46,14 +46,14 @@ def clock_value(draw: Draw) -> Text:
 
 
 def date_value(draw: Draw, nominative: bool = False) -> Text:
-    """A date, noted."""
+    """Draw a date and record it."""
     day, month = 1 + draw.below(28), draw.below(12)
     draw.note("date", f"{day}.{month + 1}.")
     return numbers.date(day, month, nominative)
 
 
 def year_value(draw: Draw) -> Text:
-    """A year from 1921 to 1999, noted together with its last two digits."""
+    """Draw a year from 1921 to 1999. Records the year, and the number of its last two digits."""
     value = 1921 + draw.below(79)
     draw.note("year", str(value))
     if value % 10:
@@ -62,7 +62,7 @@ def year_value(draw: Draw) -> Text:
 
 
 def weekday(draw: Draw) -> Text:
-    """On a day of the week."""
+    """Draw a day of the week: on Monday."""
     en, de = draw.pick(semantics.WEEKDAYS)
     return Text(f"on {en}", f"am {de}")
 
@@ -76,7 +76,7 @@ def _span(draw: Draw, tense: str) -> Text:
 
 
 def time_for(draw: Draw, tense: str) -> Text:
-    """A time adverbial for a tense class: present (habitual), past or future."""
+    """Draw a time adverbial for a tense class: present (habitual), past or future."""
     kind = draw.below(20)
     if kind < 8:
         return draw.pick(FIXED[tense])

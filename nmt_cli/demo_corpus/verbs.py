@@ -1,7 +1,7 @@
-"""The verbs as data: English and German forms no rule gives, and what each verb goes with.
+"""The verbs as data: irregular English and German forms, and the subjects, objects and complements of each verb.
 
-English "turn|on" has a movable particle ("turn it on"); German "ein|schalten" a separable prefix. `subjects` and
-`objects` name semantic classes (`semantics.CLASSES`); `complement` is a fixed or prepositional complement.
+English "turn|on" has a movable particle ("turn it on"); German "ein|schalten" has a separable prefix. `subjects` and
+`objects` name semantic classes (`semantics.CLASSES`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from nmt_cli.demo_corpus.lexicon import Noun
 class Verb:
     """A verb with its principal parts and its frame.
 
-    `perfect` is the Partizip II, `stem` the stem of the second and third person singular where its vowel changes,
-    `past` and `participle` the English ones. `english_preposition`, `preposition` and `case` describe a prepositional
-    object (case 1 accusative, 2 dative), `modes` the set of tenses and modal verbs that go with the verb.
+    `perfect` is the Partizip II. `stem` is the stem of the second and third person singular if its vowel changes.
+    `past` and `participle` are English forms. `english_preposition`, `preposition` and `case` describe a prepositional
+    object (case 1 accusative, 2 dative). `modes` names the set of tenses and modal verbs that go with the verb.
     """
 
     en: str
@@ -176,7 +176,7 @@ PLACEMENT: tuple[tuple[Verb, Verb], ...] = (
     (Verb("hang", "hung", "hung", "hängen", "gehängt", objects="hanging"),
      Verb("hang", "hung", "hung", "hängen", "gehangen", modes="state", subjects="hanging")),
 )  # fmt: skip
-"""Verb of direction (accusative) with its verb of location (dative)."""
+"""Pairs of a verb of direction (accusative) and its verb of location (dative)."""
 
 BE = Verb("be", "was", "been", "sein", "gewesen", aux="sein", modes="state")
 HAVE = Verb("have", "had", "had", "haben", "gehabt", modes="state", objects="small pet")

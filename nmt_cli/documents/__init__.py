@@ -1,4 +1,4 @@
-"""Text as people have it: plain text, HTML and XML. `document` describes the package, docs/documents.md its use."""
+"""Translation of documents: plain text, HTML and XML. `document` describes the package, docs/documents.md describes its use."""
 
 from .document import Document, read_document
 from .segment import Translated

@@ -1,10 +1,10 @@
-"""Documents: text in, the lines that a model has to translate, their translations in, the translated text out.
+"""Documents: reads a text, provides the lines that a model has to translate, and writes the text with their translations.
 
     read_document(text, format, language) ──▶ Document ── lines ──▶ translate ──▶ write(translations) ──▶ text
 
 Who calls whom (each module uses only those before it):
 
-    items                   what a reader yields: text, markup, untranslatable parts, boundaries
+    items                   the output of a reader: text, markup, untranslatable parts, boundaries
     placeholders            URLs, e-mail addresses, `{name}`, `%s`, …
     segment                 a sentence: its line and the markup inside it
     words, target, tree     words and alignments; the words of a translation; the elements of a line
@@ -12,7 +12,7 @@ Who calls whom (each module uses only those before it):
     sentences, runs         from items to segments
     text, html, xml         the readers: entries of the registry's FORMATS
 
-Everything takes time linear in the size of the document, but for the translation itself.
+Except for the translation itself, everything takes time linear in the size of the document.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from .sentences import splitter
 
 @dataclass(frozen=True)
 class Document:
-    """A document as its sentences and what is between them."""
+    """A document, as a sequence of sentences and the text between them."""
 
     parts: Sequence[Part]
     format: Format
 
     @cached_property
     def segments(self) -> list[Segment]:
-        """Its sentences."""
+        """The sentences of the document."""
         return [part for part in self.parts if isinstance(part, Segment)]
 
     @property
     def lines(self) -> list[str]:
-        r"""What a model has to translate: one sentence each, none blank, none with a "\n"."""
+        r"""The lines that a model has to translate: one sentence each, not blank, without "\n"."""
         return [segment.line for segment in self.segments]
 
     @property
     def aligned(self) -> bool:
-        """Whether `write` needs the alignment of a line."""
+        """Whether `write` needs the alignment of any line."""
         return any(segment.aligned for segment in self.segments)
 
     def write(self, translations: Sequence[Translated]) -> str:
-        """Return the translated document. `translations` are those of `lines`, in their order. Raises DataError if there are more or fewer."""
+        """Return the translated document. `translations` has one translation for each of `lines`, in the same order. Raises DataError if the numbers differ."""
         if len(translations) != len(self.segments):
             raise DataError(f"{len(translations):,} translations for {len(self.segments):,} lines of a document: expected one for each line.")
         waiting = iter(translations)
@@ -63,8 +63,8 @@ def read_document(text: str, format: str, language: str = "", *, split_sentences
     """Read a document in a format of the registry's FORMATS: "text", "html" or "xml".
 
     `language` is the ISO code of the source, for the sentence splitter; unknown languages get common rules. `split_sentences`: "1"
-    ends a sentence at punctuation and at line ends, "nonewlines" at punctuation, "0" nowhere; None: "1" for text, else "nonewlines".
-    Raises UsageError for an unknown format or a missing library, DocumentError for a document that is refused.
+    ends a sentence at punctuation and at line ends, "nonewlines" only at punctuation, "0" nowhere. None is the format's default: "1"
+    for text, else "nonewlines". Raises UsageError for an unknown format or a missing library, DocumentError for a document that is refused.
     """
     chosen: Format = load(FORMATS, format, "format")
     how = chosen.split_sentences if split_sentences is None else split_sentences

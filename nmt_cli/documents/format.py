@@ -1,4 +1,4 @@
-"""What a format is: an entry of the registry's FORMATS."""
+"""The type of a document format: an entry of the registry's FORMATS."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .segment import Escape
 
 @dataclass(frozen=True)
 class Format:
-    """How documents of a format are read and written."""
+    """The functions that read and write documents of a format."""
 
     read: Callable[[str, str], Iterator[Item]]
-    """(document, value of split_sentences) → its items. Raises DocumentError."""
+    """(document, value of split_sentences) → items of the document. Raises DocumentError."""
     escape: Escape
-    """Characters of a translation → how the format writes them."""
+    """Characters of a translation → their spelling in the format."""
     split_sentences: str
-    """The default: a name of `sentences.SPLIT_SENTENCES`."""
+    """The default value of split_sentences: a name of `sentences.SPLIT_SENTENCES`."""

@@ -1,6 +1,6 @@
-"""HTML: fragments and whole documents, as malformed as browsers accept them.
+"""HTML: fragments and whole documents. Malformed HTML is accepted, as in browsers.
 
-    text ──▶ html_tokens ──▶ markup.items_of, by what the elements are in browsers (`elements`)
+    text ──▶ html_tokens ──▶ markup.items_of, which treats elements as browsers do (`elements`)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _decode(raw: str) -> Iterator[Item]:
 
 
 def _checked(text: str) -> Iterator[Token]:
-    """Yield the tokens. Raises DocumentError where elements are nested too deeply."""
+    """Yield the tokens. Raises DocumentError if elements are nested too deeply."""
     depth = done = 0
     for token in tokens(text):
         if token.name not in OPTIONAL_END:
@@ -37,7 +37,7 @@ def _checked(text: str) -> Iterator[Token]:
 
 
 def escape(text: str) -> str:
-    """Return characters as HTML writes them."""
+    """Return characters as they are written in HTML."""
     return html.escape(text, quote=False).replace("\xa0", "&nbsp;")
 
 

@@ -2,10 +2,10 @@
 
     "<p class=x>Hi &amp; <b>you"  ──▶  OPEN p, TEXT, OPEN b, TEXT
 
-The rules are those of the tokenizer in the HTML standard (html.spec.whatwg.org, section 13.2.5): what begins a tag, where attributes
-and comments end, which elements contain no tags. No library can do this here: html5lib, lxml, selectolax and BeautifulSoup give a
-tree and write another text than they read; html.parser of the standard library needs quadratic time for unclosed constructs in
-many of its versions, and reads less like browsers. The expressions below never go back (possessive quantifiers), so time is
+The rules are those of the tokenizer in the HTML standard (html.spec.whatwg.org, section 13.2.5). They define how a tag begins,
+where attributes and comments end, and which elements contain no tags. No library fits: html5lib, lxml, selectolax and BeautifulSoup
+return a tree, and do not write the same text that they read. html.parser of the standard library needs quadratic time for unclosed
+constructs in many versions, and is less like browsers. The expressions below do not backtrack (possessive quantifiers), so time is
 linear. The tests compare the tags with those of html.parser.
 """
 
@@ -21,13 +21,13 @@ _VALUE = rf"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^{_SPACE}>"'][^{_SPACE}>]*+)""
 _ATTRIBUTE = rf"[^{_SPACE}/>][^{_SPACE}/>=]*+(?:[{_SPACE}]*+=[{_SPACE}]*+{_VALUE}?+)?+"
 TAG = re.compile(rf"<(/?)([A-Za-z][^{_SPACE}/>]*+)(?:[{_SPACE}/]++|{_ATTRIBUTE})*+(>?)")
 COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))|<[!?/][^>]*+>?", re.DOTALL)
-"""Also what browsers read as a comment: `<!…>`, `<?…>`, `</` without a name."""
+"""Comments, and other constructs that browsers read as comments: `<!…>`, `<?…>`, `</` without a name."""
 TEXT = re.compile(r"(?:[^<]++|<(?![A-Za-z!?/])|</\Z)++")
 
 VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"})
 """Elements that have no end tag."""
 RAW_TEXT = frozenset({"script", "style", "xmp", "iframe", "noembed", "noframes", "textarea"})
-"""Elements whose content is not markup. So is that of `<title>`, but it is text to translate."""
+"""Elements whose content is not markup. The content of `<title>` is not markup either, but it is text to translate."""
 _RAW_ENDS = {name: re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE) for name in (*RAW_TEXT, "title")}
 
 
@@ -47,7 +47,7 @@ def tokens(text: str) -> Iterator[Token]:
                 continue
         else:
             match = COMMENT.match(text, done)
-            assert match  # one of the three begins with any character
+            assert match  # at every character, one of the three expressions matches
             yield Token(Type.OTHER, match[0])
         done = match.end()
 
@@ -61,7 +61,7 @@ def _tag(match: re.Match[str]) -> Token:
 
 
 def _raw_content(text: str, start: int, name: str) -> Token | None:
-    """Return the content of an element that has no tags inside; None for other elements, or if it is empty."""
+    """Return the content of an element that cannot contain tags; None for other elements, or if the content is empty."""
     if name == "plaintext":
         end = len(text)
     elif name in _RAW_ENDS:

@@ -1,8 +1,8 @@
-"""What a reader of a format yields: text, markup inside sentences, parts that stay as they are, boundaries.
+"""The output of a format's reader: text, markup inside sentences, parts that stay unchanged, boundaries.
 
-    reader ──▶ Text, Markup, Untranslated, Boundary, …  ──▶  runs: sentences and what is between them
+    reader ──▶ Text, Markup, Untranslated, Boundary, …  ──▶  runs: sentences and the text between them
 
-All items' `raw`, joined, are the document, byte for byte.
+The `raw` of all items, joined, is the document, byte for byte.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What a piece of markup does to the text after it."""
+    """The kinds of markup."""
 
     OPEN = "open"
-    """It begins an element."""
+    """Markup that begins an element."""
     CLOSE = "close"
-    """It ends an element."""
+    """Markup that ends an element."""
     POINT = "point"
-    """It encloses nothing: a void element, a comment, …"""
+    """Markup that encloses nothing: a void element, a comment, …"""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Characters, and how each is written in the document: `&amp;` is one character. A str where every character stands for itself."""
+    """Text to translate. `raw` holds the spelling of each character in the document: `&amp;` is one character.
+
+    `raw` is a str if every character is spelled as itself.
+    """
 
     characters: str
     raw: Sequence[str]
@@ -42,14 +45,14 @@ class Markup:
 
 @dataclass(frozen=True, slots=True)
 class Untranslated:
-    """A part of a sentence that stays as it is and stands for a word, such as `<code>x</code>`."""
+    """A part of a sentence that stays unchanged and counts as a word, such as `<code>x</code>`."""
 
     raw: str
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A part of the document that stays as it is and separates sentences, such as `<p>`."""
+    """A part of the document that stays unchanged and separates sentences, such as `<p>`."""
 
     raw: str
 
@@ -58,9 +61,9 @@ Item = Text | Markup | Untranslated | Boundary
 
 
 def matched(markup: Sequence[Markup]) -> list[int | None]:
-    """Return for each opening and closing tag the index of its partner, None for points and tags without one. Linear in time.
+    """Return for each tag the index of its partner, None for points and for tags without a partner. Takes linear time.
 
-    Pairs are nested. A closing tag ends the nearest open element of its name; those that were opened after it stay without partner.
+    Pairs are nested. A closing tag ends the nearest open element of its name. Elements that were opened after that one get no partner.
     """
     partners: list[int | None] = [None] * len(markup)
     stack: list[int] = []

@@ -9,7 +9,7 @@ from ..errors import UsageError
 
 
 def library(name: str) -> Any:
-    """Return a module of the extra. Raises UsageError where it is not installed."""
+    """Return a module of the extra. Raises UsageError if it cannot be imported."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -1,6 +1,6 @@
-"""From the tokens of HTML or XML to items.
+"""Turns the tokens of HTML or XML into items.
 
-    tokens ──▶ each element: a boundary, markup inside a sentence, or a part that stays as it is ──▶ items
+    tokens ──▶ each element: a boundary, markup inside a sentence, or a part that stays unchanged ──▶ items
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ KINDS = {Type.OPEN: Kind.OPEN, Type.CLOSE: Kind.CLOSE, Type.EMPTY: Kind.POINT}
 
 
 MOST_SWITCHES = 8
-"""How deep elements that are translated and elements that are not may stand in each other; what is deeper stays as it is."""
+"""Maximum number of nested switches between translated and untranslated elements. Elements nested deeper stay unchanged."""
 
 
 def items_of(tokens: Sequence[Token], is_block: Callable[[int], bool], decode: Callable[[str], Iterator[Item]], optional_end: bool) -> Iterator[Item]:
     """Yield the items of a document.
 
-    `is_block` of a tag, by its index: whether it separates text. `decode`: text as it is written → items. `optional_end`: elements
-    may end without an end tag, as in HTML.
+    `is_block` returns whether the tag at an index separates text. `decode` turns text as it is written in the document into items.
+    `optional_end` is True if elements may end without an end tag, as in HTML.
     """
     switches = {index: translated(token) for index, token in enumerate(tokens) if token.type in (Type.OPEN, Type.EMPTY)}
     opened = [index for index, switch in switches.items() if switch]
 
     def items(start: int, stop: int, depth: int) -> Iterator[Item]:
-        """Yield the items of a range of tokens, which stay as they are if `depth` is odd."""
+        """Yield the items of a range of tokens. The text in them stays unchanged if `depth` is odd."""
         staying = depth % 2 == 1
         index = start
         while index < stop:
@@ -62,7 +62,7 @@ def _tag(token: Token, block: bool) -> Item:
 
 
 def _kept(raw: str) -> Iterator[Item]:
-    """Yield text that stays as it is, and the white space around it."""
+    """Yield the items of text that stays unchanged, and of the white space around it."""
     text = raw.strip()
     before, _, behind = raw.partition(text) if text else (raw, "", "")
     yield Text(before, before)
@@ -72,7 +72,7 @@ def _kept(raw: str) -> Iterator[Item]:
 
 
 def _staying(tokens: Sequence[Token], block: bool) -> Item:
-    """Return an element that stays as it is."""
+    """Return an element that stays unchanged as one item."""
     raw = "".join(token.raw for token in tokens)
     if block:
         return Boundary(raw)
@@ -81,7 +81,10 @@ def _staying(tokens: Sequence[Token], block: bool) -> Item:
 
 
 def _end(tokens: Sequence[Token], start: int, optional_end: bool) -> int:
-    """Return the index behind the element that begins at `start`: behind its end tag, or before the tag that ends it without one."""
+    """Return the index after the element that begins at `start`.
+
+    It is the index after the end tag. If the element ends without an end tag, it is the index of the tag that ends the element.
+    """
     depths = {tokens[start].name: 1}
     name = tokens[start].name
     open_names = [name]
@@ -111,7 +114,7 @@ ENTITY = re.compile(r"&(?:#[0-9]{1,9};?|#[xX][0-9a-fA-F]{1,8};?|[A-Za-z][A-Za-z0
 
 
 def decoded(raw: str, unescape: Callable[[str], str]) -> Text:
-    """Return text as characters; `unescape` gives those of an entity."""
+    """Return text as characters; `unescape` returns the characters of an entity."""
     if "&" not in raw:
         return Text(raw, raw)
     characters: list[str] = []
@@ -119,7 +122,7 @@ def decoded(raw: str, unescape: Callable[[str], str]) -> Text:
     done = 0
     for match in ENTITY.finditer(raw):
         entity, text = match[0], unescape(match[0])
-        while text and entity and text != entity and text[-1] == entity[-1] and entity[-1] != ";":  # `&ampx` is & and x
+        while text and entity and text != entity and text[-1] == entity[-1] and entity[-1] != ";":  # `&ampx` is "&" and "x"
             entity, text = entity[:-1], text[:-1]
         if text == match[0]:
             continue

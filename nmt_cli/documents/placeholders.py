@@ -2,7 +2,7 @@
 
     "Mail {name} at a@b.org."  ──▶  find_placeholders  ──▶  [(5, 11), (15, 22)]
 
-They are found in the characters of a text, before it is split into sentences: their full stops end no sentence.
+The parts are found before the text is split into sentences, so that a full stop inside a part ends no sentence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _EMAIL = r"(?<![\w.+-])[A-Za-z0-9](?:[\w.+-]{0,62}[\w+-])?@[A-Za-z0-9](?:[A-Za-z
 _BRACES = r"\$?\{\{[^{}\n]{1,100}\}\}|[$%#]?\{[^{}\s][^{}\n]{0,99}\}|\{\}"
 _PRINTF = r"(?<![\w%])%(?:\([^()\s]{1,64}\))?(?:\d{1,2}\$)?[-+#0]{0,5}\d{0,3}(?:\.\d{1,3})?(?:hh?|ll?|[Lzjt])?[diouxXeEfFgGcrsa@](?![A-Za-z])|%%"
 PLACEHOLDER = re.compile("|".join((_URL, _EMAIL, _BRACES, _PRINTF)))
-"""Every repetition has a bound or a character class of its own, so that the search takes time linear in the text."""
+"""Each repetition has an upper bound or its own character class, so the search takes time linear in the text."""
 
 
 def find_placeholders(text: str) -> list[tuple[int, int]]:

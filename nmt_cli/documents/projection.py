@@ -2,13 +2,14 @@
 
     markup ──▶ trees of elements, each with its source words ──▶ for each element an interval of target words ──▶ text with tags
 
-The trees of the translation are those of the line: an element keeps its parent, and only the order of siblings may change. So the
+The translation has the same trees as the line: an element keeps its parent, and only the order of siblings may change. So the
 result is as well-formed as the line. Parents are placed before their children, siblings with fewer words before those with more.
-An element's interval is the one with the largest sum of scores: of each target word the share of the element's own source words
-(see `words.links`), minus FOREIGN times the share of others. So one wrong alignment far away does not stretch it.
+The score of a target word is the share of the element's own source words (see `words.links`), minus FOREIGN times the share of
+other source words. An element gets the interval with the largest sum of scores. So one wrong alignment far away does not stretch
+the interval.
 
-Tags whose partner is in another sentence divide the line: what is before `</b>` is inside. So does every tag of a line whose
-elements are not nested (`<b><i></b></i>`), or that has very many: then all markup keeps its order.
+A tag whose partner is in another sentence divides the line: the words before `</b>` are inside the element. If the elements of a
+line are not nested (`<b><i></b></i>`), or if it has very many, every tag divides the line. Then all markup keeps its order.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from .words import words_of
 FOREIGN = 0.5
 """Weight of words that are aligned to words outside the element."""
 UNALIGNED = 0.01
-"""Score that a word without alignment costs."""
+"""Score that is subtracted for a word without alignment."""
 MOST_WORK = 200_000
-"""Pieces of markup times words of a line and its translation beyond which all markup keeps its order, which takes linear time."""
+"""Limit for the number of pieces of markup times the number of words of a line and its translation.
+
+Above the limit all markup keeps its order, which takes linear time."""
 
 Range = tuple[int, int]
-"""First word, and the one behind the last."""
+"""Index of the first word, and the index after the last word."""
 
 
 def project(segment: Segment, translation: Translated, escape: Escape) -> str:
@@ -55,9 +58,9 @@ class _Writer:
         self._target = target
         self._out: list[str] = []
         self._word = 0
-        """The next word."""
+        """Index of the next word to write."""
         self._in_gap = False
-        """The gap before that word is written."""
+        """Whether the gap before the next word has been written."""
 
     def words(self, end: int) -> None:
         """Write the words before `end`."""
@@ -94,14 +97,14 @@ class _Writer:
             self.markup(piece.markup.raw, piece.glue)
 
     def text(self) -> str:
-        """Write the other words, and return all."""
+        """Write the remaining words, and return the whole text."""
         self.words(len(self._target.words))
         self._gap()
         return "".join(self._out)
 
 
 def _write_forests(writer: _Writer, target: Target, forests: Sequence[Forest], source_words: int) -> None:
-    """Write everything up to the last tag."""
+    """Write all trees, the tags between them, and their words."""
     cuts = [forest.behind for forest in forests if forest.behind is not None]
     boundaries = [0, *_boundaries(target, cuts), len(target.words)]
     at = [0, *(cut.at for cut in cuts), source_words]
@@ -114,7 +117,10 @@ def _write_forests(writer: _Writer, target: Target, forests: Sequence[Forest], s
 
 
 def _boundaries(target: Target, pieces: Sequence[Piece]) -> list[int]:
-    """Return for each piece the boundary between target words that divides best what is before and behind it; they do not decrease."""
+    """Return for each piece the target boundary that best separates the words before the piece from the words after it.
+
+    The boundaries do not decrease.
+    """
     boundaries: list[int] = []
     for piece in pieces:
         best = start = boundaries[-1] if boundaries else 0
@@ -128,7 +134,10 @@ def _boundaries(target: Target, pieces: Sequence[Piece]) -> list[int]:
 
 
 def _nearest(target: Target, pieces: Sequence[Piece]) -> list[int]:
-    """Return for each piece the boundary behind the words before it, in linear time; they do not decrease."""
+    """Return for each piece the target boundary after the words that are aligned before it, in linear time.
+
+    The boundaries do not decrease.
+    """
     behind: dict[int, int] = {}
     for word, shares in enumerate(target.links):
         if shares:
@@ -149,13 +158,13 @@ class _Trees:
     def __init__(self, target: Target, writer: _Writer) -> None:
         self._links, self._writer = target.links, writer
         self._aligned: dict[int, list[int]] = {}
-        """Target words of each source word that has the largest share in them."""
+        """Source word → the target words in which it has the largest share."""
         for word, shares in enumerate(target.links):
             if shares:
                 self._aligned.setdefault(max(shares, key=shares.__getitem__), []).append(word)
 
     def write(self, nodes: Sequence[Node], inside: Range, source: Range) -> None:
-        """Write siblings with the words around them; `inside` are their parent's target words, `source` its source words."""
+        """Write siblings with the words around them; `inside` are the parent's target words, `source` the parent's source words."""
         free = [inside]
         placed: list[tuple[int, int, int, Node]] = []
         order = {id(node): index for index, node in enumerate(nodes)}
@@ -181,7 +190,7 @@ class _Trees:
             self._writer.markup(node.closing, Glue.LEFT)
 
     def _interval(self, node: Node, free: Sequence[Range]) -> Range | None:
-        """Return the target words of an element; None if it has none in the free ranges."""
+        """Return the target words of an element; None if none of its words is in the free ranges."""
         best: tuple[float, Range] | None = None
         single: tuple[float, Range] | None = None
         for start, end in free:
@@ -199,7 +208,10 @@ class _Trees:
         return best[1] if best and best[0] > 0 else single[1] if single else None
 
     def _anchor(self, node: Node, inside: Range, source: Range) -> int:
-        """Return the boundary between target words at which a point is: beside the translation of the nearest word that has one."""
+        """Return the target boundary for an element without target words or for a point.
+
+        It is beside the translation of the nearest source word that is aligned.
+        """
         if node.first <= source[0]:
             return inside[0]
         if node.first >= source[1]:
@@ -215,7 +227,7 @@ class _Trees:
 
 
 def _without(free: Sequence[Range], interval: Range) -> list[Range]:
-    """Return the ranges without an interval that is inside one of them."""
+    """Return the free ranges without `interval`, which is inside one of them."""
     result = []
     for start, end in free:
         if start <= interval[0] and interval[1] <= end:
@@ -226,7 +238,7 @@ def _without(free: Sequence[Range], interval: Range) -> list[Range]:
 
 
 def _outside(boundary: int, intervals: Sequence[Range]) -> int:
-    """Return the boundary, or the nearest end of the interval that it is inside."""
+    """Return the boundary. If it is inside an interval, return the nearest end of that interval."""
     for start, end in intervals:
         if start < boundary < end:
             return start if boundary - start < end - boundary else end

@@ -1,10 +1,10 @@
-"""From the items of a document to its sentences: a run is all that stands between two boundaries.
+"""Turns the items of a document into sentences. A run is the sequence of items between two boundaries.
 
     items ──▶ Run: text (one object character for each untranslatable part), markup by offset ──▶ splitter ──▶ parts
 
-A part is a `Segment`, a sentence to translate with the markup inside it, or a str that comes back as it is: boundaries,
-white space, markup between sentences, text without letters. Tags that enclose whole sentences stay between them; only
-those that begin or end inside a sentence have to be moved with its words.
+A part is a `Segment` (a sentence to translate, with the markup inside it) or a str that stays unchanged: boundaries, white
+space, markup between sentences, text without letters. Tags that enclose whole sentences stay between the sentences. Only
+tags that begin or end inside a sentence have to be moved with its words.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .sentences import Splitter
 
 Part = str | Segment
 _CHANGED = re.compile(rf"\s{{2,}}|[^\S ]|(?:(?<![\d.,])\d[\d.,]*+)?{OBJECT}+(?:[\d.,]*\d)?")
-"""What a line has in another form than the text."""
+"""Parts of the text that have another form in the line: white space and untranslatable parts."""
 
 
 def parts_of(items: Iterable[Item], split: Splitter) -> list[Part]:
@@ -42,10 +42,10 @@ class _Run:
         self._pieces: list[str] = []
         self._length = 0
         self._raw: list[str] = []
-        """How each character of the text is written."""
+        """The spelling of each character of the text in the document."""
         self._markup: list[Markup] = []
         self._offsets: list[int] = []
-        """In the text, of each piece of markup; they do not decrease."""
+        """Offset of each piece of markup in the text. The offsets do not decrease."""
 
     def add(self, item: Text | Markup | Untranslated) -> None:
         if isinstance(item, Markup):
@@ -92,11 +92,11 @@ class _Run:
         yield self._verbatim(done, len(text), used, len(self._markup))
 
     def _inside(self, partners: list[int | None], used: int, offsets: tuple[int, int, int, int]) -> tuple[int, int]:
-        """Return the range of the markup that belongs to a sentence: markup from `used` on is free.
+        """Return the range of the markup that belongs to a sentence. Markup before index `used` belongs to earlier sentences.
 
-        `offsets`: where the white space before the sentence begins, its start, its end, where the white space behind it ends.
-        Markup in the white space before belongs to it from the first tag on that is closed inside it, markup in that behind it
-        up to the last tag that was opened inside it.
+        `offsets` are four offsets: the start of the white space before the sentence, the start of the sentence, its end, and the
+        end of the white space after it. In the white space before the sentence, the range begins with the first tag that is closed
+        inside the sentence. In the white space after it, the range ends with the last tag that was opened inside the range.
         """
         before, start, end, behind = offsets
         first = used
@@ -117,7 +117,7 @@ class _Run:
         return first, last
 
     def _verbatim(self, start: int, end: int, first: int, last: int) -> str:
-        """Return the text from `start` to `end` as it is written, with the markup from `first` to `last` at its offsets."""
+        """Return the text from `start` to `end` as the document spells it, with the markup from `first` to `last` at its offsets."""
         pieces = []
         for markup, offset in zip(self._markup[first:last], self._offsets[first:last], strict=True):
             if start < offset <= end:
@@ -139,9 +139,9 @@ class _Run:
         return Segment(line, tuple(placed), tuple(stays))
 
     def _line(self, text: str, start: int, end: int) -> tuple[str, list[Stay], list[tuple[int, int]]]:
-        """Return the line that the model gets, its untranslatable parts, and where offsets of text and line go together.
+        """Return the line for the model, its untranslatable parts, and the pairs of offsets (in the text, in the line) that correspond.
 
-        Runs of white space become one space, untranslatable parts their stand-ins, those that touch a common one, also with a number that touches them.
+        A run of white space becomes one space. An untranslatable part becomes its stand-in. Parts that touch each other, or a number, share one stand-in.
         """
         pieces: list[str] = []
         stays: list[Stay] = []

@@ -1,4 +1,4 @@
-"""A sentence of a document: the line that the model translates, and what has to be in the translation besides its words.
+"""A sentence of a document: the line that the model translates, its markup, and its untranslatable parts.
 
     line, markup, untranslatable parts ──▶ write(translation) ──▶ text of the document
 """
@@ -17,11 +17,11 @@ OBJECT = "\ufffc"
 """Unicode's object replacement character: an untranslatable part in the text that is split into sentences."""
 
 Escape = Callable[[str], str]
-"""Characters → how the format writes them."""
+"""Characters → their spelling in the format."""
 
 
 class Translated(Protocol):
-    """What `Document.write` reads of a translation; `nmt_cli.Translation` has it."""
+    """The attributes of a translation that `Document.write` reads. `nmt_cli.Translation` has them."""
 
     @property
     def text(self) -> str: ...
@@ -35,7 +35,7 @@ class Translated(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A piece of markup at an offset of the line; `spaced`: there is white space on both sides of it."""
+    """A piece of markup at an offset of the line. `spaced` is True if white space is on both sides of it."""
 
     markup: Markup
     offset: int
@@ -44,7 +44,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """An untranslatable part, and where its stand-in is in the line."""
+    """An untranslatable part, with the start and end of its stand-in in the line."""
 
     start: int
     end: int
@@ -53,7 +53,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A sentence."""
+    """A sentence to translate."""
 
     line: str
     markup: tuple[Placed, ...] = ()
@@ -61,11 +61,11 @@ class Segment:
 
     @property
     def aligned(self) -> bool:
-        """Whether the translation has to have an alignment."""
+        """Whether `write` needs the alignment of the translation."""
         return bool(self.markup or self.stays)
 
     def write(self, translation: Translated, escape: Escape) -> str:
-        """Return the translation as the document has it."""
+        """Return the translation in the format of the document, with markup and untranslatable parts."""
         if not self.aligned:
             return escape(translation.text.strip())
         from .projection import project
@@ -76,7 +76,7 @@ class Segment:
 def stand_ins(text: str) -> Iterator[str]:
     """Yield the words that stand for the untranslatable parts of a line: numbers that `text` does not contain.
 
-    11, 22, … 99 come first: models copy short numbers most reliably.
+    The numbers 11, 22, … 99 come first, because models copy short numbers most reliably.
     """
     numbers = set(re.findall(r"\d+", text))
     for number in chain(range(11, 100, 11), (number for number in range(12, 99) if number % 11), count(101)):

@@ -1,7 +1,7 @@
-"""Where the sentences of a text are.
+"""Splits a text into sentences.
 
-The splitter is sentencex, which Wikimedia keeps: rules and abbreviations for some 250 languages with fallbacks for the
-others, no model, time linear in the text. docs/documents.md compares it with other splitters.
+The splitter is the library sentencex, maintained by Wikimedia. It has rules and abbreviations for about 250 languages, and
+fallbacks for the others. It needs no model, and takes time linear in the text. docs/documents.md compares it with other splitters.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ..errors import UsageError
 from .libraries import library
 
 SPLIT_SENTENCES = {"0": "never", "1": "at punctuation and line ends", "nonewlines": "at punctuation only"}
-"""Values of `split_sentences`: the names that DeepL's interface gives them."""
+"""Values of `split_sentences`. The names are those of DeepL's interface."""
 SPACES = re.compile(r"\s")
 QUOTES = re.compile("[„“”\"«»]")
-"""A mark without partner would hide the ends of all sentences behind it. As an apostrophe it does not."""
+"""A quotation mark without partner would hide the ends of all later sentences. So these marks are replaced by an apostrophe."""
 MANY_QUOTES = re.compile("['’‘„“”\"«»]{10,}")
-"""sentencex takes quadratic time for them."""
+"""Long runs of quotation marks, which would take sentencex quadratic time. They are replaced by hyphens."""
 LINES = re.compile(r"(?<=\n)")
 
 Splitter = Callable[[str], list[tuple[int, int]]]
@@ -26,7 +26,7 @@ Splitter = Callable[[str], list[tuple[int, int]]]
 
 
 def splitter(language: str, split_sentences: str) -> Splitter:
-    """Return the splitter of a language, by its ISO code; "" or an unknown one: rules that most languages share. Raises UsageError."""
+    """Return the splitter of a language, given by its ISO code. "" or an unknown code gives common rules. Raises UsageError."""
     if split_sentences not in SPLIT_SENTENCES:
         choices = ", ".join(f"{name!r} ({where})" for name, where in SPLIT_SENTENCES.items())
         raise UsageError(f"split_sentences is {split_sentences!r}: expected {choices}.")
@@ -46,12 +46,12 @@ def splitter(language: str, split_sentences: str) -> Splitter:
 
 
 def _plain(text: str) -> str:
-    """Return the text as sentencex reads it, of the same length."""
+    """Return the text with characters replaced for sentencex. The length stays the same."""
     return QUOTES.sub("'", MANY_QUOTES.sub(lambda run: "-" * len(run[0]), SPACES.sub(" ", text)))
 
 
 def _whole(text: str, start: int = 0) -> list[tuple[int, int]]:
-    """Return the text without white space at its ends as one sentence; none if it is blank."""
+    """Return the whole text, without white space at its ends, as one sentence. Return [] if the text is blank."""
     stripped = text.strip()
     first = start + len(text) - len(text.lstrip())
     return [(first, first + len(stripped))] if stripped else []

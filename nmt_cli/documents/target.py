@@ -1,9 +1,9 @@
-"""The translation of a line, as words with the untranslatable parts in their places again.
+"""The translation of a line, as words in which the untranslatable parts are restored.
 
     translation, stand-ins ──▶ Target: words (n), gaps between them, links to source words
 
-A stand-in that the model copied becomes the part that it stands for; a second copy is left out. Where the model did not copy it, the words that are aligned to
-it are replaced. Where there are none, the part is `missing`, and the projection inserts it like a tag.
+A stand-in that the model copied is replaced by its untranslatable part; a second copy is left out. If the model did not copy the stand-in, the part replaces
+the words that are aligned to the stand-in. If no word is aligned, the part is `missing`, and the projection inserts it like a tag.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .words import Links, Span, links, words_of
 
 @dataclass
 class Target:
-    """The words of a translation as the document writes them."""
+    """The words of a translation, spelled as in the document."""
 
     words: list[str]
     gaps: list[str]
-    """White space before each word, and behind the last one: n + 1."""
+    """White space before each word, and after the last word: n + 1."""
     links: Links
     missing: list[int] = field(default_factory=list)
-    """Untranslatable parts that the words do not contain, by index in the segment."""
+    """Indices (in the segment) of the untranslatable parts that the words do not contain."""
 
 
 def target_of(segment: Segment, source_words: Sequence[Span], translation: Translated, escape: Escape) -> Target:
-    """Return the words of a translation, `source_words` are those of the line."""
+    """Return the words of a translation. `source_words` are the words of the line."""
     text = translation.text
     numbers = {segment.line[stay.start : stay.end]: part for part, stay in enumerate(segment.stays)}
     spans = words_of(text, _edges(text, numbers))
@@ -70,16 +70,16 @@ def target_of(segment: Segment, source_words: Sequence[Span], translation: Trans
 _DIGITS = re.compile(r"\d+")
 
 Replacements = dict[int, tuple[int, int]]
-"""First target word → the untranslatable part that replaces it, and the target word behind those that it replaces."""
+"""First replaced target word → (the untranslatable part, the index after the last replaced target word)."""
 
 
 def _edges(text: str, numbers: Mapping[str, int]) -> list[int]:
-    """Return the ends of the stand-ins in a text: the model may have joined them with a word."""
+    """Return the start and end of each stand-in in a text, because the model may have joined a stand-in with a word."""
     return [edge for match in _DIGITS.finditer(text) if match[0] in numbers for edge in match.span()] if numbers else []
 
 
 def _part_of_word(segment: Segment, source_words: Sequence[Span]) -> dict[int, int]:
-    """Return the untranslatable part that each source word is in, for those that are in one."""
+    """Return the untranslatable part of each source word that is inside one."""
     part_of_word: dict[int, int] = {}
     part = 0
     for word, (start, end) in enumerate(source_words):
@@ -91,7 +91,7 @@ def _part_of_word(segment: Segment, source_words: Sequence[Span]) -> dict[int, i
 
 
 def _replacements(numbers: Mapping[str, int], part_of_word: Mapping[int, int], texts: Sequence[str], word_links: Links) -> tuple[Replacements, set[int]]:
-    """Return where the untranslatable parts are, and the words that repeat a stand-in."""
+    """Return the target words to replace by untranslatable parts, and the words that repeat a stand-in."""
     copies: dict[int, list[int]] = {}
     aligned: dict[int, list[int]] = {}
     for index, text in enumerate(texts):

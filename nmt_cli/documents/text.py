@@ -1,4 +1,4 @@
-"""Plain text. A line end ends a sentence; an empty line and a tab do so in every case."""
+"""Plain text. An empty line or a tab always ends a sentence. A single line end does so if `split_sentences` is "1"."""
 
 from __future__ import annotations
 

@@ -16,21 +16,21 @@ from .words import Span
 
 
 class Glue(Enum):
-    """Where a piece of markup is between two words."""
+    """The position of a piece of markup between two words."""
 
     LEFT = "left"
-    """Directly behind the word before it."""
+    """Directly after the previous word."""
     RIGHT = "right"
     """Directly before the next word."""
     SPACED = "spaced"
     """Between two spaces."""
     WORD = "word"
-    """Behind a space, as a word."""
+    """After a space, like a word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of markup, at a boundary between source words: `at` is the index of the word behind it."""
+    """A piece of markup at a boundary between source words. `at` is the index of the word after it."""
 
     markup: Markup
     at: int
@@ -39,7 +39,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Node:
-    """An element with source words from `first` to `last`, exclusive; or a point, which has none."""
+    """An element with the source words from `first` to before `last`; or a point, which has no words."""
 
     piece: Piece
     last: int
@@ -57,14 +57,14 @@ class Node:
 
 @dataclass(slots=True)
 class Forest:
-    """Trees, and the tag without partner that is behind them."""
+    """Trees, and the tag without partner that follows them."""
 
     nodes: list[Node] = field(default_factory=list)
     behind: Piece | None = None
 
 
 def pieces_of(segment: Segment, source_words: Sequence[Span], missing: Sequence[int]) -> list[Piece]:
-    """Return the markup of a segment by source words, with the untranslatable parts that the translation lacks."""
+    """Return the pieces of a segment: its markup, and the untranslatable parts that the translation lacks (`missing`)."""
     starts = [start for start, _ in source_words]
     line = segment.line
     pieces = [(placed.offset, Piece(placed.markup, bisect_left(starts, placed.offset), _glue(line, placed.markup.kind, placed.offset, placed.spaced))) for placed in segment.markup]
@@ -86,13 +86,13 @@ def _glue(line: str, kind: Kind, offset: int, spaced: bool) -> Glue:
 
 
 DEEPEST = 100
-"""Elements that are open at once in a sentence; beyond this all markup keeps its order."""
+"""Maximum depth of nested elements in a sentence. If it is exceeded, all markup keeps its order."""
 
 
 def forests_of(pieces: Sequence[Piece]) -> list[Forest] | None:
-    """Return the trees, divided by the tags whose partner is in another sentence; None if the tags are not nested, or too deeply.
+    """Return the trees, divided by the tags whose partner is in another sentence. Return None if tags are not nested, or nested too deeply.
 
-    Well-formed markup has closing tags without partner first, then opening ones, all outside elements.
+    In well-formed markup, tags without partner are outside elements, and the closing ones come before the opening ones.
     """
     partners = matched([piece.markup for piece in pieces])
     forests = [Forest()]

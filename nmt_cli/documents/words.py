@@ -1,9 +1,9 @@
-"""Words of a line and of its translation, and which of them belong together.
+"""Words of a line and of its translation, and the links between them.
 
     tokens, alignment of tokens ──▶ spans of the tokens in the text ──▶ links: for each target word, shares of source words
 
-A word is a run of letters and digits, also with a hyphen, apostrophe, full stop or comma inside; every other character is one
-by itself, and so is every character of Chinese and Japanese, which are written without spaces.
+A word is a run of letters and digits; it may have a hyphen, apostrophe, full stop or comma inside. Every other character is a
+separate word. So is every character of Chinese and Japanese, which are written without spaces.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .segment import Translated
 
 Span = tuple[int, int]
 Links = list[dict[int, float]]
-"""For each target word: source word → its share, 0 to 1. Empty: none is known."""
+"""For each target word: source word → its share, 0 to 1. Empty if no source word is known."""
 
 IDEOGRAPH = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{IDEOGRAPH}]|[^\W{IDEOGRAPH}]+(?:[-‐'’.,·][^\W{IDEOGRAPH}]+)*|\S")
 SPACE = "\u2581"
-"""SentencePiece's mark of a space."""
+"""SentencePiece's character for a space."""
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 NEAR = 64
-"""Characters behind the expected position in which a token is looked for."""
+"""Number of characters after the expected position in which a token is searched."""
 
 
 def words_of(text: str, cuts: Iterable[int] = ()) -> list[Span]:
@@ -45,9 +45,9 @@ def words_of(text: str, cuts: Iterable[int] = ()) -> list[Span]:
 
 
 def token_spans(tokens: Sequence[str], text: str) -> list[Span]:
-    """Return the span of each subword in a text, as SentencePiece wrote them (▁ for a space, <0xC3> for a byte).
+    """Return the span of each token in a text. The tokens are SentencePiece's strings (▁ for a space, <0xC3> for a byte).
 
-    The tokens may be of the normalised text (NFKC). The span of a token that is not found is empty.
+    The tokens may come from the normalised text (NFKC). The span of a token that is not found is empty.
     """
     stream, origin = _normalised(text)
     spans: list[Span] = []
@@ -61,7 +61,7 @@ def token_spans(tokens: Sequence[str], text: str) -> list[Span]:
 
 
 def _normalised(text: str) -> tuple[str, list[int]]:
-    """Return the text in NFKC without white space, and the index in `text` of each of its characters, and of its end."""
+    """Return the text in NFKC without white space, and the index in `text` of each character and of the end."""
     if text.isascii():
         origin = [index for index, character in enumerate(text) if not character.isspace()]
         return "".join(text[index] for index in origin), [*origin, len(text)]
@@ -70,7 +70,7 @@ def _normalised(text: str) -> tuple[str, list[int]]:
 
 
 def _pieces(tokens: Sequence[str]) -> Iterable[tuple[str, int]]:
-    """Yield the characters of each token, and how many tokens spell them: several where they are bytes of a character."""
+    """Yield the characters of each token with the number of tokens, 1. Byte tokens in a row are joined into one string."""
     pending: list[int] = []
     for token in tokens:
         byte = BYTE.fullmatch(token)
@@ -109,7 +109,7 @@ def links(source: str, source_words: Sequence[Span], target_words: Sequence[Span
 
 
 def _correct(source: str, source_words: Sequence[Span], target: str, target_words: Sequence[Span], word_links: Links) -> None:
-    """Link words that both sides have once, such as names and numbers, and punctuation with the same punctuation only."""
+    """Correct the links: link words that both sides have once, such as names and numbers, and link punctuation only with itself."""
     source_texts, target_texts = [source[start:end] for start, end in source_words], [target[start:end] for start, end in target_words]
     where = _once(source_texts)
     once = _once(target_texts)
@@ -121,7 +121,7 @@ def _correct(source: str, source_words: Sequence[Span], target: str, target_word
 
 
 def _once(texts: Sequence[str]) -> dict[str, int]:
-    """Return the index of each text that occurs once."""
+    """Return the index of each text that occurs exactly once."""
     counts: dict[str, int] = {}
     for text in texts:
         counts[text] = counts.get(text, 0) + 1

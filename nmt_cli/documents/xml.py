@@ -1,9 +1,9 @@
 """XML: well-formed documents.
 
-    text ──▶ defusedxml checks it: well-formed, no entities of its own, nothing from outside ──▶ tokens ──▶ markup.items_of
+    text ──▶ check by defusedxml: well-formed, no declared entities, nothing from outside ──▶ tokens ──▶ markup.items_of
 
-An element is part of a sentence if there is text beside it in its parent (mixed content), or if its parent is part of one. All
-others separate text. XHTML has the elements of HTML.
+An element is part of a sentence if there is text beside it in its parent (mixed content), or if its parent is part of a sentence.
+All other elements separate text. XHTML has the elements of HTML.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .tokens import Token, Type, check_depth, check_size
 _TAG = r"""<(/?)([^\s/>!?][^\s/>]*+)(?:[^>"']++|"[^"]*+"|'[^']*+')*+>"""
 _OTHER = r"""<!--.*?-->|<\?.*?\?>|<!DOCTYPE(?:[^\[>"']++|"[^"]*+"|'[^']*+')*+(?:\[(?:[^\]"'<]++|"[^"]*+"|'[^']*+'|<!--.*?-->|<\?.*?\?>|<)*+\][^>]*+)?+>"""
 TOKEN = re.compile(rf"{_TAG}|(<!\[CDATA\[.*?\]\]>)|({_OTHER})|[^<]++", re.DOTALL)
-"""Of well-formed XML."""
+"""A token of well-formed XML."""
 XHTML = "http://www.w3.org/1999/xhtml"
 REFERENCE = re.compile(r"(&[^#;\s][^;\s]*;)")
 
@@ -40,14 +40,14 @@ def _items(text: str, split_sentences: str) -> Iterator[Item]:
 
 
 class _Nothing(ContentHandler):
-    """Ignores what it is given: only errors matter."""
+    """A handler that ignores the content, because only errors matter."""
 
 
 def _check(text: str) -> None:
-    """Raise DocumentError for XML that is not well-formed, or that could not be read safely."""
+    """Raise DocumentError if the XML is not well-formed, or cannot be read safely."""
     common = library("defusedxml.common")
     parser = library("defusedxml.sax").make_parser()
-    parser.forbid_dtd, parser.forbid_entities, parser.forbid_external = False, True, False  # the DTD that a doctype names is not read
+    parser.forbid_dtd, parser.forbid_entities, parser.forbid_external = False, True, False  # the parser does not read the DTD that a doctype names
     parser.setContentHandler(_Nothing())
     try:
         parser.feed(text.removeprefix("\ufeff"))
@@ -85,7 +85,7 @@ def _blocks(tokens: Sequence[Token]) -> list[bool]:
     mixed = _mixed(tokens)
     blocks: list[bool] = []
     parents: list[bool] = [False]
-    """For the open elements: whether what is in them is part of a sentence."""
+    """For each open element: whether its content is part of a sentence."""
     for index, token in enumerate(tokens):
         if token.type is Type.OPEN:
             blocks.append(not parents[-1])
@@ -99,7 +99,7 @@ def _blocks(tokens: Sequence[Token]) -> list[bool]:
 
 
 def _mixed(tokens: Sequence[Token]) -> list[bool]:
-    """Return for each start tag whether its element has text of its own."""
+    """Return for each start tag whether its element contains text directly."""
     mixed = [False] * len(tokens)
     parents: list[int] = []
     for index, token in enumerate(tokens):
@@ -113,7 +113,7 @@ def _mixed(tokens: Sequence[Token]) -> list[bool]:
 
 
 def _decode(raw: str) -> Iterator[Item]:
-    """Yield the characters, and references to entities that only an outer DTD declares: those of HTML as characters, the others stay as they are."""
+    """Yield the items of a text. References to HTML entities become characters; other references, which an outer DTD declares, stay unchanged."""
     for piece in REFERENCE.split(raw):
         if REFERENCE.fullmatch(piece) and piece[1:] not in html5:
             yield Untranslated(piece)
@@ -122,11 +122,11 @@ def _decode(raw: str) -> Iterator[Item]:
 
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-"""Characters that XML does not have."""
+"""Characters that XML does not allow."""
 
 
 def escape(text: str) -> str:
-    """Return characters as XML writes them."""
+    """Return characters as they are written in XML. Characters that XML does not allow are left out."""
     return html.escape(_FORBIDDEN.sub("", text), quote=False)
 
 

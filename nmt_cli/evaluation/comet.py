@@ -27,7 +27,7 @@ from .metric import MetricSpec, SentenceStatisticsMetric
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"}
 CHECKPOINTS = ("checkpoints/*.ckpt", "snapshots/*/checkpoints/*.ckpt")
-"""Below --comet-model, which is the model's own folder or its folder in the cache of huggingface_hub."""
+"""Patterns below --comet-model, which is the model's own folder or its folder in the cache of huggingface_hub."""
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -39,7 +39,7 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def _find_checkpoint(path: Path) -> Path:
-    """`find_checkpoint`, but raises OSError for a file that cannot be read."""
+    """Return the same as `find_checkpoint`. Raises ModelError, and OSError for a file that cannot be read."""
     if not path.exists():
         raise ModelError(f"there is no COMET model at {str(path)!r}. It is not downloaded: fetch one beforehand, and give its folder or its .ckpt file.")
     checkpoints = [path] if path.is_file() else [file for pattern in CHECKPOINTS for file in sorted(path.glob(pattern))]
@@ -57,7 +57,7 @@ def _find_checkpoint(path: Path) -> Path:
 
 
 class Comet(SentenceStatisticsMetric):
-    """The mean of a COMET model's scores of the sentences; a row is (score, 1)."""
+    """The mean of the sentences' scores by a COMET model; a row is (score, 1)."""
 
     def __init__(self, model: Path | None, source: Sequence[str] | None) -> None:
         if model is None:
@@ -104,7 +104,7 @@ class Comet(SentenceStatisticsMetric):
                 raise UsageError(f"the package unbabel-comet cannot be used here: {error}. Install it anew: pip install 'nmt-cli[comet]'.") from None
             try:
                 return comet.load_from_checkpoint(str(self.checkpoint), local_files_only=True)
-            except Exception as error:  # of torch, transformers, lightning or yaml
+            except Exception as error:  # raised by torch, transformers, lightning or yaml
                 reason = " ".join(str(error).split())
                 raise ModelError(
                     f"COMET cannot load {str(self.checkpoint)!r}: {type(error).__name__}: {reason[:400]}. Is it a COMET checkpoint of tensors and plain values, "
@@ -113,7 +113,7 @@ class Comet(SentenceStatisticsMetric):
 
 
 def model_name(checkpoint: Path) -> str:
-    """Return the name of the model's folder; of a snapshot of huggingface_hub the name of its repository."""
+    """Return the name of the model's folder; for a snapshot of huggingface_hub, the name of its repository."""
     folder = checkpoint.parent.parent
     return folder.parent.parent.name.removeprefix("models--").replace("--", "/") if folder.parent.name == "snapshots" else folder.name
 

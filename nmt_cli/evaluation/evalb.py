@@ -1,5 +1,5 @@
 """EVALB as a metric: labelled bracket precision, recall and F1 of parses, and the accuracy of their parts of speech, if they
-have any. `parsing.evalb` counts.
+have any. `parsing.evalb` computes the counts.
 
     gold line, parse line ──▶ parsing.evalb.score_line ──▶ a row of `Counts` per sentence ──▶ sums ──▶ P, R, F1
 """
@@ -25,27 +25,27 @@ from ..parsing.evalb import (
 from .metric import MetricSpec, SentenceStatisticsMetric
 
 SHOWN = 3
-"""Lines that a remark describes. The others are only counted."""
+"""Maximum number of lines that a remark describes. The other lines are only counted."""
 
 
 class Evalb(SentenceStatisticsMetric):
     """EVALB; a row is the `Counts` of a sentence.
 
-    `repair`: compare parses in brackets over the words and parts of speech of the reference, as linearised ones always are.
+    `repair`: compare parses in brackets over the words and parts of speech of the reference, as is always done for linearised ones.
     """
 
     def __init__(self, repair: bool = False) -> None:
         super().__init__("EVALB", version=f"nmt-{__version__}")
         self.repair = repair
         self._words: set[str] = set()
-        """Whose words were compared so far, "hyp" or "ref", for the signature."""
+        """The sides whose words were compared so far, "hyp" or "ref", for the signature."""
 
     def signature_entries(self) -> Mapping[str, str]:
         """See `SentenceStatisticsMetric`."""
         return {"labelled": "yes", "prm": "COLLINS", "words": ",".join(sorted(self._words)) or ("ref" if self.repair else "hyp")}
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[Counts]:
-        """See `Metric`. Raises UsageError for several references, DataError for a reference that is not a tree and for a mixture of forms."""
+        """See `Metric`. Raises UsageError for several references, DataError for a reference that is not a tree and for a mixture of formats."""
         if len(references) != 1:
             raise UsageError(f"evalb compares with one tree a sentence, {len(references)} references were given. Give --ref once, or leave the metric out.")
         repair = self._repairs(hypotheses)
@@ -58,7 +58,7 @@ class Evalb(SentenceStatisticsMetric):
         return [row._replace(words=0, correct_tags=0) for row in rows]
 
     def remarks(self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:
-        """Yield which sentences do not count and why, and which roots count."""
+        """Yield remarks about sentences that do not count, with the reasons, and about roots that count."""
         repair = self._repairs(hypotheses)
         counts = [Counts(*map(int, row)) for row in rows]
         errors = [line for line, row in enumerate(counts) if row.errors]

@@ -17,7 +17,7 @@ from ..errors import UsageError, shown
 from .metrics import Score, Scorer
 
 BOUNDS = (10, 20, 30, 40, 50)
-"""Longest sentence of each bucket but the last, in words."""
+"""Longest sentence of each bucket except the last, in words."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Part:
-    """One system on one bucket."""
+    """The results of one system on one bucket."""
 
     bucket: Bucket
     ratio: float | None
     """Words of the hypothesis divided by words of the reference; None if the reference has no words."""
     scores: dict[str, Score]
-    """By metric; empty if the bucket is empty."""
+    """Metric → score; empty if the bucket is empty."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: `words`, `shortest`, `longest`, `lines`, `ratio`, `scores` (metric -> number)."""
+        """Return the part for JSON: `words`, `shortest`, `longest`, `lines`, `ratio`, `scores` (metric -> number)."""
         bucket = self.bucket
         return {
             "words": bucket.name, "shortest": bucket.shortest, "longest": bucket.longest, "lines": len(bucket.lines), "ratio": self.ratio,
@@ -56,7 +56,7 @@ class Part:
 
 
 LONGEST_NUMBER = 12
-"""Digits."""
+"""Maximum number of digits of a bound."""
 
 
 def parse_bounds(text: str) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ def parse_bounds(text: str) -> tuple[int, ...]:
 
 
 def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket]:
-    """Return lines by their numbers of words: one bucket per range, and one of 0 words if there are such lines."""
+    """Return the lines in buckets by their number of words: one bucket per range, and one for 0 words if there are such lines."""
     edges: list[tuple[int, int | None]] = [(0, 0), *((low + 1, high) for low, high in zip((0, *bounds), bounds, strict=False)), (bounds[-1] + 1, None)]
     ranges = [
         Bucket(shortest, longest, tuple(line for line, count in enumerate(words) if shortest <= count and (longest is None or count <= longest)))
@@ -79,7 +79,7 @@ def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket
 
 
 def by_length(hypotheses: Sequence[str], reference: Sequence[str], scorers: Mapping[str, Scorer], bounds: Sequence[int] = BOUNDS) -> list[Part]:
-    """Return the scores of each bucket of `reference`, by every metric, on the lines of the bucket."""
+    """Return the results for each bucket of `reference` lines, with the scores of every metric on the lines of the bucket."""
     parts = []
     ref_words, hyp_words = ([min(scorer.metric.words(line) for scorer in scorers.values()) for line in lines] for lines in (reference, hypotheses))
     for bucket in buckets(ref_words, bounds):

@@ -1,11 +1,11 @@
-"""What a metric is, what can be chosen about it, and the base class for a metric of your own.
+"""The interface of a metric, its options, and the base class for a metric of your own.
 
     MetricSpec.build(MetricOptions) ──▶ Metric
     hypotheses, references ──▶ Metric.rows ──▶ (lines, K) numbers ──▶ their sum, (K,) ──▶ MetricValue
 
 The score of a test set is a function of sums over sentences. So resampling, confidence intervals and the score of a part
 of the test set are the same code for every metric. A metric is one file with a `MetricSpec`, and one line in
-`registry.METRICS`. This is a whole one, the share of lines that are equal to their reference:
+`registry.METRICS`. This is a complete metric, the share of lines that are equal to their reference:
 
     class Exact(SentenceStatisticsMetric):
         def __init__(self): super().__init__("Exact", version="1")
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Signature
 
 DEFAULT_TOKENIZER = "13a"
-"""mteval-v13a, the tokenizer of WMT. A published BLEU uses it unless it says otherwise."""
+"""mteval-v13a, the tokenizer of WMT. Published BLEU scores use it unless the paper says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class MetricOptions:
     lowercase: bool = False
     """Ignore case in BLEU and chrF. TER always ignores it, as sacrebleu's does."""
     tokenize: str = DEFAULT_TOKENIZER
-    """BLEU's tokenizer, one of `metrics.tokenizers()`."""
+    """BLEU's tokenizer, one of `sacrebleu_interface.tokenizers()`."""
     protocol: Protocol | None = None
     """BLEU by this protocol. The tokenizer is then a part of the protocol."""
     source: Sequence[str] | None = None
@@ -63,7 +63,7 @@ class MetricOptions:
     comet_model: Path | None = None
     """COMET's checkpoint, or the folder that contains it."""
     evalb_repair: bool = False
-    """EVALB over the words and parts of speech of the reference, also for parses in brackets."""
+    """Compute EVALB over the words and parts of speech of the reference, also for parses in brackets."""
 
 
 DEFAULT_OPTIONS = MetricOptions()
@@ -71,7 +71,7 @@ DEFAULT_OPTIONS = MetricOptions()
 
 @dataclass(frozen=True)
 class MetricValue:
-    """A score: the metric's name in print, the number, and figures beside it in print."""
+    """A score: the metric's name in print, the number, and further figures to print."""
 
     name: str
     value: float
@@ -87,7 +87,7 @@ class Metric(ABC):
 
     @abstractmethod
     def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
-        """Return the score of these lines, at least one."""
+        """Return the score of the lines with these rows. There is at least one row."""
 
     @abstractmethod
     def score_of_sums(self, sums: Sequence[float]) -> MetricValue:
@@ -95,10 +95,10 @@ class Metric(ABC):
 
     @abstractmethod
     def signature(self, num_references: int) -> Signature:
-        """Return sacrebleu's signature of the score. It may depend on the lines, so `rows` comes first."""
+        """Return sacrebleu's signature of the score. Call `rows` first: the signature may depend on the lines."""
 
     def words(self, line: str) -> int:
-        """Return how many words a hypothesis or reference has, for scores by length."""
+        """Return the number of words of a hypothesis or reference, for scores by length."""
         return len(line.split())
 
     def counts(self, sums: Sequence[float]) -> Mapping[str, float]:
@@ -106,7 +106,7 @@ class Metric(ABC):
         return {}
 
     def remarks(self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterable[str]:
-        """Return what the user should know about a system's `rows`, such as lines that do not count: one or two sentences each."""
+        """Return remarks for the user about a system's `rows`, such as lines that do not count: one or two sentences each."""
         return ()
 
 
@@ -128,7 +128,7 @@ class SentenceStatisticsMetric(Metric):
         return ""
 
     def signature_entries(self) -> Mapping[str, str]:
-        """Return what else the score depends on, for the signature. Neither key nor value contains `:` or `|`."""
+        """Return further entries of the signature: options that change the score. No key or value contains `:` or `|`."""
         return {}
 
     def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
@@ -137,7 +137,7 @@ class SentenceStatisticsMetric(Metric):
 
     def score_of_sums(self, sums: Sequence[float]) -> MetricValue:
         """See `Metric`."""
-        numbers = [float(number) for number in sums]  # numpy's where sacrebleu resamples
+        numbers = [float(number) for number in sums]  # numpy numbers when sacrebleu resamples
         return MetricValue(self.name, self.value(numbers), self.details(numbers))
 
     def signature(self, num_references: int) -> Signature:
@@ -152,7 +152,7 @@ class SentenceStatisticsMetric(Metric):
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """An entry of `registry.METRICS`: how to build the metric, which way is better, and its usual decimals in print."""
+    """An entry of `registry.METRICS`: how to build the metric, whether higher is better, and its usual decimals in print."""
 
     build: Callable[[MetricOptions], Metric]
     higher_is_better: bool = True

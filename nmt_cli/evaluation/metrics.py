@@ -3,9 +3,9 @@
     hypotheses + reference streams ──▶ compute("bleu", …) ──▶ Score(value, signature, …)
     reference streams ──▶ Scorer("bleu", …) ──▶ .score(hypotheses), for any number of systems and any of their lines
 
-Scores compare only under the same signature (Post, 2018, arXiv 1804.08771), so `Score` has both. The metrics compare plain
-text, detokenised and in true case; `evalb` compares trees. `registry.METRICS` lists them, `metric` says what a metric is.
-A `Scorer` reads the references once and keeps a row of statistics per sentence. From these rows it scores the whole test
+Scores can be compared only if their signatures are equal (Post, 2018, arXiv 1804.08771), so `Score` has both. The metrics
+compare plain text, detokenised and in true case; `evalb` compares trees. `registry.METRICS` lists the metrics, and `metric`
+defines them. A `Scorer` reads the references once and keeps a row of statistics per sentence. From these rows it scores the whole test
 set, a part of it, or a resampled one.
 """
 
@@ -20,7 +20,7 @@ from ..registry import METRICS, load
 from .metric import DEFAULT_OPTIONS, DEFAULT_TOKENIZER, Metric, MetricOptions, MetricSpec, check_known
 
 DEFAULT_METRICS = ("bleu", "chrf", "ter")
-"""What `nmt score` computes without --metric."""
+"""The metrics that `nmt score` computes without --metric."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Score:
     higher_is_better: bool = True
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: `metric`, `name`, `score` (unrounded), `signature`, `details`, `higher_is_better`."""
+        """Return the score for JSON: `metric`, `name`, `score` (unrounded), `signature`, `details`, `higher_is_better`."""
         return {
             "metric": self.metric,
             "name": self.name,
@@ -60,7 +60,7 @@ class Scorer:
         self._rows: dict[int, tuple[Sequence[str], Sequence[Sequence[float]]]] = {}  # by the identity of the hypotheses
 
     def rows(self, hypotheses: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Return the statistics of each line: (lines, K) numbers. Raises DataError unless it is parallel to the references."""
+        """Return the statistics of each line: (lines, K) numbers. Raises DataError unless the hypotheses are parallel to the references."""
         if id(hypotheses) not in self._rows:
             check_parallel(hypotheses, self.references)
             self._rows[id(hypotheses)] = hypotheses, self.metric.rows(hypotheses, self.references)
@@ -73,7 +73,7 @@ class Scorer:
         return self.named(value.name, value.value, self.metric.signature(len(self.references)).format(), value.details)
 
     def counts(self, hypotheses: Sequence[str]) -> Mapping[str, float]:
-        """Return the metric's other figures by name. Most metrics have none."""
+        """Return the metric's other figures by name. Most metrics have no other figures."""
         return self.metric.counts([sum(column) for column in zip(*self.rows(hypotheses), strict=True)])
 
     def remarks(self, hypotheses: Sequence[str]) -> list[str]:
@@ -102,7 +102,10 @@ def spec(metric: str) -> MetricSpec:
 
 
 def build(metric: str, options: MetricOptions = DEFAULT_OPTIONS) -> Metric:
-    """Return a new metric. Raises UsageError for an unknown metric or tokenizer, or a missing package, DataError for an unreadable file."""
+    """Return a new metric.
+
+    Raises UsageError for an unknown metric or tokenizer, or a missing package. Raises DataError for a file that cannot be read.
+    """
     metric_spec = spec(metric)
     if options.tokenize != DEFAULT_TOKENIZER:
         from .sacrebleu_interface import tokenizers
@@ -117,7 +120,7 @@ def build(metric: str, options: MetricOptions = DEFAULT_OPTIONS) -> Metric:
 
 
 def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Raise UsageError without a reference, DataError without lines, or where one side has fewer lines than another."""
+    """Raise UsageError if there is no reference, DataError if there are no lines or the sides differ in their number of lines."""
     if not references:
         raise UsageError("a score needs at least one reference, none was given.")
     if not hypotheses:

@@ -28,19 +28,19 @@ UNSPACED = (
 )
 """Characters of the scripts that put no spaces between words."""
 UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
-"""What a loop repeats: a word between spaces, or a character of an unspaced script."""
+"""A unit of a loop: a word between spaces, or a character of an unspaced script."""
 TOKEN = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
-"""What a copy shares with the source: words, punctuation marks, and characters of an unspaced script."""
+"""A token by which copies are found: a word, a punctuation mark, or a character of an unspaced script."""
 IN_SCRIPT = re.compile(f"[{UNSPACED}]")
 ADDRESS = re.compile(r"://|^www\.|\S@\S")
 """A URL or e-mail address."""
 
 LOOP = 4
-"""Repetitions in a row that make a loop."""
+"""Number of repetitions in a row that make a loop."""
 LONGEST_NGRAM = 40
 """The longest n-gram of a loop, in units."""
 LONG_WORD = re.compile(r"[^\W\d_]{12,}")
-"""Letters in a row that are searched for loops: four strings of three letters, or more."""
+"""A word that is searched for loops: it has the length of four strings of three letters, or more."""
 SHORTEST_SYLLABLE = 3
 """Letters of the shortest string whose repetition inside a word is a loop: "haha" and "brrr" are words."""
 
@@ -80,7 +80,7 @@ def repetitions(text: str) -> int:
 
 
 def repeated(units: Sequence[str], shortest: int) -> int:
-    """Return the largest number of times in a row that an n-gram of at least `shortest` units is repeated, or 1 if it is below 4.
+    """Return how many times in a row an n-gram of at least `shortest` units is repeated, at most; 1 if this is below 4.
 
     An n-gram is repeated r times where (r - 1) n units in a row are equal to the unit n before them. So a loop has at least
     3 n units that occurred before. This bounds n, and rules out most lines at once.
@@ -98,15 +98,15 @@ def repeated(units: Sequence[str], shortest: int) -> int:
 # --- copies of the source ---
 
 NEAR_COPY = 0.9
-"""Share of the tokens of both sides in their longest common subsequence."""
+"""An output is nearly a copy if the longest common subsequence has this share of the tokens of both sides."""
 COPIED_WORDS = 4
-"""Words of a source whose copy is a fault, whatever the words."""
+"""Number of words from which on the copy of a source is a fault, whatever the words are."""
 
 
 def copies(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
-    """Return for each line whether the output is the source, or nearly.
+    """Return for each line whether the output is a copy of the source, or nearly a copy.
 
-    White space and case do not count. A line that a reference copies, too, is no fault.
+    White space and case do not count. A copy is no fault if a reference copies this line too.
     """
     return [
         is_copy(text, output) and not any(is_copy(text, reference) for reference in line_references)
@@ -117,8 +117,9 @@ def copies(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> lis
 def is_copy(source: str, output: str) -> bool:
     """Return whether `output` copies `source`, and `source` is text that should be translated.
 
-    A source of four words with letters should be: its copy may differ in up to a tenth of the tokens. A shorter one must be
-    copied entirely, and have two such words, one in lower case: others may be numbers, names or addresses.
+    A source of four or more words with letters should be translated: its copy may differ in up to a tenth of the tokens. The
+    copy of a shorter source must be exact, and the source must have two words with letters, one of them in lower case.
+    Other short sources may be numbers, names or addresses.
     """
     text, copy = source.casefold().split(), output.casefold().split()
     words, lower = _words(source)
@@ -164,9 +165,9 @@ def common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
 DEVIATIONS = 5
 """Robust standard deviations of the log-ratio between a usual length and an unusual one."""
 SMALLEST_DEVIATION = 0.1
-"""In log-ratio: a few lines, or very regular ones, say too little about the others."""
+"""Smallest standard deviation of the log-ratio. Few lines, or very regular ones, would give a value that is too small."""
 CHARACTERS = 20
-"""An output that is nearer than this to the expected length is not unusual."""
+"""An output is not unusual if its length differs from the expected one by at most this number of characters."""
 
 
 def length(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:

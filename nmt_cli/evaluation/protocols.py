@@ -2,16 +2,16 @@ r"""Protocols: BLEU as papers computed it from plain text, step by step, each st
 
     hypothesis, reference ──▶ punct ──▶ tok ──▶ compounds ──▶ multi-bleu: n-grams up to 4, no smoothing, closest length
 
-`paper` is what "Attention Is All You Need" reports (arXiv 1706.03762, section 6.1; the script is tensor2tensor's
-utils/get_ende_bleu.sh). Its steps are Perl scripts of Moses, here:
+`paper` is the protocol of "Attention Is All You Need" (arXiv 1706.03762, section 6.1; the script is tensor2tensor's
+utils/get_ende_bleu.sh). Its steps are Perl scripts:
 
-- punct: replace-unicode-punctuation.perl, as sacremoses has it;
-- tok: tokenizer.perl -l LANGUAGE, as sacremoses has it: special characters escaped, hyphens left alone;
-- compounds: `s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g`, "rich-text" becoming three tokens;
+- punct: replace-unicode-punctuation.perl, in sacremoses' version;
+- tok: tokenizer.perl -l LANGUAGE, in sacremoses' version: it escapes special characters and does not split hyphens;
+- compounds: `s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g`: "rich-text" becomes three tokens;
 - multi-bleu.perl: corpus BLEU by sacrebleu of the tokens between ASCII spaces.
 
-Perl runs the last two on bytes, and so do we: "a-ö-b" is split at both hyphens, "a-o-b" at the first alone, as each of the
-two (\S) takes a byte for itself; no-break spaces part no tokens; lower-casing is of A to Z.
+Perl runs the last two steps on bytes, and so do we. So "a-ö-b" is split at both hyphens, but "a-o-b" only at the first,
+because each (\S) consumes one byte and "ö" has two. No-break spaces do not separate tokens. Lower-casing changes A to Z only.
 
 To add a protocol, add a line to `PROTOCOLS`; to add a step, a function and a line to `STEPS`.
 """
@@ -36,11 +36,11 @@ COMPOUND = re.compile(rb"(\S)-(\S)")
 NOT_WORD = regex.compile(r"([^\p{Alphabetic}\p{Nd}\s.'`,\-])")
 """Characters that tokenizer.perl separates. sacremoses has a list of characters instead, without Chinese, Japanese and Korean."""
 CONTROL = dict.fromkeys(range(0x1C, 0x20))
-"""Spaces to Python; Perl removes them as junk."""
+"""Characters that are spaces in Python. Perl removes them as junk."""
 OTHER_SPACES = {
     ord(space): 0xFDD0 + number for number, space in enumerate("\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000")
 }  # fmt: skip
-"""Spaces to sacrebleu, but parts of a token to multi-bleu.perl → noncharacters, which no text contains."""
+"""Characters that are spaces in sacrebleu, but parts of a token in multi-bleu.perl → noncharacters, which no text contains."""
 LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 Step = tuple[str, Callable[[str], str]]

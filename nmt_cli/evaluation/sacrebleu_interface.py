@@ -57,7 +57,7 @@ class SacrebleuMetric(Metric):
 
 
 def _value(score: Any) -> MetricValue:
-    """sacrebleu's score, and what it prints behind it."""
+    """Return sacrebleu's score, with the text that sacrebleu prints after it."""
     return MetricValue(score.name, float(score.score), score.format(width=2).removeprefix(f"{score.name} = {score.score:.2f}").strip())
 
 
@@ -134,7 +134,7 @@ class _Score:
 
 @contextmanager
 def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """sacrebleu reads its seed from the environment, and nowhere else."""
+    """Set sacrebleu's seed in the environment: sacrebleu reads it from nowhere else."""
     before = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(seed)
     try:
@@ -179,7 +179,7 @@ def check_metrics() -> None:
 
 @cache
 def check_resampling() -> None:
-    """Raise UsageError unless sacrebleu's resampling gives what its public `corpus_score` gives."""
+    """Raise UsageError unless sacrebleu's resampling gives the same as its public `corpus_score`."""
     _check_version()
     _check("resampling", _resampling_agrees)
 
@@ -231,7 +231,7 @@ def _resampling_agrees() -> bool:
 
 
 class _ToConsole(logging.Handler):
-    """sacrebleu's log messages, as warnings on our console."""
+    """A handler that prints sacrebleu's log messages as warnings on our console."""
 
     def emit(self, record: logging.LogRecord) -> None:
         warn(record.getMessage())

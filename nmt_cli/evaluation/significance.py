@@ -5,7 +5,7 @@
 
 Paired bootstrap resampling (Koehn, 2004) samples the lines of the test set with replacement, the same lines for every system.
 Approximate randomisation (Riezler and Maxwell, 2005) exchanges the two systems' outputs at random, line by line. In both
-tests the p-value is the probability of a difference as large as the observed one by chance. Both are sacrebleu's. The seed
+tests the p-value is the probability of a difference as large as the observed one by chance. sacrebleu computes both. The seed
 is fixed, so the same input always gives the same table. Memory: about lines × samples × 80 bytes (chrF).
 """
 
@@ -35,7 +35,7 @@ class Resampling:
 
 TESTS: dict[str, Resampling] = {BOOTSTRAP: Resampling("bs", 1000), "randomisation": Resampling("ar", 10_000)}
 SAMPLES = TESTS[BOOTSTRAP].samples
-"""Resampled test sets behind a confidence interval, whatever the test."""
+"""Number of resampled test sets for a confidence interval, with any test."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Row:
     """Two-sided, against the first system; None for the first itself."""
 
     def as_dict(self) -> dict[str, Any]:
-        """`Score.as_dict` with `mean`, `ci95` and `p_value`."""
+        """Return `Score.as_dict` with `mean`, `ci95` and `p_value`."""
         return {**self.score.as_dict(), "mean": self.mean, "ci95": self.ci, "p_value": self.p_value}
 
 
@@ -64,7 +64,7 @@ def compare(
     samples: int | None = None,
     seed: int = SEED,
 ) -> dict[str, list[Row]]:
-    """Score every (name, hypotheses) and test it against the first. Returns metric → one row per system, in order.
+    """Score every (name, hypotheses) and test it against the first. Return metric → one row per system, in order.
 
     `samples`: resampled test sets, or random exchanges; by default the test's own number. Raises UsageError.
     """
@@ -97,7 +97,7 @@ def _rows(scorer: Scorer, systems: Sequence[tuple[str, Sequence[str]]], name: st
 
 
 def confidence(system: str, hypotheses: Sequence[str], scorer: Scorer, *, samples: int = SAMPLES, seed: int = SEED) -> Row:
-    """Score one system, with mean and 95 % confidence interval over `samples` resampled test sets."""
+    """Score one system. Return its row, with mean and 95 % confidence interval over `samples` resampled test sets."""
     _check_numbers(samples, seed)
 
     score, signature = scorer.score(hypotheses), scorer.metric.signature(len(scorer.references))

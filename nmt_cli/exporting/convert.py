@@ -2,7 +2,7 @@
 
     load ──▶ check that the library can express it ──▶ write aside, flush, rename ──▶ load it as a user does ──▶ verify
 
-`registry.EXPORTERS` lists the exporters; `exporter` says what an exporter is.
+`registry.EXPORTERS` lists the exporters; `exporter` defines the interface of an exporter.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Export:
 
 
 def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
-    """Write the model folder `model` to `out` for the library `to`, and verify it, on the lines of `text` too.
+    """Write the model folder `model` to `out` for the library `to`, and verify the export. The lines of `text` are compared too.
 
-    Raises UsageError for an unknown exporter, a folder that is not empty, or a library that is not installed,
-    ModelError for a model that the library cannot express, and for an export that is not equal; that one is not deleted.
+    Raises UsageError for an unknown exporter, a folder that is not empty, or a library that is not installed. Raises
+    ModelError for a model that the library cannot express, and for an export that differs from it, which is not deleted.
     """
     exporter = find_exporter(to)
     check_output_folder(out, WHAT, _not_free, [model])

@@ -3,13 +3,13 @@
     embeddings, sqrt(d_model), the table of positions as it is ──▶ encoder, decoder ──▶ projection
     query | key | value and key | value stay one matrix product each; tied matrices are stored once
 
-Every residual, norm, activation and kind of positions, tied or not, any head size. Where keys and values differ in size, the smaller
-are filled with zeros. The source's end symbol is added by the engine (`add_source_eos`).
+It supports every residual, norm, activation and kind of positions, tied or untied embeddings, and any head size. Where keys and values
+differ in size, the smaller ones are padded with zeros. The engine adds the source's end symbol (`add_source_eos`).
 
-It shows logits and log-probabilities, not the encoder's output. With its names for what it does otherwise: beam search
-divides by |Y| ** length_penalty; max_decoding_length is one number for a batch; min_decoding_length counts every token,
-our min_length those that are not white space; max_input_length cuts at 1024 unless 0; PAD, UNK and BOS must be named in
-suppress_sequences.
+The engine returns logits and log-probabilities, but not the encoder's output. It differs from nmt in these points: beam
+search divides by |Y| ** length_penalty; max_decoding_length is one number for a batch; min_decoding_length counts every
+token, our min_length only those that are not white space; max_input_length cuts inputs at 1024 tokens unless it is 0;
+PAD, UNK and BOS must be listed in suppress_sequences.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..recipe import ModelSection
 from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_modules, library, projections
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
-"""CTranslate2's names; swiglu is its gated feed-forward network."""
+"""CTranslate2's names of our activations; swiglu is its gated feed-forward network."""
 README = """\
 # A translation model for CTranslate2
 
@@ -70,7 +70,7 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 
 
 def check(source_model: SourceModel) -> None:
-    """Raise ModelError if CTranslate2 has no such model, UsageError if it is not installed."""
+    """Raise ModelError if CTranslate2 cannot express the model, UsageError if it is not installed."""
     library("ctranslate2")
     check_modules(source_model.model, "CTranslate2", (nn.RMSNorm, SwiGLU, Rotary))
 
@@ -204,7 +204,7 @@ def _output(ids: dict[str, int], result: Any, score: Any) -> Output:
 
 
 def _ids(folder: Path, side: str) -> dict[str, int]:
-    """Return the vocabulary of the engine, piece → id."""
+    """Return the engine's vocabulary, piece → id."""
     separate = folder / f"{side}_vocabulary.json"
     path = separate if separate.exists() else folder / "shared_vocabulary.json"
     table: list[str] = json.loads(path.read_text(encoding="utf-8"))

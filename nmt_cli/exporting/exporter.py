@@ -1,4 +1,4 @@
-"""What an exporter is, and what exporters share.
+"""The interface of an exporter, and functions that exporters share.
 
     model folder ──▶ SourceModel ──▶ check ──▶ write(folder) ──▶ read(folder) ──▶ Reader ──▶ verify
 
@@ -53,7 +53,7 @@ class SourceModel:
 
     @property
     def divisor(self) -> str:
-        """What nmt divides log P(Y) by, for readers."""
+        """The formula by which nmt divides log P(Y), as text for people."""
         decode = self.recipe.decode
         return {"gnmt": f"((5 + |Y|) / 6)^{decode.alpha}", "average": "|Y|", "none": "1"}.get(decode.length_penalty, f"{decode.length_penalty}(|Y|)")
 
@@ -93,7 +93,7 @@ class Exporter:
     """An entry of `registry.EXPORTERS`: the three functions that export to a library."""
 
     check: Callable[[SourceModel], None]
-    """Raises ModelError if the library has no such model, before anything is written, and UsageError if it is not installed."""
+    """Raises ModelError if the library cannot express the model, before anything is written, and UsageError if it is not installed."""
     write: Callable[[SourceModel, Path], None]
     """Fills the folder. Raises OSError."""
     read: Callable[[Path], Reader]
@@ -110,7 +110,11 @@ def library(name: str) -> Any:
 
 
 def check_modules(model: Transformer, library_name: str, more: Sequence[type] = ()) -> None:
-    """Raise ModelError for hard monotonic attention, and a norm, residual, activation or positional encoding that this export does not know; `more` are those that not every one does."""
+    """Raise ModelError if the model has a module that this export does not know.
+
+    It checks norms, residuals, activations and positional encodings, and refuses hard monotonic attention. `more`: types of
+    modules that this export knows and others do not.
+    """
     if model.next_word is not None:
         raise ModelError(f"the model has hard monotonic attention (model.monotonic_attention), which {library_name} does not have.")
     known = (nn.LayerNorm, nn.ReLU, nn.GELU, nn.SiLU, nn.Identity, PostNorm, PreNorm, Sinusoidal, Learned, *more)
@@ -128,7 +132,7 @@ def check_modules(model: Transformer, library_name: str, more: Sequence[type] = 
 def nearest_length_penalty(alpha: float, penalty: Callable[[int, float], float]) -> float:
     """Return the beta for which |Y| ** beta is nearest to `penalty`(|Y|, alpha), to two decimals.
 
-    A constant factor changes no ranking, so it is the slope of log(penalty) against log(n), by least squares.
+    A constant factor changes no ranking, so beta is the slope of log(penalty) against log(n), by least squares.
     """
     x = torch.tensor([math.log(n) for n in LENGTHS], dtype=torch.float64)
     y = torch.tensor([math.log(penalty(n, alpha)) for n in LENGTHS], dtype=torch.float64)
@@ -137,9 +141,9 @@ def nearest_length_penalty(alpha: float, penalty: Callable[[int, float], float])
 
 
 def projections(attention: SelfAttention | CrossAttention, head_size: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """Weight and bias of "query", "key", "value" and "output", heads filled with zeros up to `head_size`.
+    """Return weight and bias of "query", "key", "value" and "output", by name. Heads are padded with zeros up to `head_size`.
 
-    Zeros change neither q k^T nor the output; the scale 1 / sqrt(d_k) remains that of the model's own key size.
+    Zeros change neither q k^T nor the output. The scale 1 / sqrt(d_k) must still use the model's own key size.
     """
     heads = attention.num_heads
     if isinstance(attention, SelfAttention):
@@ -153,12 +157,12 @@ def projections(attention: SelfAttention | CrossAttention, head_size: int) -> di
 
 
 def _apart(names: list[str], linear: torch.nn.Linear, sizes: list[int]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Projections that are one matrix product, by name."""
+    """Return, by name, the projections that `linear` computes in one matrix product."""
     weights, biases = torch.split(linear.weight.detach(), sizes), torch.split(linear.bias.detach(), sizes)
     return dict(zip(names, zip(weights, biases, strict=True), strict=True))
 
 
 def _filled(rows: Tensor, heads: int, head_size: int) -> Tensor:
-    """(H * K, ...) -> (H * head_size, ...)"""
+    """Pad each head with zeros: (H * K, ...) -> (H * head_size, ...)."""
     apart = rows.reshape(heads, rows.size(0) // heads, -1)  # (H, K, ...)
     return F.pad(apart, (0, 0, 0, head_size - apart.size(1))).reshape(heads * head_size, *rows.shape[1:])

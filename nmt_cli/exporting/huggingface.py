@@ -1,18 +1,18 @@
-"""Hugging Face transformers: the model class that is this Transformer, by residual and positions.
+"""Export to Hugging Face transformers. Residual and positions decide which of its model classes is used.
 
     post-norm, sinusoids     MarianMTModel
     pre-norm,  sinusoids     PegasusForConditionalGeneration
     pre-norm,  learned       BlenderbotForConditionalGeneration
-    post-norm, learned       none: each such class normalises its embeddings too
+    post-norm, learned       none: all such classes normalise their embeddings too
 
-Marian and Pegasus compute their sinusoids themselves, all sines before all cosines, ours alternate. So the features of
-d_model change their order in every matrix that reads or writes them; what is computed stays the same.
+Marian and Pegasus compute their sinusoids themselves, all sines before all cosines; ours alternate. So the features of
+d_model are reordered in every matrix that reads or writes them. The results stay the same.
 
     features 0 1 2 3 4 5 …  ──▶  0 2 4 … 1 3 5 …
 
-Heads have d_model / num_heads there; smaller ones are filled with zeros. Pegasus and Blenderbot have one vocabulary size
-for both sides: the smaller side gets rows that do not occur, and -1e9 on their logits. The tokenizer is MarianTokenizer
-over our SentencePiece files.
+In transformers, a head has d_model / num_heads features; smaller heads are padded with zeros. Pegasus and Blenderbot have
+one vocabulary size for both sides: the smaller side gets extra rows that no text uses, and -1e9 is added to their logits.
+The tokenizer is MarianTokenizer over our SentencePiece files.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 
 
 def check(source_model: SourceModel) -> None:
-    """Raise ModelError if transformers has no such model, UsageError if it is not installed."""
+    """Raise ModelError if transformers cannot express the model, UsageError if it is not installed."""
     library("transformers")
     check_modules(source_model.model, "transformers")
     config, instead = source_model.recipe.model, "Export it with --to ctranslate2, which can express it."
@@ -104,7 +104,7 @@ def write(source_model: SourceModel, folder: Path) -> None:
         architecture=architecture, first=LENGTHS[0], last=LENGTHS[-1],
     )  # fmt: skip
     (folder / "README.md").write_text(text, encoding="utf-8")
-    (folder / "model.safetensors").chmod((folder / "README.md").stat().st_mode)  # safetensors leaves it to its owner alone
+    (folder / "model.safetensors").chmod((folder / "README.md").stat().st_mode)  # safetensors makes it readable for its owner only
 
 
 def _configuration(source_model: SourceModel) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _generation(source_model: SourceModel) -> dict[str, Any]:
     longest = min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions)
     return {
         "num_beams": recipe.decode.beam,
-        **({"length_penalty": source_model.length_penalty} if recipe.decode.beam > 1 else {}),  # it is refused beside greedy search
+        **({"length_penalty": source_model.length_penalty} if recipe.decode.beam > 1 else {}),  # transformers refuses it with greedy search
         "max_new_tokens": longest,
         "min_new_tokens": min(recipe.decode.min_length, longest - 1),
         "suppress_tokens": list(BANNED),
@@ -187,7 +187,7 @@ def _weights(source_model: SourceModel) -> dict[str, Tensor]:
         ("encoder", model.encoder, model.source_positions, model.encoder_norm),
         ("decoder", model.decoder, model.target_positions, model.decoder_norm),
     ):
-        if config.residual == "pre":  # Marian's are never stored
+        if config.residual == "pre":  # Marian never stores its positions
             tensors[f"model.{side}.embed_positions.weight"] = positions(config.max_positions).detach()[:, order]
         if isinstance(norm, nn.LayerNorm):
             tensors |= _norm(f"model.{side}.layer_norm", norm, order)
@@ -207,7 +207,7 @@ def _embeddings(source_model: SourceModel) -> dict[str, Tensor]:
         source, target, output = (F.pad(matrix, (0, 0, 0, rows - matrix.size(0))) for matrix in (source, target, output))
         bias = F.pad(bias, (0, rows - bias.size(1)), value=ABSENT)
     names = {"model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": target, "lm_head.weight": output}
-    shared = {"model.shared.weight": source} if config.residual == "pre" else {}  # there, though nothing reads it
+    shared = {"model.shared.weight": source} if config.residual == "pre" else {}  # it must exist, although nothing reads it
     return {**names, **shared, "final_logits_bias": bias}
 
 
@@ -230,7 +230,7 @@ def _layer(name: str, layer: EncoderLayer | DecoderLayer, config: ModelSection, 
 def _attention(name: str, attention: SelfAttention | CrossAttention, config: ModelSection, order: Tensor) -> dict[str, Tensor]:
     size = config.d_model // config.num_heads
     parts = projections(attention, size)
-    if config.key_size != size:  # queries are divided by sqrt(size) there
+    if config.key_size != size:  # transformers divides queries by sqrt(size)
         parts["query"] = cast(tuple[Tensor, Tensor], tuple(tensor * (size / config.key_size) ** 0.5 for tensor in parts["query"]))
     tensors = {}
     for ours, theirs in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj")):

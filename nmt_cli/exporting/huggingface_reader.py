@@ -1,4 +1,4 @@
-"""A folder that `huggingface` exported, loaded as its users load it and run in the form of a `Reader`.
+"""The `Reader` of a folder that `huggingface` exported. It loads the folder as users do.
 
     S source length   T target length   V target vocabulary   D d_model
 """
@@ -20,7 +20,7 @@ from .exporter import Output, library
 
 
 def feature_order(config: ModelSection) -> Tensor:
-    """Return the index of our feature for each of theirs: sines, then cosines. Learned positions do not change."""
+    """Return the index of our feature for each feature of transformers: all sines, then all cosines. With learned positions the order is the same."""
     features = torch.arange(config.d_model)
     return torch.cat([features[0::2], features[1::2]]) if config.positions == "sinusoidal" else features
 
@@ -58,7 +58,7 @@ class HuggingFaceReader:
         config = self.model.config
         learned = config.model_type == "blenderbot"
         order = feature_order(ModelSection(d_model=config.d_model, num_heads=1, positions="learned" if learned else "sinusoidal"))
-        self.positions = torch.argsort(order)  # their index of each of our features
+        self.positions = torch.argsort(order)  # for each of our features, its index in transformers
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Reader`."""
@@ -71,12 +71,12 @@ class HuggingFaceReader:
         return texts
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
-        """See `Reader`; logits are those of the target, in one pass."""
+        """See `Reader`. The logits come from one pass over the target."""
         src, mask = _padded(sources), _padded([[1] * len(row) for row in sources])
         tgt_in = _padded([[BOS, *row[:-1]] for row in targets])
         with torch.inference_mode(), quiet(self.library):
             out = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in)
-            steps = limit + 1  # the last is forced to be EOS
+            steps = limit + 1  # the last token is forced to be EOS
             generated = self.model.generate(input_ids=src, attention_mask=mask, num_beams=1, do_sample=False, length_penalty=1.0, max_new_tokens=steps, min_new_tokens=0)
         states, outputs = out.encoder_last_hidden_state[..., self.positions], []
         for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
@@ -92,5 +92,5 @@ def _ended(tokens: list[int]) -> list[int]:
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """(B, longest); zeros, which are PAD, at the ends."""
+    """Return the rows as one tensor (B, longest), with PAD, which is 0, at the ends."""
     return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)

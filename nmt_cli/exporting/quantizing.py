@@ -27,13 +27,13 @@ class Quantized:
     path: Path
     parameters: int
     weights: tuple[int, int]
-    """Bytes of the weights, of the model that it was made from and its own."""
+    """Size of the weights in bytes: of the original model, and of this one."""
 
 
 def quantize(model: Path, out: Path) -> Quantized:
     """Write the model folder `model` in int8 to `out`.
 
-    Raises ModelError for a damaged folder or one in int8 already, UsageError for an `out` that is neither free nor an earlier result.
+    Raises ModelError if `model` is damaged or already in int8, UsageError if `out` is neither free nor an earlier result.
     """
     check_output_folder(out, WHAT, not_quantized, [model])
     loaded = load_model(model)

@@ -1,7 +1,7 @@
-"""The sentences that an export is verified on.
+"""The sentences with which an export is verified.
 
     --text FILE ──────────────▶ its first lines
-    the demo corpus ──────────▶ sentences of the source language (English where it has none)
+    the demo corpus ──────────▶ sentences of the source language (English if it has none)
     the source vocabulary ────▶ random pieces, 1 to 60 per line and one line as long as training's longest
 
 The random pieces reach every part of the embedding and of the table of positions, in any language. Blank lines and lines
@@ -21,11 +21,11 @@ from ..lines import decode_line, iter_lines, open_binary
 from .exporter import SourceModel
 
 GENERATED = 32
-"""Sentences of the demo corpus, and as many of random pieces."""
+"""Number of sentences of the demo corpus, and of sentences of random pieces."""
 MAX_LINES = 1000
-"""Lines that are read of a file."""
+"""Maximum number of lines that are read from a file."""
 LONGEST_RANDOM = 60
-"""Tokens."""
+"""Maximum length of a random sentence in tokens, except the last one."""
 
 
 def sentences(source_model: SourceModel, text: Path | None) -> list[str]:

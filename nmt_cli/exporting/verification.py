@@ -7,8 +7,8 @@
 A batch has sentences of several lengths, so masks are compared too. Our side runs the model itself with plain greedy
 search: every step takes the largest logit of the tokens that are not banned.
 
-If our two best tokens differ by less than twice the tolerance, rounding may choose the other one. Such a tie ends the
-comparison of that sentence, and is counted.
+If the logits of our two best tokens differ by less than twice the tolerance, rounding may choose the other token. Such a
+tie ends the comparison of this sentence, and is counted.
 
     B sentences   S source length   T target length   D d_model   V vocabulary
 """
@@ -29,15 +29,15 @@ from ..model.transformer import Transformer, attention_mask
 from .exporter import BANNED, Output, Reader, SourceModel
 
 TOLERANCE = 1e-4
-"""Largest absolute difference of a number that is allowed."""
+"""Largest absolute difference that is allowed between two numbers."""
 BATCH = 16
 LONGEST_OUTPUT = 100
-"""Tokens of greedy output that are compared at most."""
+"""Maximum number of tokens of a greedy output that are compared."""
 
 
 @dataclass
 class Verification:
-    """What was compared, and the largest differences."""
+    """The number of comparisons, and the largest differences."""
 
     sentences: int = 0
     steps: int = 0
@@ -127,7 +127,7 @@ class _Cache:
 
 
 def _greedy(model: Transformer, memory: Sequence[tuple[Tensor, Tensor]], mask: Tensor | None, limit: int) -> list[list[int]]:
-    """The most likely token, step by step, up to the end symbol or `limit` tokens."""
+    """Return the outputs of greedy search: the most likely token, step by step, up to the end symbol or `limit` tokens."""
     batch = memory[0][0].size(0)
     caches, tokens, done = [_Cache() for _ in memory], torch.full((batch, 1), BOS), torch.zeros(batch, dtype=torch.bool)
     while tokens.size(1) <= limit and not bool(done.all()):
@@ -140,7 +140,7 @@ def _greedy(model: Transformer, memory: Sequence[tuple[Tensor, Tensor]], mask: T
 
 
 def compare(sentence: Sentence, ours: Output, theirs: Output, verification: Verification) -> None:
-    """Raise Difference where the outputs for one sentence differ; else record the largest differences."""
+    """Raise Difference if the outputs for one sentence differ; else record the largest differences."""
     where = f"sentence {sentence.number} ({_short(sentence.text)})"
     if ours.states is not None and theirs.states is not None:
         _within(verification, "encoder states", ours.states, theirs.states, f"{where}, encoder state at position")
@@ -162,11 +162,11 @@ def compare(sentence: Sentence, ours: Output, theirs: Output, verification: Veri
 
 
 def _within(verification: Verification, name: str, ours: Tensor, theirs: Tensor, where: str) -> None:
-    """Both (T, n): differences within TOLERANCE, in every row."""
+    """Raise Difference if two numbers of `ours` and `theirs`, (T, n), differ by more than TOLERANCE; else record the largest difference."""
     if ours.shape != theirs.shape:
         raise Difference(f"{where} 1: {tuple(ours.shape)} numbers here, {tuple(theirs.shape)} there")
     differences = (ours - theirs).abs()
-    wrong = (~(differences <= TOLERANCE)).nonzero()  # so that NaN is wrong
+    wrong = (~(differences <= TOLERANCE)).nonzero()  # written so that NaN is wrong
     if len(wrong):
         row, column = wrong[0].tolist()
         raise Difference(f"{where} {row + 1}: {float(ours[row, column]):.6g} here, {float(theirs[row, column]):.6g} there, {TOLERANCE:g} apart at most were allowed")

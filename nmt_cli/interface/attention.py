@@ -1,4 +1,4 @@
-"""`nmt attend` as a function: the attention of every head while a sentence is translated; and of a translation that is known.
+"""`nmt attend` as a function: the attention of every head while a sentence is translated, or for a given translation.
 
     sentence ──▶ search, or the given target ──▶ one pass in fp32 (`decoding.attention_maps`) ──▶ AttentionRecord ──▶ page, pictures
 """
@@ -26,10 +26,10 @@ OTHER_FORMATS = (".svg", ".pdf", ".jpg", ".jpeg", ".gif", ".webp")
 
 @dataclass(frozen=True)
 class Attended:
-    """A sentence, its translation and the attention of every head, and what was written."""
+    """A sentence, its translation, the attention of every head, and the files that were written."""
 
     record: AttentionRecord
-    """Its `views` hold the weights, (layers, heads, rows, columns), and the pieces of rows and columns."""
+    """Its `views` hold the weights, (layers, heads, rows, columns), and the tokens of rows and columns."""
     files: tuple[Path, ...]
 
 
@@ -41,9 +41,9 @@ def attend(
 ) -> Attended:  # fmt: skip
     """Translate a sentence, or take `target` as its translation, and return the attention of every head.
 
-    A page goes to `out` and pictures to `png`, where they are given. `nmt attend --help` has the options; `overrides` are of
-    [decode]. `chosen` is called with the model folder that was found in a run folder. Raises UsageError, ModelError, DataError
-    for a sentence that is blank, has several lines, or is too long to be read at once.
+    If `out` is given, a page is written there; if `png` is given, pictures are written there. `nmt attend --help` describes the options;
+    `overrides` change keys of [decode]. If `model` is a run folder, `chosen` is called with the model folder in it. Raises UsageError,
+    ModelError, and DataError for a sentence that is blank, has several lines, or is longer than the model's maximum.
     """
     check_precision(precision)
     changes = decode_changes(changes_of(overrides), {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length})
@@ -65,7 +65,7 @@ def attend(
 
 
 def check_attend(target: str | None, out: Path | None, png: Path | None) -> None:
-    """Raise UsageError for an empty translation, and for a path that cannot be the page or the pictures."""
+    """Raise UsageError for an empty translation, for a wrong path of the page or the pictures, and for pictures without matplotlib."""
     if target is not None and not target.strip():
         raise UsageError(f"--target {target!r} is empty: expected a translation.")
     if out and out.is_dir():
@@ -77,10 +77,11 @@ def check_attend(target: str | None, out: Path | None, png: Path | None) -> None
 
 
 def cross_attention_of(translator: Translator, translation: Translation) -> list[list[float]]:
-    """Return the weights of encoder-decoder attention, a list per token of the translation with a weight per token of the source.
+    """Return the weights of encoder-decoder attention: for each token of the translation, a list with a weight per token of the source.
 
-    They are the mean over the heads of the last decoder layer but one, in one pass in fp32 over the sentence and its translation. The weight of the source's end symbol is left out, so a row sums to at most 1. The
-    list is empty where the line is blank or was translated in parts. Of an ensemble the first model is read.
+    The weights are the mean over the heads of the second-to-last decoder layer, from one pass in fp32 over the sentence and its translation.
+    The weight of the source's end symbol is left out, so a row sums to at most 1. The list is empty if the line is blank, was translated in
+    parts, or is longer than the model's maximum. For an ensemble, the first model's weights are returned.
     """
     from ..data.tokenizer import BOS, EOS
     from ..decoding.alignment import cross_attention
@@ -97,7 +98,7 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
 
 
 def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> AttentionRecord:
-    """Translate, or take the `target`, and look. Raises DataError where the sentence is too long to be read at once."""
+    """Return the attention for `text` and its translation: `target`, or the result of the search. Raises DataError if the sentence is longer than the model's maximum."""
     from ..decoding.attention_maps import AttentionRecord, compute_attention
     from ..registry import LENGTH_PENALTIES
     from ..registry import load as load_named
@@ -132,7 +133,7 @@ def _write_page(path: Path, record: AttentionRecord) -> Path:
 
 
 def _write_pictures(path: Path, record: AttentionRecord, kind: str | None) -> list[Path]:
-    """Write one file, or into a folder one file per kind."""
+    """Write one picture to the file `path`, or one picture per kind into the folder `path`. Return the files."""
     from ..output_paths import output_file
     from ..reporting.attention_plot import not_a_picture, picture
 

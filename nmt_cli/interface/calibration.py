@@ -31,13 +31,13 @@ class Calibrated:
     """A calibration, and how well it fits the lines that it was fitted on."""
 
     calibration: Calibration
-    """For the option `calibration` of `translate`."""
+    """The value for the option `calibration` of `translate`."""
     lines: int
-    """That count: those that are not blank."""
+    """Number of lines that were used; blank lines are not counted."""
     mean_chrf: float
-    """Sentence chrF, 0 to 100."""
+    """Mean sentence chrF, 0 to 100."""
     mean_estimate: float
-    """The same by the estimates."""
+    """Mean of the estimates, 0 to 100."""
     spearman: float
     """Rank correlation of estimates and chrF over the lines."""
 
@@ -58,8 +58,8 @@ def calibrate(
 ) -> Calibrated:  # fmt: skip
     """Translate lines, compare them with their references, and fit the estimates; write them to `out` if it is given.
 
-    Use lines that the model was not trained on; 1,000 are enough. `nmt calibrate --help` has the options; `overrides` are of [decode].
-    `chosen` is called with each model folder that was found in a run folder. Raises UsageError, ModelError, DataError for too few lines.
+    Use lines that the model was not trained on; 1,000 are enough. `nmt calibrate --help` describes the options; `overrides` change keys of
+    [decode]. For each run folder, `chosen` is called with the model folder in it. Raises UsageError, ModelError, and DataError for too few lines.
     """
     from ..model.contents import find_model
 
@@ -89,7 +89,7 @@ def calibrate(
 def measured(translator: Translator, source: Sequence[str], reference: Sequence[str]) -> tuple[list[dict[str, float]], list[float]]:
     """Return the features of the translations of all lines that are not blank, and their sentence chrF, 0 to 100.
 
-    The translator keeps the log-probabilities of tokens.
+    `translator` must keep the log-probabilities of tokens (`token_log_probs`).
     """
     from ..decoding.confidence import features
     from ..evaluation.metrics import Scorer

@@ -2,8 +2,8 @@
 
     preprocess(recipe) ──▶ Summary of the shards ──▶ train(recipe) ──▶ Run ──▶ average(run) ──▶ model folder ──▶ export(model)
 
-A recipe is a name or a path. `overrides` changes its keys: {"train.updates": 1000}, or ["train.updates=1000"] as --set has it.
-`progress`: see `progress.py`. All of them raise `NmtError`s.
+A recipe is a name or a path. `overrides` changes its keys: {"train.updates": 1000}, or ["train.updates=1000"] as for --set.
+`progress`: see `progress.py`. All functions raise `NmtError`s.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def preprocess(
 ) -> Summary:  # fmt: skip
     """Learn the subword vocabulary and write the shards that training reads, by default to data/RECIPE.
 
-    The recipe's files are in `data_dirs`; without them, beside a recipe that is a file. A second call with the same text and recipe does nothing; the summary's `fresh` says so. Raises RecipeError, DataError, UsageError.
+    The recipe's files are read from `data_dirs`, by default from the folder of the recipe, if the recipe is the user's own file. A second
+    call with the same text and recipe does nothing, and the summary's `fresh` is False. Raises RecipeError, DataError, UsageError.
     """
     from ..data.prepare import prepare
     from ..recipe_files import folder_beside, load_recipe
@@ -68,7 +69,7 @@ class Run:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl, oldest first; docs/training.md says what they have."""
+        """The records of metrics.jsonl, oldest first; docs/training.md describes them."""
         return list(self._records())
 
     @property
@@ -90,10 +91,10 @@ def train(
     recipe: str | Path = "demo", *, run: str | Path | None = None, data: str | Path | None = None, devices: int = 1, device: str = "auto", precision: str = "",
     threads: int = 0, memory_limit: str = "", compiled: bool = False, loggers: Sequence[str] = (), overrides: Overrides = (), progress: ProgressOption = None,
 ) -> Run:  # fmt: skip
-    """Train a model into a run folder, by default runs/RECIPE; a second call resumes. `nmt train --help` has the options.
+    """Train a model into a run folder, by default runs/RECIPE; a second call resumes. `nmt train --help` describes the options.
 
-    Several `devices` are processes of their own; started by torchrun, this process is one of them. An interrupt saves, then
-    raises Stopped. Raises RecipeError, DataError, TrainingError, UsageError.
+    With several `devices`, each device has its own process; under torchrun, this process is one of them. An interrupt saves a
+    checkpoint, then raises Stopped. Raises RecipeError, DataError, TrainingError, UsageError.
     """
     from ..cache import compile_cache
     from ..hardware import Hardware, cores, device_named, keep_freed_memory
@@ -119,7 +120,7 @@ def train(
         return Run(folder)
     keep_freed_memory()
     name = "cpu"
-    with suppress(UsageError):  # a device that is not there: reported below, once for all ranks
+    with suppress(UsageError):  # a device that does not exist: reported below, once for all ranks
         name = device_named(device, local_rank())
     start_training(name)
     with showing(progress), joined(name) as group, torch_threads(threads or max(1, cores() // group.local_world_size)):
@@ -133,9 +134,9 @@ def forecast(
     recipe: str | Path = "demo", *, run: str | Path | None = None, data: str | Path | None = None, devices: int = 1, device: str = "auto", precision: str = "",
     threads: int = 0, memory_limit: str = "", loggers: Sequence[str] = (), overrides: Overrides = (), progress: ProgressOption = None,
 ) -> Forecast:  # fmt: skip
-    """Return how long a training would take, after all checks that `train` makes, with the same options. Nothing is written.
+    """Make all checks of `train`, with the same options, and return how long the training would take. Nothing is written.
 
-    Several `devices` are assumed to be like the first. Raises what `train` raises.
+    The estimate assumes that all `devices` are equal. Raises the same errors as `train`.
     """
     from ..hardware import Hardware, cores
 
@@ -152,7 +153,10 @@ def forecast(
 def _prepared(
     recipe: str | Path, run: str | Path | None, data: str | Path | None, precision: str, memory_limit: str, loggers: Sequence[str], changes: Sequence[str]
 ) -> tuple[Recipe, Path, Path, ShardIndex, int]:
-    """Return the recipe, the folders of shards and run, the shards' index and the memory limit in bytes, 0: none. Raises NmtErrors, before torch is loaded."""
+    """Return the recipe, the shard folder, the run folder, the shards' index and the memory limit in bytes (0: no limit).
+
+    Raises NmtErrors, before torch is loaded.
+    """
     from ..hardware import memory_size
     from ..recipe import TRAINING_PRECISIONS
     from ..recipe_files import load_recipe
@@ -176,7 +180,7 @@ def _prepared(
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Let torch compute with so many threads while the block runs."""
+    """Let torch compute with `count` threads while the block runs."""
     import torch
 
     before = torch.get_num_threads()
@@ -190,7 +194,7 @@ def torch_threads(count: int) -> Iterator[None]:
 def _check_device(hardware: Hardware, recipe: Recipe, source_size: int, target_size: int, ranks: int, local_ranks: int) -> None:
     """Raise UsageError if the device cannot train in several ranks, TrainingError if the weights of all ranks do not fit into a CPU's memory.
 
-    A GPU raises an error itself; on a CPU the system would kill the process.
+    On a GPU, torch itself raises an error when memory is full; on a CPU, the system would kill the process.
     """
     from ..hardware import free_memory
     from ..recipe import BYTES_PER_PARAMETER
@@ -213,9 +217,9 @@ class Average:
     """An averaged model."""
 
     path: Path
-    """Its folder."""
+    """The model folder."""
     averaged: tuple[str, ...]
-    """The names of what it is made of."""
+    """The names of the checkpoints or models that were averaged."""
 
 
 def average(
@@ -247,8 +251,8 @@ def average(
 def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = None) -> Quantized:
     """Write a model or run folder as a model folder in int8: a quarter of the size, and loaded sooner.
 
-    It translates as the model does with precision="int8". Raises ModelError, and UsageError for an `out` that is neither free
-    nor an earlier result.
+    The new model gives the same translations as the old one with precision="int8". Raises ModelError, and UsageError if `out`
+    exists and is not an earlier result.
     """
     with console.status("loading torch"):
         from ..exporting.quantizing import quantize as write
@@ -259,9 +263,9 @@ def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = N
 
 
 def export(model: str | Path, to: str, out: str | Path, *, text: str | Path | None = None, progress: ProgressOption = None) -> Export:
-    """Convert a model or run folder for the library `to`, "ctranslate2" or "huggingface", into the new folder `out`, and verify that it is equal.
+    """Convert a model or run folder for the library `to`, "ctranslate2" or "huggingface", into the new folder `out`, and verify that both are equal.
 
-    Raises UsageError, and ModelError where the library cannot express the model, or the result is not equal.
+    Raises UsageError, and ModelError if the library cannot express the model, or if the result is not equal.
     """
     with console.status("loading torch"):
         from ..exporting.convert import export as convert

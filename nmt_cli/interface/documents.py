@@ -1,4 +1,4 @@
-"""Documents with a loaded model: text, HTML or XML in, the same in the other language out (docs/documents.md).
+"""Translation of documents with a loaded model: text, HTML or XML in, the same format out (docs/documents.md).
 
     text ──▶ documents.read_document ──▶ lines ──▶ Translator.translate ──▶ Document.write ──▶ text
 """

@@ -1,8 +1,8 @@
 """`nmt score` as a function: translations against references, by metrics, with significance and checks of the outputs.
 
-    lines or files ──▶ evaluate ──▶ Evaluation: scores, resampled rows, scores by length, faults of the outputs, for each system
+    lines or files ──▶ evaluate ──▶ Evaluation: scores, resampled rows, scores by length, errors of the outputs, for each system
 
-`evaluation` computes all of it; here it is put together.
+The package `evaluation` computes these parts; this file puts them together.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..lines import decode_line, iter_lines, open_binary
 from .progress import ProgressOption, showing
 
 WORST = 5
-"""Lines shown without --worst."""
+"""Number of worst lines by default, without --worst."""
 HYPOTHESIS = "hypothesis"
-"""The name of a system that has none."""
+"""The name of a system that was given without a name."""
 
 Text = Path | Sequence[str]
 """A file, plain or compressed, or its lines."""
@@ -56,12 +56,12 @@ class EvaluationOptions:
 
     @property
     def names(self) -> Sequence[str]:
-        """The metrics, those by default where none are named."""
+        """The names of the metrics to compute: those that were given, else the defaults."""
         return self.metrics or (DEFAULT_METRICS if self.protocol is None else ["bleu"])
 
     @property
     def metric_options(self) -> MetricOptions:
-        """Those of the metrics."""
+        """The options of the metrics."""
         protocol = None
         if self.protocol is not None:
             language = {"language": self.language.lower()} if self.language else {}
@@ -73,11 +73,11 @@ class EvaluationOptions:
 
     @property
     def bounds(self) -> Sequence[int]:
-        """Those of the lengths, none without lengths. Raises UsageError."""
+        """The upper bounds of the lengths; empty if scores by length are not asked for. Raises UsageError."""
         return parse_bounds(self.lengths) if self.lengths is not None else BOUNDS if self.by_length else ()
 
     def check_names(self) -> None:
-        """Raise UsageError for an unknown metric, tokenizer or test, and for wrong lengths, before any file is read."""
+        """Raise UsageError for an unknown metric, tokenizer or significance test, and for wrong lengths. No file is read yet."""
         check_known("test of significance", self.significance or BOOTSTRAP, TESTS)
         for name in self.names:
             build(name, self.metric_options)
@@ -86,20 +86,20 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class WorstLine:
-    """One of the worst lines."""
+    """A line that the checks of the outputs rank among the worst."""
 
     number: int
-    """From 1."""
+    """Number of the line, from 1."""
     faults: tuple[str, ...]
     chrf: float
     """sacrebleu's sentence chrF, against all references."""
     source: str
     hypothesis: str
     reference: str
-    """The first one."""
+    """The line of the first reference."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: `line`, `faults`, `chrf`, `source`, `hypothesis`, `reference`, all unshortened."""
+        """Return a dictionary for JSON: `line`, `faults`, `chrf`, `source`, `hypothesis`, `reference`, with full texts."""
         return {
             "line": self.number, "faults": list(self.faults), "chrf": self.chrf,
             "source": self.source, "hypothesis": self.hypothesis, "reference": self.reference,
@@ -108,25 +108,25 @@ class WorstLine:
 
 @dataclass(frozen=True)
 class SystemOutputs:
-    """What the checks say about one system."""
+    """The results of the checks for one system."""
 
     system: str
     lines: int
     counts: Mapping[str, int]
-    """Lines with each fault."""
+    """Number of lines with each kind of error."""
     worst: Sequence[WorstLine]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: `lines`, a count per fault, `worst`."""
+        """Return a dictionary for JSON: `lines`, a count per kind of error, `worst`."""
         return {"lines": self.lines, **self.counts, "worst": [line.as_dict() for line in self.worst]}
 
 
 def _checked(
     systems: Sequence[System], references: Sequence[Sequence[str]], source: Sequence[str] | None, scorers: Mapping[str, Scorer], options: MetricOptions, most: int
 ) -> list[SystemOutputs]:
-    """Return the checks of every system, with up to `most` of its worst lines; an empty list without a source.
+    """Return the results of the checks for every system, with up to `most` of its worst lines; an empty list without a source.
 
-    If chrF is one of `scorers`, its statistics are used again.
+    If chrF is one of `scorers`, its statistics are reused.
     """
     if source is None:
         return []
@@ -150,24 +150,24 @@ class Evaluation:
 
     systems: Sequence[System]
     scorers: Mapping[str, Scorer]
-    """By metric."""
+    """A scorer per metric."""
     resampled: Mapping[str, Sequence[Row]]
-    """By metric a row per system, with mean, interval and p-value; empty where nothing was resampled."""
+    """For each metric, a row per system with mean, interval and p-value; empty if nothing was resampled."""
     lengths: Sequence[Sequence[Part]]
-    """Per system, its scores by length; empty where they were not asked for."""
+    """For each system, its scores by length; empty if they were not asked for."""
     outputs: Sequence[SystemOutputs]
-    """Per system, the checks of its outputs; empty without a source."""
+    """For each system, the checks of its outputs; empty without a source."""
     protocol: Protocol | None = field(default=None)
 
     def scores(self, system: str | None = None) -> dict[str, Score]:
-        """Return a system's scores by metric; without a name the first one's. Raises UsageError for an unknown name."""
+        """Return the scores of the named system by metric; without a name, those of the first system. Raises UsageError for an unknown name."""
         lines = next((lines for name, lines in self.systems if system in (None, name)), None)
         if lines is None:
             raise UsageError(f"there is no system {system!r}: expected {', '.join(repr(name) for name, _ in self.systems)}.")
         return {metric: scorer.score(lines) for metric, scorer in self.scorers.items()}
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """For JSON, per system: `hypothesis`, `lines`, `scores`, and what was asked for of `protocol`, `by_length`, `outputs`."""
+        """Return a dictionary for JSON per system: `hypothesis`, `lines`, `scores`, and, if they were asked for, `protocol`, `by_length`, `outputs`."""
         return [self._as_dict(number) for number in range(len(self.systems))]
 
     def _as_dict(self, number: int) -> dict[str, Any]:
@@ -196,10 +196,10 @@ def evaluate(
     samples: int | None = None, seed: int | None = None, by_length: bool = False, lengths: str | None = None, worst: int | None = None,
     progress: ProgressOption = None,
 ) -> Evaluation:  # fmt: skip
-    """Score translations, or several systems by name, against references: a list of texts, each parallel to the translations.
+    """Score translations, or several systems by name, against references. `references` is a list of texts, each parallel to the translations.
 
-    A text is a list of lines, or a `pathlib.Path`. With several systems they are compared with the first. With a `source` the
-    outputs are checked. Raises UsageError, DataError.
+    A text is a list of lines, or a `pathlib.Path`. If there are several systems, each is compared with the first. If `source` is given,
+    the outputs are checked. Raises UsageError, DataError.
     """
     options = EvaluationOptions(
         metrics, lowercase, tokenize, Path(comet_model) if comet_model else None, evalb_repair, protocol, language, no_compounds, tokenized_ref,
@@ -235,7 +235,7 @@ def evaluated(systems: Sequence[System], references: Sequence[Sequence[str]], so
 
 
 def _resampled(systems: Sequence[System], scorers: Mapping[str, Scorer], options: EvaluationOptions) -> dict[str, list[Row]]:
-    """Metric → one row per system; empty if nothing is to be resampled."""
+    """Return for each metric one row per system; empty if no resampling was asked for."""
     seed = options.seed or SEED
     if len(systems) > 1:
         with status("resampling the test set"):
@@ -247,7 +247,7 @@ def _resampled(systems: Sequence[System], scorers: Mapping[str, Scorer], options
 
 
 def _protocol(protocol: Protocol) -> dict[str, Any]:
-    """The protocol's name, language and steps: name → label in the signature."""
+    """Return the protocol's name, language and steps (name → label in the signature) for JSON."""
     from ..evaluation.protocols import steps
 
     labels = {name: label for name, (label, _) in steps(protocol).items()} | {"bleu": "multi-bleu"}
@@ -255,7 +255,7 @@ def _protocol(protocol: Protocol) -> dict[str, Any]:
 
 
 def _lines(text: Text, name: str) -> Sequence[str]:
-    """Return the lines of a text; one list, since a `Scorer` knows systems by identity. Raises UsageError, DataError."""
+    """Return the lines of a text as one list: a `Scorer` recognises a system by the identity of its list. Raises UsageError, DataError."""
     if isinstance(text, str):
         raise UsageError(f"{name} is the text {text[:60]!r}: expected a list of lines, or a pathlib.Path.")
     if not isinstance(text, Path):

@@ -1,4 +1,4 @@
-"""`nmt data` as functions: the data sets that can be fetched, and fetching one.
+"""`nmt data` as functions: list the data sets, and download one.
 
     datasets() ──▶ by name: title, languages, size, licence, files, archives, recipe          fetch(name) ──▶ Summary of the folder
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def dataset_named(name: str) -> Dataset:
-    """Return a data set of the registry. Raises UsageError for an unknown one."""
+    """Return the data set that the registry lists under `name`. Raises UsageError for an unknown name."""
     if name not in DATASETS:
         raise UsageError(f"no data set is called {name!r}: expected {', '.join(DATASETS)}.{did_you_mean(name, list(DATASETS))}")
     dataset: Dataset = load(DATASETS, name, "data set")
@@ -27,7 +27,7 @@ def dataset_named(name: str) -> Dataset:
 
 
 def datasets() -> dict[str, dict[str, Any]]:
-    """Return what can be fetched, by name, as `nmt data list --json` prints it."""
+    """Return a description of each data set, by name, as `nmt data list --json` prints it."""
     return {name: _described(dataset_named(name)) for name in DATASETS}
 
 
@@ -51,7 +51,7 @@ def fetch(
 ) -> Summary:  # fmt: skip
     """Download a data set and write its text, by default into text/NAME; a second call resumes, or does nothing.
 
-    An interrupt keeps the part that was downloaded. Raises UsageError, DataError.
+    After an interrupt, the downloaded part is kept. Raises UsageError, DataError.
     """
     from ..corpora.build import build_dataset
 

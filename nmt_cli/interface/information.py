@@ -1,6 +1,6 @@
-"""`nmt info` as functions: what a recipe, run, model folder or folder of shards is, as plain dictionaries.
+"""`nmt info` as functions: descriptions of a recipe, run, model folder or folder of shards, as plain dictionaries.
 
-    info(what) ──▶ parameters, vocabulary, updates, memory and kernels on this machine, the recipe; of a folder its checked files
+    info(what) ──▶ parameters, vocabulary, updates, memory and kernels on this machine, the recipe; for a folder, its checked files
     table3()   ──▶ a dictionary per row of the paper's table 3
 """
 
@@ -28,8 +28,8 @@ def info(
 ) -> Values:  # fmt: skip
     """Describe a recipe by name or path, or a run, a model folder or a folder of shards, as `nmt info --json` prints it.
 
-    The files of a folder are checked. `probe` measures some micro-batches on this machine; `verify` reads every file of a
-    folder, also those that were checked before. Raises UsageError, RecipeError, ModelError, DataError.
+    For a folder, its files are checked. `probe` measures some micro-batches on this machine. `verify` reads every file of a
+    folder, including files that were checked before. Raises UsageError, RecipeError, ModelError, DataError.
     """
     folder, changes = Path(what), changes_of(overrides)
     with showing(progress):
@@ -50,7 +50,7 @@ def info(
 
 
 def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: int, probe: bool) -> Values:
-    """Return what the recipe means on this machine."""
+    """Return the estimates for the recipe on this machine: parameters, memory, kernels, with `probe` also the time."""
     with console.status("loading torch"):
         from ..hardware import Hardware
         from ..kernels import summaries
@@ -67,7 +67,7 @@ def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: i
 
 
 def _measured(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
-    """Return the seconds per update, with the number of threads of a training."""
+    """Measure and return the seconds per update, with as many threads as a training uses."""
     from ..hardware import cores
     from ..training.speed import seconds_per_update
 
@@ -76,7 +76,7 @@ def _measured(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware,
 
 
 def table3(*, devices: int = 1, device: str = "auto", probe: bool = False, progress: ProgressOption = None) -> Values:
-    """Return `device`, `precision`, `devices`, and for each row of the paper's table 3 its figures and ours; with `probe` the hours on this machine."""
+    """Return `device`, `precision`, `devices` and `rows`: for each row of the paper's table 3 the paper's figures and ours, with `probe` also the hours on this machine."""
     from ..hardware import Hardware
     from ..training.table3 import ROWS, compare
 
@@ -94,7 +94,7 @@ def table3(*, devices: int = 1, device: str = "auto", probe: bool = False, progr
 
 
 def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Values]:
-    """Return recipe, vocabulary sizes and facts of a run or model folder; `verify` reads all its files."""
+    """Return the recipe, the vocabulary sizes and the facts of a run or model folder; `verify` reads all files of the folder."""
     from ..data.tokenizer import Vocabulary
     from ..files import sha256
     from ..model.contents import check_files, find_model, read_config, read_metrics
@@ -118,7 +118,7 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Val
 
 
 def _of_shards(folder: Path, verify: bool) -> Values:
-    """Check the files of a folder of shards and return its contents."""
+    """Check the files of a folder of shards and return a description of its contents."""
     from ..data import shards
     from ..files import sha256
 

@@ -1,6 +1,6 @@
-"""`nmt init` as a function: from text files to a recipe of a size that suits the text, the machine and the time.
+"""`nmt init` as a function: write a recipe for text files. The model size fits the text, the machine and the time.
 
-    text ── corpora.survey ──▶ Survey ──▶ preset ── measured here ──▶ updates ──▶ NAME.toml, NAME-text/ with what is held out
+    text ── corpora.survey ──▶ Survey ──▶ preset ── measured here ──▶ updates ──▶ NAME.toml, NAME-text/ with held-out sets
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 SETS = ("valid", "test")
 SHARE = 20
-"""One of so many pairs is in a set that is held out, at most `split.HELD_OUT` pairs."""
+"""A held-out set gets one of every SHARE pairs, at most `split.HELD_OUT` pairs."""
 FEWEST = 100
-"""Pairs without which there is nothing to train."""
+"""Smallest number of pairs to train on."""
 USED = 0.9
-"""The share of the time that updates get; the rest is for validation and checkpoints."""
+"""The share of the training time for updates; the rest is for validation and checkpoints."""
 SUBWORDS = 1.3
-"""Per word, for the measurement: the vocabulary is not there yet."""
+"""Assumed subwords per word: the measurement runs before the vocabulary is learned."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
@@ -41,18 +41,18 @@ Files = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True)
 class Initialized:
-    """What `init` wrote."""
+    """The files that `init` wrote, and the sizes and times that it chose or measured."""
 
     recipe: Path
     text: Path | None
-    """The folder of the text, divided into sets; None: every set was given."""
+    """The folder with the text divided into sets; None if the user gave every set."""
     survey: Survey
     preset: Preset
     pairs: dict[str, int]
-    """Of each set that was written."""
+    """Number of pairs in each set that was written."""
     updates: int
     seconds: float
-    """Expected for all updates on this machine."""
+    """Expected time of all updates on this machine."""
     device: str
 
 
@@ -60,9 +60,9 @@ def init(
     name: str | Path, source: Files, target: Files, *, valid_source: Files = (), valid_target: Files = (), test_source: Files = (), test_target: Files = (),
     source_language: str = "", target_language: str = "", time: str = "", progress: ProgressOption = None,
 ) -> Initialized:  # fmt: skip
-    """Look at parallel text and at this machine, hold out validation and test sets that are not given, and write the recipe NAME.toml.
+    """Write the recipe NAME.toml for parallel text and this machine. Validation and test sets that are not given are held out from the text.
 
-    `time`, such as "1h" or "2d12h", limits the training. Raises UsageError, DataError; nothing that exists is replaced.
+    `time`, such as "1h" or "2d12h", limits the training. Existing files are never replaced. Raises UsageError, DataError.
     """
     recipe_file, folder = _outputs(Path(name))
     seconds = duration(time) if time else 0.0
@@ -98,7 +98,7 @@ def init(
 
 
 def duration(text: str) -> float:
-    """Return the seconds of a duration such as 90m, 1h or 2d12h, above 0. Raises UsageError."""
+    """Return a duration such as 90m, 1h or 2d12h in seconds. Raises UsageError, also for 0."""
     seconds = sum(float(number) * UNITS[unit] for number, unit in DURATION.findall(text))
     if not seconds or DURATION.sub("", text).strip():
         raise UsageError(f"the time {text!r}: expected numbers with s, m, h or d, such as 90m, 1h or 2d12h.")
@@ -106,7 +106,7 @@ def duration(text: str) -> float:
 
 
 def _outputs(name: Path) -> tuple[Path, Path]:
-    """Return the paths of the recipe and of the folder for the text. Raises UsageError if one of them exists, or the name is no name."""
+    """Return the paths of the recipe and of the folder for the text. Raises UsageError if one of them exists, or if the name is not valid."""
     from ..recipe_files import RECIPE_SUFFIX, recipe_names
 
     stem = name.name.removesuffix(RECIPE_SUFFIX)
@@ -128,7 +128,7 @@ def _exists(path: Path) -> UsageError:
 
 
 def _sides(source: Files, target: Files, source_option: str, target_option: str) -> tuple[list[Path], list[Path]]:
-    """Return the files of both sides. Raises UsageError if one side is missing."""
+    """Return the files of both sides. Raises UsageError if the sides have different numbers of files, or if a path is not a plain file."""
     sides = tuple([Path(files)] if isinstance(files, str | Path) else [Path(path) for path in files] for files in (source, target))
     if len(sides[0]) != len(sides[1]):
         raise UsageError(f"{len(sides[0])} files of {source_option} and {len(sides[1])} of {target_option}: they are read in pairs. Give as many of each.")
@@ -139,14 +139,14 @@ def _sides(source: Files, target: Files, source_option: str, target_option: str)
 
 
 def _language(paths: Sequence[Path], default: str) -> str:
-    """Return the language that a file is named by, as in train.en.gz."""
+    """Return the language code in the name of the first file, such as "en" in train.en.gz; without one, `default`."""
     suffixes = [suffix for suffix in paths[0].suffixes if suffix not in MAGIC] if paths else []
     code = suffixes[-1][1:] if suffixes else ""
     return code if re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z]+)?", code) and code != "txt" else default
 
 
 def _data(files: dict[str, tuple[list[Path], list[Path]]], languages: Sequence[str], beside: Path, folder: Path | None) -> dict[str, object]:
-    """Return the keys of [data]; files are named from the recipe's folder on."""
+    """Return the keys of [data]; paths of files are relative to the recipe's folder, if they are below it."""
     data: dict[str, object] = {"source_language": languages[0], "target_language": languages[1]}
     for kind in ("train", "valid"):
         for side, key, language in zip(files[kind], ("source", "target"), languages, strict=True):
@@ -157,13 +157,13 @@ def _data(files: dict[str, tuple[list[Path], list[Path]]], languages: Sequence[s
 
 
 def _from(folder: Path, path: Path) -> str:
-    """Return how a recipe in `folder` names a file: relative to the folder if it is below it."""
+    """Return the path that a recipe in `folder` gives for a file: relative if the file is below `folder`, else absolute."""
     file, base = path.absolute(), folder.absolute()
     return file.relative_to(base).as_posix() if file.is_relative_to(base) else file.as_posix()
 
 
 def _sized(text: Survey, data: dict[str, object], limit: float) -> tuple[Preset, int, float, str]:
-    """Return the preset, its updates, the seconds of one here, and the device. `limit`: seconds of the whole training; 0: none."""
+    """Return the preset, the number of updates, the seconds per update on this machine, and the device. `limit`: seconds for the whole training; 0: no limit."""
     from ..hardware import Hardware
     from ..training.presets import LEAST, preset_for, smaller
 
@@ -181,13 +181,13 @@ def _sized(text: Survey, data: dict[str, object], limit: float) -> tuple[Preset,
 
 
 def _round(number: float) -> int:
-    """Return a number rounded down to two digits, at least 1."""
+    """Return a number rounded down to two significant digits, at least 1."""
     unit = int(10 ** max(0, len(f"{int(number)}") - 2))
     return max(1, int(number) // unit * unit)
 
 
 def _measured(recipe: Recipe, text: Survey, hardware: Any) -> float:
-    """Return the seconds of an update of text like this."""
+    """Measure and return the seconds per update on text with these line lengths."""
     import numpy as np
 
     from ..data.batches import EpochPlan
@@ -210,7 +210,7 @@ def _parsed(preset: Preset, text: Survey, data: dict[str, object], updates: int)
 
 
 def _joint(text: Survey) -> bool:
-    """Return whether both sides are written in the same script, so that they share subwords."""
+    """Return whether both sides are mostly written in the same script: then they share subwords."""
     first, second = (next(iter(side.scripts), "") for side in (text.source, text.target))
     return first == second
 
@@ -239,7 +239,7 @@ def spoken(seconds: float) -> str:
 
 
 def _write(files: tuple[list[Path], list[Path]], languages: Sequence[str], held_out: dict[str, Any], folder: Path) -> dict[str, int]:
-    """Write the text into the new folder, divided into sets. Return the pairs of each."""
+    """Write the text into the new folder, divided into sets. Return the number of pairs in each set."""
     from ..corpora.survey import write_parts
     from ..output_paths import output_folder
 

@@ -28,12 +28,15 @@ DEFAULT_MODEL = Path("runs/latest")
 
 
 def models_named(folders: list[Path] | None) -> list[Path]:
-    """Return the folders of --model, else of $NMT_MODEL, else DEFAULT_MODEL."""
+    """Return the folders of --model; without them, the folder in $NMT_MODEL, else DEFAULT_MODEL."""
     return folders or [Path(os.environ.get("NMT_MODEL") or DEFAULT_MODEL)]
 
 
 def decode_changes(overrides: Sequence[str], options: Mapping[str, Any]) -> list[str]:
-    """Return the changes of the recipe's [decode], in the form of --set: `overrides`, and the `options`, by key, that are not None."""
+    """Return all changes of the recipe's [decode] in the form of --set: `overrides`, then those `options` (key → value) that are not None.
+
+    Raises UsageError for a key outside [decode].
+    """
     wrong = [change for change in overrides if not change.strip().startswith("decode.")]
     if wrong:
         raise UsageError(f"--set {wrong[0]!r}: the recipe of a trained model cannot be changed; only decode.KEY=VALUE can.")
@@ -48,7 +51,7 @@ def check_precision(precision: str) -> None:
 
 
 def recipe_search(paths: Sequence[Path]) -> str:
-    """Return the search that the recipe of the first model names. Raises ModelError."""
+    """Return the name of the search in the recipe of the first model. Raises ModelError."""
     from ..model.contents import find_model, read_config
     from ..recipe import DecodeSection
 
@@ -58,7 +61,7 @@ def recipe_search(paths: Sequence[Path]) -> str:
 
 
 class StoredModels:
-    """The models of folders whose files were checked, read when they are needed."""
+    """The models of folders whose files were checked. A model is read when it is first needed."""
 
     def __init__(self, folders: Sequence[Path], configs: Sequence[ModelConfig], devices: Sequence[str]) -> None:
         self.folders, self.configs, self.devices = folders, configs, devices
@@ -67,17 +70,17 @@ class StoredModels:
 
     @property
     def in_int8(self) -> bool:
-        """Whether any is stored in int8."""
+        """Whether at least one model is stored in int8."""
         return any(config.precision == "int8" for config in self.configs)
 
     def models(self) -> list[Transformer]:
-        """Return the models in fp32, or as they are stored in int8, on the first device. Raises ModelError."""
+        """Return the models on the first device, in fp32; models that are stored in int8 stay in int8. Raises ModelError."""
         if not self._models:
             self._models = [self._load(folder).to(self.devices[0]) for folder in self.folders]
         return self._models
 
     def converted(self, precision: str) -> ConvertedModels:
-        """Return the models in a precision, on all devices. Raises ModelError, UsageError."""
+        """Return the models converted to `precision`, on all devices. Raises ModelError, UsageError."""
         if precision not in self._converted:
             with status("loading the model"):
                 from ..decoding.workers import ConvertedModels
@@ -90,7 +93,7 @@ class StoredModels:
         return self._converted[precision]
 
     def _in_int8(self) -> list[Transformer]:
-        """Return the models in int8, without reading those in fp32 if the cache has them."""
+        """Return the models in int8. If the cache has an int8 model, its fp32 weights are not read."""
         from ..model.int8_cache import int8_model
         from ..recipe import Recipe
 
@@ -102,7 +105,7 @@ class StoredModels:
         return [model(*pair) for pair in zip(self.folders, self.configs, strict=True)]
 
     def _load(self, folder: Path) -> Transformer:
-        """Read a model."""
+        """Return the model of a folder whose files were checked."""
         from ..model.folder import load_model
 
         checked: Future[None] = Future()
@@ -112,27 +115,27 @@ class StoredModels:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Models, their vocabulary, and the first one's recipe with what was changed in it."""
+    """Models, their vocabulary, and the recipe of the first model with the changes of the options."""
 
     folders: list[Path]
     stored: StoredModels
     vocabulary: Vocabulary
     values: dict[str, object]
-    """The recipe of the first model as its config.json has it."""
+    """The recipe of the first model as it is in config.json, without changes."""
     recipe: Recipe
     devices: list[str]
 
     @property
     def models(self) -> list[Transformer]:
-        """The models in fp32, or as they are stored in int8, on the first of `devices`. Raises ModelError."""
+        """The models on the first of `devices`, in fp32; models that are stored in int8 stay in int8. Raises ModelError."""
         return self.stored.models()
 
     def changed(self, changes: Sequence[str], nbest: int = 1) -> Loaded:
-        """Return the same models with these changes of [decode]. Raises UsageError."""
+        """Return the same models, with their unchanged recipe and these changes of [decode]. Raises UsageError."""
         return replace(self, recipe=_changed(self.values, changes, nbest))
 
     def translator(self, *, nbest: int = 1, precision: str = "auto", **options: Any) -> Translator:
-        """Return what translates with them. `options` are more parameters of Translator."""
+        """Return a Translator with these models. `options` are further parameters of Translator."""
         from ..decoding.translator import Translator
 
         return Translator(
@@ -141,7 +144,7 @@ class Loaded:
         )  # fmt: skip
 
     def in_precision(self, precision: str) -> ConvertedModels:
-        """Return the converted models; "auto": in int8 if one is stored so, else in the precision that is fastest on the device."""
+        """Return the converted models. "auto" means int8 if a model is stored in int8, else the fastest precision on the device."""
         from ..kernels import fastest_precision
 
         name = precision
@@ -154,7 +157,7 @@ def load_translator(
     paths: Sequence[Path], changes: Sequence[str], *, nbest: int, device: str, devices: int | None, precision: str, chosen: Callable[[Path], None] = lambda _: None,
     **options: Any,
 ) -> Translator:  # fmt: skip
-    """Return a translator with the models at `paths`, by the first one's recipe with `changes`; `options` are more parameters of Translator."""
+    """Return a Translator with the models at `paths` and the first model's recipe with `changes`. `options` are further parameters of Translator."""
     return load(paths, changes, nbest=nbest, device=device, devices=devices, chosen=chosen).translator(nbest=nbest, precision=precision, **options)
 
 
@@ -163,7 +166,7 @@ def load(
 ) -> Loaded:
     """Load the models at `paths` on the chosen devices. Raises UsageError, ModelError.
 
-    `chosen` is called with each model folder that was found in a run folder.
+    For each run folder in `paths`, `chosen` is called with the model folder in it.
     """
     from ..hardware import Hardware
     from ..model.contents import checking, find_model, read_config
@@ -174,7 +177,7 @@ def load(
             chosen(folder)
     configs = [read_config(folder) for folder in folders]
     recipe = _changed(configs[0].recipe, changes, nbest)
-    checks = [checking(folder, config) for folder, config in zip(folders, configs, strict=True)]  # while torch loads
+    checks = [checking(folder, config) for folder, config in zip(folders, configs, strict=True)]  # the files are checked while torch loads
     with status("loading torch"):
         workers = workers_on(Hardware.find(device).device, device, devices)
 
@@ -188,20 +191,20 @@ def load(
     _check_vocabularies(folders, configs)
     vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies)
     stored = StoredModels(folders, configs, workers)
-    if stored.in_int8:  # quickly read, and in no other precision
+    if stored.in_int8:  # reading them is fast, and no other precision is possible
         stored.models()
     return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers)
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:
-    """Return the device of each worker. `device` is the one that was detected, `named` is --device, `count` is --devices."""
+    """Return the device of each worker. `device` is the detected device, `named` is --device, `count` is --devices. Raises UsageError."""
     import torch
 
     from ..hardware import cores
 
     if device == "cpu":
         if count:
-            torch.set_num_threads(count)  # of the few lines that one worker alone translates
+            torch.set_num_threads(count)  # threads for few lines, which one worker translates alone
         return ["cpu"] * (count or cores())
     if count in (None, 1):
         return [device]
@@ -214,7 +217,7 @@ def workers_on(device: str, named: str, count: int | None) -> list[str]:
 
 
 def _check_vocabularies(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
-    """Raise UsageError if a model's tokenizers differ from those of the first."""
+    """Raise UsageError if a model's tokenizers differ from those of the first model."""
     for folder, config in zip(folders[1:], configs[1:], strict=True):
         if config.tokenizers != configs[0].tokenizers:
             raise UsageError(

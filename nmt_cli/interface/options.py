@@ -1,6 +1,6 @@
-"""The options of a translation, by the names that `nmt translate` gives them: which search, what it samples, its constraints.
+"""The options of a translation, with the same names as in `nmt translate`: search, sampling, constraints.
 
-    TranslateOptions ──▶ choose ──▶ SearchChoice: changes of the recipe's [decode], and what a Translator needs besides
+    TranslateOptions ──▶ choose ──▶ SearchChoice: changes of the recipe's [decode], and further parameters of a Translator
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TranslateOptions(TypedDict, total=False):
-    """Options of one call; what is not given, or None, is the recipe's. `nmt translate --help` describes each one."""
+    """Options of one call. For an option that is None or not given, the recipe's value is used. `nmt translate --help` describes each option."""
 
     nbest: int
     alignment: bool
@@ -47,7 +47,7 @@ class TranslateOptions(TypedDict, total=False):
     mbr_utility: str | None
     mbr_candidates: str | None
     terms: bool
-    """Lines may have terms. A list of lines says so by itself."""
+    """Whether lines may have terms. For a list of lines, this is detected."""
     banned_words: Sequence[str] | None
     outputs: Sequence[str] | None
     no_repeat_ngram: int | None
@@ -68,7 +68,7 @@ BEAM_ONLY = ("diverse_groups", "diversity_penalty", "coverage_penalty")
 
 
 def choose(options: Mapping[str, Any], recipe_search: str) -> SearchChoice:
-    """Return the choice of these `TranslateOptions`. Raises UsageError for an unknown option, or where they do not fit together.
+    """Return the search choice for these `TranslateOptions`. Raises UsageError for an unknown option, or for options that exclude each other.
 
     `recipe_search`: the search of the model's recipe.
     """
@@ -91,24 +91,24 @@ CANDIDATES = ("sample", "beam")
 
 @dataclass(frozen=True)
 class SearchChoice:
-    """What a Translator needs besides the recipe's [decode]."""
+    """Changes of the recipe's [decode], and parameters of a Translator that are not in [decode]."""
 
     changes: list[str]
     """Changes of [decode], in the form of --set."""
     sampling: SamplingOptions | None
     mbr: MbrOptions
     constraints: dict[str, Any]
-    """By name of the registry's CONSTRAINTS, their values."""
+    """Constraints (names in the registry's CONSTRAINTS) → their values."""
 
 
 def search_choice(
     search: str | None, sample: bool, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any], constraints: dict[str, Any],
     changes: Sequence[str], nbest: int, recipe_search: str,
 ) -> SearchChoice:  # fmt: skip
-    """Return the choice of these options; None: not given. Raises UsageError where they do not fit together or are out of range.
+    """Return the search choice for these options; None means not given. Raises UsageError for options that exclude each other or are out of range.
 
-    `beam`: options of beam search. `changes`: those of [decode] that were given so far, `beam`'s included. `recipe_search`:
-    the search of the model's recipe.
+    `beam`: options of beam search. `changes`: changes of [decode] so far, including those of `beam`. `recipe_search`: the search of
+    the model's recipe.
     """
     if not 1 <= nbest <= MOST_NBEST:
         raise UsageError(f"--nbest {nbest}: expected 1 to {MOST_NBEST}.")
@@ -136,12 +136,12 @@ def search_choice(
             raise UsageError(f"--nbest {nbest} exceeds the {hypotheses} hypotheses of a line: give --mbr-samples {nbest} or more.")
         more.append(f"decode.beam={hypotheses}")
     if random:
-        more.append("decode.coverage_penalty=0")  # samples have none, and the compiled decoder need not decline it
+        more.append("decode.coverage_penalty=0")  # samples have no coverage penalty; with a penalty, the compiled decoder could not be used
     return SearchChoice([*changes, *more], *_more_options(name, sampling, mbr), {key: value for key, value in constraints.items() if value is not None})
 
 
 def _more_options(name: str, sampling: dict[str, Any], mbr: dict[str, Any]) -> tuple[SamplingOptions | None, MbrOptions]:
-    """Return the options of sampling, None for the search's own, and of minimum Bayes risk."""
+    """Return the options of sampling (None: the defaults of the search) and those of minimum Bayes risk."""
     from ..decoding.search import MbrOptions, SamplingOptions
 
     defaults = getattr(load(SEARCHES, name, "search"), "SAMPLING", SamplingOptions()) if sampling else None
@@ -164,7 +164,7 @@ def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], beam
 
 
 def _chosen(changes: Sequence[str], key: str) -> str | None:
-    """Return the value of decode.KEY among the changes, unquoted; None: it is not changed."""
+    """Return the value of decode.KEY in the changes, without quotes; None if it is not changed."""
     values = [value for name, _, value in (change.partition("=") for change in changes) if name.strip() == f"decode.{key}"]
     return values[-1].strip().strip("\"'") if values else None
 

@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from ..decoding.translator import Line, Result, Translator
 
 TREE = "tree"
-"""The constraint under which outputs are trees of the sentence."""
+"""Name of the constraint that makes every output a tree of the sentence."""
 APOSTROPHE = re.compile(r"(?<=\w)’(?=\w)")
-"""Inside a word. NLTK splits contractions at ' alone."""
+"""A typographic apostrophe inside a word. NLTK splits contractions only at the plain apostrophe (')."""
 
 SplitWords = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True)
 class Parse:
-    """The tree of a line. `str` gives it in brackets, as (TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)))); "" for a blank line."""
+    """The tree of a line. `str` returns it in brackets, as (TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)))); "" for a blank line."""
 
     tree: Tree
     repaired: bool = False
-    """The model's output was not a tree of the sentence."""
+    """Whether the tree was repaired, because the model's output was not a tree of the sentence."""
     too_long: str = ""
-    """Why the model cannot parse the sentence: the tree is flat then. "": it can."""
+    """The reason why the sentence is too long for the model; then the tree is flat. "" if the model parsed it."""
 
     def __str__(self) -> str:
         return str(self.tree) if self.tree.leaves else ""
 
     @property
     def words(self) -> list[str]:
-        """The words of the sentence. Only the text of the tree has their brackets as -LRB- and -RRB-."""
+        """The words of the sentence. Brackets are plain here; only the text of the tree has -LRB- and -RRB-."""
         return self.tree.words
 
     @property
@@ -52,15 +52,15 @@ class Parse:
 
     @property
     def constituents(self) -> tuple[Span, ...]:
-        """Label, start and end of each: words[start:end]."""
+        """Label, start and end of each constituent: words[start:end]."""
         return tuple(self.tree.spans)
 
 
 class Parses:
-    """What one stream of lines needs: `sentences` are for the translator, `parse` reads its results, in the same order."""
+    """The state for one stream of lines. `sentences` yields the input of the translator; `parse` reads its results, in the same order."""
 
     def __init__(self, translator: Translator, terminals: str, split: SplitWords | None = None) -> None:
-        """`split` separates the words of a line, as `treebank_words` does; None: spaces do. `terminals`: see `terminals_of`."""
+        """`split` separates the words of a line, as `treebank_words` does; None: words are separated at spaces. `terminals`: see `terminals_of`."""
         self.translator, self.terminals = translator, terminals
         self.split = split or between_spaces
         if split is not None and not any("``" in piece for piece in translator.source.table):
@@ -69,13 +69,14 @@ class Parses:
 
     @property
     def longest(self) -> int:
-        """Return the largest number of tokens of a sentence. With the constraint `tree` that is all that the model can read; longer ones are never split."""
+        """The largest number of tokens of a sentence. With the constraint `tree` this is the maximum of the model; longer sentences are never split."""
         return self.translator.longest_output if TREE in self.translator.decode.constraints else self.translator.longest
 
     def sentences(self, lines: Iterable[Line]) -> Iterator[Line]:
         """Yield the sentence of each line, words between single spaces; "" if it certainly has too many tokens.
 
-        A thread of the translator calls this, and may end with the process at any point: SentencePiece would not bear that.
+        A thread of the translator calls this, and may end with the process at any point. Therefore SentencePiece is not used here: it
+    could crash.
         """
         for line in lines:
             words = self.split(str(line))
@@ -87,7 +88,7 @@ class Parses:
         words = self._pending.popleft()
         if not words:
             return Parse(Tree((), ()))
-        if not result.tokens or len(result.source_pieces) > self.longest:  # not translated, or in parts, which are no trees
+        if not result.tokens or len(result.source_pieces) > self.longest:  # not translated, or translated in parts, and parts are not trees
             length = len(self.translator.source.encode([" ".join(words)])[0])
             return Parse(
                 delinearise("", words),
@@ -99,7 +100,7 @@ class Parses:
 
 
 def terminals_of(folder: Path) -> str:
-    """Return what a word is in the trees of the parser in a model folder, one of `linearization.TERMINALS`. Raises ModelError if it is no parser."""
+    """Return the kind of terminals in the parser's linearised trees, one of `linearization.TERMINALS`. Raises ModelError if the model in `folder` is not a parser."""
     from ..model.contents import read_config
 
     data = read_config(folder).recipe.get("data")
@@ -113,7 +114,7 @@ def terminals_of(folder: Path) -> str:
 
 
 def treebank_words() -> SplitWords:
-    """Return what splits a sentence into words as in the Penn Treebank. Raises UsageError if NLTK is not installed."""
+    """Return a function that splits a sentence into words as in the Penn Treebank. Raises UsageError if NLTK is not installed."""
     try:
         from nltk.tokenize import NLTKWordTokenizer
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Progress of what takes long: shown as on the command line, as a bar everywhere, or passed to a function.
+"""Progress of long work: shown as on the command line, as a bar everywhere, or passed to a function.
 
     with showing(progress): …    None: a bar on a terminal; True: a bar, in a notebook too; False: none; a function: called with each `Progress`
 """
@@ -14,12 +14,12 @@ from ..console import Progress, listening
 __all__ = ["Progress", "ProgressOption", "showing"]
 
 ProgressOption = bool | Callable[[Progress], None] | None
-"""The option `progress` of every function that has it."""
+"""The type of the option `progress`; the head of this file describes its values."""
 
 
 @contextmanager
 def showing(progress: ProgressOption) -> Iterator[None]:
-    """Show progress in this way while the block runs, in this thread."""
+    """Show the progress of work in this thread while the block runs; `progress` chooses how."""
     if progress is None:
         yield
     elif progress is True:
@@ -35,7 +35,7 @@ def showing(progress: ProgressOption) -> Iterator[None]:
 
 
 class _Bars:
-    """A bar of tqdm for what is going on now."""
+    """Shows a tqdm bar for the current work."""
 
     def __init__(self) -> None:
         self.bar: Any = None

@@ -1,11 +1,11 @@
-"""A trained model, or an ensemble, that translates or parses lists and streams of lines, and scores translations.
+"""Translator: a trained model or an ensemble that translates or parses lists and streams of lines, and scores translations.
 
     load(folders) ──▶ Translator ── translate(lines, beam=8, …) ──▶ Translation: text, score, tokens, n best, alignment, confidence
                                  ├─ parse(lines, beam=8, …) ──▶ Parse: the tree of each sentence, if the model is a parser
                                  └─ score(pairs) ──▶ Scored: log P of each translation given its source
 
-For each set of options there is one Translator of `decoding`; all share the models. Several threads may use a Translator at
-once. After a fork the child may use it too, with one thread where the parent used several.
+For each set of options there is one Translator of `decoding`; all of them share the models. Several threads may use a Translator at
+once. After a fork, the child process may use it too, with one thread, even if the parent used several.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .parsing import Parse, Parses
 
 KEPT = 16
-"""Sets of options whose translators are kept."""
+"""Number of sets of options whose translators are kept."""
 
 
 class WordProbability(NamedTuple):
@@ -50,12 +50,12 @@ class WordProbability(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """A line to translate with what its translation has to begin with and to contain."""
+    """A line to translate, with an optional prefix and terms: its translation must begin with the prefix and contain the terms."""
 
     text: str
     prefix: str | None = None
     terms: Sequence[str] = ()
-    """Words and phrases. `A|B`: one of several; `A*`: the word may go on."""
+    """Words and phrases. `A|B`: A or B; `A*`: a word that begins with A."""
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,18 @@ class Candidate:
 
     text: str
     score: float
-    """What the search ranks by; `nmt translate --help` has the formula. Nearer to 0 is better."""
+    """The score by which the search ranks; `nmt translate --help` has the formula. Nearer to 0 is better."""
     log_prob: float
-    """Natural logarithm."""
+    """Natural logarithm of the probability of the translation given the source."""
     tokens: tuple[str, ...]
-    """Its subwords."""
+    """The subwords of the translation."""
     words: tuple[WordProbability, ...] | None = None
     """With `confidence`: each word's probability."""
     quality: float | None = None
     """With `confidence`: an estimate of sentence chrF / 100, 0 to 1; None for a blank line."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: `translation`, `score`, `log_prob`, `tokens`, with confidence also `words` and `quality`."""
+        """Return a dictionary for JSON: `translation`, `score`, `log_prob`, `tokens`, with confidence also `words` and `quality`."""
         values: dict[str, Any] = {"translation": self.text, "score": self.score, "log_prob": self.log_prob, "tokens": self.tokens}
         if self.words is not None:
             values |= {"words": [word._asdict() for word in self.words], "quality": self.quality}
@@ -84,17 +84,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Translation(Candidate):
-    """The best translation of a line, and the others."""
+    """The best translation of a line, and the n best."""
 
     source: str = ""
     nbest: tuple[Candidate, ...] = ()
-    """All, best first."""
+    """All translations of the line, the best first."""
     source_tokens: tuple[str, ...] = ()
     alignment: tuple[tuple[int, int], ...] | None = None
-    """With `alignment`: pairs of a source token and the token that is aligned to it, both by index."""
+    """With `alignment`: pairs (index of a source token, index of the token that is aligned to it)."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, as `nmt translate --json` prints it."""
+        """Return a dictionary for JSON, as `nmt translate --json` prints it."""
         values = {"source": self.source, **super().as_dict()}
         if self.alignment is not None:
             values |= {"source_tokens": self.source_tokens, "alignment": self.alignment}
@@ -102,7 +102,7 @@ class Translation(Candidate):
 
 
 def translation_of(result: Result, calibration: Calibration | None = None) -> Translation:
-    """Return a search's result as users see it; with a calibration, with its confidence. Raises UsageError."""
+    """Return the result of a search as a Translation, with confidence if there is a calibration. Raises UsageError."""
     nbest = tuple(_candidate(result, index, calibration) for index in range(len(result.candidates)))
     best = nbest[0]
     return Translation(
@@ -128,7 +128,7 @@ def _candidate(result: Result, index: int, calibration: Calibration | None) -> C
 
 
 def calibration_of(confidence: bool, calibration: Path | Calibration | None) -> Calibration | None:
-    """Return the calibration of these options, None without `confidence`. Raises UsageError, DataError."""
+    """Return the calibration that these options choose; None without `confidence`. Raises UsageError, DataError."""
     if not confidence:
         if calibration is not None:
             raise UsageError("--calibration needs --confidence, which it changes.")
@@ -143,9 +143,9 @@ def calibration_of(confidence: bool, calibration: Path | Calibration | None) -> 
 def load(
     model: str | Path | Sequence[str | Path] | None = None, *, device: str = "auto", devices: int | None = None, precision: str = "auto"
 ) -> Translator:
-    """Load a model folder, or a run folder's best model: averaged, else best, else last. Several folders are an ensemble.
+    """Load a model folder, or the model of a run folder: its averaged model, else the best, else the last. Several folders are an ensemble.
 
-    Without `model`: $NMT_MODEL, else runs/latest. The options are those of `nmt translate`. Raises UsageError, ModelError.
+    Without `model`, the folder in $NMT_MODEL is loaded, else runs/latest. The options are those of `nmt translate`. Raises UsageError, ModelError.
     """
     check_precision(precision)
     folders = [] if model is None else [model] if isinstance(model, str | Path) else list(model)
@@ -156,10 +156,10 @@ def load(
 
 
 class Translator:
-    """Translates, parses and scores with loaded models. A context manager: at its end running translations stop and memory is freed."""
+    """Translates, parses and scores with loaded models. As a context manager, it calls `close` at the end of the block."""
 
     def __init__(self, loaded: Loaded, precision: str = "auto") -> None:
-        """`load` makes one of a folder."""
+        """Use `load` to make a Translator from a folder."""
         self._loaded: Loaded | None = loaded
         self.precision = precision
         self.folders = tuple(loaded.folders)
@@ -177,7 +177,7 @@ class Translator:
         self.close()
 
     def close(self) -> None:
-        """Stop what is running and free the models. The translator cannot be used any more."""
+        """Stop running translations and free the models. The translator cannot be used any more."""
         if self._service:
             self._service.close()
         self._loaded = self._service = None
@@ -192,9 +192,9 @@ class Translator:
     def translate(self, lines: Iterator[str | Line], **options: Unpack[TranslateOptions]) -> Generator[Translation, None, None]: ...
 
     def translate(self, lines: Iterable[str | Line], **options: Unpack[TranslateOptions]) -> list[Translation] | Generator[Translation, None, None]:
-        r"""Translate lines: a sequence gives a list, an iterator a generator, which begins before the input ends.
+        r"""Translate lines. For a sequence, return a list; for an iterator, return a generator, which yields before the input ends.
 
-        Each line is text without "\n". There is one translation per line, in order; that of a blank line is empty. The
+        Each line is text without "\n". There is one translation per line, in order; the translation of a blank line is empty. The
         translation of a line depends on the line, the model and the options only. Raises UsageError for a wrong option.
         """
         if isinstance(lines, str):
@@ -212,11 +212,11 @@ class Translator:
         return stream
 
     def submit(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> Future[list[Translation]]:
-        """Return a future of the translations of these lines, which are those of `translate`. Raises UsageError for a wrong option.
+        """Return a future of the translations of these lines; they are the same as those of `translate`. Raises UsageError for a wrong option.
 
-        Lines of all calls that are not done yet are translated together, by workers that live until `close`: this is for
-        servers, with many callers who have a few lines each. A future that is cancelled frees what its lines use. A future
-        raises `WorkerDied` if worker processes died twice while its lines were translated.
+        Lines of all unfinished calls are translated together, by workers that live until `close`. This is for servers, with many
+        callers who have a few lines each. If a future is cancelled, the search for its lines stops. A future raises `WorkerDied` if
+        worker processes died twice while its lines were translated.
         """
         if isinstance(lines, str):
             raise UsageError(f"submit was given the text {lines[:60]!r}: expected a list of lines. Give [text].")
@@ -227,7 +227,7 @@ class Translator:
         return self.service.submit(requests, _frozen(options), lambda results: [translation_of(result, calibration) for result in results])
 
     def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
-        """Read the model and convert it now, not at the first translation with these options. No worker is started. Raises UsageError for a wrong option."""
+        """Read and convert the model now, not at the first translation with these options. No worker is started. Raises UsageError for a wrong option."""
         self._translator(options)
 
     @property
@@ -236,12 +236,12 @@ class Translator:
         return self._models().recipe.decode.beam
 
     def finish(self, seconds: float) -> bool:
-        """Wait until everything that was submitted is done, at most so long, and take no more. Return whether it is done."""
+        """Refuse new lines, and wait at most `seconds` until all submitted lines are done. Return whether they are done."""
         return self._service is None or self._service.close(seconds)
 
     @property
     def service(self) -> Service:
-        """The workers of `submit`; they are started by the first use. After a fork the child has its own."""
+        """The service with the workers of `submit`; its first use starts them. After a fork, the child process has its own service."""
         from ..decoding.service import Service
 
         with self._lock:
@@ -271,10 +271,11 @@ class Translator:
     def parse(
         self, lines: Iterable[str], *, tokenized: bool = False, beam: int | None = None, batch_tokens: int | None = None, overrides: Sequence[str] = ()
     ) -> list[Parse] | Generator[Parse, None, None]:
-        r"""Parse sentences with a parser, as `nmt parse`: a sequence gives a list, an iterator a generator, which begins before the input ends.
+        r"""Parse sentences with a parser, as `nmt parse` does. For a sequence, return a list; for an iterator, return a generator, which yields before the input ends.
 
         Each line is a sentence without "\n"; `tokenized`: its words are separated by spaces already. There is one parse per line, in
-        order. Raises ModelError if the model is no parser, UsageError for a wrong option, and without NLTK unless `tokenized`.
+        order. Raises ModelError if the model is not a parser. Raises UsageError for a wrong option, or if NLTK is needed (not
+        `tokenized`) and not installed.
         """
         if isinstance(lines, str):
             raise UsageError(f"parse was given the text {lines[:60]!r}: expected a list or another iterable of lines. Give [text].")
@@ -293,7 +294,9 @@ class Translator:
         return stream
 
     def score(self, pairs: Iterable[tuple[str, str]], *, precision: str | None = None, batch_tokens: int | None = None) -> list[Scored]:
-        """Return for each (source, translation) log P of the translation, as `nmt score --model` prints it: by default in fp32, of a model in int8 in int8.
+        """Return for each pair (source, translation) log P of the translation, as `nmt score --model` prints it.
+
+        The default precision is fp32, or int8 for a model that is stored in int8.
 
         Raises UsageError for an ensemble.
         """
@@ -321,7 +324,7 @@ class Translator:
         return self._loaded
 
     def _translator(self, options: Mapping[str, Any]) -> decoding.Translator:
-        """Return the translator with these options, a new one if there is none."""
+        """Return the translator for these options; build it if there is none yet."""
         arguments = self._arguments(options)
         key = repr(arguments)
         with self._lock:
@@ -332,11 +335,11 @@ class Translator:
             return self._translators[key]
 
     def _built(self, options: Any) -> decoding.Translator:
-        """Return a new translator with options that `_frozen` returned. It takes no lock: forked processes call it."""
+        """Return a new translator for options that `_frozen` returned. This takes no lock, because forked processes call it."""
         return self._new_translator(*self._arguments(dict(options)))
 
     def _arguments(self, options: Mapping[str, Any]) -> tuple[list[str], int, dict[str, Any]]:
-        """Return the changes of the recipe, the size of the n-best list, and more parameters of a translator with these options."""
+        """Return the changes of the recipe, the size of the n-best list, and further parameters of a translator for these options."""
         choice = choose(options, self._models().recipe.decode.search)
         kwargs = {
             "sampling": choice.sampling, "mbr": choice.mbr, "constraints": choice.constraints, "align": bool(options.get("alignment")),
@@ -349,13 +352,13 @@ class Translator:
 
 
 def _frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return options as a key of a dictionary; without those of which the search knows nothing, or which are not given."""
+    """Return options in a hashable form, without `calibration`, which the search does not use, and without options that are not given."""
     explicit = {name: value for name, value in options.items() if name != "calibration" and value is not None and value is not False}
     return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(explicit.items()))
 
 
 def _sentence(line: str) -> str:
-    """Return a line as it is. Raises UsageError."""
+    """Return a line unchanged. Raises UsageError if it is not a str, or contains a line end."""
     if isinstance(line, Line):
         raise UsageError(f"parse was given {line!r}: expected a str, for a tree has neither prefix nor terms.")
     _request(line, terms=False)
@@ -368,7 +371,7 @@ def _parsed(parses: Parses, requests: Iterable[str]) -> Generator[Parse, None, N
 
 
 def _request(line: str | Line, terms: bool) -> str | Request:
-    """Return a line as decoding takes it. Raises UsageError."""
+    """Return a line in the form that `decoding` reads. Raises UsageError."""
     from ..decoding.translator import Request
 
     text = line.text if isinstance(line, Line) else line
@@ -387,7 +390,7 @@ def _request(line: str | Line, terms: bool) -> str | Request:
 
 
 def _let_forks_compute() -> None:
-    """Let a fork of this process compute with one thread: those of torch's pool are not there, and it would wait for them for ever."""
+    """Let forks of this process compute with one thread. A fork does not have the threads of torch's pool, and would wait for them for ever."""
     global _registered
     if not _registered and sys.platform != "win32":
         import torch

@@ -29,33 +29,33 @@ WRITTEN = ("words", "linear", "ptb")
 """Endings of the files of a conversion."""
 
 NamedLines = tuple[str, Iterable[str]]
-"""What messages call a text that is no file, and its lines."""
+"""The name of a text in messages, and its lines. For text that is not in a file."""
 Input = str | Path | NamedLines
 """A file, plain or compressed, or lines."""
 
 
 @dataclass(frozen=True)
 class TreeFiles:
-    """What a conversion wrote."""
+    """The files that a conversion wrote, and counts of their contents."""
 
     files: tuple[Path, ...]
     """NAME.words, NAME.linear, NAME.ptb."""
     trees: int
     words: int
     symbols: int
-    """Of the linearised trees."""
+    """Symbols of all linearised trees."""
     longest: int
-    """Symbols of the longest one."""
+    """Symbols of the longest linearised tree."""
     left_out: int
-    """Trees that consist of traces."""
+    """Trees that were left out because they consist only of traces."""
 
 
 def trees(
     inputs: Input | Sequence[Input], out: str | Path, *, name: str | None = None, functions: bool = False, traces: bool = False, escapes: bool = False, terminals: str = "xx"
 ) -> list[TreeFiles]:  # fmt: skip
-    """Write sentences, linearised trees and reference trees into the folder `out`, for each input, or with `name` for all together.
+    """Write sentences, linearised trees and reference trees into the folder `out`: files for each input, or with `name` one set of files for all inputs.
 
-    `nmt data trees --help` has the options. Only files of an earlier call are replaced. Raises UsageError, DataError.
+    `nmt data trees --help` describes the options. Only files of an earlier call are replaced. Raises UsageError, DataError.
     """
     check_terminals(terminals)
     sources: list[Input] = [inputs] if isinstance(inputs, str | Path) or _named(inputs) else list(inputs)  # type: ignore[arg-type,list-item]
@@ -65,9 +65,9 @@ def trees(
 
 
 def brackets(words: str | Path | Iterable[str] | NamedLines, parses: str | Path | Iterable[str] | NamedLines, *, terminals: str | None = None) -> Iterator[Parse]:
-    """Yield the tree of each pair of lines: a sentence, and its linearised tree as `nmt translate` writes it. A wrong one is repaired.
+    """Yield the tree of each pair of lines: a sentence, and its linearised tree as `nmt translate` writes it. A wrong tree is repaired.
 
-    `terminals` are those of the parses; None: as the record beside `words` says, else "xx". Raises UsageError, DataError.
+    `terminals` is the kind of terminals in the parses; None: the kind in the record beside `words`, else "xx". Raises UsageError, DataError.
     """
     if terminals is not None:
         check_terminals(terminals)
@@ -84,7 +84,7 @@ def check_terminals(terminals: str) -> None:
 
 
 def decoded(stream: BinaryIO, shown: str) -> Iterator[str]:
-    """Yield the lines of a stream; warn at the end about invalid UTF-8. `shown`: what messages call it."""
+    """Yield the lines of a stream; warn at the end about invalid UTF-8. `shown` is the name of the stream in messages."""
     damaged = 0
     with stream:
         for raw in iter_lines(stream):
@@ -96,12 +96,12 @@ def decoded(stream: BinaryIO, shown: str) -> Iterator[str]:
 
 
 def _named(value: object) -> bool:
-    """Return whether a value is lines with their name."""
+    """Return whether a value is a pair of a name and lines (`NamedLines`)."""
     return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and not isinstance(value[1], str | Path)
 
 
 def _text(value: str | Path | Iterable[str] | NamedLines, name: str) -> NamedLines:
-    """Return what messages call a text, and its lines. `name` is for lines that have none."""
+    """Return the name of a text in messages, and its lines. `name` is used for lines without a name."""
     if isinstance(value, str | Path):
         shown = repr(str(value))
         return shown, decoded(open_binary(value), shown)
@@ -109,7 +109,7 @@ def _text(value: str | Path | Iterable[str] | NamedLines, name: str) -> NamedLin
 
 
 def _targets(inputs: Sequence[Input], name: str | None) -> dict[str, list[Input]]:
-    """Return the name of each conversion, and its inputs. Raises UsageError if two files have the same name."""
+    """Return the inputs of each conversion, by its name. Raises UsageError for a wrong name, and if two files have the same name."""
     if name is not None:
         if not name or "/" in name or name.startswith("."):
             raise UsageError(f"--name {name!r}: expected the beginning of a file name, as 'train'; the folder is --out.")
@@ -127,7 +127,7 @@ def _targets(inputs: Sequence[Input], name: str | None) -> dict[str, list[Input]
 
 
 def _convert(inputs: list[Input], out: Path, name: str, functions: bool, traces: bool, escapes: bool, terminals: str) -> TreeFiles:
-    """Write the files of one name. Raises DataError, UsageError."""
+    """Convert `inputs` and write the files called `name`. Raises DataError, UsageError."""
     count = left_out = words = symbols = longest = 0
     written, record = tuple(out / f"{name}.{kind}" for kind in WRITTEN), out / f"{name}.trees.json"
     files, texts = [Path(source) for source in inputs if isinstance(source, str | Path)], [_text(source, "the lines") for source in inputs]
@@ -155,7 +155,7 @@ def _convert(inputs: list[Input], out: Path, name: str, functions: bool, traces:
 
 
 def _brackets(words: NamedLines, parses: NamedLines, kind: str) -> Iterator[Parse]:
-    """Yield the trees of parallel lines. Raises DataError when one text ends before the other."""
+    """Yield the trees of parallel lines. Raises DataError if one text ends before the other."""
     (words_name, sentences), (parses_name, lines) = words, parses
     for count, (sentence, line) in enumerate(zip_longest(sentences, lines)):
         if sentence is None or line is None:
@@ -166,7 +166,7 @@ def _brackets(words: NamedLines, parses: NamedLines, kind: str) -> Iterator[Pars
 
 
 def _not_recorded(path: Path) -> str:
-    """Return why a file is not one that an earlier conversion wrote; "" if its record has the file's SHA-256."""
+    """Return the reason why no earlier conversion can have written a file; "" if a record has the SHA-256 of the file."""
     conversion = conversion_of(path)
     if conversion is None:
         return "nmt data trees did not write it"

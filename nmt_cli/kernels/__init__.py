@@ -3,12 +3,12 @@
     apply_kernels(model, "training")   compute model ──▶ the same model with faster modules (cpu_training/, gpu_training/)
     apply_kernels(model, "decoding")   converted model ──▶ with faster linear maps, and another decoder (cpu_decoding/, gpu_decoding/)
 
-Every kernel has a function `supports(…)` that looks at the modules as they were built, by their exact types, and returns
-"" or the reason why it declines. What a kernel does not know stays plain torch, and `KernelsInUse.summary` says so; the
-log and `nmt info` print it. A kernel computes what the module that it replaces computes: a parity test holds both equal
-for all norms, residuals, activations and positions. NMT_KERNELS=off in the environment switches all of them off.
+Every kernel has a function `supports(…)`. It checks the exact types of the modules, and returns "" or the reason why the
+kernel declines. Modules that no kernel supports stay plain torch. `KernelsInUse.summary` reports them; the log and
+`nmt info` print it. A kernel computes the same as the module that it replaces: a parity test compares both for all norms,
+residuals, activations and positions. NMT_KERNELS=off in the environment switches all kernels off.
 
-To add a kernel: a file with the module and its `supports`, and a line in `_for_training` or `_for_decoding`.
+To add a kernel, add a file with the module and its `supports`, and a line in `_for_training` or `_for_decoding`.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ COMPILED_DECODER, CUDA_GRAPHS = "compiled decoder", "CUDA graphs"
 
 @dataclass(frozen=True)
 class KernelsInUse:
-    """A model with kernels applied, and which they are."""
+    """A model with kernels applied, and the names of these kernels."""
 
     model: Transformer
     purpose: Purpose
     native: NativeModel | None = None
-    """For the compiled decoder; None: it declined."""
+    """The model of the compiled decoder; None if this decoder declined."""
     whole_steps: WholeSteps | None = None
-    """The same with compiled products; None: some are not."""
+    """The model of the decoder that compiles whole steps; None if `whole_steps.supports` is False."""
     graphs: GraphModel | None = None
-    """For the decoder with CUDA graphs; None: it declined."""
+    """The model of the decoder with CUDA graphs; None if this decoder declined."""
     used: tuple[str, ...] = ()
     declined: dict[str, str] = field(default_factory=dict)
-    """By what declined, the reason."""
+    """Part of the model → the reason why its kernel declined."""
 
     def native_decoder(self, sources: Sequence[Sequence[int]], beam: int) -> NativeDecoder | GraphDecoder | None:
-        """Return a faster decoder over sentences of these ids, end symbols included; None where all declined."""
+        """Return a faster decoder over sentences with these ids, end symbols included; None if all such decoders declined."""
         if self.graphs is not None:
             return GraphDecoder(self.graphs, sources, beam)
         if self.whole_steps is not None:
@@ -72,7 +72,7 @@ class KernelsInUse:
         return NativeDecoder(self.native, sources, beam) if self.native is not None else None
 
     def without_compiled_decoder(self, reason: str) -> KernelsInUse:
-        """Return the same kernels without another decoder, which declines for this reason."""
+        """Return the same kernels without a faster decoder, and record `reason` as the reason why it declines."""
         if self.native is None and self.graphs is None:
             return self
         used = tuple(name for name in self.used if name not in (COMPILED_DECODER, CUDA_GRAPHS))
@@ -80,27 +80,27 @@ class KernelsInUse:
 
     @property
     def top_candidates(self) -> TopCandidates | None:
-        """Return the compiled function that ranks candidates; None where the compiled decoder declined."""
+        """The compiled function that ranks candidates; None if the compiled decoder declined."""
         return compiled_top_candidates if self.native is not None else None
 
     @property
     def log_softmax(self) -> LogSoftmax | None:
-        """The compiled log-softmax, or None: plain torch computes it."""
+        """The compiled log-softmax; None if plain torch computes it."""
         return compiled_log_softmax if self.native is not None else None
 
     @property
     def extend_beam(self) -> ExtendBeam | None:
-        """The compiled step of beam search, or None: plain torch takes it."""
+        """The compiled step of beam search; None if plain torch computes it."""
         return compiled_extend_beam if self.native is not None else None
 
     @property
     def unknown_forms(self) -> list[str]:
-        """Return the reasons that concern the model's form, such as a norm: it may run slower than users expect."""
+        """The reasons that concern a type of module in the model, such as its norm. Such a model may run slower than users expect."""
         return list(dict.fromkeys(reason for reason in self.declined.values() if "no kernel" in reason and not reason.startswith("device")))
 
     @property
     def summary(self) -> str:
-        """One line for people: what is in use, and what runs as plain torch for which reason."""
+        """One line for people: the kernels in use, and the reasons why other parts run as plain torch."""
         parts = [*self.used, *(f"plain torch: {reason}" for reason in dict.fromkeys(self.declined.values()))]
         return f"{self.purpose}: {'; '.join(parts) or 'plain torch'}"
 
@@ -166,7 +166,7 @@ def _for_training(model: Transformer) -> KernelsInUse:
 def summaries(config: ModelSection, device: str, training_dtype: torch.dtype) -> dict[Purpose, str]:
     """Return `KernelsInUse.summary` for training in `training_dtype` and for decoding in the fastest precision.
 
-    Kernels depend on the forms and sizes of the layers, not on how many there are, so a model of one layer is built.
+    Kernels depend on the types and sizes of the layers, not on their number. So the model that is built here has one layer per side.
     """
     small = config.model_copy(update={"encoder_layers": 1, "decoder_layers": 1, "max_positions": 8})
     with torch.random.fork_rng([]):
@@ -182,7 +182,10 @@ def has_int8() -> bool:
 
 
 def fastest_precision(device: str) -> str:
-    """Return the precision in which this device translates fastest: int8 where it has instructions or compiled products for it, bf16 where it has instructions."""
+    """Return the precision in which this device translates fastest.
+
+    It is int8 on a CPU that has instructions or compiled matrix products for int8, else `hardware.fast_precision`.
+    """
     if device != "cpu":
         return fast_precision(device)
     if switched_off():

@@ -4,14 +4,14 @@ With scores z = h W^T, normalizer Z = logsumexp(z) and c = e / (V - 1), the loss
 
     Z - c * sum(z) - (1 - e - c) * z[target]      and its gradient in z is      softmax(z) - c - (1 - e - c) [target]
 
-A chunk is R rows (tokens). Its scores exist in fp32 only while it is processed, so that the whole (N, V) never does.
+A chunk is R rows (tokens). Its scores exist in fp32 only while it is processed, so the whole (N, V) is never in memory.
 While a chunk's softmax is in memory, `_GradientSum` also forms the gradients of h and W from it. The constant c is never
 subtracted from (R, V): sum(z) is h times the column sums of W, and the part of c in both gradients is one row.
 
-R-Drop needs both passes of a token at once: a chunk then has the rows of some tokens in the first pass and, below them,
-in the second (`_paired`). With D = log P1 - log P2, weight a and c1 = KL(P1 || P2), the divergence a / 2 * (c1 + c2) has
-the gradient a / 2 * (P1 (D - c1 + 1) - P2) in the scores of the first pass, and the same with 1 and 2 exchanged and -D in
-those of the second.
+R-Drop needs both passes of a token at once: a chunk then has some tokens' rows of the first pass and, below them, the same
+tokens' rows of the second pass (`_paired`). Let D = log P1 - log P2, weight a and c1 = KL(P1 || P2). The divergence
+a / 2 * (c1 + c2) has the gradient a / 2 * (P1 (D - c1 + 1) - P2) in the scores of the first pass. In the scores of the
+second pass it has the same gradient with 1 and 2 exchanged and -D.
 
 In bf16 and fp16, the gradient of W is summed in fp32 over blocks of several chunks, and within a block by one matrix
 product. In fp16 its sum stays in fp32 until it is multiplied by the loss's factor, because it could overflow.
@@ -35,7 +35,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def supports(hidden: Tensor, weight: Tensor) -> str:
-    """Return "" if `chunked_loss` supports these tensors, else what it does not support."""
+    """Return "" if `chunked_loss` supports these tensors, else the reason why not."""
     for name, tensor in (("hidden", hidden), ("weight", weight)):
         if tensor.device.type not in CHUNK_SCORES:
             return f"{name} on device {tensor.device.type}"
@@ -47,7 +47,7 @@ def supports(hidden: Tensor, weight: Tensor) -> str:
 
 
 def chunked_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Return what `training.loss.label_smoothed_loss` does: the sums over tokens of the loss and of the NLL, in nats.
+    """Return the same as `training.loss.label_smoothed_loss`: the sums over tokens of the loss and of the NLL, in nats.
 
     hidden (N, D) and weight (V, D) are multiplied in their dtype; sums are in fp32. target (N,) has token ids.
     """
@@ -89,14 +89,14 @@ class _ChunkedLoss(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Constants:
-    """What all chunks share."""
+    """Constants that all chunks share."""
 
     uniform: float
     """c"""
     peak: float
     """1 - e - c"""
     column_sums: Tensor
-    """Of W, (D,) fp32."""
+    """Sums of the columns of W, (D,) fp32."""
 
     @staticmethod
     def of(weight: Tensor, smoothing: float) -> _Constants:
@@ -105,7 +105,7 @@ class _Constants:
 
 
 def _sizes(weight: Tensor, passes: int) -> tuple[int, int]:
-    """Return the rows of a chunk, a multiple of `passes`, and of a block, a multiple of them; in fp32 both are equal."""
+    """Return the number of rows of a chunk, a multiple of `passes`, and of a block, a multiple of the chunk's. In fp32 both are equal."""
     vocabulary = weight.size(0)
     rows = passes * max(1, CHUNK_SCORES[weight.device.type] // vocabulary // passes)
     if weight.dtype == torch.float32:
@@ -151,7 +151,7 @@ class _GradientSum:
     """The gradients of hidden and weight, formed block by block from the gradient in the scores."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, rows: int) -> None:
-        """`rows` are those of a block."""
+        """`rows`: number of rows of a block."""
         self.hidden, self.weight, self.rows = hidden, weight, rows
         self.block = _scratch("block", (min(rows, hidden.size(0)), weight.size(0)), weight, weight.dtype)
         self.grad_hidden = torch.empty_like(hidden)
@@ -159,7 +159,7 @@ class _GradientSum:
 
     def add(self, first: int, grad_scores: Tensor) -> None:
         """Add the gradient in the scores of a chunk, (R, V), whose first row is row `first` of hidden."""
-        start, end = first // self.rows * self.rows, first + grad_scores.size(0)  # of the block so far
+        start, end = first // self.rows * self.rows, first + grad_scores.size(0)  # rows of the block so far
         self.block[first - start : end - start] = grad_scores
         if end - start == self.rows or end == self.hidden.size(0):
             block = self.block[: end - start]
@@ -189,7 +189,7 @@ _scratch_buffers: dict[tuple[str, torch.device, torch.dtype], Tensor] = {}
 def _scratch(use: str, shape: tuple[int, int], like: Tensor, dtype: torch.dtype) -> Tensor:
     """Return uninitialized memory that is used until the end of the pass.
 
-    On a CPU it is kept from pass to pass, because new pages are expensive. A GPU's allocator does that itself.
+    On a CPU the memory is kept from pass to pass, because new pages are expensive. A GPU's allocator does that itself.
     """
     size = shape[0] * shape[1]
     if like.device.type != "cpu":

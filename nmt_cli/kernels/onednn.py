@@ -1,4 +1,4 @@
-"""oneDNN's linear maps, as torch's own compiler calls them. These operators are private to torch: they are used here only.
+"""oneDNN's linear maps, as torch's own compiler calls them. These operators are private to torch: only this file uses them.
 
 Each `has_…` function calls its operators once on small numbers and compares the result with plain torch. It returns False
 where an operator is missing, refuses this processor, or computes something else; the kernels then decline.
@@ -18,13 +18,13 @@ from ..hardware import cpu_flags
 
 X86 = ("x86_64", "AMD64")
 UNSIGNED_ZERO = 128
-"""What 0 in int8 is as an unsigned number: n in int8 is n + 128 in uint8, the same bits but for the highest."""
+"""The uint8 number for 0 in int8: n in int8 becomes n + 128 in uint8. Only the highest bit changes."""
 UNUSABLE = (RuntimeError, AttributeError, NotImplementedError, TypeError)
-"""What calling an operator raises where it is missing, changed, or refuses the processor."""
+"""Errors from a call of an operator that is missing, has changed, or refuses the processor."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool = False) -> Tensor:
-    """Return x W^T + b, with max(0, ·) if `relu`; `weight` as it is or from `reorder`. fp32 or bf16."""
+    """Return x W^T + b, followed by max(0, ·) if `relu`, in fp32 or bf16. `weight` may come from `reorder`."""
     return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], ""))
 
 
@@ -52,7 +52,7 @@ def int8_linear(
 
 @cache
 def multiplies_unsigned_only() -> bool:
-    """Whether this processor's 8-bit products take the rows unsigned: VNNI without AMX. With signed rows, oneDNN then takes its reference loop."""
+    """Return whether this processor needs unsigned rows for 8-bit products: VNNI without AMX. With signed rows, oneDNN then uses its slow reference loop."""
     flags = cpu_flags()
     return bool(flags & {"avx512_vnni", "avx_vnni"}) and "amx_int8" not in flags
 
@@ -62,13 +62,13 @@ def _here() -> bool:
 
 
 def _numbers(*shapes: tuple[int, ...]) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(1)  # of its own: the draws of a training under way are counted
+    generator = torch.Generator().manual_seed(1)  # a separate one: a running training depends on the state of the default generator
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
 @cache
 def has_fp32_linear() -> bool:
-    """Whether `linear` and `reorder` work in fp32."""
+    """Return whether `linear` and `reorder` work in fp32."""
     if not _here():
         return False
     x, weight, bias = _numbers((5, 24), (40, 24), (40,))
@@ -81,7 +81,7 @@ def has_fp32_linear() -> bool:
 
 @cache
 def has_bf16_reorder() -> bool:
-    """Whether `reorder` takes bf16: without AVX-512 it refuses."""
+    """Return whether `reorder` supports bf16; it does not without AVX-512."""
     if not has_fp32_linear():
         return False
     try:
@@ -93,7 +93,7 @@ def has_bf16_reorder() -> bool:
 
 @cache
 def has_fused_linear() -> bool:
-    """Whether `linear` works in bf16 on a weight as it is, with max(0, ·)."""
+    """Return whether `linear` works in bf16 on a weight that is not reordered, with max(0, ·)."""
     x, weight, bias = (part.bfloat16() for part in _numbers((5, 24), (40, 24), (40,)))
     try:
         ours = linear(x, weight, bias, relu=True)
@@ -104,7 +104,7 @@ def has_fused_linear() -> bool:
 
 @cache
 def has_int8_linear() -> bool:
-    """Whether `int8_linear` and `int8_reorder` work, and their sums are exact."""
+    """Return whether `int8_linear` and `int8_reorder` work, and their sums are exact."""
     if not _here():
         return False
     x, weight, bias = _numbers((5, 24), (40, 24), (40,))

@@ -1,4 +1,4 @@
-"""The interfaces between a search and what computes for it. A kernel implements them; `decoding` has the plain ones.
+"""The interfaces between a search and the code that computes for it. Kernels implement them; `decoding` has the plain implementations.
 
     B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence   S source length
 
@@ -26,7 +26,7 @@ class Decoder(Protocol):
         ...
 
     def reorder(self, parents: Tensor) -> None:
-        """Let hypothesis w of sentence b continue what was its hypothesis parents[b, w]; `parents` is (B, W)."""
+        """Replace hypothesis w of sentence b by hypothesis parents[b, w] of the same sentence; `parents` is (B, W)."""
         ...
 
     def keep(self, sentences: Tensor) -> None:
@@ -53,17 +53,17 @@ class AttentionDecoder(Decoder, Protocol):
 
 @runtime_checkable
 class RankingDecoder(Decoder, Protocol):
-    """A decoder that ranks what may follow without giving out logits, which is faster."""
+    """A decoder that ranks candidates itself and does not return logits, which is faster."""
 
     @property
     def vocabulary(self) -> int:
-        """V."""
+        """The size V of the vocabulary."""
         ...
 
     def best(
         self, tokens: Tensor, rows: Tensor, log_probs: Tensor, count: int, banned_tokens: Sequence[int], only: Tensor | None, banned_counts: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Take a step. Return what `TopCandidates` returns for its logits, which are not normalised."""
+        """Take a step. Return the same as `TopCandidates` for the logits of the step, which are not normalised."""
         ...
 
 
@@ -71,7 +71,7 @@ class GrowingDecoder(Decoder, Protocol):
     """A decoder that takes more sentences while it is in use."""
 
     def add(self, sources: Sequence[Sequence[int]]) -> None:
-        """Append sentences to those that it holds: their token ids, end symbols included."""
+        """Append sentences to those that the decoder holds. `sources` are their token ids, end symbols included."""
         ...
 
 
@@ -84,13 +84,13 @@ class TopCandidates(Protocol):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return the `count` largest of log_probs (B, W) + log-softmax(logits) over (W, V), largest first.
 
-        They are values and flat indices w * V + v, both (B, C); equal values are ordered by index. Where a sentence has
+        The result is values and flat indices w * V + v, both (B, C); equal values are ordered by index. Where a sentence has
         fewer candidates, the rest are -inf with an index that means nothing.
 
-        `logits` (N, V) are those of the open hypotheses `rows` (N,); they may be written to. `banned_tokens` are no
-        candidates: for hypothesis n the first banned_counts[n] of them, or all where `banned_counts` (N,) is None. Where
+        `logits` (N, V) are those of the open hypotheses `rows` (N,); they may be written to. For hypothesis n, the first
+        banned_counts[n] of `banned_tokens` are no candidates, or all of them if `banned_counts` (N,) is None. Where
         only[n] is not -1, it is the one candidate of hypothesis n, even if it is banned. Banned tokens keep their share
-        of the softmax. With `normalized` the logits are log-probabilities already: no softmax is taken.
+        of the softmax. With `normalized` the logits are log-probabilities already: no softmax is computed.
         """
         ...
 
@@ -100,7 +100,7 @@ class OpenColumns(Protocol):
 
     tokens: Tensor  # (B, W, L)
     newest: Tensor  # (B, W)
-    log_probs: Tensor  # (B, W); -inf: there is none
+    log_probs: Tensor  # (B, W); -inf: no such hypothesis
     missing: Tensor  # (B, W) tokens with text that an output still needs before it may end
 
 
@@ -115,68 +115,71 @@ class FinishedColumns(Protocol):
 
 @dataclass(frozen=True)
 class BannedTokens:
-    """Tokens that may not follow: the first ones of `tokens`, how many says `decoding.min_length`. They are on the host."""
+    """Tokens that may not follow a hypothesis: the first n of `tokens`, where `decoding.min_length` decides n. The tensors are on the host."""
 
     tokens: Tensor
-    """Those that are never generated, the end symbol, those without text."""
+    """In this order: tokens that are never generated, the end symbol, tokens without text."""
     always: int
-    """How many of `tokens` may not follow an output that has enough tokens with text."""
+    """The number n for a hypothesis that has enough tokens with text."""
     too_early: int
-    """How many may not follow one that has not; none of them, if only tokens with text can still make it long enough."""
+    """The number n for a hypothesis that needs more tokens with text. If all tokens that may still be added must have text, n is the size of `tokens`."""
     textless: Tensor
-    """Those without text."""
+    """Tokens without text."""
 
 
 @dataclass(frozen=True)
 class BeamState:
-    """What a plain beam search knows of its sentences: tensors, contiguous, which a step changes in place."""
+    """The state of a plain beam search: contiguous tensors, which a step changes in place."""
 
     open: OpenColumns
     finished: FinishedColumns
     lengths: Tensor
-    """(B,) of the outputs that the coming step extends, end symbol counted."""
+    """(B,), length of an output that ends in the coming step, end symbol counted."""
     max_lengths: Tensor
-    """(B,) that an output may have, end symbol not counted."""
+    """(B,), maximum length of an output, end symbol not counted."""
     penalties: Tensor
     """The length penalty of each length."""
     eos: int
     lookahead: int
-    """A hypothesis is given up which cannot become one of the K best within so many tokens; 0: that is not asked."""
+    """A hypothesis is given up if it cannot become one of the K best within this number of tokens; 0: no hypothesis is given up."""
     banned: BannedTokens
 
 
 class ExtendBeam(Protocol):
-    """A function that takes a step of beam search, given its candidates: what `decoding.beam_search` does without constraints."""
+    """A function that takes a step of beam search from its candidates, as `decoding.beam_search` does without constraints."""
 
     def __call__(self, state: BeamState, candidates: tuple[Tensor, Tensor, Tensor], /) -> Tensor:
-        """Make the W best candidates that do not end the open hypotheses, and rank those that do among the finished ones.
+        """Replace the open hypotheses by the W best candidates that do not end, and add candidates that end to the finished hypotheses.
 
-        `candidates` are, best first, values, hypotheses and tokens, (B, C). Return the parents of the open hypotheses, (B, W). A
-        hypothesis that is given up, or whose output is complete, gets -inf. `state.lengths` stay as they are.
+        `candidates` are values, hypotheses and tokens, each (B, C), best first. Return the parents of the open hypotheses, (B, W). A
+        hypothesis that is given up, or whose output is complete, gets -inf. `state.lengths` do not change.
         """
         ...
 
 
 @runtime_checkable
 class SearchingDecoder(RankingDecoder, Protocol):
-    """A decoder that takes whole steps of plain beam search, which is faster still: small models compute less than what is between their functions."""
+    """A decoder that takes whole steps of plain beam search, which is faster still.
+
+    In small models, the work between the functions of a step takes longer than the functions themselves.
+    """
 
     @property
     def searches(self) -> bool:
-        """Whether it does, for its model."""
+        """Whether the decoder searches by itself for its model."""
         ...
 
     def search(self, state: BeamState, steps: int, stay: float) -> None:
-        """Take up to `steps` steps, in place; stop behind the one with which finished sentences leave: at most the share `stay` is unfinished.
+        """Take up to `steps` steps, in place. Stop when finished sentences should leave: when at most the share `stay` of the sentences is unfinished.
 
-        It is what `best`, `ExtendBeam` and `reorder` do one after another; `state.lengths` grow.
+        A step does the same as `best`, `ExtendBeam` and `reorder` one after another, and adds 1 to `state.lengths`.
         """
         ...
 
 
 class LogSoftmax(Protocol):
-    """A function that makes logits log-probabilities."""
+    """A function that turns logits into log-probabilities."""
 
     def __call__(self, logits: Tensor, /) -> Tensor:
-        """Return the log-softmax of logits (N, V), which may be overwritten. `TopCandidates` takes the same logarithms."""
+        """Return the log-softmax of logits (N, V), which may be overwritten. `TopCandidates` computes the same log-softmax."""
         ...

@@ -1,4 +1,4 @@
-"""Functions of torch that are not public, used here only. `works` says whether they still compute what they did."""
+"""Private functions of torch, which only this file uses. `works` and `has_quantize` check that they still compute the same."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ UNUSABLE = (RuntimeError, AttributeError, NotImplementedError, TypeError)
 
 
 def softmax_backward(grad: Tensor, softmax: Tensor) -> Tensor:
-    """Return the gradient in the scores, from that in softmax(scores) over the last dimension; both of one dtype."""
+    """Return the gradient of the scores from the gradient of softmax(scores) over the last dimension. Both have one dtype."""
     return torch._softmax_backward_data(grad, softmax, -1, softmax.dtype)
 
 
 def relu_backward(grad: Tensor, output: Tensor) -> Tensor:
-    """Return the gradient in x, from that in max(0, x) and max(0, x) itself."""
+    """Return the gradient of x. `grad` is the gradient of max(0, x); `output` is max(0, x)."""
     return cast(Tensor, torch.ops.aten.threshold_backward(grad, output, 0))
 
 
 @cache
 def works() -> bool:
-    """Whether `softmax_backward` and `relu_backward` are there and give what autograd gives."""
+    """Return whether `softmax_backward` and `relu_backward` exist and compute the same as autograd."""
     scores, grad = torch.linspace(-2, 2, 12).view(3, 4), torch.linspace(1, -1, 12).view(3, 4)
     softmax = scores.softmax(-1)
     expected = softmax * (grad - (grad * softmax).sum(-1, keepdim=True))
@@ -43,7 +43,7 @@ def quantize_fast(x: Tensor, scale: float) -> Tensor:
 
 @cache
 def has_quantize() -> bool:
-    """Whether torch still has its 8-bit tensors: it announces their removal."""
+    """Return whether torch still has its 8-bit tensors; torch has announced their removal."""
     x = torch.tensor([[-9.0, -1.004, 0.0, 0.26, 2.0]])
     try:
         with warnings.catch_warnings():

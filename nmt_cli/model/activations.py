@@ -12,7 +12,7 @@ from ..recipe import ModelSection
 
 
 def relu(config: ModelSection) -> nn.Module:
-    """Return max(0, x), the paper's (equation 2)."""
+    """Return max(0, x), the paper's activation (equation 2)."""
     return nn.ReLU(inplace=True)  # the input is the inner linear map's output, which nothing else reads
 
 
@@ -35,6 +35,6 @@ class SwiGLU(nn.Module):
         super().__init__()
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (…, 2 * d_ff) -> (…, d_ff)."""
+        """Map x (…, 2 * d_ff) to (…, d_ff)."""
         gate, up = x.chunk(2, -1)
         return F.silu(gate) * up

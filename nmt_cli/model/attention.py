@@ -5,12 +5,12 @@
 
 `attend` is equation (1), computed by torch's own function; `attention_weights` is its softmax. Projections that read
 the same input are one matrix product: queries, keys and values in self-attention, keys and values of the memory in
-encoder-decoder attention. Projections have biases, as in torch's `nn.Transformer` and fairseq (the paper's formula shows
-none; they are 0.06 % of base's parameters). Attention weights get no dropout, as the paper names none (section 5.4), unless
-`model.attention_dropout` asks for it.
+encoder-decoder attention. Projections have biases, as in torch's `nn.Transformer` and fairseq. The paper's formula shows
+no biases; they are 0.06 % of base's parameters. Attention weights get dropout only if `model.attention_dropout` is set: the
+paper mentions none there (section 5.4).
 
-A `Layout` says how sequences lie in x: padded (B, T, D), or packed (N, D) without padding. A `Cache` lets a decoder
-take one position at a time.
+A `Layout` describes the sequences in x: padded (B, T, D), or packed (N, D) without padding. With a `Cache`, a decoder
+computes one position at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Cache(Protocol):
     """Keys and values of the target positions seen so far, for one decoder layer."""
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add (B, H, 1, K) and (B, H, 1, W); return those of all positions, (B, H, T, K) and (B, H, T, W)."""
+        """Add the newest keys (B, H, 1, K) and values (B, H, 1, W). Return those of all positions, (B, H, T, K) and (B, H, T, W)."""
         ...
 
 
@@ -45,9 +45,9 @@ AttentionFunction = Callable[[Tensor, Tensor, Tensor, "Tensor | None", bool], Te
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0) -> Tensor:
     """Return softmax(QK^T / sqrt(d_k)) V (equation 1), (B, H, T, W); arguments as in `AttentionFunction`.
 
-    `causal` hides the positions after the query's own. `dropout` is that of the weights.
+    `causal` hides the positions after the query's own. `dropout` is the dropout rate of the attention weights.
     """
-    if causal and mask is not None:  # torch takes one or the other
+    if causal and mask is not None:  # torch accepts only one of them
         mask, causal = allowed(query, key, mask, causal), False
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, dropout_p=dropout)
 
@@ -67,7 +67,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, ca
 
 
 def allowed(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
-    """Return the mask, without the future if `causal`; None: every query may attend to every key."""
+    """Return the mask, which also hides the future if `causal`. None: every query may attend to every key."""
     if not causal:
         return mask
     past = torch.ones(query.size(2), key.size(2), dtype=torch.bool, device=query.device).tril()  # (T, S)
@@ -75,7 +75,7 @@ def allowed(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Te
 
 
 def _projection(d_in: int, sizes: list[int]) -> nn.Linear:
-    """Return several projections as one; each part is initialised as a matrix of its own (Glorot and Bengio 2010)."""
+    """Return one linear map for several projections. Each projection is initialised as a separate matrix (Glorot and Bengio 2010)."""
     linear = nn.Linear(d_in, sum(sizes))
     for part in torch.split(linear.weight.data, sizes):
         nn.init.xavier_uniform_(part)
@@ -84,7 +84,7 @@ def _projection(d_in: int, sizes: list[int]) -> nn.Linear:
 
 
 class _Attention(nn.Module):
-    """What both attentions share."""
+    """The common part of self-attention and cross-attention."""
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class _Attention(nn.Module):
         self.attend: AttentionFunction = attend
 
     def attended(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Return the result of `attend`; in training, with dropout on the weights."""
+        """Return the result of `attend`, in training with dropout on the attention weights."""
         if self.dropout and self.training:
             return attend(query, key, value, mask, causal, self.dropout)
         return self.attend(query, key, value, mask, causal)
@@ -110,7 +110,7 @@ class SelfAttention(_Attention):
         self.output = _projection(values, [config.d_model])
 
     def project(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x (…, D) at `positions`, which are broadcast to (…,) -> queries, keys and values side by side, (…, sum of `sizes`)."""
+        """Return queries, keys and values side by side, (…, sum of `sizes`), for x (…, D). Its `positions` are broadcast to (…,)."""
         rows: Tensor = self.query_key_value(x)
         if not self.rotates:
             return rows
@@ -118,7 +118,7 @@ class SelfAttention(_Attention):
         return torch.cat((rotated(heads, positions[..., None]).flatten(-2), rows[..., 2 * self.sizes[0] :]), -1)
 
     def forward(self, x: Tensor, mask: Tensor | None, causal: bool = False, cache: Cache | None = None, layout: Layout = PADDED, start: int = 0) -> Tensor:
-        """x (B, T, D) -> (B, T, D), for positions from `start` on. With a `cache`, x is the newest position alone and attends to all cached ones."""
+        """Map x (B, T, D), at positions from `start` on, to (B, T, D). With a `cache`, x is only the newest position, which attends to all cached ones."""
         positions = layout.positions if isinstance(layout, Packing) else torch.arange(start, start + x.size(1), device=x.device)
         query, key, value = layout.split_heads(self.project(x, positions), self.sizes, self.num_heads)
         if cache is not None:
@@ -143,7 +143,7 @@ class CrossAttention(_Attention):
         return key, value
 
     def forward(self, x: Tensor, projected: tuple[Tensor, Tensor], mask: Tensor | None, layout: Layout = PADDED, memory_layout: Layout = PADDED) -> Tensor:
-        """x (B, T, D), `projected` from `project` -> (B, T, D). `layout` is the target's, `memory_layout` the source's."""
+        """Map x (B, T, D) to (B, T, D). `projected` comes from `project`; `layout` is the target's, `memory_layout` the source's."""
         query = self.query(x)
         [query] = layout.split_heads(query, [query.size(-1)], self.num_heads)
         return self.output(layout.merge_heads(self.attended(query, *projected, mask)))  # type: ignore[no-any-return]
@@ -151,9 +151,9 @@ class CrossAttention(_Attention):
 
 @contextmanager
 def record_attention(module: SelfAttention | CrossAttention) -> Iterator[list[Tensor]]:
-    """Let `module` attend by `attention_weights` and append each result, (B, H, T, S), to the list that this yields.
+    """Yield a list to which `module` appends its attention weights, (B, H, T, S), at each call while the block runs.
 
-    No other thread may use the module meanwhile.
+    No other thread may use the module during that time.
     """
     record: list[Tensor] = []
     usual = module.attend

@@ -1,6 +1,6 @@
-"""What is in a model folder, read without torch: `folder` makes models of it.
+"""The files of a model folder, read without torch. `folder` builds models from them.
 
-A command begins here: it finds the folder, reads its recipe, and has the files checked while torch is being loaded.
+A command first finds the folder and reads its recipe with this module. A thread checks the files while torch is loaded.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ FORMAT_VERSION = Record.newest
 WEIGHTS, CONFIG, METRICS = "model.safetensors", "config.json", "metrics.json"
 TOKENIZERS = re.compile(r"tokenizer(\.source|\.target)?\.model")
 CHOICES = ("averaged", "best", "last")
-"""In a run folder, the models to use, the first that is there."""
+"""The models of a run folder in order of preference: the first one that exists is used."""
 SCORES = TypeAdapter(dict[str, int | float | str | bool | list[str] | None], config={"strict": True})
-"""What metrics.json holds."""
+"""The content of metrics.json."""
 REMEDY = "Restore the folder from a copy, or take another checkpoint."
 
 
 class ModelConfig(Record):
-    """config.json: what the weights are and the SHA-256 of every other file of the folder."""
+    """config.json: a description of the weights, and the SHA-256 of every other file of the folder."""
 
     package_version: str
     parameters: int
-    """Numbers in the weights."""
+    """How many numbers the weights have."""
     source_vocab: int
     target_vocab: int
-    """Tokens in the vocabularies."""
+    """Sizes of the vocabularies, in tokens."""
     sha256: dict[str, str]
-    """By file name: the weights, the tokenizers and metrics.json (the last since format version 2)."""
+    """SHA-256 by file name, of the weights, the tokenizers and metrics.json (the last since format version 2)."""
     recipe: dict[str, Any]
     precision: Literal["fp32", "int8"] = "fp32"
-    """Of the weights: int8 is what `nmt quantize` writes. Not in the file if it is fp32, as in files of earlier versions."""
+    """Precision of the weights: int8 if `nmt quantize` wrote the folder. The file has this field only for int8; earlier versions did not have it."""
 
     @model_serializer(mode="wrap")
     def _without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class ModelConfig(Record):
 
     @property
     def vocabularies(self) -> tuple[int, int]:
-        """Tokens in the source's and the target's vocabulary."""
+        """Sizes of the source and the target vocabulary, in tokens."""
         return self.source_vocab, self.target_vocab
 
     @property
@@ -62,7 +62,7 @@ class ModelConfig(Record):
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """`config.json` of a model folder, its version and hash checked. Raises ModelError."""
+    """Return `config.json` of a model folder, after a check of its version and hash. Raises ModelError."""
     path = folder / CONFIG
     if not folder.is_dir():
         raise ModelError(f"no model folder at {str(folder)!r}. Train one (`nmt train`), or name another with --model.")
@@ -77,7 +77,7 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """`metrics.json` of a model folder: what it scored. Raises ModelError for a damaged one; {} where there is none."""
+    """Return `metrics.json` of a model folder: the model's scores; {} if there is no such file. Raises ModelError if it is damaged."""
     path = folder / METRICS
     try:
         return SCORES.validate_python(parse_json(path.read_bytes(), path, ModelError, REMEDY))
@@ -91,9 +91,9 @@ def read_metrics(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str] = remembered_sha256) -> None:
-    """Every file of `hashes` is there and unchanged; `hash_of` reads a file, or remembers that it was read.
+    """Check that every file of `hashes` exists and is unchanged. `hash_of` reads a file, or returns the hash of an earlier reading.
 
-    Raises ModelError naming the first that is not.
+    Raises ModelError, which names the first file that is missing or changed.
     """
     for name, expected in hashes.items():
         path = folder / name
@@ -108,9 +108,9 @@ def check_files(folder: Path, hashes: Mapping[str, str], hash_of: Callable[[Path
 
 
 def foreign(folder: Path, expected: Mapping[str, str]) -> str:
-    """Why a folder is not as it was written: a file that is not `expected`, or one that was changed; "" if it is.
+    """Return why a folder is not as it was written: it has a file that is not `expected`, or a changed file. Return "" if it is unchanged.
 
-    `expected` holds the SHA-256 of its files by name; "" for one that may hold anything.
+    `expected` has the SHA-256 of each file by name, or "" for a file whose content is not checked.
     """
     for item in sorted(folder.iterdir()):
         if item.name not in expected or item.is_symlink() or not item.is_file():
@@ -121,7 +121,7 @@ def foreign(folder: Path, expected: Mapping[str, str]) -> str:
 
 
 def not_quantized(folder: Path) -> str:
-    """Why `folder` is not what `nmt quantize` wrote, unchanged; "" if it is."""
+    """Return why `folder` is not an unchanged folder that `nmt quantize` wrote; "" if it is one."""
     try:
         config = read_config(folder)
         return foreign(folder, {CONFIG: "", **config.sha256}) if config.precision == "int8" else "it is a model folder that nmt quantize did not write"
@@ -130,7 +130,7 @@ def not_quantized(folder: Path) -> str:
 
 
 def not_an_average(folder: Path) -> str:
-    """Why `folder` is not what `nmt average` wrote, unchanged; "" if it is."""
+    """Return why `folder` is not an unchanged folder that `nmt average` wrote; "" if it is one."""
     try:
         config = read_config(folder)
         if not isinstance(read_metrics(folder).get("averaged"), list):
@@ -141,7 +141,7 @@ def not_an_average(folder: Path) -> str:
 
 
 def checking(folder: Path, config: ModelConfig) -> Future[None]:
-    """`check_files` in a thread of its own; what it raises, the result raises."""
+    """Run `check_files` in a thread of its own, and return its future. The future's result() raises the exception of `check_files`, if any."""
     future: Future[None] = Future()
 
     def check() -> None:
@@ -156,7 +156,7 @@ def checking(folder: Path, config: ModelConfig) -> Future[None]:
 
 
 def find_model(path: Path) -> Path:
-    """The model folder at `path`; in a run folder its averaged model, else its best, else its last checkpoint.
+    """Return the model folder at `path`. For a run folder, return its averaged model, else its best, else its last checkpoint.
 
     Raises ModelError when there is none.
     """

@@ -1,12 +1,13 @@
-"""The model folder (DESIGN: "The model folder"): all that `translate`, `export` and `info` need.
+"""The model folder (DESIGN: "The model folder"): everything that `translate`, `export` and `info` need.
 
-    model.safetensors   weights, tied matrices once; fp32, or as int8 stores them (`precision.integers`)
+    model.safetensors   weights, tied matrices once; in fp32, or in int8 (`precision.integers`)
     config.json         format version, the whole recipe, sizes, package version, SHA-256 of every other file
     tokenizer.model     SentencePiece (with separate vocabularies tokenizer.source.model and tokenizer.target.model)
-    metrics.json        what it scored, on what, with which signature
+    metrics.json        the model's scores, with their signature
 
-config.json also holds the SHA-256 of its own content; `contents` checks it. `write_model` fills a folder that the caller makes (`files.new_folder`), `load_model` checks and reads one,
-`find_model` goes from a run folder to the model to use. Tokenizers are opaque bytes here. Nothing is pickled.
+config.json also holds the SHA-256 of its own content; `contents` checks it. `write_model` fills a folder that the caller creates
+(`files.new_folder`), `load_model` checks and reads a folder. `contents.find_model` returns the model to use in a run folder. This
+module does not interpret the bytes of tokenizers. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from .precision import OUTPUT, integers, with_integers
 from .transformer import Transformer
 
 SCALES = (".scales", ".input_scale")
-"""Endings of what int8 stores beside the parameters."""
+"""Endings of the names under which int8 stores scales, beside the parameters."""
 TABLES = "next_word."
-"""The beginning of the names of what is stored and not trained."""
+"""The beginning of the names of tensors that are stored but not trained."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class LoadedModel:
 
 
 def weights_of(model: Transformer) -> dict[str, Tensor]:
-    """Every trained matrix once, by name, on the CPU, and the tables of `monotonic`."""
+    """Return all trained weights by name, each once, on the CPU, and the tables of `monotonic`."""
     return {name: tensor.detach().to("cpu").contiguous() for name, tensor in model.state_dict().items()}
 
 
@@ -58,13 +59,13 @@ def write_model(
     folder: Path, weights: Mapping[str, Tensor], recipe: Recipe, vocabularies: tuple[int, int],
     tokenizers: Mapping[str, bytes], metrics: Mapping[str, Any], precision: Literal["fp32", "int8"] = "fp32",
 ) -> None:  # fmt: skip
-    """Fill `folder` with a model: `vocabularies` are the source's and target's sizes, `tokenizers` name -> bytes.
+    """Write a model into `folder`. `vocabularies` are the sizes of source and target vocabulary, `tokenizers` maps file names to bytes.
 
-    `weights` are those of `weights_of`, or of `quantized_weights` for int8. Raises OSError.
+    `weights` come from `weights_of`, or for int8 from `quantized_weights`. Raises OSError.
     """
     save_file(dict(weights), folder / WEIGHTS)
     (folder / METRICS).touch()
-    (folder / WEIGHTS).chmod((folder / METRICS).stat().st_mode)  # safetensors leaves it to its owner alone
+    (folder / WEIGHTS).chmod((folder / METRICS).stat().st_mode)  # safetensors lets only the owner read it
     for name, content in tokenizers.items():
         (folder / name).write_bytes(content)
     (folder / METRICS).write_text(json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
@@ -82,10 +83,11 @@ def write_model(
 
 
 def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: bool = False) -> LoadedModel:
-    """Read a model folder into a Transformer in evaluation mode, fp32, on the CPU; `checked` if its files are already.
+    """Read a model folder into a Transformer in evaluation mode, fp32, on the CPU.
 
-    With `quantized` the folder may be in int8; its model is then one of `precision.int8`. Raises ModelError when a file is
-    missing, cut, changed, of a newer format or does not fit the recipe.
+    `checked` is the future of `contents.checking`; without it the files are checked here. With `quantized` the folder may be
+    in int8; its model then equals one of `precision.int8`. Raises ModelError when a file is missing, truncated, changed or of
+    a newer format, or does not fit the recipe.
     """
     reproducible_products()
     config = read_config(folder)
@@ -107,7 +109,7 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
 
 
 def build(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:
-    """A Transformer holding a copy of `weights`; no time is spent on drawing random ones. Raises ModelError."""
+    """Return a Transformer with a copy of `weights`, without random initialisation. Raises ModelError if they do not fit."""
     model = _without_weights(recipe, source_vocab, target_vocab)
     parameters = model.state_dict()
     _check_fit({name: parameter.shape for name, parameter in parameters.items()}, weights)
@@ -116,12 +118,12 @@ def build(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping
 
 
 def quantized_weights(model: Transformer) -> dict[str, Tensor]:
-    """What a folder in int8 has of an fp32 model: `precision.integers`, and the other parameters as they are."""
+    """Return the tensors that an int8 folder stores of an fp32 model: `precision.integers`, and all other parameters unchanged."""
     return {name: value.to("cpu").contiguous() for name, value in {**weights_of(model), **integers(model)}.items()}
 
 
 def build_quantized(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:
-    """A Transformer of `precision.int8` with what `quantized_weights` returned. Raises ModelError."""
+    """Return the int8 Transformer of `weights` from `quantized_weights`, as `precision.int8` returns it. Raises ModelError if they do not fit."""
     model = _without_weights(recipe, source_vocab, target_vocab)
     parameters = model.state_dict()
     matrices = [f"{name}.weight" for name, module in model.named_modules() if type(module) is nn.Linear]

@@ -3,7 +3,7 @@
     EncoderLayer   self-attention → feed-forward
     DecoderLayer   causal self-attention → attention to the memory → feed-forward
 
-A residual connection (`residuals`) goes around each sub-layer. All sequences are (B, T, D), or (N, D) with a packing.
+Each sub-layer has a residual connection around it (`residuals`). All sequences are (B, T, D), or (N, D) with a packing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .residuals import Sublayer
 class FeedForward(nn.Module):
     """max(0, xW1 + b1) W2 + b2 (equation 2), or another activation in the place of max(0, ·).
 
-    An activation that reads more than d_ff numbers says so: `inputs` times as many.
+    An activation that has an attribute `inputs` reads `inputs` * d_ff numbers.
     """
 
     def __init__(self, config: ModelSection) -> None:
@@ -34,7 +34,7 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (…, D) -> (…, D)."""
+        """Map x (…, D) to (…, D)."""
         return self.outer(self.dropout(self.activation(self.inner(x))))  # type: ignore[no-any-return]
 
 
@@ -50,7 +50,7 @@ class EncoderLayer(nn.Module):
         self.around_feed_forward = residual(config)
 
     def forward(self, x: Tensor, mask: Tensor | None, layout: Layout = PADDED) -> Tensor:
-        """x (B, S, D), mask (B, 1, 1, S) or None -> (B, S, D)."""
+        """Map x (B, S, D) to (B, S, D), with mask (B, 1, 1, S) or None."""
         x = self.around_self_attention(x, lambda h: self.self_attention(h, mask, layout=layout))
         return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]
 
@@ -72,9 +72,9 @@ class DecoderLayer(nn.Module):
         self, x: Tensor, memory: tuple[Tensor, Tensor], memory_mask: Tensor | None, cache: Cache | None = None,
         layout: Layout = PADDED, memory_layout: Layout = PADDED, start: int = 0,
     ) -> Tensor:  # fmt: skip
-        """x (B, T, D), `memory` projected by this layer's cross-attention, its mask (B, 1, 1, S) -> (B, T, D).
+        """Map x (B, T, D) to (B, T, D). `memory` was projected by this layer's cross-attention; its mask is (B, 1, 1, S) or None.
 
-        With a `cache`, x is the newest position alone, `start`, and attends to all cached ones. `layout` is the target's,
+        With a `cache`, x is only the newest position, `start`, which attends to all cached ones. `layout` is the target's,
         `memory_layout` the source's.
         """
         causal = cache is None
@@ -85,7 +85,7 @@ class DecoderLayer(nn.Module):
         )
 
     def sublayers(self, x: Tensor, self_attention: Sublayer, cross_attention: Sublayer) -> Tensor:
-        """Apply the three sub-layers; a decoder with caches of its own brings its own two attentions. x (…, D) -> (…, D)."""
+        """Apply the three sub-layers to x (…, D). Return (…, D). A decoder with its own caches passes its own two attention functions."""
         x = self.around_self_attention(x, self_attention)
         x = self.around_cross_attention(x, cross_attention)
         return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]

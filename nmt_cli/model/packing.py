@@ -1,16 +1,16 @@
-"""How the sequences of a batch lie in a tensor: padded to one length, or packed without padding.
+"""Layouts of the sequences of a batch in a tensor: padded to one length, or packed without padding.
 
     padded   (B, L, D)   every sentence has L positions; a mask hides the padding
     packed   (N, D)      the tokens of one sentence after another, then spare rows up to a multiple of ROWS
 
-Training packs: embeddings, projections, feed-forward, norms, dropout and loss then spend no work on padding. Attention
-alone needs sentences side by side, so both layouts have two methods around it:
+Training packs: embeddings, projections, feed-forward, norms, dropout and loss then spend no work on padding. Only
+attention needs the sentences side by side, so each layout has two methods, for before and after attention:
 
     (…, P * H * K) ──split_heads──▶ P × (B, H, L, K) ──▶ attention ──▶ (B, H, L, K) ──merge_heads──▶ (…, H * K)
 
-In the packed layout both moves gather rows of K numbers. Every token has exactly one row on either side, so the
-gradient of a gather is a gather by the inverse index. Padding reads the first spare row, whose gradient is zero; spare
-rows read the first position. N takes few different values, because matrix products are prepared for each.
+In the packed layout both methods gather rows of K numbers. Every token has exactly one row before and after a gather, so
+its gradient is a gather by the inverse index. Padding reads the first spare row, whose gradient is zero; spare rows read
+the first position. N is rounded up so that it takes few different values: kernels for matrix products are prepared for each.
 
     B sentences   L longest   D d_model   P projections (query, key, value)   H heads   K d_k or d_v
 """
@@ -27,23 +27,23 @@ from torch import Tensor, nn
 from ..device import is_host, to_device
 
 ROWS = 64
-"""N is a multiple of it."""
+"""N is a multiple of this number."""
 
 
 class Layout(Protocol):
-    """How x holds the sequences of a batch."""
+    """The arrangement of a batch's sequences in x."""
 
     def split_heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
-        """x (…, sum of `sizes`), projections side by side -> each as (B, H, L, its size / H)."""
+        """Split x (…, sum of `sizes`), which has projections of these sizes side by side. Return each as (B, H, L, size / H)."""
         ...
 
     def merge_heads(self, x: Tensor) -> Tensor:
-        """(B, H, L, W) -> (…, H * W)."""
+        """Turn x (B, H, L, W) into (…, H * W)."""
         ...
 
 
 class Padded:
-    """x is (B, L, D)."""
+    """The padded layout: x is (B, L, D)."""
 
     def split_heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
         """See `Layout`."""
@@ -58,10 +58,10 @@ PADDED = Padded()
 
 
 class Packing:
-    """x is (N, D), for sentences of these lengths (B,): int64 on the CPU, all above zero.
+    """The packed layout: x is (N, D). `lengths` (B,) are those of the sentences: int64 on the CPU, all above zero.
 
-    With a `multiple` above 1, L is a multiple of it and the mask exists even if nothing is padded: the result for a
-    sentence then does not depend on the other sentences.
+    L is rounded up to a multiple of `multiple`. With a `multiple` above 1, the mask exists even if there is no padding: the
+    result for a sentence then does not depend on the other sentences.
     """
 
     def __init__(self, lengths: Tensor, multiple: int = 1) -> None:
@@ -81,20 +81,20 @@ class Packing:
 
     @property
     def longest_run(self) -> int:
-        """The most rows between two neighbours of `starts`."""
+        """The largest number of rows between two neighbours in `starts`."""
         return max(self.longest, self.size - self.tokens)
 
     def to(self, device: str) -> Packing:
-        """Return the same on `device`."""
+        """Return the packing on `device`."""
         return self if is_host(device) else self.of(to_device(self.parts, device))
 
     @property
     def parts(self) -> list[Tensor]:
-        """What has to be copied to another device, in int64; `of` makes a packing of the copies."""
+        """The tensors to copy to another device, in int64; `of` returns a packing with the copies."""
         return [self.rows, self.slots, self.positions, self.starts]
 
     def of(self, copies: Sequence[Tensor]) -> Packing:
-        """Return the same packing where these copies of its `parts` are."""
+        """Return the same packing with these copies of its `parts`, on their device."""
         moved = copy.copy(self)
         moved._indices = {}
         moved.rows, moved.slots, moved.positions, moved.starts = copies
@@ -103,16 +103,16 @@ class Packing:
         return moved
 
     def pack(self, padded: Tensor) -> Tensor:
-        """(B, L) -> (N,); spare rows hold a copy of the first element."""
+        """Pack (B, L) into (N,). Spare rows hold a copy of the first element."""
         return padded.flatten()[self.slots]
 
     def unpack(self, packed: Tensor, padding: int) -> Tensor:
-        """(N,) -> (B, L), filled up with `padding`."""
+        """Unpack (N,) into (B, L), with `padding` after each sentence."""
         return packed[self.rows].masked_fill(self.rows == self.tokens, padding)
 
     @property
     def lengths(self) -> Tensor:
-        """(B,): the tokens of each sentence."""
+        """The length of each sentence in tokens, (B,)."""
         return self.starts.diff()[:-1]
 
     def split_heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
@@ -132,7 +132,7 @@ class Packing:
         return rows.view(self.size, -1)  # type: ignore[no-any-return]
 
     def _index(self, parts: int, heads: int) -> tuple[Tensor, Tensor]:
-        """Return for each row of (P, B, H, L) the row of (N, P, H) to read, and the inverse; both flat."""
+        """Return for each row of (P, B, H, L) the row of (N, P, H) to read, and the inverse index; both flat."""
         if (parts, heads) not in self._indices:
             device = self.rows.device
             part, head = torch.arange(parts, device=device), torch.arange(heads, device=device)
@@ -144,7 +144,7 @@ class Packing:
 
 
 class _Gather(torch.autograd.Function):
-    """Rows of x by index. The gradient gathers by the inverse index; from row `real` on it is zero."""
+    """Gathers rows of x by index. The gradient is gathered by the inverse index; from row `real` on it is zero."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, real: int) -> Tensor:

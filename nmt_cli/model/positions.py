@@ -1,8 +1,8 @@
 """Positional encodings: sinusoids (section 3.5), learned vectors (table 3, row E), or rotations. Registered in registry.POSITIONS.
 
-An encoding is built from the config. Called with a length it gives (T, D) for positions start .. start + T - 1; `at`
-gives (N, D) for positions (N,) named one by one. The result is added to the scaled embeddings. With `rotates` self-attention
-rotates its queries and keys as well (`rotated`).
+An encoding is built from the config. A call with a length T returns (T, D) for positions start .. start + T - 1; `at`
+returns (N, D) for a list of positions (N,). The result is added to the scaled embeddings. If `rotates` is true, self-attention
+rotates its queries and keys too (`rotated`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..recipe import ModelSection
 
 def sinusoids(length: int, d_model: int) -> Tensor:
     """Return PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same; interleaved. (length, D)."""
-    with torch.device("cpu"):  # also where modules are made without memory
+    with torch.device("cpu"):  # also if modules are being built on the meta device
         position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
         frequency = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
         table = torch.empty(length, d_model, dtype=torch.float64)
@@ -28,8 +28,8 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 def rotated(x: Tensor, positions: Tensor) -> Tensor:
     """Return x (…, K) with each pair of numbers 2i, 2i + 1 rotated by position / 10000^(2i / K) (Su et al. 2021, equation 34), in x's dtype.
 
-    `positions` (…,) are broadcast to the dimensions before K. K is even. Products of two such vectors depend on the distance of
-    their positions alone.
+    `positions` (…,) are broadcast to the dimensions before K. K is even. Because of the rotation, the product of a query and a
+    key depends on their positions only by the distance between them.
     """
     frequency = 10_000.0 ** (-torch.arange(0, x.size(-1), 2, device=x.device) / x.size(-1))
     angles = positions[..., None].float() * frequency
@@ -59,7 +59,7 @@ class Sinusoidal(nn.Module):
 
 
 class Learned(nn.Module):
-    """A trained vector for each position, initialised like the embeddings that they are added to after scaling."""
+    """A trained vector for each position, initialised like the embeddings. It is added to the scaled embeddings."""
 
     rotates = False
 
@@ -90,7 +90,7 @@ class Rotary(nn.Module):
             self.register_buffer("nothing", torch.zeros(()), persistent=False)
 
     def forward(self, length: int, start: int = 0) -> Tensor:
-        """Return 0."""
+        """Return 0, a scalar."""
         return self.nothing
 
     def at(self, positions: Tensor) -> Tensor:

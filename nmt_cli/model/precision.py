@@ -4,15 +4,16 @@
                                           (N, d_in) fp32 ──▶ matrix product in the precision ──▶ (N, d_out) fp32
 
 * fp32: nothing changes.
-* bf16, fp16: rows and weights are rounded to it, sums are in fp32.
-* int8: a weight is an integer in -127 .. 127 times one scale per output, a row the same with one fixed scale per linear
-  map; products and sums are exact integers. Because the scales are fixed beforehand, a row's result depends on nothing
-  but the row: int8 translations are as independent of the batch as fp32 ones. The input scales come from `calibrate`.
-  Embeddings are rounded to such integers too. `integers` has all of them, and a folder in int8 stores them
-  (model/folder.py): `with_integers` makes a model of them, so both give the same translations.
+* bf16, fp16: rows and weights are rounded to this precision, sums are in fp32.
+* int8: a weight is an integer in -127 .. 127 times a scale; each output has its own scale. Input rows are rounded in the
+  same way, with one fixed scale per linear map. Products and sums are exact integers. The input scales come from
+  `calibrate`. They are fixed before translation, so the result for a row depends only on this row: int8 translations are
+  as independent of the batch as fp32 ones. Embeddings are rounded to integers too. `integers` returns all integers and
+  scales, and an int8 folder stores them (model/folder.py). `with_integers` builds a model from them, so a model from such
+  a folder gives the same translations as one converted in memory.
 
-Everything else stays in fp32. These are plain torch, on any device; `kernels` replaces them by faster modules that
-compute the same.
+Everything else stays in fp32. The modules here are plain torch and run on any device; `kernels` replaces them by faster
+modules that compute the same.
 """
 
 from __future__ import annotations
@@ -31,27 +32,27 @@ from .layers import FeedForward
 from .transformer import Transformer
 
 INT8_MAX = 127
-"""Largest int8 weight, and the largest calibrated input, as an integer."""
+"""The largest int8 weight. The largest calibrated input gets this value too."""
 UINT8_MAX = 255
 EXACT_COLUMNS = 512
-"""Products of 8-bit numbers that fp32 sums exactly: 512 * 255 * 127 < 2^24."""
+"""How many products of 8-bit numbers fp32 can sum exactly: 512 * 255 * 127 < 2^24."""
 CALIBRATION = (8, 16)
-"""Sentences, and tokens per sentence, that the scales of int8 are measured on."""
+"""The number of sentences, and tokens per sentence, from which `calibrate` measures input scales."""
 
 Rule = Callable[[nn.Module, str], "nn.Module | None"]
-"""(module, name) -> its replacement; None: the module stays, and its children are asked."""
+"""(module, name) -> the module's replacement. None: the module stays, and the rule is applied to its children."""
 
 
 def convert(model: Transformer, precision: str) -> Transformer:
-    """Return a model for evaluation in `precision`, which shares all other parameters with `model`.
+    """Return a model for evaluation in `precision`. It shares the parameters that are not converted with `model`.
 
-    Later changes of `model` do not reach the converted weights. Raises UsageError for an unknown precision, and for another
-    one than int8 of a model whose weights are stored in int8.
+    Later changes of `model` do not reach the converted weights. Raises UsageError for an unknown precision. A model whose
+    weights are stored in int8 can only run in int8; any other precision raises UsageError too.
     """
     if in_int8(model):
         if precision != "int8":
             raise UsageError(f"the model's weights are stored in int8, and {precision} was asked for: give int8 or auto as the precision, or name the model that it was made from.")
-        return fp32(model).eval()  # nothing is left to be converted
+        return fp32(model).eval()  # the weights are converted already
     converted: Transformer = load(PRECISIONS, precision, "precision")(model)
     return converted.eval()
 
@@ -99,20 +100,20 @@ def int8(model: Transformer) -> Transformer:
 
 
 def in_int8(model: Transformer) -> bool:
-    """Return whether a model is one of `int8`."""
+    """Return whether a model is in int8."""
     return isinstance(model.output_projection, Int8Linear)
 
 
 @torch.no_grad()
 def integers(model: Transformer) -> dict[str, Tensor]:
-    """Return what int8 stores of a model in fp32: its rounded matrices, by the names of their parameters, and their scales.
+    """Return the integers and scales of an fp32 model for int8, by name: the rounded matrices have the names of their parameters.
 
-    NAME.weight of a linear map (d_out, d_in) and embeddings.KEY (V, D) are int8; NAME.scales and embeddings.KEY.scales, one for
-    each row, fp32; NAME.input_scale fp64.
+    NAME.weight of a linear map (d_out, d_in) and embeddings.KEY (V, D) are int8. NAME.scales and embeddings.KEY.scales are fp32,
+    with one scale per row. NAME.input_scale is fp64.
     """
     inputs, state = calibrate(model), dict[str, Tensor]()
     for name, module in model.named_modules():
-        if _has_relu(module):  # its result is never negative, so that all values of uint8 are used
+        if _has_relu(module):  # ReLU's result is never negative: it is rounded to uint8, 0 .. 255
             inputs[f"{name}.outer"] *= INT8_MAX / UINT8_MAX
         if type(module) is nn.Linear:
             state[f"{name}.weight"], state[f"{name}.scales"] = rounded(module.weight)
@@ -124,7 +125,7 @@ def integers(model: Transformer) -> dict[str, Tensor]:
 @torch.inference_mode(False)
 @torch.no_grad()
 def with_integers(model: Transformer, state: Mapping[str, Tensor]) -> Transformer:
-    """Return a copy of the module tree that has its matrices from `integers`; only the other parameters of `model` are used."""
+    """Return a copy of the module tree with the matrices and scales of `state`, which `integers` returned. All other parameters are those of `model`."""
 
     def linear(module: nn.Linear, name: str) -> Int8Linear:
         return Int8Linear(state[f"{name}.weight"], state[f"{name}.scales"], module.bias, float(state[f"{name}.input_scale"]))
@@ -143,14 +144,14 @@ def with_integers(model: Transformer, state: Mapping[str, Tensor]) -> Transforme
 
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a matrix (N, D) as integers in -127 .. 127, int8 (N, D), and what one step is worth in each row, fp32 (N,)."""
+    """Round a matrix (N, D). Return its integers in -127 .. 127, int8 (N, D), and one scale per row, fp32 (N,): the value of the integer 1."""
     weight = weight.detach()
     scales = torch.maximum(weight.amax(1), -weight.amin(1)).clamp_min(1e-12) / INT8_MAX
     return (weight / scales[:, None]).round().to(torch.int8), scales
 
 
 def _has_relu(module: nn.Module) -> bool:
-    """Return whether a module becomes an `Int8FeedForward`."""
+    """Return whether a module is a feed-forward network with ReLU. In int8 it becomes an `Int8FeedForward`."""
     return type(module) is FeedForward and type(module.activation) is nn.ReLU
 
 
@@ -160,7 +161,7 @@ class Bf16Linear(nn.Module):
     weight: Tensor
     bias: Tensor | None
     attention_dtype = torch.bfloat16
-    """What a decoder in plain torch keeps keys and values in, and multiplies them in."""
+    """The dtype in which a decoder in plain torch stores and multiplies keys and values."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -168,12 +169,12 @@ class Bf16Linear(nn.Module):
         self.register_buffer("bias", bias.detach().to(self.attention_dtype) if bias is not None else None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (…, d_in) -> (…, d_out)."""
+        """Map x (…, d_in) to (…, d_out)."""
         return F.linear(x.to(self.attention_dtype), self.weight, self.bias).float()
 
 
 class Fp16Linear(Bf16Linear):
-    """The same in fp16."""
+    """`Bf16Linear` with fp16 in the place of bf16."""
 
     attention_dtype = torch.float16
 
@@ -181,55 +182,55 @@ class Fp16Linear(Bf16Linear):
 class Int8Linear(nn.Module):
     """x W^T + b with rows and weight in 8 bits; fp32 in, fp32 out.
 
-    `input_scale` is what one integer step of a row is worth, `scales` (d_out,) that of the weights. Weight, scales and bias
-    follow the module to a device.
+    `input_scale` is the value of the integer 1 in an input row, `scales` (d_out,) its value in each row of the weight. Weight,
+    scales and bias follow the module to a device.
     """
 
     weight: Tensor
     scales: Tensor
     bias: Tensor | None
     attention_dtype = torch.float32
-    """Not bf16: on some processors, sums of its products depend on the shape of the batch."""
+    """Not bf16: on some processors, the sums of bf16 products depend on the shape of the batch."""
 
     def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None, input_scale: float) -> None:
-        """`weight` (d_out, d_in) and `scales` from `rounded`."""
+        """Take `weight` (d_out, d_in) and `scales` (d_out,) as `rounded` returns them."""
         super().__init__()
         self.input_scale = input_scale
         self.register_buffer("weight", weight, persistent=False)
-        self.register_buffer("scales", scales.clone(), persistent=False)  # a view would keep the whole file mapped that it was read from
+        self.register_buffer("scales", scales.clone(), persistent=False)  # a view would keep the whole weights file mapped in memory
         self.register_buffer("bias", bias.detach() if bias is not None else None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (…, d_in) -> (…, d_out)."""
+        """Map x (…, d_in) to (…, d_out)."""
         return self.matmul(quantize(x, self.input_scale))
 
     def matmul(self, rows: Tensor) -> Tensor:
-        """Rows (…, d_in) that are integers already, int8 or uint8 -> (…, d_out) fp32."""
+        """Return the result (…, d_out) in fp32 for rows (…, d_in) that are already rounded, to int8 or uint8."""
         factors = torch.tensor(self.input_scale) * self.scales
         y = int8_matmul(rows, self.weight).float() * factors
         return y if self.bias is None else y + self.bias
 
 
 class Int8FeedForward(nn.Module):
-    """A feed-forward network with ReLU. The inner result is never negative: it is rounded to uint8, in units of the outer map's `input_scale`."""
+    """A feed-forward network with ReLU. The inner result is never negative, so it is rounded to uint8; the scale is `outer.input_scale`."""
 
     def __init__(self, inner: Int8Linear, outer: Int8Linear) -> None:
         super().__init__()
         self.inner, self.outer = inner, outer
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (…, D) -> (…, D)."""
+        """Map x (…, D) to (…, D)."""
         hidden = F.relu(self.inner(x))
         return self.outer.matmul(hidden.mul_(1.0 / torch.tensor(self.outer.input_scale)).round_().clamp_(max=UINT8_MAX).to(torch.uint8))
 
 
 def quantize(x: Tensor, scale: float) -> Tensor:
-    """Return x / scale to the nearest integer (ties to even), cut to the range of int8."""
+    """Return x / scale, rounded to the nearest integer (ties to even) and clamped to the range of int8."""
     return x.mul(1.0 / scale).clamp_(-INT8_MAX - 1, INT8_MAX).round_().to(torch.int8)
 
 
 def int8_matmul(rows: Tensor, weight: Tensor) -> Tensor:
-    """Return rows (…, d_in) times weight^T, weight (d_out, d_in), both in 8 bits, as exact int32 sums (…, d_out)."""
+    """Return rows (…, d_in) times weight^T as exact int32 sums, (…, d_out). Rows and weight (d_out, d_in) are 8-bit integers."""
     parts = zip(torch.split(rows, EXACT_COLUMNS, -1), torch.split(weight, EXACT_COLUMNS, -1), strict=True)
     return torch.stack([(part.float() @ columns.float().T).to(torch.int32) for part, columns in parts]).sum(0, dtype=torch.int32)
 
@@ -239,10 +240,10 @@ OUTPUT = "output_projection"
 
 @torch.no_grad()
 def calibrate(model: Transformer) -> dict[str, float]:
-    """Return the input scale of each linear map by name: its largest input over INT8_MAX.
+    """Return the input scale of each linear map by name: its largest absolute input divided by INT8_MAX.
 
-    The model reads pairs of sentences drawn from its own vocabularies, frequent tokens (those of small ids) more often:
-    nothing outside the model folder is needed.
+    The model reads random sentences of tokens from its own vocabularies, frequent tokens (small ids) more often. So nothing
+    outside the model folder is needed.
     """
     generator = torch.Generator().manual_seed(1)
     shape = CALIBRATION[0], min(CALIBRATION[1], model.config.max_positions)

@@ -1,7 +1,7 @@
 """The residual connection around a sub-layer, with its norm and dropout. Registered in registry.RESIDUALS.
 
-A residual is built from the config and called with x and the sub-layer, a function (…, D) → (…, D). `final_norm` says
-whether each stack of layers needs one more norm at its end.
+A residual is built from the config and called with x and the sub-layer, a function (…, D) → (…, D). `final_norm` is true
+if each stack of layers needs one more norm at its end.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ def build_norm(config: ModelSection) -> nn.Module:
 
 
 class DropoutAdd(nn.Module):
-    """x + Dropout(y): a sub-layer's output y joins the residual stream x (section 5.4)."""
+    """x + Dropout(y): adds a sub-layer's output y to the residual stream x (section 5.4)."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.dropout = nn.Dropout(p)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """x, y (…, D) -> (…, D)."""
+        """Return x + Dropout(y), (…, D), for x and y (…, D)."""
         return x + self.dropout(y)  # type: ignore[no-any-return]
 
 
 class PostNorm(nn.Module):
-    """Norm(x + Dropout(Sublayer(x))): the paper's (section 3.1)."""
+    """Norm(x + Dropout(Sublayer(x))): the paper's residual (section 3.1)."""
 
     final_norm = False
 
@@ -45,7 +45,7 @@ class PostNorm(nn.Module):
         self.add = DropoutAdd(config.dropout)
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        """x (…, D) -> (…, D)."""
+        """Map x (…, D) to (…, D)."""
         return self.norm(self.add(x, sublayer(x)))  # type: ignore[no-any-return]
 
 
@@ -60,5 +60,5 @@ class PreNorm(nn.Module):
         self.add = DropoutAdd(config.dropout)
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        """x (…, D) -> (…, D)."""
+        """Map x (…, D) to (…, D)."""
         return self.add(x, sublayer(self.norm(x)))  # type: ignore[no-any-return]

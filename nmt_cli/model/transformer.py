@@ -3,8 +3,8 @@
     src (B, S) ──▶ encode ──▶ memory (B, S, D) ──▶ project_memory ──▶ keys and values, a pair per decoder layer
     tgt_in (B, T) ────────────────▶ decode ──▶ hidden (B, T, D) ──▶ logits (B, T, V)
 
-`forward` ends at `hidden`: the loss applies the output projection itself, in chunks, so that (B, T, V) never has to
-exist. Training calls `forward_packed`, the same over packed batches without padding. Fast search calls `encode_packed`
+`forward` ends at `hidden`: the loss applies the output projection itself, in chunks, so the whole (B, T, V) is never in
+memory. Training calls `forward_packed`, the same for packed batches without padding. Fast search calls `encode_packed`
 once per sentence and then the decoder layers one by one (decoding/cached_decoder.py). Masks are boolean, True = may
 attend. Padding is at the end of a row: causal self-attention never sees it, so the target needs no mask.
 """
@@ -40,9 +40,9 @@ class Transformer(nn.Module):
     """Encoder and decoder of `config`, over vocabularies of the given sizes.
 
     Embeddings are initialised from N(0, 1 / d_model) and multiplied by sqrt(d_model) at the input (section 3.4); with
-    `tie_embeddings` one matrix serves source, target and output. With hard monotonic attention (`monotonic`) the decoder's
-    embeddings have the encoder's state of the next word added. Raises UsageError for a norm, residual, activation or
-    positional encoding that is not registered.
+    `tie_embeddings` one matrix serves source, target and output. Hard monotonic attention (`monotonic`) adds the encoder's
+    state of the next word to the decoder's embeddings. Raises UsageError for a norm, residual, activation or positional
+    encoding that is not registered.
     """
 
     def __init__(self, config: ModelSection, source_vocab: int, target_vocab: int) -> None:
@@ -60,40 +60,40 @@ class Transformer(nn.Module):
         self.encoder_norm = build_norm(config) if final else nn.Identity()
         self.decoder_norm = build_norm(config) if final else nn.Identity()
         self.next_word = NextWord(source_vocab, target_vocab) if config.monotonic_attention else None
-        self.output_projection: nn.Module | None = None  # stands in for `output_weight` in a converted model (`precision`)
+        self.output_projection: nn.Module | None = None  # replaces `output_weight` in a converted model (`precision`)
 
     def _embedding(self, size: int) -> nn.Parameter:
         weight = torch.empty(size, self.config.d_model)
-        if not weight.is_meta:  # nothing to initialise there, and torch would load its compiler for it, which takes a second
+        if not weight.is_meta:  # a meta tensor has no values; torch.randn on meta would load torch's compiler, which takes a second
             weight = torch.randn(size, self.config.d_model) * self.config.d_model**-0.5
         return nn.Parameter(weight)
 
     def matrix(self, use: str) -> Tensor:
-        """The embedding matrix for "source", "target" or "output", (V, D); one and the same where they are tied."""
+        """Return the embedding matrix for "source", "target" or "output", (V, D). Tied embeddings have one matrix for all."""
         matrix: Tensor = self.embeddings["shared" if self.config.tie_embeddings else use]
         return matrix
 
     @property
     def output_weight(self) -> Tensor:
-        """(V, D), the output projection."""
+        """The weight of the output projection, (V, D)."""
         return self.matrix("output")
 
     @property
     def target_vocab(self) -> int:
-        """V, the size of the target vocabulary."""
+        """The size of the target vocabulary, V."""
         return self.output_weight.size(0)
 
     def embed(self, ids: Tensor, table: Tensor, positions: Tensor) -> Tensor:
-        """ids (…,), embeddings (V, D), positions (…, D) -> Dropout(embedding * sqrt(d_model) + positions), (…, D)."""
+        """Return Dropout(embedding * sqrt(d_model) + positions), (…, D), for ids (…,), embeddings `table` (V, D) and positions (…, D)."""
         return self.dropout(F.embedding(ids, table) * math.sqrt(self.config.d_model) + positions)  # type: ignore[no-any-return]
 
     def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
-        """src (B, S) ids, src_mask from `attention_mask` -> memory (B, S, D)."""
+        """Encode src (B, S), ids, with src_mask from `attention_mask`. Return memory (B, S, D)."""
         x = self.embed(src, self.matrix("source"), self.source_positions(src.size(1)))
         return self._encoder_stack(x, src_mask, PADDED)
 
     def encode_packed(self, src: Tensor, source: Packing) -> Tensor:
-        """`encode` for a packed batch: src (N,) ids -> memory (N, D)."""
+        """Encode a packed batch: src (N,), ids. Return memory (N, D)."""
         x = self.embed(src, self.matrix("source"), self.source_positions.at(source.positions))  # type: ignore[operator]
         return self._encoder_stack(x, source.mask, source)
 
@@ -103,16 +103,17 @@ class Transformer(nn.Module):
         return self.encoder_norm(x)  # type: ignore[no-any-return]
 
     def project_memory(self, memory: Tensor) -> list[KeysValues]:
-        """memory (B, S, D) -> for each decoder layer its keys (B, H, S, K) and values (B, H, S, W)."""
+        """Return the keys (B, H, S, K) and values (B, H, S, W) of memory (B, S, D) for each decoder layer."""
         return [layer.cross_attention.project(memory) for layer in self.decoder]  # type: ignore[operator, union-attr]
 
     def decode(
         self, tgt_in: Tensor, memory: Sequence[KeysValues], memory_mask: Tensor | None, caches: Sequence[Cache] | None = None, start: int = 0,
         read: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """tgt_in (B, T) ids -> hidden (B, T, D). With hard monotonic attention `read` (B, T, D) are the states that `read_next` returns.
+        """Decode tgt_in (B, T), ids. Return hidden (B, T, D). For hard monotonic attention, `read` (B, T, D) are the states from `read_next`.
 
-        With `caches` (one per layer) tgt_in is (B, 1), the token at position `start`; the caches hold those before it.
+        With `caches` (one per layer), tgt_in is (B, 1), the token at position `start`. The caches hold the keys and values of
+        all earlier positions.
         """
         positions = self.target_positions(tgt_in.size(1), start)
         x = self.embed(tgt_in, self.matrix("target"), positions if read is None else positions + read)
@@ -121,18 +122,18 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden (…, D) -> scores before the softmax, (…, V)."""
+        """Return the scores before the softmax, (…, V), for hidden (…, D)."""
         if self.output_projection is not None:
             return self.output_projection(hidden)  # type: ignore[no-any-return]
         return F.linear(hidden, self.output_weight)
 
     def forward(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
-        """src (B, S), its mask, tgt_in (B, T) -> hidden (B, T, D), the input of the loss or of `logits`."""
+        """Encode src (B, S) with its mask, and decode tgt_in (B, T). Return hidden (B, T, D), the input of the loss or of `logits`."""
         memory = self.encode(src, src_mask)
         return self.decode(tgt_in, self.project_memory(memory), src_mask, read=self.read_next(src, src_mask, memory, tgt_in))
 
     def read_next(self, src: Tensor, src_mask: Tensor | None, memory: Tensor, tgt_in: Tensor) -> Tensor | None:
-        """Return the states (B, T, D) of memory (B, S, D) that hard monotonic attention reads; None without it."""
+        """Return the states (B, T, D) of memory (B, S, D) that hard monotonic attention reads; None in a model without it."""
         if self.next_word is None:
             return None
         lengths = torch.full_like(src[:, 0], src.size(1)) if src_mask is None else src_mask[:, 0, 0].sum(-1)
@@ -140,9 +141,9 @@ class Transformer(nn.Module):
         return memory.gather(1, at[:, :, None].expand(-1, -1, memory.size(2)))
 
     def forward_packed(self, src: Tensor, source: Packing, tgt_in: Tensor, target: Packing) -> Tensor:
-        """`forward` for a packed batch: src (N,) and tgt_in (N',) ids -> hidden (N', D).
+        """Run `forward` for a packed batch of src (N,) and tgt_in (N',), ids. Return hidden (N', D).
 
-        Only the first `target.tokens` rows mean something.
+        Only the first `target.tokens` rows belong to tokens.
         """
         memory = self.encode_packed(src, source)
         positions = self.target_positions.at(target.positions)  # type: ignore[operator]

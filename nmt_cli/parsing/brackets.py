@@ -76,7 +76,7 @@ class Tree:
         return Tree(self.leaves, tuple(Span(bare(label), start, end) for label, start, end in self.spans))
 
     def without_traces(self) -> Tree:
-        """Return the tree without empty elements and without constituents of nothing else. It may have no words."""
+        """Return the tree without empty elements, and without constituents that contain nothing else. The result may have no words."""
         return self.keeping([tag != TRACE for tag in self.tags])
 
     def keeping(self, kept: Sequence[bool]) -> Tree:
@@ -131,7 +131,7 @@ def escaped(word: str) -> str:
 def read_trees(lines: Iterable[str], where: str, first: int = 1) -> Iterator[Tree]:
     """Yield the trees of a text in brackets, in order. The lines are a stream; only one tree is in memory.
 
-    Raises DataError at the first error. It names `where` and the line, counted from `first`.
+    Raises DataError at the first error. The message names `where` and the line, counted from `first`.
     """
     reader = _Reader(where)
     for number, line in enumerate(lines, first):
@@ -148,9 +148,9 @@ class _Open:
 
     line: int
     start: int
-    """Number of leaves before it."""
+    """Number of leaves before the bracket."""
     index: int
-    """Index of its span."""
+    """Index of the span of the bracket."""
     label: str = ""
     word: str = ""
     named: bool = False
@@ -194,7 +194,7 @@ class _Reader:
         self.spans.append(None)
 
     def _name(self, token: str, line: int) -> None:
-        """A label, or the word after one."""
+        """Read a label, or the word after a label."""
         top = self.open[-1]
         if not top.named:
             top.label, top.named = token, True

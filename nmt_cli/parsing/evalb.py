@@ -11,15 +11,15 @@ A line is a sentence. Each side is read by itself, as EVALB reads it:
 
 Then the sentence has a status. It is skipped if the parse has no words left. It is an error if brackets are not balanced,
 or if the words of the two sides differ. Else it is valid, and each constituent matches at most one of its label over the
-same words. Precision and recall are of the sums over valid sentences. Tagging accuracy is the share of their words
-that count whose part of speech is the gold one, letter by letter.
+same words. Precision and recall are computed from the sums over valid sentences. Tagging accuracy: of the words that
+count in these sentences, the share whose part of speech is exactly the gold one.
 
 Linearised parses (`linearization`) are compared in another way, which `repair` selects for parses in brackets too: the
 words that count are those of the gold tree by its parts of speech, roots are removed on both sides, and the parse is repaired
-to cover just these words. Then only damaged gold trees are errors. What the parses have for each word, their terminals, is
-recognised from all of them together (`terminals_of`).
+to cover just these words. Then only damaged gold trees are errors. `terminals_of` recognises the kind of terminals from all
+parses together.
 
-`evaluation.evalb` makes a metric of these counts.
+`evaluation.evalb` computes a metric from these counts.
 
 Sources: EVALB (Sekine and Collins, 1997; with the changes of 2005 and 2006), its README and COLLINS.prm; Black et al.
 (1991); Collins (1997).
@@ -61,13 +61,13 @@ class Counts(NamedTuple):
     test: int = 0
     """Constituents: those that match, all of the gold tree, all of the parse."""
     complete: int = 0
-    """1: the two have the same constituents."""
+    """1 if the gold tree and the parse have the same constituents."""
     valid: int = 0
     skipped: int = 0
     errors: int = 0
     """The status: one of the three is 1."""
     repaired: int = 0
-    """1: the parse was not a tree of the sentence's words, and was repaired."""
+    """1 if the parse was not a tree of the sentence's words, and was repaired."""
     words: int = 0
     correct_tags: int = 0
     """Words of a valid sentence that count, and those with the right part of speech. 0 if the parses have no parts of speech."""
@@ -153,7 +153,7 @@ def countable(leaves: Sequence[Leaf], spans: Sequence[Span] | Sequence[Bracket])
 
 
 def compare(gold: Sentence, parse: Sentence, unbalanced: str = "") -> tuple[Counts, str]:
-    """Return the counts of a sentence, and why it is an error ("" if it is none)."""
+    """Return the counts of a sentence, and why the sentence is an error ("" if it is not)."""
     if not parse.words:
         return SKIPPED, ""
     reason = unbalanced or _difference(gold.words, parse.words)
@@ -172,9 +172,9 @@ def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
 
 
 def score_line(gold_line: str, line: str, number: int, repair: bool, terminals: str = "xx") -> tuple[Counts, str]:
-    """Return the counts of a pair of lines, and why it is an error ("" if it is none). Raises DataError for a reference that is not a tree.
+    """Return the counts of a pair of lines, and why the pair is an error ("" if it is not). Raises DataError for a reference that is not a tree.
 
-    `terminals`: those of a linearised parse.
+    `terminals`: the kind of terminals of a linearised parse.
     """
     gold = read_gold(gold_line, number)
     if not repair:
@@ -217,7 +217,7 @@ def parse_over(line: str, gold: Tree, terminals: str = "xx") -> tuple[Tree, bool
 
 
 def form(line: str) -> str | None:
-    """Return BRACKETS or LINEARISED, whose closing brackets have labels; None if the line shows neither."""
+    """Return BRACKETS, or LINEARISED if the closing brackets have labels; None if the line has no sign of either."""
     labelled = len(LABELLED_CLOSING.findall(line))
     bare = line.count(")") - labelled
     if labelled == bare:
@@ -226,7 +226,7 @@ def form(line: str) -> str | None:
 
 
 def form_of_all(hypotheses: Sequence[str]) -> str:
-    """Return the form of a system's lines. Blank lines alone are BRACKETS: they will be skipped. Raises DataError for a mixture."""
+    """Return the form of a system's lines; BRACKETS if all lines are blank, since they will be skipped. Raises DataError for a mixture."""
     first: dict[str, int] = {}
     for number, line in enumerate(hypotheses, 1):
         line_form = form(line)
@@ -242,10 +242,10 @@ def form_of_all(hypotheses: Sequence[str]) -> str:
 
 
 def terminals_of(hypotheses: Sequence[str], references: Sequence[str]) -> str:
-    """Return what the linearised parses among a system's lines have for each word: one of `linearization.TERMINALS`.
+    """Return the kind of terminals of the linearised parses among a system's lines: one of `linearization.TERMINALS`.
 
-    It is xx if half of the text that is no bracket is XX, and both if a third of it begins with the prefix of a tag. Else it
-    is tags or words, whichever the references have more of it.
+    The kind is xx if half of the texts that are no brackets are XX, and both if a third of them begin with the prefix of a
+    tag. Else it is words if more texts are words of the references than tags of them; tags if not, and xx if none is a tag.
     """
     texts = Counter(text for line in hypotheses if form(line) != BRACKETS for text in between_spaces(line) if text[0] not in "()")
     if 2 * texts[UNTAGGED] >= texts.total():
@@ -259,7 +259,7 @@ def terminals_of(hypotheses: Sequence[str], references: Sequence[str]) -> str:
 
 
 def words_of(line: str) -> int:
-    """Return how many words a parse has, in brackets or linearised."""
+    """Return the number of words of a parse, in brackets or linearised."""
     if form(line) == BRACKETS:
         return len(read(line).leaves)
     texts = [text for text in between_spaces(line) if text[0] not in "()"]
@@ -269,7 +269,7 @@ def words_of(line: str) -> int:
 
 
 def has_tags(line: str, terminals: str) -> bool:
-    """Return whether a parse has parts of speech. `terminals`: those of linearised ones."""
+    """Return whether a parse has parts of speech. `terminals`: the kind of terminals of linearised parses."""
     return bool(TAGGED.search(line)) if form(line) == BRACKETS else terminals in ("tags", "both") and bool(line.strip())
 
 

@@ -3,14 +3,14 @@
     The dog barks .   ◀──▶   (S (NP XX XX )NP (VP XX )VP XX )S
 
 The format is that of Vinyals et al. (2015, "Grammar as a Foreign Language", section 2): depth first, a closing bracket has
-its label. The root is not written. What a word becomes, its terminal, is chosen (TERMINALS):
+its label. The root is not written. A word is written as a terminal, of one of these kinds (TERMINALS):
 
     xx      XX, whatever the word           (NP XX XX )NP
     tags    its part of speech              (NP DT NN )NP
     words   the word, brackets escaped      (NP The dog )NP
     both    the word, then `/` and its tag  (NP The /DT dog /NN )NP
 
-Each bracket and tag is one token of the target vocabulary. With xx that has about twice as many symbols as labels.
+Each bracket and tag is one token of the target vocabulary. With xx, the vocabulary has about twice as many symbols as there are labels.
 
 The output of a model may not be a tree. `delinearise` repairs it, and always returns a tree of exactly the sentence's words.
 The words come from the sentence, by position, never from the line:
@@ -40,19 +40,19 @@ from .brackets import UNTAGGED, Leaf, Span, Tree, between_spaces, escaped
 TERMINALS = ("xx", "tags", "words", "both")
 """The kinds of terminals."""
 TAG_PREFIX = "/"
-"""Of the tags of `both`, so that tags and words are different symbols."""
+"""Prefix of tags with `both`, so that tags and words are different symbols."""
 SYMBOL = re.compile(r"(?P<bracket>[()])(?P<label>[^()]+)")
 
 
 class _Symbol(NamedTuple):
-    """A symbol of a line: a bracket and its label, or a terminal, which has no bracket, and the tag that the line gives it, or ""."""
+    """A symbol of a line: a bracket and its label, or a terminal. For a terminal `bracket` is "", and `label` is its tag in the line, or ""."""
 
     bracket: str
     label: str
 
 
 def terminal(leaf: Leaf, terminals: str = "xx") -> str:
-    """Return what a word becomes in a linearised tree: a symbol, or with `both` two symbols and a space."""
+    """Return the terminal of a word in a linearised tree: one symbol, or with `both` two symbols and a space between them."""
     if terminals == "xx":
         return UNTAGGED
     if terminals == "tags":
@@ -62,9 +62,9 @@ def terminal(leaf: Leaf, terminals: str = "xx") -> str:
 
 
 def tree_symbols(texts: Iterable[str], terminals: str) -> list[str]:
-    """Return the texts that are brackets of a label, or tags of the kind `both`; each of them is one token of a vocabulary of subwords.
+    """Return the texts that are brackets of a label, or tags of the kind `both`. Each of them is one token of a vocabulary of subwords.
 
-    A label has both brackets: other texts, such as ")P", are words.
+    A label occurs with both brackets: other texts, such as ")P", are words.
     """
     distinct = sorted(set(texts))
     brackets = {(match["bracket"], match["label"]): text for text in distinct if (match := SYMBOL.fullmatch(text))}
@@ -80,7 +80,7 @@ def linearise(tree: Tree, terminals: str = "xx") -> str:
 def delinearise(line: str, words: Sequence[str], terminals: str = "xx", tags: Sequence[str] = ()) -> Tree:
     """Return the tree of `words` that a line of symbols describes, repaired as above.
 
-    `tags`: one part of speech per word; without them those of the line, XX where it has none.
+    `tags`: one part of speech per word. Without `tags`, the tags of the line are used, and XX where the line has no tag.
     """
     open_spans: list[tuple[str, int, int]] = []  # label, start, index in `spans`
     open_labels = Counter[str]()  # the labels of `open_spans`, so that a deep tree takes time linear in its depth
@@ -115,17 +115,17 @@ def delinearise(line: str, words: Sequence[str], terminals: str = "xx", tags: Se
 
 
 def repaired(line: str, tree: Tree, terminals: str = "xx") -> bool:
-    """Return whether `tree`, of `delinearise`, is a repair of the line.
+    """Return whether `delinearise` had to repair the line to get `tree`.
 
-    It is none if the line has the same brackets and as many terminals in the same positions, with both also a tag for
-    each word. A wrong word alone is no repair.
+    There was no repair if the line has the same brackets, and as many terminals in the same positions; with `both` also a
+    tag for each word. A wrong word alone is no repair.
     """
     symbols, sound = _read(line, tree.words, terminals)
     return not sound or linearise(tree) != " ".join(f"{bracket}{label}" if bracket else UNTAGGED for bracket, label in symbols)
 
 
 def _read(line: str, words: Sequence[str], terminals: str) -> tuple[list[_Symbol], bool]:
-    """Return the symbols of a line, and whether they are all of it: no text was dropped, and with `both` no tag is missing."""
+    """Return the symbols of a line, and whether the line is complete: no text was dropped, and with `both` no tag is missing."""
     texts = between_spaces(line)
     if terminals == "both":
         return _read_pairs(texts, words)
@@ -139,7 +139,7 @@ def _read(line: str, words: Sequence[str], terminals: str) -> tuple[list[_Symbol
 
 
 def _read_pairs(texts: Sequence[str], words: Sequence[str]) -> tuple[list[_Symbol], bool]:
-    """`_read` of the kind `both`: a word and the tag after it are one terminal."""
+    """Return the same as `_read` for the kind `both`: a word and the tag after it are one terminal."""
     symbols: list[_Symbol] = []
     dropped = count = 0
     waiting = False  # the last symbol is a word whose tag may follow

@@ -13,7 +13,7 @@ from ..records import Record, read_record
 
 
 class Conversion(Record):
-    """What `nmt data trees` wrote."""
+    """A record of the files that `nmt data trees` wrote."""
 
     files: dict[str, str]
     """SHA-256 of the files, by name."""
@@ -29,7 +29,10 @@ class Conversion(Record):
 
 
 def conversion_of(path: Path, remedy: str = "Move it away.") -> Conversion | None:
-    """Return the record beside a file NAME.words, NAME.linear or NAME.ptb; None if there is none. Raises DataError, with the `remedy`, for a damaged one."""
+    """Return the record beside a file NAME.words, NAME.linear or NAME.ptb; None if there is no record.
+
+    Raises DataError, with the `remedy`, for a damaged record.
+    """
     try:
         return read_record(path.with_suffix(".trees.json"), Conversion, DataError, remedy)
     except (FileNotFoundError, NotADirectoryError):
@@ -37,7 +40,7 @@ def conversion_of(path: Path, remedy: str = "Move it away.") -> Conversion | Non
 
 
 def check_terminals(targets: Iterable[Path], terminals: str) -> None:
-    """Raise DataError unless linearised trees were written with the kind `terminals`, "": any. Trees without a record pass."""
+    """Raise DataError if linearised trees were written with another kind of terminals than `terminals`; "" accepts any. Trees without a record pass."""
     for path in targets if terminals else ():
         conversion = conversion_of(path)
         if conversion is not None and path.name in conversion.files and conversion.terminals != terminals:

@@ -2,7 +2,7 @@
 
     AttentionRecord ──▶ numbers of DIGITS decimals as JSON ──▶ page/attention.html with its style, its script and the numbers in it
 
-The file grows with layers × heads × rows × columns, about 3 bytes per weight. Of decoder self-attention it has only the
+The file grows with layers × heads × rows × columns, about 3 bytes per weight. For decoder self-attention it has only the
 positions that a step may attend to. The text in the page may come from anyone: HTML is escaped, JSON has no `<`, and a
 Content-Security-Policy forbids the page to load anything.
 """
@@ -28,7 +28,7 @@ GENERATOR = '<meta name="generator" content="nmt attend">'
 """The mark of a page that `nmt attend` wrote."""
 FOLDER = Path(__file__).parent / "page"
 SCRIPTS = ("state.js", "lines.js", "maps.js", "controls.js")
-"""They are joined into one script, in this order."""
+"""The files that are joined into one script, in this order."""
 TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Encoder-decoder attention"}
 HEADINGS = {"encoder": ("piece", "looks at"), "decoder": ("writes", "looks at, written before"), "cross": ("writes", "looks at in the source")}
 
@@ -58,7 +58,10 @@ def page(seen: AttentionRecord) -> str:
 
 
 def not_a_page(path: Path) -> str:
-    """Return why a file is not an unchanged page of `nmt attend`; "" if it is one: it has GENERATOR, and its last line is the hash of the rest."""
+    """Return why a file is not an unchanged page of `nmt attend`; "" if it is one.
+
+    Such a page contains GENERATOR, and its last line is the hash of the rest.
+    """
     text, _, seal = path.read_bytes().decode("utf-8", "replace").rstrip("\n").rpartition("\n")
     if GENERATOR not in text[:1000]:
         return "nmt attend did not write it"
@@ -90,7 +93,7 @@ def _kind(view: View) -> dict[str, Any]:
 
 
 def _numbers(view: View) -> list[list[list[int]]]:
-    """Return the weights of each layer and head, row by row, in units of 10^-DIGITS; of causal attention only the past."""
+    """Return the weights of each layer and head, row by row, in units of 10^-DIGITS. For causal attention, return the past only."""
     whole = (view.weights * 10**DIGITS).round().to(torch.int32)  # (L, H, T, S)
     if view.causal:
         past = torch.ones(whole.shape[2:], dtype=torch.bool).tril()

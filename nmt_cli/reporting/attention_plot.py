@@ -33,7 +33,7 @@ COLOURS = ("#1f77b4", "#dd6b10", "#2b9a41", "#d0303b", "#8457c2", "#0e93a1", "#9
 """Colours of the heads, as in the page. They repeat after the last."""
 INK, SOFT, EDGE = "#1b2230", "#626c7d", "#c9cfd9"
 FONTS = ("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Arial Unicode MS")
-"""Fonts to try in this order for each character; fonts that are not installed are skipped."""
+"""Fonts to try for each character, in this order. Fonts that are not installed are skipped."""
 DPI = 160
 LEAST = 0.01
 """Smallest weight that is plotted as a line."""
@@ -108,7 +108,7 @@ def _plot(figure: Figure, view: View, seen: AttentionRecord) -> None:
             axes.set_title(f"head {view.heads[head]}" if layer == 0 else "", fontsize=8, color=SOFT, pad=3)
             axes.set_ylabel(f"layer {view.layers[layer]}" if head == 0 else "", fontsize=8, color=SOFT, labelpad=3)
         elif layers * heads > 1:
-            above = 72 * (top - GAP - 0.24) if labelled else 0  # the labels
+            above = 72 * (top - GAP - 0.24) if labelled else 0  # height of the labels
             axes.set_title(f"layer {view.layers[layer]}" if layers > 1 else f"head {view.heads[head]}", fontsize=9, color=SOFT, pad=4 + above)
         if labelled:
             _label(axes, view, size)
@@ -173,7 +173,7 @@ def _write(axes: Axes, weights: Any) -> None:
 
 
 def _lines(board: _Board, view: View) -> float:
-    """Plot the words in two columns and the lines between them, for all heads of the layer. Returns the width in inches."""
+    """Plot the words in two columns and the lines between them, for all heads of the layer. Return the width in inches."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgb
 
@@ -210,7 +210,7 @@ def _head(board: _Board, view: View, seen: AttentionRecord) -> None:
 
 
 def not_a_picture(path: Path) -> str:
-    """Return why a file is not a PNG of `nmt attend`; "" if it is one: its text chunk has SOFTWARE."""
+    """Return why a file is not a PNG of `nmt attend`; "" if it is one. Such a PNG has SOFTWARE in its text chunk."""
     with path.open("rb") as stream:
         head = stream.read(4096)
     return "" if head.startswith(b"\x89PNG\r\n\x1a\n") and b"tEXtSoftware\0" + SOFTWARE.encode() in head else "nmt attend did not write it"

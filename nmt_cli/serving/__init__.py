@@ -3,17 +3,17 @@
     uvicorn ──▶ middleware ──▶ libretranslate · deepl · own ──▶ translating.Texts ──▶ interface.Translator.submit
         the answer ◀────────── asyncio ◀────────────────────────────── future ◀──────── the model's workers
 
-    settings        what `nmt serve` was asked for: one frozen object, passed whole
+    settings        the options of `nmt serve`: one frozen object, passed whole
     models          model folders ──▶ translators by language pair; reloading
     translating     texts of a request ──▶ translated texts; limits on size, queue and time; closed connections
     parameters      JSON, form and query parameters of a request as one dictionary
-    libretranslate  deepl  own    the interfaces: what a request says, and how answers and errors look
-    keys  languages  detection  files    what they use
-    middleware      limits on a request's body and time; what is counted and logged of each request
-    metrics  logs   what is counted and written down: never a text
-    app             all of it as one ASGI application
-    server          sockets, signals, the end
+    libretranslate  deepl  own    the interfaces: parameters of requests, forms of answers and errors
+    keys  languages  detection  files    helpers of the interfaces
+    middleware      limits on a request's body and time; counts and logs each request
+    metrics  logs   the counters and the log: they never contain a text
+    app             all of these as one ASGI application
+    server          sockets, signals, shutdown
 
-Nothing here computes with tensors but `own`'s attention, in a thread: the event loop parses, waits and writes; workers
-search (`decoding.service`).
+The event loop parses, waits and writes; workers search (`decoding.service`). In the server process, only the attention of
+`own` computes with tensors, in a thread.
 """

@@ -20,14 +20,14 @@ from .refusal import Refusal
 
 PAGE = Path(__file__).parent / "page"
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-"""Of the page: nothing from elsewhere, nothing inline."""
+"""Content security policy of the page: it loads nothing from other hosts, and has no inline scripts or styles."""
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 EXPOSED = ("Retry-After",)
 """Headers of answers that pages of other origins may read."""
 
 
 def build_app(context: Context) -> FastAPI:
-    """Return the application of a server. FastAPI's own pages of documentation, which load scripts from elsewhere, are off; /openapi.json is there."""
+    """Return the application of a server. It has /openapi.json, but not FastAPI's documentation pages, which load scripts from other hosts."""
     app = FastAPI(title="nmt serve", version=__version__, description="Machine translation: LibreTranslate's interface, and DeepL's below /v2.", docs_url=None, redoc_url=None)
     app.state.context = context
     for interface in (libretranslate, deepl, own):
@@ -49,7 +49,7 @@ def build_app(context: Context) -> FastAPI:
 
 
 class _Page(StaticFiles):
-    """The files of the page, with headers that let browsers load nothing else."""
+    """The files of the page, with headers that forbid browsers to load anything else."""
 
     def file_response(self, *args: object, **kwargs: object) -> Response:
         """See `StaticFiles`."""
@@ -70,7 +70,7 @@ class _Page(StaticFiles):
 
 
 def _body(request: Request, message: str) -> dict[str, str]:
-    """Return an error as the interface of this path writes it."""
+    """Return the body of an error, in the form of the interface that this path belongs to."""
     return {"message" if request.url.path.startswith("/v2/") else "error": message}
 
 
@@ -86,5 +86,5 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """Answer where the server itself has an error, which is logged."""
+    """Answer after an error of the server itself. The log has the error."""
     return JSONResponse(_body(request, "The server has an error of its own; its log says more."), 500)

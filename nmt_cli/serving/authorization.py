@@ -1,4 +1,4 @@
-"""Which key a request brings: a parameter, or a header. Each interface refuses requests without one in its own way."""
+"""The API key of a request, from a parameter or a header. Each interface refuses requests without a key in its own way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def header_key(request: Request) -> str:
 
 
 def required_key(request: Request, context: Context, values: Mapping[str, Any], parameter: str = "api_key") -> Key:
-    """Return the key of a request, in LibreTranslate's interface and our own. Raises Refusal."""
+    """Return the key of a request in LibreTranslate's interface or our own interface. Raises Refusal."""
     keys = context.settings.keys
     if not keys.required:
         return keys.everyone
@@ -37,7 +37,7 @@ def required_key(request: Request, context: Context, values: Mapping[str, Any], 
 
 
 def deepl_key(request: Request, context: Context, values: Mapping[str, Any]) -> Key:
-    """Return the key of a request in DeepL's interface: of the header, or of the older parameter auth_key. Raises Refusal."""
+    """Return the key of a request in DeepL's interface, from the header or from the older parameter auth_key. Raises Refusal."""
     keys = context.settings.keys
     if not keys.required:
         return keys.everyone

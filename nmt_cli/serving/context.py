@@ -1,4 +1,4 @@
-"""What every request can use: the settings, the models, the counters."""
+"""The state of a server that every request can use: the settings, the models, the counters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Context:
     stopping: bool = False
 
     def note(self, request: Request, model: Served, key: Key, sentences: int, characters: int) -> None:
-        """Note what a request has translated, and with which key: for the log, the counters and the quota."""
+        """Record the key, the sentences and the characters of a translated request, for the log, the counters and the quota."""
         key.characters += characters
         pair = f"{model.pair[0]}-{model.pair[1]}"
         request.scope["nmt"] = {"pair": pair, "sentences": sentences, "characters": characters, **({"key": key.name} if key.name else {})}
@@ -35,6 +35,6 @@ class Context:
 
 
 def context_of(request: Request) -> Context:
-    """Return the context of the server that has got a request."""
+    """Return the context of the server that received a request."""
     context: Context = request.app.state.context
     return context

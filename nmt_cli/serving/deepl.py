@@ -3,8 +3,8 @@
     honoured     text, source_lang, target_lang, tag_handling, split_sentences
     ignored      context, show_billed_characters (billed_characters is always there, as DeepL's own client expects),
                  preserve_formatting, outline_detection, model_type, enable_beta_languages, formality "default" and
-                 "prefer_…": DeepL too gives no error for them where a language lacks them
-    refused      what would change the translation: formality "more" and "less", glossaries, styles, ignore_tags, …
+                 "prefer_…" (DeepL too gives no error if a language has no formality)
+    refused      parameters that would change the translation: formality "more" and "less", glossaries, styles, ignore_tags, …
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .translating import Order, translate
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
 UNLIMITED = 1_000_000_000_000
-"""The limit of characters that DeepL reports where there is none."""
+"""The limit of characters that DeepL reports if there is no limit."""
 SPLIT_SENTENCES = ("0", "1", "nonewlines")
 FORMALITIES = ("default", "less", "more", "prefer_less", "prefer_more")
 REFUSED = (
@@ -88,7 +88,7 @@ async def usage(request: Request) -> dict[str, int]:
 
 @router.get("/glossary-language-pairs")
 async def glossary_language_pairs(request: Request) -> dict[str, list[Any]]:
-    """There are no glossaries."""
+    """Return an empty list: this server has no glossaries."""
     deepl_key(request, context_of(request), {})
     return {"supported_languages": []}
 
@@ -113,7 +113,7 @@ def _check(values: Parameters) -> None:
 
 
 def _split_sentences(values: Parameters, form: str) -> str:
-    """Return how sentences are split: by default as DeepL does, not at line ends in HTML and XML."""
+    """Return the value of split_sentences. The default is DeepL's: "1" for text, "nonewlines" (no split at line ends) for HTML and XML."""
     value = text_of(values, "split_sentences").lower()
     value = {"true": "1", "false": "0"}.get(value, value) or ("1" if form == "text" else "nonewlines")
     if value not in SPLIT_SENTENCES:
@@ -122,7 +122,7 @@ def _split_sentences(values: Parameters, form: str) -> str:
 
 
 def _model(context: Context, source: str, target: str, texts: list[str]) -> Served:
-    """Return the model of a pair; without a source, of the language that was detected. Raises Refusal."""
+    """Return the model of a language pair. Without a source language, the language is detected. Raises Refusal."""
     pairs = context.models.pairs
     if find(target, pairs.targets) is None:
         raise Refusal(400, "Value for 'target_lang' not supported.")

@@ -1,4 +1,4 @@
-"""The language of a text: py3langid (a classifier of 140 languages by their bytes), as probabilities of the served languages."""
+"""Language detection by py3langid, a classifier of byte sequences for 140 languages. The result is a probability for each served language."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from .languages import base
 
 ENOUGH = 2000
-"""Characters that are looked at."""
+"""Number of characters that are examined."""
 _lock = threading.Lock()
 
 
@@ -25,7 +25,7 @@ def _identifier() -> Any:
 def detect(texts: Sequence[str], languages: Sequence[str]) -> list[tuple[str, float]]:
     """Return the languages with their probabilities, 0 to 1, the most probable first. The texts are in one language."""
     text = "\n".join(texts)[:ENOUGH]
-    with _lock:  # the classifier is not made for several threads
+    with _lock:  # the classifier is not thread-safe
         ranked = {str(code): float(probability) for code, probability in _identifier().rank(text)}
     candidates = [(language, ranked.get(base(language), 0.0)) for language in languages]
     return sorted(candidates, key=lambda candidate: -candidate[1])

@@ -8,9 +8,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 LIFETIME = 1800.0
-"""Seconds."""
+"""Seconds that a file is kept."""
 CAPACITY = 256 * 2**20
-"""Bytes of all files; the oldest are forgotten first."""
+"""Largest size of all files together, in bytes. The oldest files are removed first."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class File:
 
 
 class Files:
-    """Files by a name that cannot be guessed."""
+    """Translated files. Each has a name that cannot be guessed."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, File] = OrderedDict()
@@ -40,7 +40,7 @@ class Files:
         return key
 
     def get(self, key: str) -> File | None:
-        """Return a file; None: there is none of this name, or it was forgotten."""
+        """Return a file; None if no file has this name, or the file was removed."""
         self._forget()
         return self._files.get(key)
 

@@ -1,7 +1,7 @@
 """API keys: who may use the server, and how many characters each has used.
 
 A file of keys has one per line: the key and, behind white space, a name for it. Blank lines and lines that begin with # are
-skipped. Keys are compared by their hashes in constant time, so that the time of an answer says nothing about them.
+skipped. Keys are compared by their hashes in constant time, so that the time of an answer reveals nothing about them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..errors import DataError, UsageError
 from ..lines import decode_line, iter_lines, open_binary
 
 SHORTEST = 8
-"""Characters of a key."""
+"""Smallest number of characters of a key."""
 
 
 @dataclass
 class Key:
-    """A key's name, its hash, and what was translated with it."""
+    """A key's name, its hash, and the number of characters that were translated with it."""
 
     name: str
     digest: bytes
@@ -30,7 +30,7 @@ class Key:
 
 @dataclass
 class Keys:
-    """All keys; none: everyone may use the server, as one user."""
+    """All keys. Without keys, everyone may use the server, and all count as one user."""
 
     keys: list[Key] = field(default_factory=list)
     everyone: Key = field(default_factory=lambda: Key("", b""))
@@ -41,9 +41,9 @@ class Keys:
         return bool(self.keys)
 
     def find(self, text: str) -> Key | None:
-        """Return the key that this is, or None."""
+        """Return the key whose text is `text`, or None."""
         digest, match = _digest(text), None
-        for key in self.keys:  # all, whichever it is
+        for key in self.keys:  # compares with all keys, so that the time is constant
             if hmac.compare_digest(key.digest, digest):
                 match = key
         return match

@@ -1,8 +1,8 @@
 """Names of languages, and the codes that the interfaces give them.
 
 A model's languages are the codes of its recipe (`data.source_language`), such as "en" or "pt-BR". Codes of requests are
-compared without regard to case and to the difference of "-" and "_". A request may name a region ("EN-US") that the model
-does not: then the model of the language serves it.
+compared without regard to case, and "-" and "_" are equal. If a request names a region ("EN-US") that no model has, a model
+of the same language is used (see `find`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ VARIANTS = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
 }
-"""Variants that DeepL's interface lists as targets in place of the language."""
+"""Variants of a language that DeepL's interface lists as targets, instead of the language itself."""
 
 SCRIPT = 4
-"""Letters of a script's code, as in zh-Hant: another script is not understood by the same readers."""
+"""Number of letters in the code of a script, as in zh-Hant. A model never serves a request for another script, because its readers may not know the script."""
 
 
 def normalized(code: str) -> str:
-    """Return a code as codes are compared."""
+    """Return a code in the form in which codes are compared."""
     return code.strip().replace("_", "-").lower()
 
 
@@ -41,14 +41,14 @@ def base(code: str) -> str:
 
 
 def name_of(code: str) -> str:
-    """Return the English name of a language; the code itself if it is not known."""
+    """Return the English name of a language; the code itself if the language is not known."""
     name = NAMES.get(base(code), code)
     region = normalized(code).partition("-")[2]
     return f"{name} ({region.upper()})" if region and name != code else name
 
 
 def find(code: str, served: Iterable[str]) -> str | None:
-    """Return the served language that a code names: the same one, else its language without a region, else in another region; None: there is none."""
+    """Return the served language for a code: the same code, else the language without a region, else the language with another region. None if there is none."""
     by_code = {normalized(language): language for language in reversed(list(served))}
     requested = normalized(code)
     if requested in by_code or base(code) in by_code:

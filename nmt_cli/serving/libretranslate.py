@@ -1,7 +1,7 @@
 """LibreTranslate's interface: https://docs.libretranslate.com, version 1.6 and later.
 
-Errors are {"error": message}. Parameters come as JSON, as a form, or in the query. There are no suggestions: /suggest says
-so as a LibreTranslate server does where they are switched off.
+Errors are {"error": message}. Parameters come as JSON, as a form, or in the query. There are no suggestions: /suggest answers
+as a LibreTranslate server with disabled suggestions does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .translating import Order, translate
 router = APIRouter(tags=["LibreTranslate"])
 AUTO = "auto"
 FILE_FORMATS = {".txt": ("text", "text/plain; charset=utf-8"), ".html": ("html", "text/html; charset=utf-8"), ".htm": ("html", "text/html; charset=utf-8")}
-"""By the end of a file's name: its format and media type."""
+"""Ending of a file's name → the format and the media type."""
 
 
 @router.post("/translate", openapi_extra=body("LibreTranslateRequest"))
@@ -56,7 +56,7 @@ async def translate_text(request: Request) -> Response:
 
 @router.get("/languages")
 async def languages(request: Request) -> list[dict[str, Any]]:
-    """List the languages, with those into which each can be translated."""
+    """List the languages, each with its target languages."""
     pairs = context_of(request).models.pairs
     return [{"code": code, "name": name_of(code), "targets": sorted(pairs.targets_of(code))} for code in pairs.languages]
 
@@ -109,7 +109,7 @@ async def download_file(request: Request, filename: str) -> Response:
 
 @router.get("/frontend/settings")
 async def frontend_settings(request: Request) -> dict[str, Any]:
-    """Return what a page needs to know of this server."""
+    """Return the settings of this server that a web page needs."""
     context = context_of(request)
     settings, pairs = context.settings, context.models.pairs
     target = pairs.targets[0]
@@ -128,7 +128,7 @@ async def suggest() -> None:
 
 @router.get("/health")
 async def health() -> dict[str, str]:
-    """Say that the server runs."""
+    """Report that the server runs."""
     return {"status": "ok"}
 
 
@@ -137,7 +137,7 @@ def _missing(name: str) -> Refusal:
 
 
 def languages_of(values: Parameters) -> tuple[str, str]:
-    """Return the codes of the source, which may be "auto", and the target."""
+    """Return the codes of the source language, which may be "auto", and of the target language. Raises Refusal."""
     source, target = text_of(values, "source"), text_of(values, "target")
     if not source:
         raise _missing("source")
@@ -158,7 +158,7 @@ def _alternatives(context: Context, values: Parameters) -> int:
 
 
 def model_of(context: Context, source: str, target: str, texts: list[str]) -> tuple[Served, dict[str, Any] | None]:
-    """Return the model of a pair, and the language that was detected if the source is "auto". Raises Refusal."""
+    """Return the model of a language pair and, if the source is "auto", the detected language, else None. Raises Refusal."""
     pairs = context.models.pairs
     detected: dict[str, Any] | None = None
     if source.strip().lower() == AUTO:
@@ -174,5 +174,5 @@ def model_of(context: Context, source: str, target: str, texts: list[str]) -> tu
 
 
 def _detected(code: str, probability: float) -> dict[str, Any]:
-    """Return a language with its confidence, 0 to 100."""
+    """Return a detected language for JSON, with its confidence, 0 to 100."""
     return {"confidence": round(100 * probability, 1), "language": code}

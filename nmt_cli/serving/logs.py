@@ -32,21 +32,21 @@ class _Json(logging.Formatter):
 
 
 def configure(form: str) -> None:
-    """Write the server's log, and warnings and errors of uvicorn and asyncio, to stderr in this form of FORMATS."""
+    """Write the server's log, and warnings and errors of uvicorn and asyncio, to stderr. `form` is one of FORMATS."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Plain())
     for name, level in (("nmt.serve", logging.INFO), ("uvicorn", logging.WARNING), ("asyncio", logging.WARNING)):
         named_logger = logging.getLogger(name)
         named_logger.handlers, named_logger.propagate = [handler], False
         named_logger.setLevel(level)
-    logging.raiseExceptions = False  # stderr may be a pipe that nobody reads any more
+    logging.raiseExceptions = False  # stderr may be a pipe without a reader
 
 
 def say(text: str, **fields: Any) -> None:
-    """Write a line."""
+    """Write a line to the log."""
     logger.info(text, extra={"fields": fields} if fields else None)
 
 
 def warn(text: str, **fields: Any) -> None:
-    """Write a warning."""
+    """Write a warning to the log."""
     logger.warning(text, extra={"fields": fields} if fields else None)

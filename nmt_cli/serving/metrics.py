@@ -1,4 +1,4 @@
-"""Counters for Prometheus, at /metrics. What the workers have done is read from their services when it is asked for."""
+"""Counters for Prometheus, at /metrics. The counts of the workers are read from their services at each request."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from prometheus_client.registry import Collector
 from .models import Models
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Seconds."""
+"""Upper bounds of the buckets of nmt_request_seconds, in seconds."""
 
 
 class Metrics:
-    """What is counted; see each one's description."""
+    """The counters. Each has a description."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -29,16 +29,16 @@ class Metrics:
         self.characters = Counter("nmt_characters", "Characters that were translated.", ["pair"], registry=self.registry)
 
     def watch(self, models: Callable[[], Models]) -> None:
-        """Report also what these models' workers do."""
+        """Report the counts of these models' workers too."""
         self.registry.register(_Workers(models))
 
     def text(self) -> bytes:
-        """Return all in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 class _Workers(Collector):
-    """What the workers do. A rate of nmt_tokens is the tokens per second."""
+    """The counts of the workers. The rate of nmt_tokens is the tokens per second."""
 
     def __init__(self, models: Callable[[], Models]) -> None:
         self.models = models

@@ -1,8 +1,8 @@
-"""What holds for every request, around the application: limits on its body and the time it takes to arrive; the log; the counters.
+"""Middleware around the application, for every request: limits on the body and the time that it takes to arrive; the log; the counters.
 
     uvicorn ──▶ Observed: time, status, log, counters ──▶ Limited: receive() counts bytes and seconds ──▶ application
 
-Both are plain ASGI, so that nothing is copied and a closed connection is seen by who waits for it.
+Both are plain ASGI: nothing is copied, and code that waits for a closed connection is informed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .context import Context
 from .refusal import ClientGone, Refusal
 
 QUIET = ("/health", "/ready", "/metrics")
-"""Paths that programs ask for again and again: a request that succeeds is counted and not logged."""
+"""Paths that programs request again and again. A successful request is counted, but not logged."""
 CLOSED = 499
-"""The status in the log of a request whose client left."""
+"""The status in the log if the client has closed the connection."""
 NOTED = "nmt"
-"""The key of a request's scope with what `Context.note` noted."""
+"""The key of a request's scope under which `Context.note` records its fields for the log."""
 
 
 class Limited:
-    """Raises Refusal where the body is read, if it is too long or arrives too slowly."""
+    """Limits the body of a request: reading it raises Refusal if it is too long or arrives too slowly."""
 
     def __init__(self, app: ASGIApp, context: Context) -> None:
         self.app, self.limits = app, context.settings.limits
@@ -102,7 +102,7 @@ class Observed:
 
 
 def _route(scope: Scope) -> str:
-    """Return the path of the route that answered: what clients ask for besides could be anything, and as much as they like."""
+    """Return the path of the route that answered, else "other". Other paths are not counted by name: clients could invent any number of them."""
     route = scope.get("route")
     return str(getattr(route, "path", None) or "other")
 

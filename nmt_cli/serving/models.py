@@ -1,7 +1,7 @@
-"""The models that are served: one for each language pair, loaded anew on request.
+"""The models that are served: one for each language pair. They can be reloaded.
 
     folders ──▶ load_pairs ──▶ Pairs: (source, target) → Served: an interface.Translator whose workers are running
-    reload: new ones are loaded and started beside the old ones; then they take their place; the old ones finish and close
+    reload: new models are loaded and started beside the old ones; then they replace the old ones, which finish and close
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .settings import Settings
 Pair = tuple[str, str]
 """A source language and a target language, by their codes."""
 PATIENCE = 600.0
-"""Seconds that old models have to finish what they were asked for."""
+"""Seconds that old models have to finish their requests."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Served:
     pair: Pair
     translator: Translator
     options: Mapping[str, Any]
-    """Those of `nmt serve`, for every translation; see `TranslateOptions`."""
+    """Options of `nmt serve` that apply to every translation; see `TranslateOptions`."""
 
     @property
     def beam(self) -> int:
-        """Hypotheses for each sentence."""
+        """Number of hypotheses for each sentence."""
         return self.options.get("beam") or self.translator.recipe_beam
 
     def submit(self, lines: Sequence[str], **options: Any) -> Future[list[Translation]]:
@@ -68,26 +68,26 @@ class Pairs:
         return list(dict.fromkeys(language for pair in self.models for language in pair))
 
     def sources_of(self, target: str) -> list[str]:
-        """Return the languages that can be translated into the language that a code names."""
+        """Return the source languages that can be translated into the language with the code `target`."""
         return [source for source in self.sources if self.find(source, target)]
 
     def targets_of(self, source: str) -> list[str]:
-        """Return the languages into which a language can be translated."""
+        """Return the target languages into which the language `source` can be translated."""
         return [target for language, target in self.models if language == source]
 
     def find(self, source: str, target: str) -> Served | None:
-        """Return the model of the pair that two codes name, see `languages.find`; None: it is not served."""
+        """Return the model for two language codes, matched as in `languages.find`; None if the pair is not served."""
         served_source = find(source, self.sources)
         served_target = find(target, self.targets_of(served_source)) if served_source else None
         return self.models[served_source, served_target] if served_source and served_target else None
 
     @property
     def waiting(self) -> int:
-        """Sentences that no worker has yet."""
+        """Number of sentences that wait for a worker."""
         return sum(model.translator.service.waiting for model in self.models.values())
 
     def close(self, wait: float = 0.0) -> None:
-        """Finish what is under way within so many seconds, then end all workers."""
+        """Finish running requests within `wait` seconds, then end all workers."""
         until = time.monotonic() + wait
         for model in self.models.values():
             model.translator.finish(max(0.0, until - time.monotonic()))
@@ -95,7 +95,7 @@ class Pairs:
 
 
 def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
-    """Load the models and start their workers. Raises ModelError, UsageError; then none is left running."""
+    """Load the models and start their workers. Raises ModelError, UsageError; after an error, no worker is left running."""
     check_precision(settings.precision)
     options: dict[str, Any] = {"overrides": decode_changes(settings.overrides, {}), "beam": settings.beam}
     models: dict[Pair, Served] = {}
@@ -106,7 +106,7 @@ def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
             pair = (translator.source_language, translator.target_language)
             _check(pair, folder, models)
             models[pair] = Served(pair, translator, options)
-            translator.warm_up(**options)  # raises what the options are refused for
+            translator.warm_up(**options)  # raises UsageError for wrong options
             say(f"{pair[0]} → {pair[1]}: {translator.folders[0]}, loaded in {time.perf_counter() - began:.1f} s")
         keep_shared()
         for served in models.values():
@@ -118,7 +118,7 @@ def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
 
 
 def keep_shared() -> None:
-    """Collect garbage, and let later collections leave alone what lives now: they write to each object, and so copy memory that is shared with the workers."""
+    """Collect garbage, then exclude all present objects from later collections. A collection writes to each object, and so copies memory that is shared with the workers."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -137,7 +137,7 @@ class Models:
     """The models that are served now."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
-        """Load them. Raises ModelError, UsageError."""
+        """Load the models. Raises ModelError, UsageError."""
         self.settings, self.say, self.warn = settings, say, warn
         self.pairs = load_pairs(settings, say)
         self.reloads = self.failed_reloads = 0
@@ -145,7 +145,7 @@ class Models:
         self._reloading = threading.Lock()
 
     def reload(self) -> bool:
-        """Load the models anew. If one cannot be loaded, say so, keep the old ones and return False. Takes as long as loading does."""
+        """Load the models again. If a model cannot be loaded, print a warning, keep the old models and return False. The call returns after loading."""
         with self._reloading:
             try:
                 new = load_pairs(self.settings, self.say)
@@ -171,4 +171,4 @@ class Models:
         """Let models that were replaced finish, then close them."""
         old.close(PATIENCE)
         self._old.discard(old)
-        keep_shared()  # garbage that is frozen would stay
+        keep_shared()  # without this, frozen garbage would stay in memory

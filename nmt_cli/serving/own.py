@@ -1,4 +1,4 @@
-"""What neither LibreTranslate nor DeepL has: the attention of a translation, readiness, and the counters."""
+"""Our own interface, in addition to those of LibreTranslate and DeepL: the attention of a translation, readiness, and the counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .translating import answer, check_limits, submit
 
 router = APIRouter(tags=["nmt"])
 MOST_CHARACTERS = 2000
-"""Of a text whose attention is asked for: each weight is a number in the answer."""
+"""Largest number of characters of a text for /nmt/attention: each weight is a number in the answer."""
 
 
 @router.post("/nmt/attention", openapi_extra=body("AttentionRequest"))
@@ -43,7 +43,7 @@ async def attention(request: Request) -> dict[str, Any]:
 
 
 def _sentence(model: Served, translation: Translation) -> dict[str, Any]:
-    """Return a sentence with its attention; without weights where it is too long to be read at once."""
+    """Return a sentence with its attention for JSON; `weights` is empty if the sentence is longer than the model's maximum."""
     weights = cross_attention_of(model.translator, translation)
     return {
         "source": translation.source,
@@ -57,7 +57,7 @@ def _sentence(model: Served, translation: Translation) -> dict[str, Any]:
 
 @router.get("/ready")
 async def ready(request: Request) -> dict[str, Any]:
-    """Say whether requests are answered: not while the server is being stopped."""
+    """Report that the server is ready. Raises Refusal (status 503) while the server is being stopped."""
     context = context_of(request)
     if context.stopping:
         raise Refusal(503, "The server is being stopped.")

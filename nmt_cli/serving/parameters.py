@@ -17,14 +17,14 @@ from .refusal import Refusal
 
 Parameters = dict[str, Any]
 MOST_BYTES = 2**40
-"""Of a field: the middleware limits the whole request."""
+"""Largest size of a field, in bytes. It is no real limit: the middleware limits the whole request."""
 
 
 async def read_parameters(request: Request, lists: Sequence[str] = ()) -> Parameters:
-    """Return the parameters; those named in `lists` are lists in a form or query if they were given more than once.
+    """Return the parameters. In a form or query, a parameter in `lists` is a list if it was given more than once.
 
-    A JSON body excludes all others, as in the services whose interfaces these are; otherwise those of the body have
-    precedence over those of the query. Raises Refusal.
+    With a JSON body, all other parameters are ignored, as LibreTranslate and DeepL do. Otherwise, parameters of the body have
+    precedence over parameters of the query. Raises Refusal.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
@@ -32,7 +32,7 @@ async def read_parameters(request: Request, lists: Sequence[str] = ()) -> Parame
     values = _of_pairs(request.scope["query_string"], lists) if request.scope["query_string"] else {}
     if kind == "multipart/form-data":
         values |= await _of_multipart(request, lists)
-    elif body := await request.body():  # of GET too: DeepL's client for Python sends one
+    elif body := await request.body():  # a GET request may have a body too: DeepL's client for Python sends one
         values |= _of_pairs(body, lists)
     return values
 
@@ -48,7 +48,7 @@ def _of_json(body: bytes) -> Parameters:
 
 
 def _of_pairs(query: bytes, lists: Sequence[str]) -> Parameters:
-    """Read application/x-www-form-urlencoded."""
+    """Return the parameters in application/x-www-form-urlencoded."""
     try:
         pairs = parse_qs(query.decode("utf-8", "replace"), keep_blank_values=True, encoding="utf-8", errors="replace", max_num_fields=100_000)
     except ValueError:

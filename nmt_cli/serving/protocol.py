@@ -1,6 +1,6 @@
-"""uvicorn's protocol, which also closes connections whose request line and headers do not arrive in time.
+"""uvicorn's protocol, extended: it closes connections whose request line and headers do not arrive in time.
 
-uvicorn watches only connections that are idle after an answer. The middleware watches the body.
+uvicorn itself closes only connections that are idle after an answer. The middleware limits the time of the body.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class Protocol(HttpToolsProtocol):
-    """A connection."""
+    """A connection with a time limit for the headers of a request."""
 
     seconds = 0.0
-    """In which the headers of a request have to arrive; 0: no limit."""
+    """Seconds in which the headers of a request must arrive; 0: no limit."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -23,7 +23,7 @@ class Protocol(HttpToolsProtocol):
 
     @classmethod
     def reading(cls, seconds: float) -> type[Protocol]:
-        """Return this class with a limit."""
+        """Return a subclass with a limit of `seconds`."""
         return type(cls.__name__, (cls,), {"seconds": seconds})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -48,7 +48,7 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _expect(self) -> None:
-        """Begin to wait for headers, unless that has begun."""
+        """Start the time limit for headers, if it is not running."""
         if self.seconds and self._deadline is None:
             self._deadline = self.loop.call_later(self.seconds, self.transport.close)
 

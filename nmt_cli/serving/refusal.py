@@ -1,4 +1,4 @@
-"""Why a request is not answered as it asks."""
+"""Exceptions for requests that are not answered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 class Refusal(Exception):
-    """A status and a message for the client; each interface writes it in its own form. `retry_after`: seconds."""
+    """A request is refused, with a status and a message for the client. Each interface writes them in its own form. `retry_after`: seconds."""
 
     def __init__(self, status: int, message: str, *, retry_after: int | None = None, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)

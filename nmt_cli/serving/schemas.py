@@ -1,4 +1,4 @@
-"""What requests look like, for the OpenAPI description. Requests are read by `parameters`, because each may come in several forms."""
+"""Schemas of requests for the OpenAPI description. `parameters` reads the requests, because each request may come in several forms."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "AttentionRequest": _object(["q", "source", "target"], q=_TEXTS, source=_SOURCE, target=_TARGET, api_key=_KEY),
 }  # fmt: skip
-"""By name."""
+"""Name → schema."""
 
 
 def body(name: str, *kinds: str) -> dict[str, Any]:
-    """Return the part of the description that says that the body is this schema, as JSON or a form."""
+    """Return the part of the OpenAPI description for a body with the schema `name`, as JSON or a form."""
     kinds = kinds or ("application/json", "application/x-www-form-urlencoded")
     return {"requestBody": {"required": True, "content": {kind: {"schema": SCHEMAS[name]} for kind in kinds}}}

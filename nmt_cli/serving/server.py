@@ -1,9 +1,9 @@
-"""The server: a socket, models, uvicorn; signals and the end.
+"""The server: a socket, models, uvicorn, signals and shutdown.
 
-    serve: listen ──▶ Models (workers start) ──▶ uvicorn ──▶ SIGINT, SIGTERM: answer what is under way ──▶ close ──▶ Terminated
+    serve: listen ──▶ Models (workers start) ──▶ uvicorn ──▶ SIGINT, SIGTERM: answer running requests ──▶ close ──▶ Terminated
                                                     └── SIGHUP: Models.reload in a thread
 
-The socket is opened first: a port in use is named before models are loaded. Clients that come while they are loaded wait.
+The socket is opened first: if the port is in use, the error comes before models are loaded. Clients that connect during loading wait.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from .protocol import Protocol
 from .settings import Settings
 
 BACKLOG = 2048
-"""Connections that wait to be accepted."""
+"""Largest number of connections that wait to be accepted."""
 KEEP_ALIVE = 65
-"""Seconds that a connection may be idle between two requests: more than the minute of most proxies."""
+"""Seconds that a connection may be idle between two requests. This is more than the 60 seconds of most proxies."""
 
 
 class AddressError(NmtError):
-    """The address cannot be listened to."""
+    """The server cannot listen on the address."""
 
 
 def serve(settings: Settings) -> None:
-    """Serve until a signal ends it. Raises Terminated for that signal, AddressError, ModelError, UsageError."""
+    """Serve until a signal ends the server. Raises Terminated for that signal, AddressError, ModelError, UsageError."""
     logs.configure(settings.log)
     check_exposure(settings)
     listener = listen(settings.host, settings.port)
@@ -58,7 +58,7 @@ def serve(settings: Settings) -> None:
 
 
 def make_server(settings: Settings, models: Models) -> Server:
-    """Return a server with these models; `run(sockets=[…])` answers until it is told to end."""
+    """Return a server with these models. Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives."""
     detection.warm_up()
     metrics = Metrics()
     metrics.watch(lambda: models)
@@ -66,7 +66,7 @@ def make_server(settings: Settings, models: Models) -> Server:
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raise UsageError if the server could be reached from elsewhere and needs no key, unless that was asked for."""
+    """Raise UsageError if other machines could reach the server without a key, unless the user allowed it (--no-keys)."""
     if settings.keys.required or settings.open_to_all or is_local(settings.host):
         return
     raise UsageError(
@@ -76,7 +76,7 @@ def check_exposure(settings: Settings) -> None:
 
 
 def is_local(host: str) -> bool:
-    """Return whether only this machine reaches this address."""
+    """Return whether only this machine can reach this address."""
     try:
         addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)}
     except (OSError, UnicodeError):
@@ -92,7 +92,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise AddressError(f"--host {host!r} is no address of this machine ({getattr(error, 'strerror', None) or error}): expected one, such as 127.0.0.1, ::1 or 0.0.0.0.") from None
     listener = socket.socket(family, kind, protocol)
     try:
-        if os.name == "posix":  # elsewhere it would let two servers share the port
+        if os.name == "posix":  # on Windows, this option would let two servers share the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)
@@ -133,7 +133,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle SIGINT, SIGTERM and SIGHUP while the block runs, unless another thread than the main one serves."""
+        """Handle SIGINT, SIGTERM and SIGHUP while the block runs, if the server runs in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -148,11 +148,11 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def stop(self) -> None:
-        """Refuse new requests, finish what is under way, and end."""
+        """Refuse new requests, finish running requests, and end."""
         self.context.stopping = self.should_exit = True
 
     def _stop(self, number: int, frame: object) -> None:
-        """End; at the second signal at once."""
+        """Stop the server. The second signal ends it at once."""
         if self.received is not None:
             self.force_exit = True
             return
@@ -163,7 +163,7 @@ class Server(uvicorn.Server):
         threading.Thread(target=self.context.models.reload, daemon=True, name="nmt-reload").start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server`. Requests that are under way are answered first; those that take longer are refused."""
+        """See `uvicorn.Server`. Running requests are answered first; requests that take longer than the grace period are refused."""
         logs.say(f"ending: {len(self.server_state.tasks)} requests are under way")
         await super().shutdown(sockets)
         for task in list(self.server_state.tasks):

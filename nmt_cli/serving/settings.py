@@ -1,4 +1,4 @@
-"""What `nmt serve` was asked for."""
+"""The options of `nmt serve`."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from .keys import Keys
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a request may ask for. 0: no limit."""
+    """The limits of requests. 0: no limit."""
 
     body: int = 10 * 2**20
-    """Bytes of a request."""
+    """Largest body of a request, in bytes."""
     characters: int = 500_000
-    """Of all texts of a request."""
+    """Characters of all texts of a request together."""
     sentences: int = 20_000
-    """Of a request."""
+    """Sentences of a request."""
     queue: int = 50_000
-    """Sentences that wait for a worker; while there are more, requests are refused."""
+    """Sentences that wait for a worker. A request that would exceed this number is refused."""
     seconds: float = 120.0
-    """For the translation of a request."""
+    """Seconds for the translation of a request."""
     reading: float = 30.0
-    """Seconds in which a request has to arrive."""
+    """Seconds in which a request must arrive."""
     alternatives: int = 9
     """Other translations of a text, besides the best one."""
     connections: int = 1000
-    """Open at once."""
+    """Connections that are open at the same time."""
     quota: int = 0
-    """Characters for each key, from the start of the server on."""
+    """Characters for each key since the start of the server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Settings:
     models: tuple[Path, ...]
     host: str = "127.0.0.1"
     port: int = 8080
-    """0: any that is free."""
+    """0: any free port."""
     keys: Keys = field(default_factory=Keys)
     open_to_all: bool = False
     """Whether other machines may use the server without a key."""
@@ -52,8 +52,8 @@ class Settings:
     overrides: tuple[str, ...] = ()
     """Changes of the recipes' [decode], as decode.KEY=VALUE."""
     beam: int | None = None
-    """None: the recipe's."""
+    """Beam size; None: the value in each model's recipe."""
     log: str = "plain"
     """One of `logs.FORMATS`."""
     grace: float = 30.0
-    """Seconds for requests that are under way when the server is stopped."""
+    """Seconds for running requests when the server is stopped."""

@@ -1,9 +1,9 @@
-"""Texts of a request in, translated texts out: what all interfaces share.
+"""Translation of the texts of a request, for all interfaces.
 
     texts ──▶ read_document ──▶ lines ──▶ Served.submit ──▶ future ──▶ await: done, too late, or the client has gone ──▶ write ──▶ texts
 
-Short texts are read and written in the event loop, long ones in a thread, so that others need not wait for them. A closed
-connection, and a request that takes too long, cancel the future, and so what is still searched for it.
+Short texts are read and written in the event loop. Long texts are read and written in a thread, so that other requests need not
+wait for them. If the connection is closed, or the request takes too long, the future is cancelled, and the search for it stops.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .models import Served
 from .refusal import ClientGone, Refusal
 
 SHORT = 4000
-"""Characters that are read and written in the event loop."""
+"""Texts of at most this number of characters are read and written in the event loop."""
 SOON = 0.5
-"""Seconds after which a connection is watched."""
+"""Seconds after which the server begins to check whether the connection is closed."""
 RETRY_AFTER = 2
-"""Seconds after which a client may ask again."""
+"""Seconds after which a client may repeat a refused request."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to translate, and how."""
+    """The texts of a request, their model and options."""
 
     texts: Sequence[str]
     model: Served
@@ -47,7 +47,7 @@ class Order:
     split_sentences: str | None = None
     """See `read_document`."""
     alternatives: int = 0
-    """Other translations of each text."""
+    """Number of other translations of each text."""
 
 
 async def translate(request: Request, context: Context, order: Order, key: Key) -> list[list[str]]:
@@ -69,7 +69,7 @@ async def translate(request: Request, context: Context, order: Order, key: Key) 
 
 
 def check_limits(context: Context, key: Key, size: int) -> None:
-    """Raise Refusal for a request of so many characters, if it is more than this server or this key translates, or if the server ends."""
+    """Raise Refusal if `size` characters are more than the limit of this server or of this key, or if the server is being stopped."""
     limits = context.settings.limits
     if context.stopping:
         raise Refusal(503, "The server is being stopped.", retry_after=RETRY_AFTER)
@@ -80,7 +80,7 @@ def check_limits(context: Context, key: Key, size: int) -> None:
 
 
 async def submit(size: int, context: Context, model: Served, lines: Sequence[str], options: dict[str, object]) -> Future[list[Translation]]:
-    """Hand lines of `size` characters to the workers; if the model has been replaced meanwhile, to those of the new one. Raises Refusal."""
+    """Submit lines with `size` characters to the workers. If the model was replaced by a reload, submit them to the new model. Raises Refusal."""
     try:
         return await _run(size, lambda: model.submit(lines, **options))
     except NmtError as error:
@@ -93,7 +93,7 @@ async def submit(size: int, context: Context, model: Served, lines: Sequence[str
 
 
 async def answer(request: Request, future: Future[T], seconds: float) -> T:
-    """Return the result of a future, unless that takes too long or the client goes. Raises Refusal, ClientGone."""
+    """Return the result of a future. Raises Refusal if it takes longer than `seconds` (0: no limit) or fails, ClientGone if the client closes the connection."""
     waiting = asyncio.wrap_future(future)
     watching: asyncio.Task[None] | None = None
     try:
@@ -130,7 +130,7 @@ async def _until_closed(request: Request) -> None:
 
 
 async def _run(size: int, work: Callable[[], T]) -> T:
-    """Do what takes time in proportion to the size of the text: at once if it is short, else in a thread."""
+    """Return the result of `work`, whose time grows with the size of the text. A short text is handled at once, a long one in a thread."""
     return work() if size <= SHORT else await asyncio.to_thread(work)
 
 
@@ -142,7 +142,7 @@ def _read(order: Order) -> list[Document]:
 
 
 def _written(order: Order, documents: Sequence[Document], translations: Sequence[Translation]) -> list[list[str]]:
-    """Return the texts of each document: its translation, then different ones made of the other hypotheses of its sentences."""
+    """Return the texts of each document: its translation, then different versions, which consist of other hypotheses of its sentences."""
     texts: list[list[str]] = []
     start = 0
     for document in documents:
@@ -155,7 +155,7 @@ def _written(order: Order, documents: Sequence[Document], translations: Sequence
 
 
 def _candidate(translation: Translation, rank: int) -> Translation:
-    """Return a translation with the text of its hypothesis of this rank, or of the last one if it has fewer."""
+    """Return a translation with the text of its hypothesis at `rank` (0: the best), or of its last hypothesis if it has fewer."""
     if not rank:
         return translation
     candidate = translation.nbest[min(rank, len(translation.nbest) - 1)]

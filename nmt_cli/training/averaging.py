@@ -1,4 +1,4 @@
-"""Checkpoint averaging: the mean of several checkpoints' weights (section 6.1: the last 5, for big the last 20).
+"""Checkpoint averaging: the mean of the weights of several checkpoints (section 6.1: the last 5, for big the last 20).
 
     choose(run, …) ──▶ checkpoint folders ──▶ average(folders, out): check that they fit together, write a model folder
 """
@@ -24,11 +24,11 @@ from .run import RunFolder
 
 
 def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
-    """Return the folders of the run's `last` or `best` checkpoints; by default the last `train.average` of its recipe.
+    """Return the folders of the run's last `last` or best `best` checkpoints. By default, return the last ones, as many as `train.average`.
 
-    The last ones are periodic checkpoints; one that was saved because the run was stopped does not count.
+    The last checkpoints are the last periodic ones; only if the run has no periodic checkpoint, the others count.
 
-    Raises ModelError when there are fewer, UsageError when both are asked for.
+    Raises ModelError when there are too few checkpoints, UsageError when both `last` and `best` are given.
     """
     if last and best:
         raise UsageError(f"--last {last} and --best {best}: choose one of them.")
@@ -47,10 +47,10 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
 
 
 def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
-    """Write the mean of the model folders' weights to the model folder `out`, and return {"averaged": names of the folders}.
+    """Write the mean of the model folders' weights to the model folder `out`. Return {"averaged": names of the folders}.
 
-    Raises ModelError for a damaged folder, the same checkpoint twice, and architectures or vocabularies that differ,
-    UsageError for an `out` that is not free and not an earlier average.
+    Raises ModelError if a folder is damaged or in int8, if two folders have the same weights, or if architectures or
+    vocabularies differ. Raises UsageError if `out` is neither free nor an earlier average, or is one of the inputs.
     """
     check_output_folder(out, "the averaged model", not_an_average, folders)
     configs = [read_config(folder) for folder in folders]
@@ -67,7 +67,7 @@ def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
             total[name] += tensor
     mean = {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
     tokenizers = {name: (folders[0] / name).read_bytes() for name in first.tokenizers}
-    recipe = Recipe.from_dict(configs[-1].recipe, str(folders[-1] / CONFIG))  # the newest: a resumed run may have changed [decode]
+    recipe = Recipe.from_dict(configs[-1].recipe, str(folders[-1] / CONFIG))  # that of the last folder: a resumed run may have changed [decode]
     scores = {"averaged": [follow_links(folder).name for folder in folders]}
     try:
         with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as partial:

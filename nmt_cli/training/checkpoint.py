@@ -3,8 +3,8 @@
     step-00001000/   a model folder (config.json, weights, tokenizers) + state.safetensors (Adam's moments)
                      + state.json (`State`: progress, and hashes)
 
-config.json and state.json hold a hash of their own content, and those of all other files of the checkpoint. Random
-numbers need no saved state: those of each update come from (seed, update, rank).
+config.json and state.json hold a hash of their own content, and the hashes of all other files of the checkpoint. The state
+of random generators is not saved: the random numbers of each update depend only on (seed, update, rank).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ OPTIMIZER_STATE, STATE = "state.safetensors", "state.json"
 
 
 class State(Record):
-    """state.json."""
+    """The content of state.json."""
 
     progress: Progress
     sha256: dict[str, str]
-    """Of the checkpoint's other files: OPTIMIZER_STATE, and since format version 2 config.json."""
+    """SHA-256 of other files of the checkpoint: OPTIMIZER_STATE, and since format version 2 config.json."""
 
     @classmethod
     def upgrade(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return version 1 in today's form: it had no version, and the fields of `progress` beside `sha256`."""
+        """Return the values of a file of version 1 in today's form. Version 1 had no `format_version`, and the fields of `progress` were beside `sha256`."""
         if "format_version" in values or "update" not in values:
             return values
         progress = {"data_fingerprint" if key == "text" else key: value for key, value in values.items() if key != "sha256"}
@@ -74,9 +74,9 @@ class Checkpoint:
         check_files(self.folder, {**config.sha256, **state.sha256}, sha256)
 
     def foreign(self) -> str:
-        """Return why this is not a checkpoint as training wrote it, or "" if it is. Only a real checkpoint may be deleted.
+        """Return why this folder is not a checkpoint as training wrote it, or "" if it is. Only a real checkpoint may be deleted.
 
-        Its JSON files and the names of its files decide; gigabytes of weights are not read again.
+        This checks its JSON files and the names of all its files. It does not read the weights, which may be gigabytes.
         """
         try:
             config, state = self.read()
@@ -86,9 +86,9 @@ class Checkpoint:
 
     @cached_property
     def progress(self) -> Progress | None:
-        """Its progress. None if its files are damaged, of which a warning is given.
+        """The progress of the checkpoint. None, with a warning, if its files are damaged.
 
-        Where a user has removed the state, to save space, it is that of a periodic checkpoint.
+        If a user has removed state.json to save space, the checkpoint counts as periodic.
         """
         try:
             if not (self.folder / STATE).exists():
@@ -100,7 +100,7 @@ class Checkpoint:
             return None
 
     def score(self, metric: str) -> float | None:
-        """Return its validation score, None if it was not validated. A damaged metrics.json counts as none, with a warning."""
+        """Return the checkpoint's validation score; None if it was not validated. Also None, with a warning, if a file is damaged."""
         try:
             config, metrics = read_config(self.folder), read_metrics(self.folder)
             if METRICS in config.sha256:
@@ -115,19 +115,19 @@ class Checkpoint:
 
     @property
     def periodic(self) -> bool:
-        """Whether it is a periodic one, see `Progress.periodic`."""
+        """Whether the checkpoint is periodic, see `Progress.periodic`."""
         return self.progress is not None and self.progress.periodic
 
     @property
     def kept(self) -> bool:
-        """Whether an uninterrupted run has it too: it is periodic, or was the best so far when it was saved."""
+        """Whether an uninterrupted run has this checkpoint too: it is periodic, or was the best so far when it was saved."""
         return self.progress is not None and (self.progress.periodic or self.progress.since_best == 0)
 
 
 def best_of(checkpoints: list[Checkpoint], metric: str) -> list[Checkpoint]:
-    """Return the validated checkpoints, the best first, of equal ones the earlier first.
+    """Return the validated checkpoints, the best first. With equal scores, the earlier one comes first.
 
-    One that was saved only because the run was stopped does not count.
+    Checkpoints that were saved only because the run was stopped do not count.
     """
     scored = [(c.score(metric), c) for c in checkpoints if c.kept]
     sign = -1.0 if metric == "bleu" else 1.0

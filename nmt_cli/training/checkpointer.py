@@ -1,4 +1,4 @@
-"""When checkpoints are saved by time, and how one is written: metrics flushed, folder written, old ones pruned."""
+"""Writes checkpoints, in three steps: flush the metrics, write the folder, prune old checkpoints. Also decides when a save by time is due."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Checkpointer:
     vocabulary: Vocabulary
     report: Report
     saved_at: float = field(default_factory=time.monotonic)
-    """When this process saved its latest checkpoint, or was started; by time.monotonic."""
+    """The time, by time.monotonic, when this process saved its latest checkpoint; before the first save, when it started."""
 
     def minutes_have_passed(self) -> bool:
         """Return whether train.checkpoint_minutes have passed since the latest checkpoint."""
@@ -33,9 +33,9 @@ class Checkpointer:
         return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
 
     def write(self, updater: Updater, progress: Progress, is_final: bool) -> Path:
-        """Write a checkpoint unless the update has one already, and return its folder. Raises TrainingError.
+        """Write a checkpoint of this update, if there is none yet, and return its folder. Raises TrainingError.
 
-        `is_final`: training ends here, and not because of a signal. Such a checkpoint counts as periodic.
+        `is_final`: training ends here, but not because of a signal. Such a checkpoint counts as periodic.
         """
         train = self.recipe.train
         is_due = progress.update % train.checkpoint_every == 0 if train.checkpoint_every else self.minutes_have_passed()

@@ -1,12 +1,12 @@
-"""What an exception inside a collective means, by the exception's class and message.
+"""The meaning of an exception inside a collective, by the exception's class and message.
 
     "peer"    another rank does not answer: its process is gone, its machine or the network failed, or it hangs
     "memory"  this rank has no memory left
     "device"  this rank's GPU reports an error, such as a failed assertion or an illegal address
     ""        anything else: an error in the program, such as tensors of different shapes
 
-torch raises most of them as RuntimeError. gloo's messages begin with a path of its source code. NCCL's contain the name
-of its result code, and after "Last error:" the cause below it, which says more.
+torch raises most of these exceptions as RuntimeError. gloo's messages begin with a path of gloo's source code. NCCL's
+messages contain the name of a result code and, after "Last error:", the more precise cause.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MISUSE = re.compile(r"enforce fail|ncclInvalid(Usage|Argument)", re.IGNORECASE)
 
 
 def meaning(error: BaseException) -> Meaning:
-    """Return what `error`, raised by a collective of torch.distributed, means."""
+    """Return the meaning of `error`, which a collective of torch.distributed raised."""
     text = str(error)
     if out_of_memory(error):
         return "memory"
@@ -46,7 +46,7 @@ def meaning(error: BaseException) -> Meaning:
 
 
 def summary(error: BaseException) -> str:
-    """Return the first sentence of the message, without the path of gloo's source code at its start."""
+    """Return the first sentence of the message, without the path of gloo's source code. For NCCL, return the cause after "Last error:"."""
     text = re.sub(r"\[\S*\.cc:\d+\] ", "", str(error))
     if last := re.search(r"Last error:\s*(.+)", text):  # NCCL
         return last[1].strip()

@@ -1,19 +1,20 @@
-"""The gradients of several processes, by torch's `DistributedDataParallel` (DDP).
+"""The gradients of several processes, summed by torch's `DistributedDataParallel` (DDP).
 
     LossModel ──▶ DDP: every rank its own micro-batches ──backward──▶ Weights.main_grads, summed over ranks bucket by bucket
 
-DDP's defaults are made for a mean loss over equal parts, in one dtype. Where training here differs:
+DDP's defaults are for a mean loss over equal parts, in one dtype. Training here differs in four points:
 
     a sum, not a mean     the loss is already divided by the target tokens of the whole update: `_sum_over_ranks`
-    fp32                  DDP holds the fp32 parameters. In bf16, `_Rounded` gives the model their rounded values, and turns each
-                          gradient into fp32 on its way back: micro-batches and ranks are summed in fp32
+    fp32                  DDP holds the fp32 parameters. In bf16, `_Rounded` passes their rounded values to the model, and
+                          converts each gradient back to fp32: micro-batches and ranks are summed in fp32
     one reduction         only the last micro-batch of an update reduces; the others run under `no_sync`
-    stable buckets        DDP orders its buckets anew after its first backward pass, and with three ranks or more another order
-                          rounds otherwise. `_settle` has this pass behind it before training begins, so a resumed run rounds
-                          as an uninterrupted one
+    stable buckets        DDP changes the order of its buckets after its first backward pass. With three or more ranks, another
+                          order gives other roundings. `_settle` runs this first pass before training begins, so a resumed
+                          run has the same roundings as an uninterrupted one
 
 Each parameter's gradient is a view of `main_grads`, so nothing is copied for the optimizer. `fully_shard` would divide
-parameters and optimizer state among the ranks; big (214M parameters) takes 4.3 GB of them, which every GPU has.
+parameters and optimizer state among the ranks. This is not needed: for big (214M parameters) they take 4.3 GB, which fit
+into every GPU.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .parameters import Weights
 from .process_group import ProcessGroup
 
 BUCKET_MB = 32
-"""Gradients that are reduced together, in MB of fp32."""
+"""The size of the gradients that are reduced together, in MB of fp32."""
 
 
 class ReplicatedGradients:
@@ -45,9 +46,9 @@ class ReplicatedGradients:
     losses: Losses
 
     def __init__(self, weights: Weights, loss_model: nn.Module, group: ProcessGroup, any_rows: PackedBatch) -> None:
-        """`loss_model` is the `LossModel` over `weights.compute_model`; `any_rows` are a few rows to settle the buckets with.
+        """Set up DDP. `loss_model` is the `LossModel` over `weights.compute_model`; `any_rows` is any small batch, to settle the buckets.
 
-        Every rank must call it. Rank 0's parameters replace those of the others.
+        Every rank must call it. Rank 0's parameters replace the parameters of the other ranks.
         """
         self.weights, self.group = weights, group
         module = loss_model if weights.compute_params.dtype == torch.float32 else _InFp32(weights, loss_model)
@@ -62,14 +63,14 @@ class ReplicatedGradients:
 
     @contextmanager
     def accumulating(self, first: bool, last: bool) -> Iterator[None]:
-        """See `Gradients`. Raises TrainingError when another rank is gone, or memory runs out."""
+        """See `Gradients`. Raises TrainingError when another rank does not answer, or memory runs out."""
         if first:
             self.weights.main_grads.zero_()
         with self.group.collective(), nullcontext() if last else self.ddp.no_sync():
             yield
 
     def _settle(self, rows: PackedBatch) -> None:
-        """Let DDP order its buckets: it looks at one backward pass, and orders them in the next forward pass."""
+        """Run two passes so that DDP sets the order of its buckets: it observes the first backward pass, and reorders in the second forward pass."""
         device = str(rows.src.device)
         before = random_state(device)
         for _ in range(2):
@@ -84,7 +85,7 @@ class _InFp32(nn.Module):
     def __init__(self, weights: Weights, loss_model: nn.Module) -> None:
         super().__init__()
         self.model = weights.model
-        self._in_bf16: Callable[[], nn.Module] = lambda: loss_model  # not a submodule: its parameters are not DDP's
+        self._in_bf16: Callable[[], nn.Module] = lambda: loss_model  # not a submodule, so that DDP does not see its parameters
         self._rounded = weights.by_name(weights.compute_params)
 
     def forward(self, rows: PackedBatch) -> tuple[Tensor, Tensor]:
@@ -93,7 +94,7 @@ class _InFp32(nn.Module):
 
 
 class _Rounded(torch.autograd.Function):
-    """A parameter's value rounded to bf16, which is there already; its gradient goes to the parameter in fp32."""
+    """Replaces a parameter by its value in bf16, which is already computed. The gradient goes to the parameter in fp32."""
 
     @staticmethod
     def forward(ctx: Any, parameter: Tensor, rounded: Tensor) -> Tensor:
@@ -106,13 +107,13 @@ class _Rounded(torch.autograd.Function):
 
 
 def _no_buffers() -> dict[str, Any]:
-    """Options of DDP that keep it from sending buffers (tables of positions): every rank has them. Their name changed in torch 2.13."""
+    """Return the options with which DDP sends no buffers (tables of positions): every rank has them. The option's name changed in torch 2.13."""
     name = "forward_sync_buffers"
     return {name if name in inspect.signature(DistributedDataParallel).parameters else "broadcast_buffers": False}
 
 
 def _sum_over_ranks(bucket: Tensor) -> torch.futures.Future[Tensor]:
-    """DDP's communication hook: start the sum over the ranks of a bucket of gradients."""
+    """Start the sum of a bucket of gradients over all ranks. This is DDP's communication hook."""
     work = dist.all_reduce(bucket, async_op=True)
     assert work is not None
     return work.get_future().then(lambda future: future.value()[0])  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""A training that is not begun: every check that it makes, and how long it would take here. Nothing is written.
+"""A dry run: do all checks of a training, and estimate its time on this machine. Nothing is written.
 
     recipe, shards, run folder ──▶ the checks of `Trainer` ──▶ some micro-batches of random tokens (`speed`) ──▶ Forecast
 """
@@ -22,7 +22,7 @@ from .speed import seconds_per_update
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a training would be."""
+    """The figures of a training that was not started."""
 
     name: str
     parameters: int
@@ -30,9 +30,9 @@ class Forecast:
     updates: int
     """All updates of the recipe."""
     updates_done: int
-    """Those of the newest checkpoint in the run folder."""
+    """The updates of the newest checkpoint in the run folder, or 0."""
     micro_batch_tokens: int
-    """The estimate; training measures what fits."""
+    """The estimated size of micro-batches. Training measures which size fits into memory."""
     device: str
     precision: str
     devices: int
@@ -40,17 +40,17 @@ class Forecast:
 
     @property
     def seconds(self) -> float:
-        """How long the updates take that are not done. Validation and checkpoints come on top."""
+        """The time of the remaining updates, without validation and checkpoints."""
         return (self.updates - self.updates_done) * self.seconds_per_update
 
     @property
     def end(self) -> datetime:
-        """When it would end, begun now."""
+        """The time at which training would end if it started now."""
         return datetime.now() + timedelta(seconds=self.seconds)
 
 
 def dry_run(recipe: Recipe, shards: Path, run: Path, hardware: Hardware, devices: int) -> Forecast:
-    """Check everything and measure. Raises what training raises for what does not fit."""
+    """Check recipe, shards and run folder, measure the speed, and return the forecast. Raises the same errors as training."""
     index = verify(shards)
     vocabulary, folder = Vocabulary.load(shards, index.vocabularies), RunFolder(run)
     folder.check()

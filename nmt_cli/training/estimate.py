@@ -3,7 +3,7 @@
     estimate(...)               all figures, for `nmt info`
     estimate_micro_batch(...)   tokens per side of a micro-batch; training begins its memory probe with it
 
-Memory is estimated from the widths of the layers, rather too high than too low.
+Memory is estimated from the widths of the layers. The estimate is more often too high than too low.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..recipe import ModelSection, Recipe
 CPU_MICRO_BATCH = 2048
 """Largest micro-batch on a CPU, in tokens per side. Larger ones are not faster there, and need more padding."""
 CPU_KERNELS = 3 * 2**29
-"""Bytes on a CPU for the process, and for the kernels that are compiled for each shape of matrix product."""
+"""Memory in bytes on a CPU for the process, and for the kernels that are compiled for each shape of matrix product."""
 MEMORY_SHARE = 0.6
-"""How much of the free memory the estimate may use."""
+"""The share of the free memory that the estimate may use."""
 LOSS_ROWS = 1024
 """Rows of vocabulary scores that the loss has in memory at once."""
 
@@ -31,14 +31,14 @@ LOSS_ROWS = 1024
 def training_memory(model: ModelSection, parameters: int, tokens: int, vocabulary: int) -> int:
     """Return the estimated bytes of training with micro-batches of `tokens` tokens per side.
 
-    Counted are parameters, gradients and Adam's two moments in fp32, the compute model and its gradients, activations,
+    The sum includes parameters, gradients and Adam's two moments in fp32, the compute model and its gradients, activations,
     and the loss.
     """
     return parameters * 20 + tokens * activation_bytes(model) + LOSS_ROWS * vocabulary * 8
 
 
 def activation_bytes(model: ModelSection) -> int:
-    """Return the estimated bytes that one source and one target token keep until the backward pass."""
+    """Return the estimated bytes of activations that are kept until the backward pass, for one source and one target token."""
     heads = model.num_heads * (2 * model.key_size + 2 * model.value_size)
     encoder = 7 * model.d_model + heads + 2 * model.d_ff
     decoder = 11 * model.d_model + 2 * heads + 2 * model.d_ff
@@ -46,7 +46,7 @@ def activation_bytes(model: ModelSection) -> int:
 
 
 def tokens_per_rank(batch_tokens: int, hardware: Hardware, world_size: int) -> int:
-    """Return the largest useful micro-batch, in tokens per side: a rank's part of an update, or less on a CPU."""
+    """Return the size of the largest useful micro-batch, in tokens per side: a rank's part of an update, on a CPU at most CPU_MICRO_BATCH."""
     tokens = -(-batch_tokens // world_size)
     return min(tokens, CPU_MICRO_BATCH) if is_host(hardware.device) else tokens
 
@@ -59,7 +59,7 @@ def estimate_micro_batch(model: ModelSection, parameters: int, batch_tokens: int
 
 
 def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1) -> dict[str, Any]:
-    """Return the figures of `recipe` on `devices` devices like `hardware`; memory in bytes per device.
+    """Return the figures of `recipe` on `devices` devices like `hardware`. Memory is in bytes per device.
 
     `vocabularies` are the sizes of the source and the target vocabulary.
     """

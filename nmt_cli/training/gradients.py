@@ -1,11 +1,11 @@
-"""How the gradients of micro-batches come together in `Weights.main_grads`.
+"""Sums the gradients of micro-batches in `Weights.main_grads`.
 
     with gradients.accumulating(first, last):      around the forward and backward pass of a micro-batch
         loss, nll = gradients.losses(rows)         LossModel: the model with its loss
         (loss * weight).backward()                 adds to main_grads
 
-`FlatGradients` serve one process: a backward pass adds each gradient to `main_grads` as soon as it is computed, and frees
-it. Several processes have `data_parallel.ReplicatedGradients`.
+`FlatGradients` is for one process: a backward pass adds each gradient to `main_grads` as soon as it is computed, and then
+frees it. `data_parallel.ReplicatedGradients` is for several processes.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Losses = Callable[[PackedBatch], tuple[Tensor, Tensor]]
 
 
 class Gradients(Protocol):
-    """What `Updater` needs of it."""
+    """The interface that `Updater` uses."""
 
     losses: Losses
 
     def accumulating(self, first: bool, last: bool) -> AbstractContextManager[None]:
         """Wrap the forward and backward pass of a micro-batch.
 
-        The update's `first` micro-batch replaces `main_grads`, the others add to it. After the `last` one it holds the
-        sum over ranks.
+        The gradient of the update's `first` micro-batch replaces `main_grads`; the gradients of the others are added. After the
+        `last` micro-batch, `main_grads` holds the sum over all ranks.
         """
         ...
 
@@ -48,14 +48,14 @@ class FlatGradients:
 
     @contextmanager
     def accumulating(self, first: bool, last: bool) -> Iterator[None]:
-        """See `Gradients`. A pass that fails leaves `main_grads` as they were, plus what it added."""
+        """See `Gradients`. A pass that fails leaves in `main_grads` the gradients that it has already added."""
         if first:
             self._without_grad = {name for name, _ in self.weights.compute_model.named_parameters()}
         try:
             yield
         finally:
             for parameter in self.weights.compute_model.parameters():
-                parameter.grad = None  # left by a pass that ran out of memory
+                parameter.grad = None  # a pass that ran out of memory may leave a gradient
             for name in self._without_grad:
                 self.weights.view(self.weights.main_grads, name).zero_()
             self._without_grad = set()

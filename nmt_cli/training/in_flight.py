@@ -1,10 +1,10 @@
-"""Updates in flight: a GPU still computes them while the training loop starts the next ones.
+"""Updates in flight: the GPU still computes them while the training loop starts the next updates.
 
     StepResult (on the device) ──add──▶ InFlight ──drain──▶ Drained: every update's metrics over all ranks
 
-To read a result waits for the device. Therefore the loop reads the results of several updates at once, in `drain`. The
-ranks exchange them there in one collective, together with what they have to agree on: a signal, and whether a save is
-due.
+Reading a result waits for the device. Therefore the loop reads the results of several updates at once, in `drain`. There,
+the ranks exchange the results in one collective. The same collective makes them agree on two values: a signal, and
+whether a save is due.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ class StepMetrics:
     """One update's metrics over all ranks."""
 
     update: int
-    """Its number, counted from 1."""
+    """The update's number, counted from 1."""
     epoch: int
-    """Counted from 0."""
+    """The epoch, counted from 0."""
     loss: float
     """The label-smoothed loss, summed over the update's target tokens, in nats."""
     nll: float
     """The NLL, summed over the update's target tokens, in nats."""
     grad_norm: float
     skipped: bool
-    """Whether the gradient was not finite, and so no step was taken."""
+    """Whether the update took no step because its gradient was not finite."""
     result: StepResult
-    """This rank's result, of which the metrics were read."""
+    """This rank's result of the update."""
 
 
 @dataclass(frozen=True)
 class Drained:
-    """What all ranks agree on after `InFlight.drain`."""
+    """The result of `InFlight.drain`. Its values are equal on all ranks, except each step's `result`."""
 
     steps: list[StepMetrics]
     """The updates since the last drain, in their order."""
     signal: int
-    """The largest number of a signal that a rank received; 0: none."""
+    """The number of a signal that a rank received (the largest, if ranks received several); 0: none."""
     save_is_due: bool
     """Whether a save is due by rank 0's clock."""
 
 
 class InFlight:
-    """The results of updates that have not been read."""
+    """Results of updates that have not been read from the device yet."""
 
     def __init__(self, group: ProcessGroup) -> None:
         self.group = group
@@ -63,19 +63,20 @@ class InFlight:
         self._results.append((update, epoch, result))
 
     def drain(self, signal: int, save_is_due: bool) -> Drained:
-        """Wait for the updates in flight, and return their metrics and what the ranks agree on.
+        """Wait for the updates in flight. Return their metrics, and the signal and the decision to save that all ranks agree on.
 
-        `signal` is the number of a signal that this rank received, or 0. Every rank must call it after the same updates.
+        `signal` is the number of a signal that this rank received, or 0. `save_is_due` counts only on rank 0. Every rank must
+        call this method after the same updates.
         """
         results, self._results = self._results, []
         local_row = [float(signal), float(save_is_due)]
-        if results:  # one copy from the device for all
+        if results:  # one copy from the device for all results
             local_row += torch.cat([torch.stack((*result.sums, result.grad_norm, result.skipped)) for _, _, result in results]).tolist()
         rows = self.group.all_gather(local_row)
         steps = []
         for index, (update, epoch, result) in enumerate(results):
             by_rank = [row[2 + 4 * index : 6 + 4 * index] for row in rows]
             loss, nll = sum(values[0] for values in by_rank), sum(values[1] for values in by_rank)
-            grad_norm, skipped = by_rank[0][2:]  # the gradient was summed over ranks before: equal on all of them
+            grad_norm, skipped = by_rank[0][2:]  # the gradient is already summed over ranks, so these are equal on all ranks
             steps.append(StepMetrics(update, epoch, loss, nll, grad_norm, bool(skipped), result))
         return Drained(steps, int(max(row[0] for row in rows)), bool(rows[0][1]))

@@ -1,8 +1,8 @@
-"""The weights that training starts from, if they are those of another model (`train.init`).
+"""Start a training from the weights of another model (`train.init`).
 
     folder of a model or run ──▶ the same vocabulary? the same sizes? ──▶ a Transformer of the new recipe
 
-Only the weights are taken: Adam's moments, the schedule and the text begin anew.
+Only the weights come from the other model. Adam's moments, the schedule and the reading of the text start from the beginning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..recipe import Recipe
 
 
 def initial_model(folder: Path, recipe: Recipe, vocabulary: Vocabulary) -> Transformer:
-    """Return a model of `recipe` with the weights of the model in a folder. Raises ModelError when they do not fit."""
+    """Return a model of `recipe` with the weights of the model in a model or run folder. Raises ModelError when they do not fit."""
     key = f"train.init = {str(folder)!r}"
     try:
         model_folder = find_model(folder)

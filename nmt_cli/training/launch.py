@@ -2,8 +2,9 @@
 
     launch(N, argv)   start the ranks, pass signals on to them, wait for all, raise for the first that failed
 
-Each process gets torchrun's environment variables, so `joined` works the same for both. torchrun itself is needed only
-for several machines: it ends the ranks 30 seconds after a signal, and its exit status does not say how they ended.
+Each process gets torchrun's environment variables, so `joined` works in the same way with torchrun and without. torchrun
+itself is needed only for several machines. It kills the ranks 30 seconds after a signal, and its exit status does not
+show how they ended.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 def launch(devices: int, command: Sequence[str]) -> None:
     """Run `python -m nmt_cli COMMAND` in `devices` processes.
 
-    Raises Stopped when a signal to this process ended them, TrainingError when one of them was killed, RankFailed when one
-    failed by itself.
+    Raises Stopped when a signal to this process ended the ranks, TrainingError when a rank was killed, RankFailed when a
+    rank ended with an error of its own.
     """
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]  # outlives every rank
     job = _Job(devices)
@@ -62,7 +63,7 @@ def variables(rank: int, devices: int, port: int) -> dict[str, str]:
 
 
 def start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a rank in a session of its own: Ctrl-C in a terminal reaches only this process, which passes it on once."""
+    """Start a rank in its own session: Ctrl-C in a terminal reaches only the launcher, which passes it on once."""
     return subprocess.Popen([sys.executable, "-m", "nmt_cli", *command], env={**os.environ, **environment}, start_new_session=True)
 
 
@@ -73,15 +74,15 @@ class _Job:
         self.devices = devices
         self.processes: list[subprocess.Popen[bytes]] = []
         self.signals: list[int] = []
-        """Signals that this process received; handlers append to it."""
+        """Signals that this process received; the handler appends to this list."""
         self.passed_on = 0
         self.ended: dict[int, int] = {}
-        """Exit codes by rank, in the order in which their ends were seen."""
+        """Exit codes by rank, in the order in which the ranks' ends were noticed."""
         self.terminated: set[int] = set()
         """Ranks that this process terminated because they were still running."""
 
     def wait(self) -> None:
-        """Wait until every rank has ended. Terminate the others when one has failed, or when Ctrl-C was pressed twice."""
+        """Wait until every rank has ended. When a rank has failed, or Ctrl-C was pressed twice, terminate the ranks that still run."""
         failed_at = 0.0
         while len(self.ended) < len(self.processes):
             time.sleep(POLL)
@@ -105,9 +106,9 @@ class _Job:
             process.send_signal(number)
 
     def check(self) -> None:
-        """Raise what `launch` raises for the first rank that failed by itself, if one did.
+        """Raise the error of `launch` for the first rank that failed, if one did. Ranks that this process terminated do not count.
 
-        A rank that someone else killed is the cause, even if its end was seen after that of others: they failed for it.
+        A rank that another process killed comes first, even if its end was noticed later: the other ranks failed because of it.
         """
         failed = [(rank, code) for rank, code in self.ended.items() if code and rank not in self.terminated]
         failed.sort(key=lambda pair: pair[1] >= 0 or -pair[1] in self.signals)
@@ -125,5 +126,5 @@ class _Job:
 
 
 def _stopped(number: int) -> Stopped:
-    """Return the error of a training that a signal ended. The ranks have said what they saved."""
+    """Return the error of a training that a signal ended. The ranks have already reported what they saved."""
     return Stopped(number, f"training was stopped by {signal.Signals(number).name}; the same command resumes it.", reported=True)

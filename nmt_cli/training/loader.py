@@ -32,14 +32,14 @@ from ..model.packing import Packing
 from .process_group import ProcessGroup
 
 Variation = Callable[[Pair, int, int], Pair]
-"""(a pair, the epoch, the pair's number in the corpus) → the pair as it is read in this epoch: always the same one."""
+"""(a pair, the epoch, the pair's index in the corpus) → the pair to read in this epoch. The result depends on nothing else."""
 WORKERS = 2
-"""Processes that prepare batches for a GPU. Training on a CPU has none: it needs all cores itself."""
+"""The number of processes that prepare batches for a GPU. Training on a CPU uses none, because it needs all cores itself."""
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """A batch without padding: ids src (N,), tgt_in (N',) and tgt_out (N',), laid out by the packings of both sides."""
+    """A batch without padding: ids src (N,), tgt_in (N',) and tgt_out (N',), packed as `source` and `target` describe."""
 
     src: Tensor
     tgt_in: Tensor
@@ -49,7 +49,7 @@ class PackedBatch:
 
     @staticmethod
     def of(batch: Batch, passes: int = 1) -> PackedBatch:
-        """Return the padded `batch`, packed: all its pairs once for each pass, one pass after the other."""
+        """Pack the padded `batch`, and repeat all its pairs for each pass, one pass after the other."""
         source, target = Packing(batch.src_lengths.repeat(passes)), Packing(batch.tgt_lengths.repeat(passes))
         src, tgt_in, tgt_out = (side.repeat(passes, 1) for side in (batch.src, batch.tgt_in, batch.tgt_out))
         return PackedBatch(source.pack(src), target.pack(tgt_in), target.pack(tgt_out), source, target)
@@ -82,9 +82,9 @@ class MicroBatch:
 
     packed: PackedBatch
     weight: float
-    """A factor of the loss: 1 over the passes, or 0 for a filler on a rank for which no pairs are left."""
+    """The factor of the loss: 1 / passes. It is 0 for a filler, which a rank gets when there are too few pairs for all ranks."""
     passes: int = 1
-    """How often the pairs are in `packed`: 2 for R-Drop."""
+    """How many times `packed` holds each pair: 2 for R-Drop."""
 
     @staticmethod
     def of(batch: Batch, passes: int = 1, is_filler: bool = False) -> MicroBatch:
@@ -119,7 +119,7 @@ class RankBatch:
     target_tokens: int
     """Target tokens of the whole update, over all ranks, end symbols counted."""
     pairs: Indices
-    """The whole update's pairs, by their numbers in the corpus."""
+    """The pairs of the whole update, as indices into the corpus."""
     epoch: int
     """The epoch of the update, counted from 0."""
 
@@ -147,7 +147,7 @@ class FlatBatch:
     numbers: Tensor
     """int64: all tensors of all micro-batches, one after another."""
     outline: RankBatch
-    """The batch with the shapes of its tensors, without their numbers: they are on torch's meta device."""
+    """The batch with tensors on torch's meta device: they have the shapes, but no numbers."""
 
     @staticmethod
     def of(batch: RankBatch) -> FlatBatch:
@@ -156,11 +156,11 @@ class FlatBatch:
         return FlatBatch(torch.cat([tensor.flatten() for tensor in tensors]), batch.with_tensors([tensor.to("meta") for tensor in tensors]))
 
     def pin_memory(self) -> FlatBatch:
-        """Return the batch in pinned memory. The thread of torch's DataLoader calls it."""
+        """Return the batch in pinned memory. A thread of torch's DataLoader calls this method."""
         return replace(self, numbers=self.numbers.pin_memory())
 
     def to(self, device: str) -> RankBatch:
-        """Return the batch on `device`. Nothing waits for the copy."""
+        """Start the copy of the batch to `device`, and return the batch without waiting for the copy's end."""
         shapes = [tensor.shape for tensor in self.outline.tensors]
         parts = torch.split(self.numbers.to(device, non_blocking=True), [shape.numel() for shape in shapes])
         return self.outline.with_tensors([part.view(shape) for part, shape in zip(parts, shapes, strict=True)])
@@ -168,7 +168,7 @@ class FlatBatch:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """The pairs that training reads: from where, in which updates, and how they are varied."""
+    """The pairs that training reads: their corpus, their division into updates, and their variations."""
 
     corpus: Corpus
     plan: EpochPlan
@@ -177,7 +177,7 @@ class TrainingText:
     """How often each pair of an update goes through the model: 2 for R-Drop."""
 
     def pair(self, number: int, epoch: int) -> Pair:
-        """Return the ids of pair `number` of the corpus as they are in `epoch`."""
+        """Return the ids of the corpus's pair `number`, with the variations of `epoch`."""
         pair: Pair = self.corpus.pair(number)
         for vary in self.variations:
             pair = vary(pair, epoch, number)
@@ -199,13 +199,13 @@ def rank_batches(text: TrainingText, epoch: int, start: int, tokens: int, group:
 
 
 def max_padding(hardware: Hardware) -> float:
-    """Return the largest share of padding in a micro-batch: on a GPU, only memory limits it."""
+    """Return the largest allowed share of padding in a micro-batch. On a GPU there is no limit."""
     return MAX_PADDING if is_host(hardware.device) else 1.0
 
 
 @dataclass(frozen=True)
 class _RankBatches:
-    """Iterates over `rank_batches`, in the host's memory."""
+    """Iterates over the batches of `rank_batches`, in the host's memory."""
 
     text: TrainingText
     epoch: int
@@ -218,7 +218,7 @@ class _RankBatches:
         return self.strided(1, 0)
 
     def strided(self, step: int, first: int) -> Iterator[RankBatch]:
-        """Yield the batches number `first`, `first` + `step`, and so on."""
+        """Yield the batches with numbers `first`, `first` + `step`, `first` + 2 * `step`, …"""
         plan = self.text.plan
         updates = chain.from_iterable(((epoch, pairs) for pairs in plan.updates(epoch, self.start if epoch == self.epoch else 0)) for epoch in count(self.epoch))
         return (self._rank_batch(epoch, pairs) for epoch, pairs in islice(updates, first, None, step))
@@ -228,7 +228,7 @@ class _RankBatches:
         text, passes = self.text, self.text.passes
         parts = micro_batches(text.plan, pairs, max(1, self.tokens // passes), self.group.world_size, self.max_padding)[self.group.rank]
         numbers = [(part if len(part) else pairs[:1]).tolist() for part in parts]
-        if text.variations:  # the tokens of all ranks' pairs are counted, so all are read
+        if text.variations:  # a variation changes lengths: read the pairs of all ranks to count their tokens
             ids = {number: text.pair(number, epoch) for number in pairs.tolist()}
             target_tokens = sum(len(target) + 1 for _, target in ids.values())
         else:
@@ -239,7 +239,7 @@ class _RankBatches:
 
 
 class _FlatBatches(IterableDataset[FlatBatch]):
-    """The same as `FlatBatch`es. Of n worker processes, worker i prepares updates i, i + n, i + 2n, …"""
+    """Iterates over `_RankBatches` as `FlatBatch`es. With n worker processes, worker i prepares updates i, i + n, i + 2n, …"""
 
     def __init__(self, batches: _RankBatches) -> None:
         self.batches = batches

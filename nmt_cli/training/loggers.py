@@ -1,11 +1,11 @@
-"""Loggers: where training records go besides the run's own metrics.jsonl. `nmt train --logger NAME` chooses them.
+"""Loggers: additional outputs for training records, beside the run's metrics.jsonl. `nmt train --logger NAME` selects them.
 
-A logger is a class that `registry.LOGGERS` lists. Rank 0 opens it with the run folder, a Path, at the start, and calls
+A logger is a class that `registry.LOGGERS` lists. Rank 0 creates it with the run folder, a Path, at the start, and calls
 
-    record(values)   for each record, as metrics.py describes it
+    record(values)   for each record; metrics.py describes the records
     close()          at the end, also after an error
 
-A logger that cannot be opened raises UsageError. Records of updates that a resumed run repeats come a second time.
+A logger that cannot be opened raises UsageError. When a resumed run repeats updates, loggers get the records of these updates again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import UsageError
 
 
 class Logger(Protocol):
-    """What the class of a logger has."""
+    """The interface of a logger."""
 
     def __init__(self, run: Path) -> None: ...
 
@@ -33,7 +33,7 @@ class TensorBoardLogger:
     """Writes the numbers of each record as TensorBoard scalars "TYPE/KEY", to RUN/tensorboard."""
 
     def __init__(self, run: Path) -> None:
-        """Raises UsageError when tensorboard is not installed."""
+        """Open the TensorBoard writer. Raises UsageError when tensorboard is not installed."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:

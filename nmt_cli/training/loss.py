@@ -6,14 +6,15 @@ The target distribution has 1 - e on the target token and e / (V - 1) on each ot
 cross-entropy without smoothing; perplexity is computed from it. Both are sums: the training loop divides once per update,
 by the target tokens of all ranks (section 5.1).
 
-R-Drop (Liang et al. 2021, arXiv 2106.14448, equation 4) takes every pair through the model twice, each time with other
-dropout, and adds the divergence between the two distributions P1 and P2 of a token to both cross-entropies:
+R-Drop (Liang et al. 2021, arXiv 2106.14448, equation 4) passes every pair through the model twice, each time with different
+dropout. It adds the divergence between a token's two distributions P1 and P2 to the two cross-entropies:
 
     CE(P1) + CE(P2) + r_drop / 2 * (KL(P1 || P2) + KL(P2 || P1))
 
     N target tokens   D d_model   V vocabulary
 
-This is the definition, in plain torch on any device. `kernels/chunked_loss.py` computes the same faster, in less memory.
+This is the reference implementation, in plain torch on any device. `kernels/chunked_loss.py` computes the same loss
+faster, in less memory.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from torch.nn import functional as F
 def label_smoothed_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> tuple[Tensor, Tensor]:
     """Return the sums over tokens of the loss and of the NLL, in nats. Only the loss has a gradient.
 
-    hidden (N, D) and weight (V, D) are multiplied in their dtype; what follows is in fp32 at least. target (N,) has token
-    ids; `smoothing` is e. With `r_drop` above 0, N is even, and rows n and N / 2 + n are the two passes of one token.
+    hidden (N, D) and weight (V, D) are multiplied in their dtype; all later steps are in fp32 or a wider dtype. target (N,)
+    has token ids; `smoothing` is e. With `r_drop` above 0, N is even, and rows n and N / 2 + n are the two passes of one token.
     """
     scores = F.linear(hidden, weight)  # (N, V)
     log_probs = scores.log_softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))

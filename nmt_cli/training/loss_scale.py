@@ -1,9 +1,10 @@
-"""The loss scale of fp16 (Micikevicius et al. 2018, section 3.2): small gradients would be zero in fp16.
+"""The loss scale of fp16 (Micikevicius et al. 2018, section 3.2). Without it, small gradients would be zero in fp16.
 
     loss * scale ──backward──▶ main_grads ──/ scale──▶ the gradient, in fp32
 
-Where a gradient overflows, the update takes no step and the scale is halved. After `GROW_AFTER` updates without overflow
-it is doubled. The device does this alone: nothing waits for it. The state is saved with the optimizer's.
+When a gradient overflows, the update takes no step and the scale is halved. After `GROW_AFTER` updates without overflow,
+the scale is doubled. All of this is computed on the device, so the CPU does not wait for it. The scale is saved with the
+optimizer state.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from torch import Tensor
 FIRST = 2.0**16
 LARGEST = 2.0**24
 GROW_AFTER = 2000
-"""Updates."""
+"""The number of updates without overflow after which the scale is doubled."""
 OVERFLOWS = 30
-"""Updates in a row that may overflow: then even a scale of 1 / 100 is too large."""
+"""How many updates in a row may overflow. They reduce FIRST to less than 1 / 10,000, and LARGEST to 1 / 64."""
 
 
 class LossScale:
-    """The scale, and the updates since it changed."""
+    """The scale, and the number of updates since its last change."""
 
     def __init__(self, device: str) -> None:
         self.state = torch.tensor([FIRST, 0.0], device=device)

@@ -17,7 +17,7 @@ from .progress import Progress
 
 
 def train_record(progress: Progress) -> dict[str, Any]:
-    """Return the training record of the updates that the meter counted; there is at least one."""
+    """Return the training record of the updates in the meter, which has at least one."""
     meter, seconds = progress.meter, progress.meter_seconds
     tokens = int(meter.tokens)
     nll = meter.nll / tokens
@@ -37,7 +37,7 @@ def train_record(progress: Progress) -> dict[str, Any]:
 
 
 def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
-    """Return the line of a training record; `updates` is train.updates, `eta` the seconds until then."""
+    """Return the line of a training record; `updates` is train.updates, `eta` the estimated remaining seconds."""
     return (
         f"update {record['update']:,}/{updates:,} · epoch {record['epoch'] + 1} · loss {record['loss']:.3f} · ppl {record['ppl']:.2f} · "
         f"lr {record['lr']:.2e} · {record['tokens_per_second']:,.0f} tok/s · |g| {record['grad_norm']:.2f} · ETA {clock(eta)}"
@@ -45,14 +45,14 @@ def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
 
 
 def live_text(progress: Progress) -> str:
-    """Return what the bar of a terminal says: the epoch, and the loss and speed of the updates that the meter counted, if there are any."""
+    """Return the text of a terminal's bar: the epoch, and the loss and speed of the updates in the meter, if there are any."""
     meter = progress.meter
     figures = f" · loss {meter.loss / meter.tokens:.3f} · {meter.tokens / progress.meter_seconds:,.0f} tok/s" if meter.tokens else ""
     return f"epoch {progress.epoch + 1}{figures}"
 
 
 def valid_record(progress: Progress, scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the validation record of the validator's scores."""
+    """Return the validation record with the validator's `scores`."""
     return {"type": "valid", "update": progress.update, "epoch": progress.epoch, "ppl": perplexity(scores["nll"]), **scores, "seconds": progress.seconds}
 
 
@@ -63,7 +63,7 @@ def validation_line(record: Mapping[str, Any], is_best: bool) -> str:
 
 
 def skipped_record(progress: Progress, update: int, epoch: int, grad_norm: float) -> dict[str, Any]:
-    """Return the record of an update whose gradient was not finite; `progress` counts it already."""
+    """Return the record of an update whose gradient was not finite. `progress` has already counted it."""
     return {"type": "skipped", "update": update, "epoch": epoch, "grad_norm": str(grad_norm), "in_a_row": progress.skipped_in_a_row, "seconds": progress.seconds}
 
 

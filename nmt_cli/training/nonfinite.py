@@ -1,4 +1,4 @@
-"""What helps to find the cause of a gradient that is not finite: the update's pairs, and the parameters it is in."""
+"""Evidence for the cause of a gradient that is not finite: the update's pairs, and the parameters whose gradients are affected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .parameters import Weights
 def write_evidence(folder: Path, record: Mapping[str, Any], step: StepMetrics, plan: EpochPlan, weights: Weights | None) -> Path:
     """Write the pairs of the update to nonfinite-UPDATE.json in `folder`, and return its path. Raises TrainingError.
 
-    `weights` still hold the update's gradient; None: they no longer do.
+    `weights` must still hold the update's gradient; pass None if they no longer do.
     """
     path = folder / f"nonfinite-{step.update:08d}.json"
     content = {
@@ -36,13 +36,13 @@ def write_evidence(folder: Path, record: Mapping[str, Any], step: StepMetrics, p
 
 
 def _broken_parameters(weights: Weights) -> dict[str, int]:
-    """Return how many numbers of the gradient are not finite, by parameter name, where there are any."""
+    """Return the count of gradient values that are not finite, by parameter name, without parameters that have none."""
     counts = {name: int((~torch.isfinite(gradient)).sum()) for name, gradient in weights.by_name(weights.main_grads).items()}
     return {name: count for name, count in counts.items() if count}
 
 
 def _pairs(step: StepMetrics, plan: EpochPlan) -> list[dict[str, int]]:
-    """Return the update's pairs: their numbers in the corpus, and their lengths with end symbols."""
+    """Return the update's pairs: their indices in the corpus, and their lengths with end symbols."""
     pairs = step.result.batch.pairs
     source_lengths, target_lengths = plan.lengths(pairs)
     columns = zip(pairs.tolist(), source_lengths.tolist(), target_lengths.tolist(), strict=True)

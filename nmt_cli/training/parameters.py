@@ -1,7 +1,7 @@
 """The parameters in training: three flat tensors of P numbers. The parameters of two models are views of them.
 
-    main_params     (P,) fp32               what Adam updates and checkpoints hold        model          its views
-    compute_params  (P,) fp32, bf16, fp16   what forward and backward passes read         compute_model  its views
+    main_params     (P,) fp32               updated by Adam, saved in checkpoints         model          has views of it
+    compute_params  (P,) fp32, bf16, fp16   read by forward and backward passes           compute_model  has views of it
     main_grads      (P,) fp32               sums over micro-batches, then over ranks (gradients.py, data_parallel.py)
 
 In bf16 and fp16, `compute_params` are rounded from `main_params` once per update, not once per pass. In fp32 both are one tensor.
@@ -21,10 +21,10 @@ ALIGNMENT = 64
 
 
 class Weights:
-    """The flat tensors, and the two models over them. `model` itself becomes the one over `main_params`."""
+    """The flat tensors, and the two models that have views of them. The parameters of `model` itself become views of `main_params`."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype) -> None:
-        """Move the parameters of `model` into flat tensors; `dtype` is that of forward and backward passes."""
+        """Move the parameters of `model` into flat tensors. `dtype` is the dtype of forward and backward passes."""
         self.model, self.compute_model = model, copy.deepcopy(model).to(dtype)
         device = next(model.parameters()).device
         self._spans: dict[str, tuple[int, torch.Size]] = {}

@@ -1,9 +1,9 @@
-"""Sizes of models and trainings for one's own text, by the number of pairs; `nmt init` writes a recipe from one of them.
+"""Presets: sizes of a model and its training for a number of pairs. `nmt init` writes a recipe from one of them.
 
     pairs, time ──▶ preset ──▶ recipe_text: a commented recipe (TOML)
 
-A preset is an entry of PRESETS. `proven` says on what text it was trained, and with what result; one without is taken from
-the paper or between its neighbours. docs/presets.md has the table.
+A preset is an entry of PRESETS. Its `proven` describes the text it was trained on, and the result. The sizes of a preset
+without `proven` are the paper's, or lie between those of its neighbours. docs/presets.md has the table.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from dataclasses import dataclass
 DECAY = 0.4
 """The share of the updates in which the learning rate falls to zero."""
 AVERAGED = 10
-"""Checkpoints that are averaged."""
+"""The number of checkpoints that are averaged."""
 VALIDATIONS = 20
 LEAST = 0.5
-"""The share of its updates that a preset needs to be worth choosing."""
+"""A preset is worth choosing only if there is time for this share of its updates."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A model and its training, for about so many pairs."""
+    """A model and its training, for a text of about `pairs` pairs."""
 
     pairs: int
     vocab_size: int
     layers: int
-    """Of the encoder, and of the decoder."""
+    """The number of layers in the encoder, and also in the decoder."""
     d_model: int
     d_ff: int
     num_heads: int
@@ -40,11 +40,11 @@ class Preset:
     peak: float
     """The highest learning rate."""
     proven: str = ""
-    """On what text it was trained, how long, and its scores."""
+    """The text it was trained on, the time it took, and its scores; "" if it was not trained."""
 
     @property
     def name(self) -> str:
-        """The pairs in short: 30k, 1M."""
+        """The number of pairs in short form: 30k, 1M."""
         return f"{self.pairs // 1_000_000}M" if self.pairs >= 1_000_000 else f"{self.pairs // 1000}k"
 
 
@@ -75,9 +75,9 @@ def smaller(preset: Preset) -> Preset | None:
 
 
 def recipe_text(preset: Preset, head: Sequence[str], data: Mapping[str, object], updates: int, joint: bool, pairs: int) -> str:
-    """Return a recipe with these `head` lines as comments and [data] keys. `joint`: one vocabulary for both languages.
+    """Return a recipe with the comment lines `head` and the [data] keys `data`. `joint`: one vocabulary for both languages.
 
-    A text with fewer `pairs` than the preset's gets a smaller vocabulary.
+    The vocabulary is smaller than the preset's if the text has few `pairs`.
     """
     warmup, interval = max(1, min(preset.warmup, updates // 4)), max(1, updates // (4 * VALIDATIONS))
     sections: dict[str, dict[str, tuple[object, str]]] = {
@@ -110,5 +110,5 @@ def recipe_text(preset: Preset, head: Sequence[str], data: Mapping[str, object],
 
 
 def _toml(value: object) -> str:
-    """Return a value as TOML writes it, which for these is as JSON does, but for long numbers."""
+    """Return a value in TOML: as in JSON, but large integers have underscores."""
     return f"{value:_}" if type(value) is int and value >= 10_000 else json.dumps(value, ensure_ascii=False)

@@ -1,7 +1,7 @@
 """The micro-batch size: run a micro-batch forward and backward, read the peak memory, and adapt the size.
 
     estimate ──▶ the worst micro-batch of that size: copies of the corpus's longest pair ──▶ peak bytes
-    over the limit: a smaller size, as the peak suggests; far below it: twice the size, up to the rank's part of an update
+    over the limit: a smaller size, computed from the peak; far below it: twice the size, up to the rank's part of an update
 
 The peak is the process's resident memory on a CPU (Linux only), and the allocator's on a GPU. The probe does not change
 parameters, optimizer state or the random numbers of training. All ranks use the smallest size that any rank found.
@@ -22,14 +22,14 @@ from .loader import MicroBatch
 from .update import Updater
 
 MEMORY_FRACTION = 0.9
-"""How much of the memory the process may use with the worst micro-batch."""
+"""The share of the memory that the process may use with the worst micro-batch."""
 
 
 def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> int:
     """Return the size of micro-batches, in tokens per side: `train.micro_batch_tokens`, or the largest that fits into memory.
 
-    A resumed run passes its size as `before` and gets no larger one, so that it repeats the same roundings. Raises
-    TrainingError when not even the longest pair fits.
+    A resumed run passes its earlier size as `before` and gets no larger one, so that it repeats the same roundings. Raises
+    TrainingError when the longest pair does not fit.
     """
     recipe, hardware, group = updater.recipe, updater.hardware, updater.group
     if recipe.train.micro_batch_tokens:
@@ -56,8 +56,8 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
 def find_max_batch(measure: Callable[[int], float], start: int, largest: int, smallest: int, limit: int, base: int) -> int:
     """Return a size from `smallest` to `largest` tokens whose peak is at most `limit` bytes; 0 if even `smallest` needs more.
 
-    `measure` returns the peak bytes of a size, infinity when memory ran out. `base` are the bytes in use without a batch.
-    The search begins at `start`.
+    `measure` returns the peak bytes of a size, or infinity when memory ran out. `base` is the number of bytes in use without
+    a batch. The search begins at `start`.
     """
     tokens = max(min(start, largest), smallest)
     while (used := measure(tokens)) > limit:
@@ -76,7 +76,7 @@ def find_max_batch(measure: Callable[[int], float], start: int, largest: int, sm
 def measure_peak(updater: Updater, longest: tuple[int, int], tokens: int) -> float:
     """Return the peak bytes of training with a micro-batch of `tokens` tokens per side; infinity when memory runs out.
 
-    The micro-batch has copies of one pair with the lengths `longest` (source, target), end symbols counted.
+    The micro-batch contains copies of one pair with the lengths `longest` (source, target), end symbols counted.
     """
     passes = updater.recipe.train.passes
     pairs = max(1, tokens // passes // max(longest))

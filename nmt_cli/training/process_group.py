@@ -1,15 +1,15 @@
-"""The processes that train together: one, or several that torchrun or `nmt train --devices` started.
+"""The processes that train together: one process, or several that torchrun or `nmt train --devices` started.
 
     group.all_gather(values)    every rank's numbers, in the order of ranks
-    group.run_on_main(work)     rank 0 works, every rank gets the result
-    group.run_on_all(work)      every rank works, and gets all results
+    group.run_on_main(work)     rank 0 runs work(), every rank gets the result
+    group.run_on_all(work)      every rank runs work(), and gets all results
     group.collective()          explains the errors of torch's own collectives
 
 Small values (a stop signal, elapsed time) go over gloo on the CPU. Gradients go over NCCL between GPUs and over gloo
 between CPUs. rendezvous.py creates the group.
 
-A decision that leads to a collective must depend on values that are equal on all ranks: the results of `all_gather`,
-`run_on_main` and `run_on_all` are.
+A decision that leads to a collective must depend on values that are equal on all ranks, such as the results of
+`all_gather`, `run_on_main` and `run_on_all`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ..errors import TrainingError
 from .collective_errors import meaning, summary
 
 TIMEOUT = timedelta(minutes=10)
-"""How long a collective waits for a rank. A process that dies is noticed at once, because its connections close; the
+"""The time that a collective waits for a rank. The death of a process is noticed at once, because its connections close. The
 timeout is for a machine or a network that stops answering."""
 HEARTBEATS = 120
-"""Collectives per TIMEOUT by which a rank shows the others that it is still at work (see `run_on_main`)."""
+"""Heartbeats per TIMEOUT: collectives with which a rank shows the others that it is still working (see `run_on_main`)."""
 END_TIMEOUT = timedelta(seconds=10)
-"""How long a rank that ends waits for others, which may be gone as well."""
+"""The time that a rank waits for others when it ends. They may have ended too."""
 INTERRUPT = signal.SIGUSR2
-"""The signal by which the thread of `_heartbeat` interrupts the main thread."""
+"""The signal with which the thread of `_heartbeat` interrupts the main thread."""
 RESUME = "Run the same command to resume from the last checkpoint."
-"""What a message advises after an error that another start may not meet."""
+"""The advice in messages of errors that may not occur again at the next start."""
 
 
 class PeerLost(TrainingError):
@@ -61,10 +61,10 @@ class ProcessGroup:
 
     rank: int = 0
     local_rank: int = 0
-    """The rank among those on this machine."""
+    """The rank among the ranks on this machine."""
     world_size: int = 1
     local_world_size: int = 1
-    """How many ranks run on this machine."""
+    """The number of ranks on this machine."""
 
     @property
     def is_main(self) -> bool:
@@ -72,7 +72,7 @@ class ProcessGroup:
         return self.rank == 0
 
     def all_gather(self, values: Sequence[float]) -> list[list[float]]:
-        """Return every rank's values, in the order of ranks. Every rank must call it. Raises TrainingError when a rank is gone."""
+        """Return every rank's values, in the order of ranks. Every rank must call it. Raises TrainingError when a rank does not answer."""
         if self.world_size == 1:
             return [list(values)]
         local = torch.tensor(values, dtype=torch.float64)
@@ -88,9 +88,9 @@ class ProcessGroup:
     def run_on_main(self, work: Callable[[], Any]) -> Any:
         """Run `work` on rank 0, and return its result on every rank. The result must be JSON-serializable.
 
-        Every rank must call it, in its main thread. The other ranks wait as long as `work` takes: every few seconds a
-        thread of rank 0 takes part in a collective with them. When a rank dies meanwhile, `work` is interrupted. When
-        `work` raises an exception, rank 0 ends with it, and so do the others.
+        Every rank must call it, in its main thread. The other ranks wait as long as `work` takes: every few seconds a thread
+        of rank 0 takes part in a collective with them. When a rank dies during this time, `work` is interrupted. When
+        `work` raises an exception, rank 0 ends with it, and the other ranks end too.
         """
         if self.world_size == 1:
             return work()
@@ -115,7 +115,7 @@ class ProcessGroup:
         with _heartbeat(lambda: self.all_gather([0.0])):
             content = json.dumps(work()).encode()
         sizes = [0.0]
-        while not all(sizes):  # until then, these are heartbeats of ranks that are still at work
+        while not all(sizes):  # a size of 0 is a heartbeat of a rank that is still working
             sizes = [row[0] for row in self.all_gather([float(len(content))])]
         return [json.loads(self._broadcast(content, rank, int(size))) for rank, size in enumerate(sizes)]
 
@@ -128,7 +128,7 @@ class ProcessGroup:
 
     @contextmanager
     def collective(self) -> Iterator[None]:
-        """Wrap a collective of torch.distributed, or passes that end in one, and explain its errors.
+        """Wrap a collective of torch.distributed, or passes that end with one, and explain its errors.
 
         Raises PeerLost when another rank does not answer, TrainingError when this rank's memory or GPU fails. Any other
         exception passes through.
@@ -149,7 +149,7 @@ class ProcessGroup:
 
 @contextmanager
 def _heartbeat(beat: Callable[[], object]) -> Iterator[None]:
-    """Call `beat` every few seconds in a thread while the block runs. An exception of `beat` interrupts the block and is raised from it."""
+    """Call `beat` every few seconds in a thread while the block runs. An exception of `beat` interrupts the block, and the block raises it."""
     done, lock, raised = threading.Event(), threading.Lock(), list[BaseException]()
     interval, thread_of_block = TIMEOUT.total_seconds() / HEARTBEATS, threading.get_ident()
 
@@ -170,7 +170,7 @@ def _heartbeat(beat: Callable[[], object]) -> Iterator[None]:
 
     thread, before = threading.Thread(target=run, name="nmt-heartbeat", daemon=True), signal.signal(INTERRUPT, interrupt)
     thread.start()
-    join_timeout: float | None = END_TIMEOUT.total_seconds()  # after an exception the thread may wait for ranks that are gone
+    join_timeout: float | None = END_TIMEOUT.total_seconds()  # after an exception, the thread may be waiting for ranks that have ended
     try:
         yield
         join_timeout = None

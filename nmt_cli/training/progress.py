@@ -1,8 +1,8 @@
-"""What training counts. All of it is saved with each checkpoint, so that a resumed run continues with the same numbers.
+"""The counters of training. Each checkpoint saves all of them, so a resumed run continues with the same numbers.
 
     Progress   the update, epoch, best score, …         Meter   sums since the last training record
 
-Some fields have another name in state.json (their alias): the one under which older versions wrote them.
+Some fields have another name in state.json (their alias), because older versions used that name.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Meter(Stored):
     """Target tokens."""
     updates: float = 0
     grad_norm: float = Field(default=0, alias="norm")
-    """Of the latest update."""
+    """The gradient norm of the latest update."""
     lr: float = Field(default=0, alias="rate")
-    """Of the latest update."""
+    """The learning rate of the latest update."""
     started_at: float = Field(default=0, alias="began")
     """`Progress.seconds` at the last training record."""
 
     def add(self, loss: float, nll: float, tokens: int, grad_norm: float, lr: float) -> None:
-        """Add one update: sums over its target tokens, the norm of its gradient, its learning rate."""
+        """Add one update. `loss` and `nll` are sums over its `tokens` target tokens."""
         self.loss += loss
         self.nll += nll
         self.tokens += tokens
@@ -50,11 +50,11 @@ class Meter(Stored):
 
 
 class Progress(Stored):
-    """Where training is after `update` updates: all that resuming needs besides weights and optimizer state."""
+    """The state of training after `update` updates: everything that resuming needs besides weights and optimizer state."""
 
     update: int = 0
     epoch: int = 0
-    """Epochs done."""
+    """The current epoch, counted from 0."""
     position: int = 0
     """Updates done in the current epoch."""
     seconds: float = 0.0
@@ -62,23 +62,23 @@ class Progress(Stored):
     best: float | None = None
     """The best validation score so far, by train.best_metric."""
     since_best: int = 0
-    """Validations since then."""
+    """The number of validations since the best one."""
     skipped: int = 0
     """Updates without a step, because their gradient was not finite."""
     skipped_in_a_row: int = 0
-    """How many of the latest updates, without a gap, were skipped."""
+    """The number of skipped updates since the last update with a step."""
     meter: Meter = Field(default_factory=Meter)
     periodic: bool = Field(default=True, alias="spaced")
-    """Whether the checkpoint is a periodic one, which `train.keep` counts and `nmt average` uses. It is not if it was
-    saved only because the run was stopped or the score was good."""
+    """Whether the checkpoint is periodic: `train.keep` counts these, and `nmt average` uses them. A checkpoint that was
+    saved only because the run was stopped, or because its score was the best, is not periodic."""
     data_fingerprint: str = ""
     """SHA-256 of the shards' text and tokenizer."""
     ids_fingerprint: str = ""
-    """SHA-256 of the shards' ids, however they are divided into files; "" if the shards do not state it."""
+    """SHA-256 of the shards' ids, which does not depend on their division into files; "" if the shards do not have it."""
     micro_batch_tokens: int = 0
     """The size of micro-batches. A resumed run uses no larger one, so that it repeats the same roundings."""
     metrics_bytes: int = 0
-    """Length of metrics.jsonl. Later records belong to updates that a resumed run repeats."""
+    """The size of metrics.jsonl. Records after it belong to updates that a resumed run repeats."""
     validation: dict[str, Any] = Field(default_factory=dict)
     """The record of the latest validation."""
 

@@ -1,10 +1,10 @@
-"""How the processes find each other, and how they part.
+"""How the processes of a training join the process group, and how they leave it.
 
-    with joined(device) as group      join the other processes; a group of one when nothing started this process as one of several
+    with joined(device) as group      join the other processes; without torchrun's variables: a group of one process
 
 A rank that ends with an error writes the error to the store before its connections close. The collectives of the other
-ranks then fail. They read the error in the store, so the rank that had it reports it once, and all ranks end with its
-exit status.
+ranks then fail, and they read the error in the store. So only the rank that had the error reports it, and all ranks end
+with its exit status.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def started_by_torchrun() -> bool:
 
 
 def local_rank() -> int:
-    """Return this process's rank among those on this machine."""
+    """Return this process's rank among the ranks on this machine."""
     return int(os.environ.get("LOCAL_RANK", "0")) if started_by_torchrun() else 0
 
 
 @contextmanager
 def joined(device: str) -> Iterator[ProcessGroup]:
-    """Join the other processes, and leave them at the end. `device` is this rank's. Raises TrainingError when they cannot be reached.
+    """Join the other processes, and leave the group at the end. `device` is this rank's. Raises TrainingError when the others cannot be reached.
 
-    An exception that ends this rank is reported once: PeerFailed replaces it when another rank has already reported its
-    own.
+    When another rank has already reported why it failed, and this rank fails because of it, PeerFailed replaces this rank's
+    exception. So one error is reported only once.
     """
     if not started_by_torchrun():
         yield ProcessGroup()
@@ -76,9 +76,9 @@ def joined(device: str) -> Iterator[ProcessGroup]:
 
 
 def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFailed | None:
-    """Write to the store why this rank ends. Return the error to end with instead if another rank was first, else None.
+    """Write to the store why this rank ends. If another rank ended first and is the cause, return the PeerFailed to raise instead.
 
-    None also when this rank ends for a reason of its own.
+    Return None if this rank is the first, or if it ends for a reason of its own.
     """
     interrupted = isinstance(error, KeyboardInterrupt)
     code = error.exit_code if isinstance(error, NmtError) else 130 if interrupted else 1
@@ -95,7 +95,7 @@ def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFai
     cause = json.loads(first)
     if not isinstance(error, PeerLost) and text != cause["text"]:
         return None
-    report_again = node != cause["group"] and group.local_rank == 0 and not cause["reported"]  # another machine's log does not have it
+    report_again = node != cause["group"] and group.local_rank == 0 and not cause["reported"]  # this machine's log does not have the message
     return PeerFailed(cause["code"], f"rank {cause['rank']} of {group.world_size} has failed: {cause['text']}", reported=not report_again)
 
 
@@ -104,10 +104,10 @@ def _raise_stopped(number: int, frame: FrameType | None) -> None:
 
 
 def _import_before_the_group() -> None:
-    """Import what keeps the process group for ever if it is imported later: its functions have the group as a default argument.
+    """Import a module that must be imported before the process group exists.
 
-    Then `destroy_process_group` would not end gloo's threads. They would run on while Python shuts down, and a thread that
-    frees a tensor at that moment aborts the process.
+    If it is imported later, its functions hold the group for ever, as a default argument. `destroy_process_group` then does not
+    end gloo's threads. They would still run while Python shuts down, and a thread that frees a tensor then aborts the process.
     """
     import torch.distributed.nn.functional  # noqa: F401
 
@@ -119,11 +119,11 @@ def _end_with_parent() -> None:
 
 
 def _connect_store(rank: int, world_size: int) -> Any:
-    """Return the store in which the processes find each other, and read why one of them ended.
+    """Return the store through which the processes find each other, and in which they read why one of them ended.
 
-    torchrun's store outlives the processes that it restarts, and so holds the addresses of dead ones. Therefore each
-    start uses keys with a new prefix. Rank 0 chooses the prefix. Each other rank asks for it with a random key of its
-    own, and rank 0 answers until all of them have confirmed.
+    torchrun's store outlives the processes that torchrun restarts, so it holds the addresses of dead processes. Therefore each
+    start uses keys with a new prefix, which rank 0 chooses. Each other rank asks for the prefix with a random key of its
+    own. Rank 0 answers until all other ranks have confirmed.
     """
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
@@ -141,7 +141,7 @@ def _connect_store(rank: int, world_size: int) -> Any:
     prefix, waiting = key, list(range(1, world_size))
     while waiting:
         for peer in waiting:
-            asked = store.get(f"nmt/asks/{peer}").decode()  # at first perhaps that of a dead process
+            asked = store.get(f"nmt/asks/{peer}").decode()  # at first perhaps the key of a dead process
             store.set(f"nmt/answers/{asked}", prefix)
         waiting = [peer for peer in waiting if not store.check([f"{prefix}/{peer}"])]
         time.sleep(0.05)

@@ -1,11 +1,11 @@
-"""What training reports: records to metrics.jsonl and to loggers, lines for people to the terminal and to train.log.
+"""The reports of training: records to metrics.jsonl and to loggers, lines for people to the terminal and to train.log.
 
-    record(values)   a record for programs           line(text)        a line that stays
-                                                     progress(text)    a line of train.log that a terminal need not keep
+    record(values)   a record for programs           line(text)        a line that stays on the terminal
+                                                     progress(text)    a line of train.log; printed only without a bar
                                                      advance(updates)  the bar
 
-On a terminal, or where a function is told of the progress, a bar moves with every micro-batch, and progress lines go to train.log
-alone; elsewhere each one is printed. Only rank 0 reports.
+On a terminal, or if a function receives the progress (`console.shows_progress`), a bar moves with every micro-batch, and progress
+lines go only to train.log. Otherwise progress lines are also printed. Only rank 0 reports.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Report:
     """Reports for rank 0. On other ranks, where `is_main` is false, it does nothing."""
 
     def __init__(self, run: RunFolder, is_main: bool, loggers: Sequence[str] = ()) -> None:
-        """Open the `loggers` of these names. Raises UsageError for one that is unknown or cannot be opened."""
+        """Open the loggers with the names `loggers`. Raises UsageError for a logger that is unknown or cannot be opened."""
         self.run, self.is_main = run, is_main
         self.has_bar = is_main and console.shows_progress()
         self.bar: Any = None
@@ -39,7 +39,7 @@ class Report:
     def rewind(self, size: int) -> None:
         """Truncate metrics.jsonl to `size` bytes: later records belong to updates that will be repeated.
 
-        A file that is shorter has lost records, and a warning says so. Training does not need them.
+        If the file is shorter, records are lost, and a warning reports it. Training does not need them.
         """
         if not self.is_main:
             return
@@ -72,18 +72,18 @@ class Report:
             self._print(text, stays=True)
 
     def progress(self, text: str) -> None:
-        """Append a line to train.log; print it where there is no bar."""
+        """Append a line to train.log, and print it if there is no bar."""
         if self.is_main:
             self._print(text, stays=not self.has_bar)
 
     def start_bar(self, done: int, updates: int) -> None:
-        """Where progress is seen, show a bar of `updates` updates, of which so many are done."""
+        """Show a bar of `updates` updates, of which `done` are done. Do nothing if this report has no bar."""
         if self.has_bar:
             self.bar = console.progress(updates, "training", "updates", initial=done, bar_format=BAR)
             self.bar.set_description_str(f"update {done:,}/{updates:,}")
 
     def advance(self, updates: float, describe: Callable[[], str]) -> None:
-        """Let the bar stand at so many updates, with what `describe` says. Without a bar it is not called."""
+        """Move the bar to `updates` updates, and show the text that `describe` returns. Without a bar, `describe` is not called."""
         if self.bar is not None:
             self.bar.set_description_str(f"update {int(updates):,}/{self.bar.total:,} · {describe()}", refresh=False)
             self.bar.update(updates - self.bar.n)

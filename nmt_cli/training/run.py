@@ -6,8 +6,8 @@
       averaged/                    written by `nmt average`
       metrics.jsonl  train.log     see report.py
 
-Training writes only into a folder that is new, empty or a run (`not_a_run`), and deletes only checkpoints that are as
-training wrote them.
+Training writes only into a folder that is new, empty or a run (`not_a_run`). It deletes only checkpoints that are unchanged
+since training wrote them.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ MAY_CHANGE = {
     "data": {"shard_pairs"},
     "decode": set(DecodeSection.model_fields),
 }  # fmt: skip
-"""Keys that a resumed run may change; any other would make it another experiment.
+"""Keys that a resumed run may change. A change of any other key would make it another experiment.
 
-All of [decode]: during training it changes only how validation translates. The weights of an update never depend on it.
-With `best_metric = "bleu"`, the choice of `best` and the end by `patience` may, as they do on `valid_beam`."""
+All keys of [decode] may change: during training they change only how validation translates. The weights after an update
+never depend on them. With `best_metric = "bleu"`, the choice of `best` and the stop by `patience` may depend on them, as on
+`valid_beam`."""
 
 STEP = re.compile(r"step-(\d+)")
 LINKS = ("best", "last")
@@ -53,7 +54,7 @@ LOCK = ".lock"
 
 
 def not_a_run(path: Path) -> str:
-    """Return why training may not write into a folder: it is neither empty nor a run; "" if it may."""
+    """Return why training may not write into an existing folder, which is then neither empty nor a run. Return "" if training may write."""
     if not path.is_dir():
         return "it is not a folder"
     names = {item.name for item in path.iterdir()}
@@ -75,9 +76,9 @@ class RunFolder:
         self._lock: TextIO | None = None
 
     def create(self) -> None:
-        """Create the folder, lock it until `close` or the end of this process, and remove what a killed process left.
+        """Create the folder, lock it until `close` or the end of this process, and remove partial files of killed processes.
 
-        Raises TrainingError when it cannot be written to, or when another process trains in it.
+        Raises TrainingError when the folder cannot be written to, or when another process trains in it.
         """
         self.check()
         try:
@@ -85,7 +86,7 @@ class RunFolder:
             self._lock = (self.path / LOCK).open("a")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             clear_partial(self.path, [*LINKS, self.metrics.name])
-            clear_partial(self.path, ["averaged"], unless_running=True)  # an `nmt average` may be at work
+            clear_partial(self.path, ["averaged"], unless_running=True)  # an `nmt average` may be running
             clear_partial(self.path / "checkpoints", STEP)
             for deleted in sorted((self.path / "checkpoints").glob(".*.deleted")):
                 if STEP.fullmatch(deleted.name[1:].removesuffix(".deleted")):
@@ -107,7 +108,7 @@ class RunFolder:
         return TrainingError(f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with --run DIR.")
 
     def check(self) -> None:
-        """Raise UsageError when the folder is neither empty nor a run, TrainingError when it cannot be read."""
+        """Raise UsageError when the folder exists and is neither empty nor a run, TrainingError when it cannot be read."""
         try:
             if (self.path.exists() or self.path.is_symlink()) and (reason := not_a_run(self.path)):
                 raise UsageError(f"--run {str(self.path)!r} is not a run folder: {reason}. Give a new or an empty folder, or an earlier run.")
@@ -129,7 +130,7 @@ class RunFolder:
 
     def save(self, weights: Mapping[str, Tensor], optimizer_state: Mapping[str, Tensor], progress: Progress, recipe: Recipe,
              vocabularies: tuple[int, int], tokenizers: Mapping[str, bytes], scores: Mapping[str, Any]) -> Checkpoint:  # fmt: skip
-        """Write a checkpoint and let `last` point to it. Raises TrainingError; earlier checkpoints are safe then."""
+        """Write a checkpoint, and point the link `last` to it. Raises TrainingError; earlier checkpoints then stay unchanged."""
         folder = self.checkpoint_folder(progress.update)
         try:
             with new_folder(folder) as partial:
@@ -148,16 +149,16 @@ class RunFolder:
         return self.path / "checkpoints" / f"step-{update:08d}"
 
     def point(self, link: str, folder: Path) -> None:
-        """Let the link `best` or `last` point to a checkpoint. Raises TrainingError."""
+        """Point the link `best` or `last` to a checkpoint. Raises TrainingError."""
         try:
             link_atomic(self.path / link, str(folder.relative_to(self.path)))
         except OSError as error:
             raise write_failed(error, self.path / link, "a link", TrainingError) from None
 
     def prune(self, keep: int, keep_best: int, metric: str) -> None:
-        """Delete all checkpoints but the latest `keep` periodic ones, the best `keep_best` and the very latest.
+        """Delete all checkpoints except the latest `keep` periodic ones, the best `keep_best` and the newest.
 
-        No link points to a deleted checkpoint at any moment. A damaged one, or one with other files in it, is not
+        At no moment does a link point to a deleted checkpoint. Checkpoints that are damaged or contain other files are not
         deleted.
         """
         self.update_links(metric)
@@ -172,7 +173,7 @@ class RunFolder:
                 shutil.rmtree(hidden, ignore_errors=True)
 
     def update_links(self, metric: str) -> None:
-        """Let `last` and `best` point to the last and the best checkpoint, whenever an earlier process was killed."""
+        """Point `last` and `best` to the last and the best checkpoint. An earlier process may have been killed before it did so."""
         checkpoints = self.checkpoints()
         for link, folders in (("last", checkpoints[-1:]), ("best", best_of(checkpoints, metric)[:1])):
             if folders:
@@ -184,10 +185,10 @@ class RunFolder:
         return checkpoints[-1].update if checkpoints else None
 
     def load(self, update: int, recipe: Recipe, data_fingerprint: str, ids_fingerprint: str = "") -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
-        """Return progress, weights and optimizer state of the newest checkpoint, which is that of `update`.
+        """Return progress, weights and optimizer state of the checkpoint after `update` updates, and ignore newer checkpoints.
 
-        Raises ModelError when it is not there; when it is damaged, and names the one before it; and when the recipe or the shards
-        are those of another experiment.
+        Raises ModelError when this checkpoint is missing; when it is damaged, with the name of the one before it; and when the
+        recipe or the shards are those of another experiment.
         """
         checkpoints = [checkpoint for checkpoint in self.checkpoints() if checkpoint.update <= update]
         if not checkpoints or checkpoints[-1].update != update:
@@ -209,7 +210,7 @@ class RunFolder:
 
 
 def check_same_experiment(old: Recipe, new: Recipe, run: Path) -> None:
-    """Raise ModelError if the recipe changed in a key that makes it another experiment, and name each such key."""
+    """Raise ModelError if the recipe changed in keys that make it another experiment. The error names each such key."""
     before, after = old.to_dict(), new.to_dict()
     changed = [
         f"  - {section}.{key}: the run has {value!r}, the recipe {after[section][key]!r}"
@@ -224,7 +225,7 @@ def check_same_experiment(old: Recipe, new: Recipe, run: Path) -> None:
 
 
 def link_latest(run: Path) -> None:
-    """Let `latest`, beside the run, point to it. A link to another folder than a sibling, or anything else of that name, stays."""
+    """Point the link `latest`, beside the run, to the run. If `latest` is not a link, or points outside this parent folder, it is not changed."""
     link = run.parent / "latest"
     if run.name == link.name or (link.is_symlink() and "/" in os.readlink(link)):
         return

@@ -3,9 +3,9 @@
     recipe ──▶ random pairs with the lengths of news text ──▶ one update, split into micro-batches as in training
            ──▶ some of them forward and backward, and one step of Adam ──▶ seconds per update
 
-Each micro-batch runs once without measurement, because the first one of a shape compiles kernels. The time is scaled to
-the whole update by its tokens. For several devices it is divided by their number; the exchange of gradients is not
-counted.
+Each micro-batch runs once without measurement, because the first run of a shape compiles kernels. The time is scaled to
+the target tokens of the whole update. For several devices, it is divided by their number; the exchange of gradients is
+not counted.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .process_group import ProcessGroup
 from .update import Updater
 
 SAMPLES = 3
-"""Micro-batches that are measured: with short, medium and long sentences."""
+"""The number of measured micro-batches: with short, medium and long sentences."""
 LOG_LENGTH_MEAN, LOG_LENGTH_STD = 3.25, 0.6
-"""Of the natural logarithm of a sentence's tokens, as in news text: 31 tokens on average."""
+"""Mean and standard deviation of the natural logarithm of sentence lengths in tokens, as in news text: 31 tokens on average."""
 
 
 def seconds_per_update(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1, plan: EpochPlan | None = None) -> float:
-    """Return the seconds per update of `recipe` on `devices` devices like this one. `plan` has the lengths of the text; None: random ones.
+    """Return the seconds per update of `recipe` on `devices` devices like this one. `plan` has the lengths of the text; None: random lengths.
 
     Raises TrainingError when memory runs out.
     """
@@ -61,7 +61,7 @@ def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
 
 
 def _plan(recipe: Recipe) -> EpochPlan:
-    """Return a plan of random pairs, enough for some updates and none longer than the recipe allows."""
+    """Return a plan of random pairs for a few updates. No pair is longer than the recipe allows."""
     random = np.random.default_rng(recipe.train.seed)
     pairs = max(64, recipe.train.batch_tokens // 4)
     source = random.lognormal(LOG_LENGTH_MEAN, LOG_LENGTH_STD, pairs)

@@ -1,4 +1,4 @@
-"""Why training stops early. A signal handler only remembers the signal; the loop stops at the end of an update."""
+"""Reasons for an early stop of training. The signal handler only stores the signal; the loop stops at the end of an update."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def signal_handler(numbers: Iterable[int], handler: Callable[[int, FrameType | N
 
 
 def not_ignored(numbers: Iterable[int]) -> list[int]:
-    """Return those of the signals that are not ignored; under nohup, for example, SIGHUP is."""
+    """Return the signals that this process does not ignore. Under nohup, for example, it ignores SIGHUP."""
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @dataclass(frozen=True)
 class StopReason:
-    """Why training stops before its last update: a signal, or, if `signal` is 0, no better validation for a while."""
+    """The reason why training stops before its last update: a signal, or too many validations without a better score."""
 
     signal: int = 0
-    """The signal's number."""
+    """The signal's number; 0: there was no better validation for a while."""
 
 
 OUT_OF_PATIENCE = StopReason()
@@ -50,8 +50,8 @@ class PendingSignal:
     def caught(self) -> Iterator[None]:
         """Catch SIGINT, SIGTERM and SIGHUP while the block runs.
 
-        A SIGINT after another signal raises KeyboardInterrupt at once. SIGHUP stays ignored if it is, as under nohup.
-        Outside the main thread, where Python allows no handlers, nothing is caught.
+        A SIGINT after another of these signals raises KeyboardInterrupt at once. If SIGHUP is ignored, as under nohup, it
+        stays ignored. Outside the main thread, where Python allows no handlers, nothing is caught.
         """
         with signal_handler((signal.SIGINT, signal.SIGTERM, *not_ignored((signal.SIGHUP,))), self._handle):
             yield

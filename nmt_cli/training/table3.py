@@ -2,9 +2,10 @@
 
     ROWS ──▶ compare(hardware) ──▶ for each row: parameters (ours, the paper's), updates, tokens per update, estimated hours
 
-The paper's perplexities and BLEU are those on newstest2013, without averaging. It prints the parameters in millions, and
-none for the rows A, D and E, which have those of base. Its vocabulary has "about 37,000" tokens. For each row we compute
-which vocabulary sizes would give the paper's figure; it is a range, because the figure is rounded.
+The paper's perplexities and BLEU scores are on newstest2013, without averaging. The paper prints the parameters in
+millions. It prints none for the rows A, D and E; ROWS has the number of base there. Its vocabulary has "about 37,000"
+tokens. For each row we compute which vocabulary sizes would give the paper's figure. The result is a range, because the
+figure is rounded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Row:
     block: str
     recipe: str
     what: str
-    """What differs from base."""
+    """The difference from base."""
     millions: int
     """Millions of parameters."""
     perplexity: float
@@ -58,7 +59,7 @@ ROWS = (
 
 
 def compare(hardware: Hardware, devices: int = 1, seconds: Callable[[Recipe], float] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield each row's figures, the paper's and ours. `seconds` returns the measured seconds per update, for the estimated hours."""
+    """Yield the paper's and our figures of each row. `seconds` returns the measured seconds per update, for the estimated hours."""
     for row in ROWS:
         recipe = load_recipe(row.recipe)
         vocabulary = recipe.data.vocab_size
@@ -90,7 +91,7 @@ def common_vocabulary(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int] | No
 
 
 def vocabulary_range(row: Row, recipe: Recipe, parameters: int) -> tuple[int, int]:
-    """Return the smallest and the largest vocabulary size with which our model has the paper's parameters, to the million."""
+    """Return the smallest and the largest vocabulary size with which our model has the paper's number of parameters, rounded to millions."""
     width = recipe.model.d_model * (1 if recipe.model.tie_embeddings else 3)
     non_embedding = parameters - recipe.data.vocab_size * width
     smallest, largest = ((row.millions * 1_000_000 + half - non_embedding) / width for half in (-500_000, 500_000))

@@ -2,18 +2,19 @@
 
     recipe + shards + run folder ──▶ Trainer ──▶ update, log, validate, save, … until done, out of patience or stopped
 
-Started again with the same run folder, training resumes from the last checkpoint. The random numbers of each update come
-from (seed, update, rank), its pairs from (seed, epoch), and the sums of an unfinished training record are saved too.
-Therefore a resumed run computes and writes the same as an uninterrupted one. SIGINT, SIGTERM and SIGHUP stop training at
-the end of the current update, after a save. In the last update or validation, training finishes instead. A second SIGINT
-stops at once.
+If training is started again with the same run folder, it resumes from the last checkpoint. The random numbers of each
+update depend only on (seed, update, rank), its pairs on (seed, epoch). A checkpoint also has the sums of an unfinished
+training record. Therefore a resumed run computes and writes the same as an uninterrupted one. SIGINT, SIGTERM and SIGHUP
+stop training at the end of the current update, after a save. In the last update or validation, training finishes
+instead. A second SIGINT stops at once.
 
-On a GPU the loop runs ahead: it reads the results of updates, and agrees with the other ranks on what follows from them,
-only every few updates (`_drain_metrics`). What decides on the next collective is equal on all ranks: `progress`, which
-starts from the same checkpoint and changes by the same metrics, and `stop`, which is set from what the ranks agreed on.
+On a GPU the loop starts several updates before it reads their results. Only every few updates it reads the results, and
+agrees with the other ranks on signals and saves (`_drain_metrics`). The values that decide on the next collective are
+equal on all ranks. `progress` starts from the same checkpoint and changes by the same metrics. `stop` is set from values
+that the ranks agreed on.
 
     in_flight.py   results of updates      checkpointer.py   saving          nonfinite.py   gradients that are not finite
-    stopping.py    signals, patience       metrics.py        the records     progress.py    what is counted
+    stopping.py    signals, patience       metrics.py        the records     progress.py    the counters
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ from .update import Updater
 from .validation import Sample, Validator
 
 UPDATES_IN_FLIGHT = 8
-"""Updates that a GPU's loop starts without reading their results."""
+"""How many updates the loop on a GPU starts before it reads their results."""
 
 
 class Trainer:
@@ -76,11 +77,11 @@ class Trainer:
     def __init__(
         self, recipe: Recipe, shards: Path, run: Path, hardware: Hardware, group: ProcessGroup, loggers: Sequence[str] = (), backend: str = ""
     ) -> None:
-        """Check everything and load the last checkpoint, if there is one. Raises NmtError for what does not fit.
+        """Check everything, and load the last checkpoint if there is one. Raises NmtError if something does not fit.
 
         `loggers` are names in registry.LOGGERS; `backend` is that of `Updater`.
         """
-        self.shards_lock = hold(shards)  # from here on no `nmt preprocess` replaces them
+        self.shards_lock = hold(shards)  # from now on, no `nmt preprocess` replaces the shards
         weakref.finalize(self, os.close, self.shards_lock)
         self.recipe, self.hardware, self.group = recipe, hardware, group
         index = self._open_shards(shards)
@@ -109,7 +110,7 @@ class Trainer:
         self.clock_started = time.perf_counter()
 
     def _open_shards(self, shards: Path) -> ShardIndex:
-        """Open corpus and vocabulary, and return the shards' index. Raises DataError when they do not fit the recipe."""
+        """Open corpus and vocabulary, and return the shards' index. Raises DataError when the shards do not fit the recipe."""
         index = verify(shards)
         check_matches(index, self.recipe, shards)
         self.corpus = Corpus(shards, "train", index)
@@ -119,7 +120,7 @@ class Trainer:
         return index
 
     def load_or_initialize(self, index: ShardIndex) -> tuple[Transformer, Progress, dict[str, Tensor]]:
-        """Return model, progress and optimizer state of the last checkpoint, which rank 0 chooses, or new ones."""
+        """Return model, progress and optimizer state: those of the last checkpoint, which rank 0 selects, or new ones if there is none."""
         sizes = self.vocabulary.source_size, self.vocabulary.target_size
         last_update = self.group.run_on_main(self.run.last_update)
         if last_update is None:
@@ -139,7 +140,7 @@ class Trainer:
         return build(self.recipe, *sizes, weights).to(self.hardware.device).train(), progress, optimizer_state
 
     def _variations(self) -> list[Variation]:
-        """Return what changes pairs from epoch to epoch."""
+        """Return the functions that change the pairs from epoch to epoch."""
         train = self.recipe.train
         variations: list[Variation] = [BothDirections(train.seed)] if train.both_directions else []
         if train.bpe_dropout:
@@ -155,7 +156,7 @@ class Trainer:
     # --- the loop ---
 
     def train(self) -> Progress:
-        """Train to the end. Raises `Stopped` after a signal, `TrainingError` when a gradient is not finite or a rank is gone."""
+        """Train to the end. Raises `Stopped` after a signal, `TrainingError` when a gradient is not finite or a rank does not answer."""
         try:
             with self.pending_signal.caught():
                 self._train()
@@ -191,7 +192,7 @@ class Trainer:
             self._after_step()
 
     def train_step(self, batch: RankBatch) -> None:
-        """Start the next update."""
+        """Start the next update, and add its result to the updates in flight."""
         progress = self.progress
         if batch.epoch > progress.epoch:
             progress.epoch, progress.position = batch.epoch, 0
@@ -202,7 +203,7 @@ class Trainer:
         self.in_flight.add(progress.update, progress.epoch, result)
 
     def _after_step(self) -> None:
-        """Log, validate and save when the recipe says so."""
+        """Read metrics, log, validate and save if one of these is due after this update."""
         train = self.recipe.train
         log, validate, save = (interval > 0 and self.progress.update % interval == 0 for interval in (train.log_every, train.valid_every, train.checkpoint_every))
         if log or validate or save or self._is_done or len(self.in_flight) >= self.max_in_flight:
@@ -218,7 +219,7 @@ class Trainer:
             self.clock_started = time.perf_counter()  # the time of validating and saving does not count
 
     def _drain_metrics(self) -> bool:
-        """Read the metrics of the updates in flight, and agree on signals. Return whether a save is due by the clock.
+        """Read the metrics of the updates in flight, and set `stop` if a rank received a signal. Return whether a save is due by the clock.
 
         Raises TrainingError when too many gradients in a row were not finite.
         """
@@ -239,7 +240,7 @@ class Trainer:
     # --- what happens between updates ---
 
     def _live_text(self) -> str:
-        """Return what the bar says; after a training record, until the next update, what it said before."""
+        """Return the text of the bar. After a training record, the meter is empty: until the next metrics, return the previous text."""
         if self.progress.meter.tokens or not self.live_text:
             self.live_text = live_text(self.progress)
         return self.live_text
@@ -255,7 +256,7 @@ class Trainer:
         progress.restart_meter()
 
     def _skip(self, step: StepMetrics) -> None:
-        """Count and report an update whose gradient was not finite. Raises TrainingError when too many are in a row."""
+        """Count and report an update whose gradient was not finite. Raises TrainingError after too many such updates in a row."""
         progress, allowed = self.progress, self.recipe.train.skip_nonfinite + (OVERFLOWS if self.updater.loss_scale else 0)
         progress.skipped += 1
         progress.skipped_in_a_row += 1
@@ -278,13 +279,14 @@ class Trainer:
     def validate(self) -> None:
         """Score the model, report the scores with some samples, and save the model if it is the best so far.
 
-        Every rank scores a share. Rank 0 makes the record of them; every rank gets it, and so draws the same conclusions.
+        Every rank scores a share. Rank 0 combines the shares into a record, and every rank gets this record. So all ranks make
+        the same decisions from it.
         """
         progress, train, validator, weights, group = self.progress, self.recipe.train, self.validator, self.updater.weights, self.group
         assert validator is not None
-        samples: list[Sample] = []  # of rank 0
+        samples: list[Sample] = []  # filled on rank 0 only
         self.report.clear_bar()
-        group.all_gather([0.0])  # what rank 0 has reported stands before what a rank says that fails now
+        group.all_gather([0.0])  # wait for rank 0: its reports appear before the message of a rank that fails from now on
         shares = group.run_on_all(lambda: validator.share(weights.model, weights.compute_model, group.rank, group.world_size))
 
         def combine() -> dict[str, Any]:
@@ -306,12 +308,12 @@ class Trainer:
         self.check_patience()
 
     def check_patience(self) -> None:
-        """Stop training when train.patience validations in a row were not better than the best."""
+        """Set `stop` when train.patience validations in a row were not better than the best."""
         if 0 < self.recipe.train.patience <= self.progress.since_best:
             self.stop = OUT_OF_PATIENCE
 
     def save_checkpoint(self, is_best: bool = False) -> None:
-        """Save a checkpoint of the present state, and wait for it on every rank. If `is_best`, the link `best` points to it."""
+        """Save a checkpoint of the present state; every rank waits for it. If `is_best`, point the link `best` to it."""
 
         def write() -> None:
             folder = self.write_checkpoint()
@@ -327,7 +329,7 @@ class Trainer:
     # --- start and end ---
 
     def _introduce(self) -> None:
-        """Report what is trained, and how."""
+        """Report the recipe, model, data and hardware of this training."""
         train, group, plan = self.recipe.train, self.group, self.plan
         if group.is_main and self.run.checkpoints():
             link_latest(self.run.path)
@@ -344,7 +346,7 @@ class Trainer:
             console.warn("the shards hold no validation pairs: no scores, no best checkpoint, no early stopping")
 
     def finish(self) -> None:
-        """Validate and save the last update, if that was not done, and report the end."""
+        """Validate and save the state after the last update, if this is not done yet, and report the end."""
         progress = self.progress
         if self.validator and progress.validation.get("update") != progress.update:
             self.validate()

@@ -1,13 +1,13 @@
-"""One update of the parameters: a rank's micro-batches in, one step of Adam out (sections 5.1 and 5.3).
+"""One update of the parameters: the gradients of a rank's micro-batches, then one step of Adam (sections 5.1 and 5.3).
 
     RankBatch ──▶ forward, loss and backward of each micro-batch ──Gradients──▶ Weights.main_grads ──▶ Adam ──▶ StepResult
 
 The loss sum of every micro-batch on every rank is divided by the update's target tokens over all ranks. This number is
-known from the plan, so the ranks need not exchange it, and how an update is split changes nothing but rounding.
+known from the plan, so the ranks need not exchange it. The split of an update into micro-batches changes only rounding.
 
-When a micro-batch does not fit into memory, a single process splits it and repeats the update; several processes end.
-When a gradient is not finite, the device itself leaves parameters and optimizer state unchanged, without waiting for the
-CPU.
+When a micro-batch does not fit into memory, a single process splits it and repeats the update. With several processes,
+training ends with an error. When a gradient is not finite, the device leaves parameters and optimizer state unchanged,
+without waiting for the CPU.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ def loss_sums(model: Transformer, rows: PackedBatch, smoothing: float, r_drop: f
 
 
 class LossModel(nn.Module):
-    """A model with its loss: what is called in training."""
+    """A model with its loss. Training calls this module."""
 
     def __init__(self, model: Transformer, smoothing: float, r_drop: float, backend: str = "") -> None:
-        """`backend` is that of torch.compile for the passes through the model; "" does not compile them."""
+        """Take the model. `backend` is a backend of torch.compile for the passes through the model; "" does not compile them."""
         super().__init__()
         self.model, self.smoothing, self.r_drop = model, smoothing, r_drop
         self._packed = torch.compile(model.forward_packed, dynamic=True, backend=backend) if backend else None
 
     def forward(self, rows: PackedBatch) -> tuple[Tensor, Tensor]:
-        """Return `loss_sums`."""
+        """Return the result of `loss_sums` for `rows`."""
         return loss_sums(self.model, rows, self.smoothing, self.r_drop, self._packed)
 
 
 def vocabulary_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Return what `label_smoothed_loss` does, by the faster kernel where it supports the tensors."""
+    """Return the result of `label_smoothed_loss`, computed by the faster kernel if it supports the tensors."""
     if switched_off():
         return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
     if unsupported := supports(hidden, weight):
@@ -76,7 +76,7 @@ def vocabulary_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: f
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of one update. Its tensors are on the device; to read them waits for the update to end."""
+    """The result of one update. Its tensors are on the device; reading them waits for the end of the update."""
 
     sums: Tensor
     """(2,): this rank's sums of the label-smoothed loss and of the NLL."""
@@ -95,7 +95,7 @@ class Updater:
     def __init__(
         self, model: Transformer, recipe: Recipe, hardware: Hardware, group: ProcessGroup, warn: Callable[[str], None] = lambda _: None, backend: str = ""
     ) -> None:
-        """`backend` is that of torch.compile for the forward and backward pass; "" does not compile them."""
+        """Build weights and optimizer. `backend` is a backend of torch.compile for forward and backward passes; "" does not compile them."""
         reproducible_products()
         self.recipe, self.hardware, self.group, self.warn = recipe, hardware, group, warn
         train = recipe.train
@@ -121,7 +121,7 @@ class Updater:
         return StepResult(sums, grad_norm, skipped, lr, batch)
 
     def step(self, update: int) -> tuple[Tensor, Tensor, float]:
-        """Take a step of Adam on `main_grads`. Return `StepResult`'s grad_norm, skipped and lr."""
+        """Take a step of Adam with `main_grads`. Return grad_norm, skipped and lr, see `StepResult`."""
         gradient, train = self.weights.main_grads, self.recipe.train
         if self.loss_scale:
             self.loss_scale.unscale(gradient)
@@ -139,10 +139,10 @@ class Updater:
         return norm, skipped, lr
 
     def accumulate(self, batch: RankBatch) -> tuple[Tensor, RankBatch]:
-        """Set `main_grads` to the gradient of the update's mean loss. Return this rank's loss sums, and the batch as it was split.
+        """Set `main_grads` to the gradient of the update's mean loss. Return this rank's loss sums, and the batch, split further if memory ran out.
 
-        Random numbers come from torch's generators in their present state, however often the update is repeated. Raises
-        TrainingError when memory runs out and the micro-batch cannot be split.
+        Each repetition of the update starts with the same state of torch's random generators. Raises TrainingError when memory
+        runs out and the micro-batch cannot be split.
         """
         before = random_state(self.hardware.device)
         while True:
@@ -185,17 +185,17 @@ class Updater:
         return batch.split(index)
 
     def free_cached_memory(self) -> None:
-        """Return memory that is cached but unused to the device."""
+        """Give memory that is cached but unused back to the device."""
         release_cached_memory(self.hardware.device)
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """Return Adam's moments on the CPU, as "exp_avg.NAME" and "exp_avg_sq.NAME" for each parameter NAME, and in fp16 "loss_scale"."""
+        """Return Adam's moments on the CPU: "exp_avg.NAME" and "exp_avg_sq.NAME" for each parameter NAME. In fp16, also return "loss_scale"."""
         state = self.adam.state[self.weights.main_params]
         moments = {f"{kind}.{name}": part.to("cpu") for kind in ("exp_avg", "exp_avg_sq") for name, part in self.weights.by_name(state[kind]).items()}
         return moments | ({"loss_scale": self.loss_scale.state.to("cpu")} if self.loss_scale else {})
 
     def load_optimizer_state(self, state: dict[str, Tensor], steps: int) -> None:
-        """Continue from the `optimizer_state` after `steps` steps. Moments that it lacks are zero."""
+        """Continue from an `optimizer_state` that was reached after `steps` steps. Moments that are not in it are zero."""
         main_params, state = self.weights.main_params, dict(state)
         scale = state.pop("loss_scale", None)
         if self.loss_scale and scale is not None:
@@ -208,6 +208,6 @@ class Updater:
 
 
 def _any_rows(passes: int) -> PackedBatch:
-    """Return a pair of a token each."""
+    """Return a batch of one pair, with one token per side."""
     token = np.array([UNK])
     return PackedBatch.of(collate([(token, token)]), passes)

@@ -1,10 +1,10 @@
-"""Validation during training: NLL per target token of the validation pairs, and BLEU of translations.
+"""Validation during training: the NLL per target token of the validation pairs, and the BLEU score of translations.
 
     shards' validation pairs ──▶ compute model ──▶ NLL, without label smoothing and dropout
     first lines of the validation text ──▶ Translator ──▶ translations ──▶ BLEU by sacrebleu, with its signature
 
-Each rank computes a share of both (`share`); rank 0 combines them (`combine`). The scores do not depend on the number of
-ranks. Translations come from the same search as those of `nmt translate`.
+Each rank computes a share of both (`share`), and rank 0 combines the shares (`combine`). The scores do not depend on the
+number of ranks. `nmt translate` uses the same search.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Sample:
 
 T = TypeVar("T")
 Share = tuple[list[float], list[str]]
-"""The NLLs of every n-th part of the pairs, and the translations of every n-th sentence, for n ranks."""
+"""One rank's results. With n ranks: the NLLs of every n-th part of the pairs, and the translations of every n-th sentence."""
 
 
 class Validator:
     """Scores the model. It is built once per run, and called after every `train.valid_every` updates."""
 
     def __init__(self, shards: Path, vocabulary: Vocabulary, recipe: Recipe, hardware: Hardware, tokens: int) -> None:
-        """`tokens` is the size limit of a batch, per side. Warns of pairs that are too long for the model."""
+        """Open the validation pairs. `tokens` is the size limit of a batch, per side. Warn of pairs that are too long for the model."""
         self.corpus = Corpus.open(shards, "valid")
         self.vocabulary, self.recipe, self.hardware, self.tokens = vocabulary, recipe, hardware, tokens
         plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, tokens, seed=0)
@@ -75,7 +75,7 @@ class Validator:
         return nlls
 
     def translate(self, model: Transformer, source: Sequence[str], advance: Callable[[int], object]) -> list[str]:
-        """Return the model's translations."""
+        """Return the model's translations of `source`."""
         if not source:
             return []
         options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
@@ -87,9 +87,9 @@ class Validator:
         return translations
 
     def share(self, model: Transformer, compute_model: Transformer, rank: int, ranks: int) -> Share:
-        """Return what rank `rank` of `ranks` computes.
+        """Return the share of rank `rank` of `ranks`.
 
-        The NLL is that of `compute_model`, in the precision of training; `model` translates. Both are in training mode
+        `compute_model` computes the NLL, in the precision of training; `model` translates. Both are in training mode
         afterwards.
         """
         model.eval()
@@ -103,7 +103,7 @@ class Validator:
             compute_model.train()
 
     def combine(self, shares: Sequence[Share]) -> tuple[dict[str, Any], list[Sample]]:
-        """Return the scores of all ranks' shares, and `train.valid_samples` samples. Raises TrainingError if the NLL is not finite."""
+        """Return the scores from all ranks' shares, and up to `train.valid_samples` samples. Raises TrainingError if the NLL is not finite."""
         nll = sum(_interleaved([nlls for nlls, _ in shares]))
         if not math.isfinite(nll):
             raise TrainingError(
@@ -121,5 +121,5 @@ class Validator:
 
 
 def _interleaved(shares: Sequence[Sequence[T]]) -> list[T]:
-    """Return the items of which shares[rank] has every `len(shares)`-th one."""
+    """Return all items in their order, where shares[rank] has every `len(shares)`-th item from item `rank` on."""
     return [shares[i % len(shares)][i // len(shares)] for i in range(sum(map(len, shares)))]

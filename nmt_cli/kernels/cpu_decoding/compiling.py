@@ -1,23 +1,23 @@
-"""The compiled library: made by the machine's own C++ compiler, kept in the package's cache folder, checked, loaded.
+"""The compiled library: built by the machine's own C++ compiler, kept in the package's cache folder, checked, loaded.
 
-    compiled_library() ──▶ kernels-MADE-COMPILER-SHA256.so in the cache folder? ── hashed ──▶ loaded
-                                   └── none, or not what was compiled: reported in a line ──▶ compiled aside ──▶ tried in a process of its own ──▶ kept ──▶ loaded
+    compiled_library() ──▶ kernels-KEY-COMPILER-SHA256.so in the cache folder? ── hash is right ──▶ loaded
+                                   └── no file, or a changed one (reported) ──▶ compiled aside ──▶ tried in a separate process ──▶ kept ──▶ loaded
 
-A library is code: whoever can put one here runs as whoever translates. A damaged one ends the process with a bus error.
-Both are kept out by four rules:
+A library is code: a person who can put a file into this folder could run code as the user who translates. A damaged
+library ends the process with a bus error. Four rules prevent both:
 
-- The name holds the SHA-256 of the bytes. Only the effective user and root can give a name in the cache folder
-  (`cache.cache_folder`), so who can write into the file still cannot make it valid.
-- The file is a regular one, the effective user's, and writable by nobody else (`cache.read_private`).
-- The bytes that are hashed are the bytes that are loaded: they are read once and loaded from sealed memory, so whatever
-  happens to the file later, also while it runs, changes nothing. Where the system has no such memory, as on macOS, the file
-  itself is loaded, which nobody else can have replaced.
-- What does not pass is removed and compiled again.
+- The file name contains the SHA-256 of the bytes. Only the effective user and root can name files in the cache folder
+  (`cache.cache_folder`). So a person who can write into the file still cannot make it valid.
+- The file is a regular file, it belongs to the effective user, and nobody else may write to it (`cache.read_private`).
+- The bytes that are hashed are the bytes that are loaded: they are read once and loaded from sealed memory. So later
+  changes of the file have no effect, not even while the library runs. Where the system has no sealed memory, as on macOS,
+  the file itself is loaded; nobody else can have replaced it.
+- A file that fails these checks is removed, and the library is compiled again.
 
-Trusted are the user, root, the package's own files, and the compiler that $CXX or $PATH names. The name also holds what
-the library was made from and for: the sources, the flags, what the kernel says of the processor, and what the compiler
-says of itself and of the processor (its predefined macros). A home folder that several machines share thus has a
-library for each kind. A machine without a compiler takes any that was made from these sources for such a processor.
+The user, root, the package's own files, and the compiler that $CXX or $PATH names are trusted. KEY is a hash of the
+sources, the flags, and the processor as the operating system describes it. COMPILER is a hash of the compiler's command
+and its predefined macros, which depend on the processor too. So a home folder that several machines share has a library
+for each kind of machine. A machine without a compiler loads any library with its own KEY.
 """
 
 from __future__ import annotations
@@ -46,38 +46,38 @@ from ...hardware import cpu_flags
 
 SOURCE = Path(__file__).parent / "sources" / "kernels.cpp"
 PARTS = sorted(SOURCE.parent.glob("*.[ch]pp"))
-"""It and what it includes."""
+"""SOURCE and the files that it includes."""
 TRIAL = Path(__file__).with_name("trial.py")
 COMPILERS = ("c++", "g++", "clang++")
-"""Tried in this order; $CXX replaces them."""
+"""Commands to try in this order; $CXX replaces them."""
 FLAGS = ("-fno-fast-math", "-O3", "-std=c++17", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-pthread")
-"""After those of $CXX. The first undoes one of theirs: infinities and NaN have a meaning here."""
+"""Flags after those of $CXX. The first one cancels -ffast-math: the code needs infinities and NaN."""
 NATIVE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "AMD64": ("-march=native",), "aarch64": ("-mcpu=native",), "arm64": ("-mcpu=native",)}
-"""For this very processor, by its kind."""
+"""Flags that compile for the processor of this machine, by its architecture."""
 PATIENCE, SHORT_PATIENCE = 120.0, 10.0
-"""Seconds that compiling and trying may take, which need about two; and naming itself, which takes a compiler 0.04."""
+"""Time limits in seconds: for compiling and trying, which take about two; and for printing its macros, which takes a compiler 0.04."""
 MOST_OUTPUT = 1 << 20
-"""Bytes that a command may print."""
+"""Maximum number of bytes that a command may print."""
 ASIDE, MOST_KEPT, OLD = ".kernels-", 16, 3600.0
-"""The beginning of the names of folders to compile in; how many libraries are kept; the seconds after which a folder is a dead process's."""
+"""Prefix of the folders to compile in; maximum number of libraries to keep; age in seconds after which such a folder belongs to a dead process."""
 
 
 class _Compiler:
-    """The compiler that there is, with all flags."""
+    """The C++ compiler of this machine, with all flags."""
 
     def __init__(self, folder: Path) -> None:
-        """It is asked for its macros in `folder`. Raises OSError where there is none that answers."""
+        """Run the compiler in `folder` to print its macros. Raises OSError if there is no compiler, or if it fails."""
         self.command = [*_compiler(), *FLAGS, *NATIVE.get(platform.machine(), ())]
         self.title = f"the C++ compiler {self.command[0]!r}"
         macros = _run(self.title, [*self.command, "-dM", "-E", "-x", "c++", os.devnull], folder, SHORT_PATIENCE)
         self.name = hashlib.sha256(b"\0".join([*map(os.fsencode, self.command), macros])).hexdigest()[:12]
 
     def compile(self, sources: dict[str, bytes], names: Sequence[str], folder: Path) -> bytes:
-        """The library with these functions, compiled and tried in a folder within `folder`. Raises OSError."""
+        """Compile and try a library with these functions in a folder within `folder`, and return its bytes. Raises OSError."""
         with tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder, ignore_cleanup_errors=True) as name:
             aside = Path(name)
             for part, source in sources.items():
-                (aside / part).write_bytes(source)  # what is compiled is what was hashed
+                (aside / part).write_bytes(source)  # compile the same bytes that were hashed
             library = aside / "kernels.so"
             _run(self.title, [*self.command, "-o", str(library), SOURCE.name], aside, PATIENCE)
             if not library.is_file():
@@ -87,9 +87,9 @@ class _Compiler:
 
 
 def compiled_library(names: Sequence[str]) -> ctypes.CDLL | None:
-    """The library with these functions, compiled if need be; None: there is no cache folder, which has been reported.
+    """Return the library with these functions, compiled if needed; None if there is no cache folder, which was reported already.
 
-    Raises OSError, with the reason, where it cannot be had.
+    Raises OSError, with the reason, if the library cannot be compiled or loaded.
     """
     folder = cache_folder()
     if folder is None:
@@ -119,13 +119,13 @@ def compiled_library(names: Sequence[str]) -> ctypes.CDLL | None:
 
 
 def _key(sources: dict[str, bytes]) -> str:
-    """Of what a library is made from and for, whatever the compiler."""
+    """Return a hash of the sources, the flags and the processor. It does not depend on the compiler."""
     parts = [*sources.values(), " ".join(FLAGS).encode(), platform.machine().encode(), " ".join(sorted(cpu_flags())).encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:20]
 
 
 def _checked(path: Path) -> bytes:
-    """The bytes of a library that are those that were compiled. Raises OSError."""
+    """Return the bytes of a library. Raises OSError if the file was changed after it was compiled, or cannot be read."""
     data = read_private(path)
     if path.stem.rpartition("-")[2] != hashlib.sha256(data).hexdigest():
         raise OSError(errno.EINVAL, "its content is not what was compiled (its SHA-256 differs from the one in its name)", str(path))
@@ -133,10 +133,10 @@ def _checked(path: Path) -> bytes:
 
 
 def _load(data: bytes, path: Path) -> ctypes.CDLL:
-    """Load these bytes, which are those of the file at `path`. Raises OSError."""
-    with suppress(OSError, AttributeError):  # another system, or a policy against code in memory
+    """Load the library `data`, the content of the file at `path`. Raises OSError."""
+    with suppress(OSError, AttributeError):  # the system has no sealed memory, or forbids code in memory
         descriptor = os.memfd_create(path.name[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        with open(descriptor, "wb", closefd=False) as file:  # stays open: the loader knows a library by its name, which no other may get
+        with open(descriptor, "wb", closefd=False) as file:  # stays open: the loader identifies a library by its path, so no other library may get this path
             file.write(data)
         return _sealed(descriptor)
     return ctypes.CDLL(str(path))
@@ -150,7 +150,7 @@ def _sealed(descriptor: int) -> ctypes.CDLL:
 
 
 def _compiler() -> list[str]:
-    """The command of the C++ compiler, its program by its full path. Raises OSError where there is none."""
+    """Return the command of the C++ compiler, with the full path of its program. Raises OSError if there is no compiler."""
     named = os.environ.get("CXX", "").strip()
     if not named:
         path = next((candidate for name in COMPILERS if (candidate := shutil.which(name))), None)
@@ -159,7 +159,7 @@ def _compiler() -> list[str]:
         return [os.path.abspath(path)]
     try:
         command = [named] if shutil.which(named) else shlex.split(named)
-    except ValueError as error:  # a quotation without an end
+    except ValueError as error:  # a quotation mark is not closed
         raise OSError(f"$CXX = {named!r} is not a command: {error}") from None
     path = shutil.which(command[0]) if command else None
     if path is None:
@@ -168,10 +168,10 @@ def _compiler() -> list[str]:
 
 
 def _run(title: str, command: Sequence[str], folder: Path, patience: float) -> bytes:
-    """What a command prints, run in `folder` without input; it ends in time, with all that it started. Raises OSError otherwise.
+    """Run a command in `folder` without input, and return its output. Raises OSError if it fails or takes longer than `patience` seconds.
 
-    Not in the working folder, since some compilers look for headers there, and not with our standard input, which is what is
-    to be translated.
+    A command that takes too long is killed with all processes that it started. It does not run in the working folder, because
+    some compilers look for headers there. It does not get our standard input, which is the text to translate.
     """
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, process_group=0) as process:
         try:
@@ -190,7 +190,7 @@ def _run(title: str, command: Sequence[str], folder: Path, patience: float) -> b
 
 
 def _listen(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, int]:
-    """What it prints until its end, and its exit status. Raises OSError, TimeoutExpired."""
+    """Return the output of the process and its exit status. Raises OSError if it prints too much, TimeoutExpired after `deadline`."""
     output = bytearray()
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
@@ -210,14 +210,14 @@ def _ended(status: int) -> str:
 
 
 def _gist(output: bytes) -> str:
-    """The first line that names an error or a failure, or the last, without control characters; "" where nothing was printed."""
+    """Return the first line that contains "error" or "fail", else the last line, without control characters; "" if nothing was printed."""
     lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
     line = next((line for line in lines if re.search("error|fail", line, re.IGNORECASE)), lines[-1] if lines else "")
     return line and ": " + "".join(character if character.isprintable() else "?" for character in line[:300])
 
 
 def _tidy(folder: Path) -> None:
-    """Remove the oldest libraries, and what processes left that were killed while they compiled or wrote."""
+    """Remove the oldest libraries, and the leftovers of processes that were killed while they compiled or wrote."""
     with suppress(OSError):
         for leftover in (*folder.glob(f"{ASIDE}*"), *folder.glob(f"{PARTIAL}*")):
             if time.time() - leftover.lstat().st_mtime > OLD:

@@ -1,4 +1,4 @@
-"""The compiled decoder: everything but matrix products is compiled C++ (sources/); `whole_steps` compiles those too.
+"""The compiled decoder: everything except matrix products is compiled C++ (sources/); `whole_steps` compiles the products too.
 
     B sentences   W beam   N rows of a step   D d_model   H heads   K d_k   V d_v   P slots
 
@@ -6,13 +6,13 @@
     step: embed ──▶ x (N, D) ──▶ for each sub-layer: [norm] ──▶ rows for a product ──▶ product ──▶ attention ──▶ product
                      └─────────── + ◀──────────────────────────────────────────────────────────────────────────┘
 
-x, the residual stream, is fp32 and written in place. The input of a product (fp32, bf16, or int8) is written by the pass
-before it. Keys and values of generated tokens are in slots of one cache per layer, whichever sentence they belong to; a
-hypothesis is a list of slots, those of its ancestors (`BeamHistory`, in sources/history.hpp). Reordering copies these lists and
-frees the slots that no hypothesis descends from. Sentences need not be at the same step, nor be padded to one length.
+x, the residual stream, is fp32 and written in place. The operation before a matrix product writes the input of the product
+(fp32, bf16, or int8). Each layer has one cache: its slots hold the keys and values of the generated tokens of all sentences.
+A hypothesis is the list of the slots of its ancestors (`BeamHistory`, in sources/history.hpp). Reordering copies these lists
+and frees the slots that no hypothesis descends from. Sentences may be at different steps, and they are not padded to one length.
 
 A row's result depends on its own sentence only, bit for bit: see sources/kernels.cpp, and `min_rows` in linear.py.
-`decoding.cached_decoder.CachedDecoder` is the same in plain torch.
+`decoding.cached_decoder.CachedDecoder` is the reference implementation in plain torch.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from .functions import DTYPES, library
 from .linear import KernelFeedForward, KernelLinear, PackedInt8Linear, PackedLinear
 
 FEW_TOKENS, MANY_TOKENS = 16, 64
-"""Rows of the encoder are a multiple of the second, or of the first if they are fewer: products are prepared for each number."""
+"""The encoder's number of rows is a multiple of MANY_TOKENS, or of FEW_TOKENS for fewer tokens: matrix products are prepared for each number of rows."""
 FIRST_SLOTS = 256
-"""Of a cache; it doubles."""
+"""Slots of a new cache. The number doubles when more slots are needed."""
 NORMS = (nn.LayerNorm, nn.RMSNorm)
 
 
 def supports(model: Transformer) -> str:
-    """Return "" if the compiled decoder computes what this model computes, else the reason why not.
+    """Return "" if the compiled decoder supports this model, else the reason why not.
 
-    `model` is as `linear.replace_linear` returns it. Every module is checked by its exact type.
+    `model` comes from `linear.replace_linear`. Every module is checked by its exact type.
     """
     if model.output_weight.device.type != "cpu":
         return f"device {model.output_weight.device.type!r} has no kernel"
@@ -69,7 +69,7 @@ def supports(model: Transformer) -> str:
 
 
 def _unsupported_layer(layer: nn.Module, linear: type, residuals: set[type]) -> str:
-    """Return why a layer has no kernel, or ""; its residual's type is added to `residuals`."""
+    """Return why a layer has no kernel, or "". Add the types of its residuals to `residuals`."""
     if type(layer) not in (EncoderLayer, DecoderLayer):
         return f"layer {type(layer).__name__!r} has no kernel"
     for residual, module in _sublayers(cast(Any, layer)):
@@ -109,7 +109,7 @@ def _sublayers(layer: EncoderLayer | DecoderLayer) -> list[tuple[nn.Module, nn.M
 
 
 class SublayerStack:
-    """Layers as one row of sub-layers: `norms[i]` is before the i-th, `norms[-1]` after the last; None: there is none.
+    """The sub-layers of all layers in one list. `norms[i]` is the norm before sub-layer i, `norms[-1]` the one after the last; None: no norm.
 
     `last` is the linear map that reads the result; without one the result is fp32.
     """
@@ -128,7 +128,7 @@ class SublayerStack:
         self.readers = [*(first_linear(module) for _, module in self.sublayers), last]
 
     def norm(self, index: int, x: Tensor, y: Tensor | None) -> Tensor:
-        """x (N, D) <- x + y, and the norm; returns the input of the next product, (N, D)."""
+        """Add y to x (N, D) in place, and apply norm `index`. Return the input of the next matrix product, (N, D)."""
         norm, reader = self.norms[index], self.readers[index]
         dtype, scale = (torch.float32, 1.0) if reader is None else (reader.input_dtype, reader.input_scale)
         out = torch.empty(x.shape, dtype=dtype)
@@ -147,12 +147,12 @@ def first_linear(module: Any) -> Any:
 
 
 def last_linear(module: Any) -> Any:
-    """Return the linear map that gives a sub-layer's result."""
+    """Return the linear map that computes a sub-layer's result."""
     return module.output if isinstance(module, SelfAttention | CrossAttention) else module.outer
 
 
 def norm_parts(norm: nn.Module | None) -> tuple[int | None, int | None, float]:
-    """Return the addresses of a norm's weight and bias, and its epsilon; without a bias it is an RMSNorm, without a weight there is none."""
+    """Return the addresses of a norm's weight and bias, and its epsilon. No bias means RMSNorm; no weight means no norm."""
     if norm is None:
         return None, None, 0.0
     known = cast(Any, norm)
@@ -160,12 +160,12 @@ def norm_parts(norm: nn.Module | None) -> tuple[int | None, int | None, float]:
 
 
 def address(tensor: Tensor | None) -> int | None:
-    """Return where a tensor's numbers are, for a compiled function; None: there are none."""
+    """Return the address of a tensor's numbers, for a compiled function; None if `tensor` is None."""
     return None if tensor is None else tensor.data_ptr()
 
 
 def _encodings(positions: nn.Module, length: int) -> Tensor | None:
-    """Return what is added to the embeddings at each position, (P, D); None if nothing is."""
+    """Return the encodings to add to the embeddings, (P, D) for `length` positions; None for rotary positions, which add nothing."""
     return None if isinstance(positions, Rotary) else positions(length).detach().float().contiguous()
 
 
@@ -175,7 +175,10 @@ def _rotations(length: int, size: int) -> Tensor:
 
 
 def packed_rows(sources: Sequence[Sequence[int]], spare: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return for each token of packed sentences, and `spare` rows more: its id, its position, the first row of its sentence, and their number."""
+    """Return four tensors with an entry for each token of packed sentences, and for `spare` more rows.
+
+    They are the token's id, its position, the first row of its sentence, and the number of rows of its sentence.
+    """
     lengths = torch.tensor([len(source) for source in sources])
     ids = torch.tensor([token for source in sources for token in source] + [0] * spare)
     ends, nothing = lengths.cumsum(0), lengths.new_zeros(spare)
@@ -195,10 +198,10 @@ class NativeModel:
         self.decoder = SublayerStack(model.decoder, model.decoder_norm, self.output)
         products = [module.product if isinstance(module, PackedLinear | PackedInt8Linear) else None for module in self.maps]
         few = [product.most_rows for product in products if product and product.most_rows]
-        self.few = min(few, default=0) if all(products) else 0  # rows that need no padding
+        self.few = min(few, default=0) if all(products) else 0  # up to this number, rows need no padding
         self.heads, self.key, self.value = config.num_heads, config.key_size, config.value_size
         self.shape = (self.heads, self.key, self.value, self.key**-0.5)
-        self.width = self.heads * (self.key + self.value)  # of one slot
+        self.width = self.heads * (self.key + self.value)  # numbers in one slot
         self.factor = math.sqrt(config.d_model)
         self.positions = [_encodings(positions, config.max_positions) for positions in (model.source_positions, model.target_positions)]
         self.rotations = _rotations(config.max_positions, self.key) if isinstance(model.source_positions, Rotary) else None
@@ -210,7 +213,7 @@ class NativeModel:
         return [get(module) for stack in (self.encoder, self.decoder) for _, module in stack.sublayers for get in (first_linear, last_linear)] + [self.output]
 
     def embed(self, side: int, ids: Tensor, positions: Tensor) -> Tensor:
-        """Embeddings and positional encodings of the source (0) or the target (1): ids (N,), positions (N,) -> (N, D)."""
+        """Return embeddings plus positional encodings of the source (0) or the target (1): ids (N,), positions (N,) -> (N, D)."""
         x = torch.empty(len(ids), self.tables[side].size(1))
         self.library.nmt_embed(len(ids), x.size(1), self.tables[side].data_ptr(), ids.data_ptr(), self.factor, address(self.positions[side]), positions.data_ptr(), x.data_ptr())
         return x
@@ -231,14 +234,14 @@ class NativeModel:
         return [layer.cross_attention.key_value(states).to(self.cache_dtype) for layer in cast(Sequence[DecoderLayer], self.model.decoder)]
 
     def project(self, attention: SelfAttention, h: Tensor, positions: Tensor) -> Tensor:
-        """`SelfAttention.project` of rows h (N, D) at positions (N,)."""
+        """Return the result of `SelfAttention.project` for rows h (N, D) at positions (N,)."""
         rows = cast(Tensor, cast(Any, attention.query_key_value).matmul(h))
         if self.rotations is not None:
             self.library.nmt_rotate(len(rows), rows.size(1), 2 * self.heads, self.key, self.rotations.data_ptr(), positions.data_ptr(), rows.data_ptr(), DTYPES[rows.dtype])
         return rows
 
     def _attend_within(self, attention: SelfAttention, h: Tensor, positions: Tensor, tokens: int, first: Tensor, count: Tensor) -> Tensor:
-        """Self-attention of packed rows: row n attends to the `count[n]` rows from `first[n]` on."""
+        """Return the self-attention of packed rows: row n attends to the `count[n]` rows from `first[n]` on."""
         rows, output = self.project(attention, h, positions), cast(Any, attention.output)
         keys, size = self.heads * self.key, rows.element_size()
         context = torch.zeros(len(h), self.heads * self.value, dtype=output.input_dtype)
@@ -256,16 +259,16 @@ class NativeDecoder:
         self.model, self.beam, self.library = model, beam, model.library
         self.history = self.library.nmt_history_new(beam)
         weakref.finalize(self, self.library.nmt_history_delete, self.history)
-        self.memories: list[list[Tensor]] = []  # of each sub-batch, sentences that were added together; empty: it has left
+        self.memories: list[list[Tensor]] = []  # one per sub-batch (sentences that were added together); empty: all its sentences have left
         self.caches = [torch.empty(FIRST_SLOTS, model.width, dtype=model.cache_dtype) for _ in model.model.decoder]
-        self._addresses: list[Any] = []  # of the memories: for each layer, of each sub-batch
+        self._addresses: list[Any] = []  # of the memories: per layer, then per sub-batch
         tables = model.model.next_word
         self.next_words = NextWords(tables, beam) if tables is not None else None
         self.add(sources)
 
     @torch.inference_mode()
     def add(self, sources: Sequence[Sequence[int]]) -> None:
-        """Add sentences behind those that are here; an empty list is allowed."""
+        """Add sentences after those that the decoder holds; an empty list is allowed."""
         if not sources:
             return
         sub_batch, first = next((number for number, memory in enumerate(self.memories) if not memory), len(self.memories)), 0
@@ -309,7 +312,7 @@ class NativeDecoder:
         return cast(Tensor, model.output.matmul(h)[:count].float())
 
     def _attend(self, attention: SelfAttention | CrossAttention, layer: int, h: Tensor, positions: Tensor, context: Tensor) -> Tensor:
-        """Attention of the open hypotheses to their past, or to the memory."""
+        """Return the attention of the open hypotheses to their own tokens, or to the memory."""
         output, history, shape = cast(Any, attention.output), self.history, self.model.shape
         rows = self.model.project(attention, h, positions) if isinstance(attention, SelfAttention) else cast(Tensor, cast(Any, attention.query).matmul(h))
         kept, result = DTYPES[self.model.cache_dtype], (context.data_ptr(), DTYPES[context.dtype], output.input_scale)
@@ -320,7 +323,7 @@ class NativeDecoder:
         return cast(Tensor, output.matmul(context))
 
     def _reserve(self, slots: int) -> None:
-        """Grow the caches to at least so many slots."""
+        """Grow the caches to at least `slots` slots."""
         have = self.caches[0].size(0)
         if slots > have:
             for number, cache in enumerate(self.caches):

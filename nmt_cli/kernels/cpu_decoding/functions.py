@@ -1,11 +1,11 @@
 """The compiled functions of decoding on a CPU: sources/kernels.cpp, compiled once by the machine's own C++ compiler, and kept.
 
-    library() ──▶ `compiling`: compiled for this processor into the cache folder, checked, loaded ──▶ typed; None: there are none
+    library() ──▶ `compiling`: compiled for this processor into the cache folder, checked, loaded ──▶ typed; None: no library
     decoder ──▶ library.nmt_…(sizes, addresses of tensors)          top_candidates: `protocols.TopCandidates` in one pass
 
-They use nothing of torch and get its tensors by address. Without a compiler, without a cache folder, or with
-NMT_KERNELS=off in the environment, plain torch decodes (`decoding.cached_decoder`): slower, and the same translations in
-fp32.
+The functions call nothing of torch; they get the addresses of its tensors. Without a compiler, without a cache folder, or
+with NMT_KERNELS=off in the environment, plain torch decodes (`decoding.cached_decoder`). It is slower, and in fp32 gives
+the same translations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .compiling import compiled_library
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 """The number of each dtype in the sources."""
 INPUT_DTYPES = {**DTYPES, torch.uint8: 3}
-"""Those that products read."""
+"""The number of each dtype that matrix products read."""
 
 _int, _float, _at, _kind = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p, ctypes.c_int
 _out = (_at, _kind, _float)
@@ -58,7 +58,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_search": (_int, (_at, _at, _at, _at, _at, _int, _int, _int, ctypes.c_double, _at)),
     "nmt_best_outputs": (None, (_at, _at, _int, _int, _int, _at, _at, _int, _at, _at, _at, _int, _int, _at, _at)),
 }
-"""The result and the parameters of each function, as in the sources."""
+"""The types of the result and the parameters of each function, as in the sources."""
 
 
 class Map(ctypes.Structure):
@@ -99,7 +99,7 @@ class Beam(ctypes.Structure):
 
     @classmethod
     def of(cls, state: BeamState, candidates: int) -> Beam:
-        """Return the addresses of a state, which has so many candidates of each sentence."""
+        """Return the structure with the addresses of the state's tensors, for this number of candidates per sentence."""
         opened, finished, banned = state.open, state.finished, state.banned
         tensors = (
             state.penalties, state.lengths, state.max_lengths, opened.newest, opened.tokens, opened.log_probs, finished.tokens, finished.lengths,
@@ -114,7 +114,7 @@ class Beam(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the library, compiled if need be; None if it is switched off, or cannot be compiled (a warning says why)."""
+    """Return the library, compiled if needed; None if it is switched off, or cannot be compiled (a warning gives the reason)."""
     if switched_off():
         return None
     try:
@@ -159,7 +159,7 @@ def extend_beam(state: BeamState, candidates: tuple[Tensor, Tensor, Tensor]) -> 
 
 
 def log_softmax_(logits: Tensor) -> Tensor:
-    """Return `decoding.candidates.log_softmax_(logits)`. The tensor is on the CPU, and `library()` is not None."""
+    """Return the same as `decoding.candidates.log_softmax_`. The tensor is on the CPU, and `library()` is not None."""
     functions = library()
     assert functions is not None
     logits = logits.contiguous()

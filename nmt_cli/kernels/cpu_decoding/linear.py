@@ -2,12 +2,12 @@
 
     replace_linear(model)   nn.Linear, Bf16Linear, Int8Linear of a converted model (model/precision.py) ──▶ the maps here
     PackedX(x)              (N, d_in) fp32 ──▶ (N, d_out) fp32, as the module that it replaces
-    PackedX.matmul(rows)    rows in `input_dtype` ──▶ the dtype of the product: for the compiled decoder, which writes rows so
+    PackedX.matmul(rows)    rows in `input_dtype` ──▶ the dtype of the product: for the compiled decoder, which writes its rows in `input_dtype`
 
-Which of the two multiplies depends on the processor and the map, not on the number of rows; only with AMX both do, in int8,
-where they give the same bits. `F.linear` uses torch's default library, which reorders the weights in each call and on
-AMD processors leaves half of the arithmetic unused. int8: sums are exact integers, so results equal those of `Int8Linear`
-but for the last rounding.
+The processor and the map decide which of the two multiplies; the number of rows does not. The exception is int8 with AMX: there
+both multiply, and give the same bits. `F.linear` uses torch's default library. This library reorders the weights in each call,
+and on AMD processors leaves half of the arithmetic unused. In int8, sums are exact integers, so results are equal to those of
+`Int8Linear` except for the last rounding.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .products import Product, fp32_product, int8_product, multiplies_int8
 
 
 class PackedLinear(nn.Module):
-    """`nn.Linear` in fp32, with `relu` followed by max(0, ·)."""
+    """`nn.Linear` in fp32, followed by max(0, ·) if `relu`."""
 
     cache_dtype = torch.float32
-    """What a decoder with such maps keeps keys and values in."""
+    """The dtype in which a decoder with such maps keeps keys and values."""
     input_dtype = torch.float32
-    """What `matmul` reads; int8: integers in units of `input_scale`."""
+    """The dtype that `matmul` reads; int8: integers in units of `input_scale`."""
     input_scale = 1.0
 
     def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False) -> None:
@@ -44,7 +44,7 @@ class PackedLinear(nn.Module):
         self.compiled = self.product is not None
         self.weight = None if self.compiled else onednn.reorder(weight.detach())
         self.min_rows = 1 if self.compiled else 4
-        """From this number of rows on, a row of the result is the same bit for bit, whatever their number."""
+        """With at least this number of rows, the result of a row does not depend on the number of rows, bit for bit."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, d_in) -> (…, d_out)."""
@@ -54,7 +54,7 @@ class PackedLinear(nn.Module):
 
 
 class PackedBf16Linear(nn.Module):
-    """`Bf16Linear`, with `relu` followed by max(0, ·)."""
+    """`Bf16Linear`, followed by max(0, ·) if `relu`."""
 
     compiled = False
     cache_dtype = input_dtype = torch.bfloat16
@@ -80,7 +80,7 @@ class PackedBf16Linear(nn.Module):
 
 
 class PackedInt8Linear(nn.Module):
-    """`Int8Linear`, with `relu` followed by max(0, ·)."""
+    """`Int8Linear`, followed by max(0, ·) if `relu`."""
 
     cache_dtype, input_dtype = torch.bfloat16, torch.int8
     attention_dtype = Int8Linear.attention_dtype
@@ -94,7 +94,7 @@ class PackedInt8Linear(nn.Module):
         self.weight = None if self.compiled else onednn.int8_reorder(linear.weight)
         self.zeros = torch.zeros(len(linear.scales), dtype=torch.int64)
         self.min_rows = 1 if self.compiled else 16
-        """oneDNN's results of at most 256 numbers take another path, whose last bits differ."""
+        """oneDNN computes results of at most 256 numbers in another way, in which the last bits differ."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, d_in) -> (…, d_out), fp32."""
@@ -140,7 +140,10 @@ class PackedInt8FeedForward(nn.Module):
 
 
 class ActivatedFeedForward(nn.Module):
-    """`FeedForward` with another activation than ReLU, in fp32, in any precision: compiled, so that a row's result does not depend on where it lies."""
+    """`FeedForward` with another activation than ReLU. The linear maps may have any precision.
+
+    The activation is compiled, in fp32, so that a row's result does not depend on the row's position.
+    """
 
     def __init__(self, inner: PackedLinear | PackedBf16Linear | PackedInt8Linear, activation: nn.Module, outer: PackedLinear | PackedBf16Linear | PackedInt8Linear) -> None:
         super().__init__()
@@ -155,7 +158,7 @@ class ActivatedFeedForward(nn.Module):
         return self.outer(self._activated(self.inner.matmul(rows).float()))  # type: ignore[no-any-return]
 
     def _activated(self, x: Tensor) -> Tensor:
-        """The activation of fp32 numbers (…, d_ff), or of a gate's (…, 2 * d_ff) -> (…, d_ff). Those of `x` are overwritten."""
+        """Return the activation of fp32 numbers x, (…, d_ff), or (…, 2 * d_ff) with a gate -> (…, d_ff). `x` is overwritten."""
         functions, inputs = library(), int(getattr(self.activation, "inputs", 1))
         if functions is None:
             return cast(Tensor, self.activation(x))
@@ -168,21 +171,21 @@ class ActivatedFeedForward(nn.Module):
 KernelLinear = PackedLinear | PackedBf16Linear | PackedInt8Linear
 KernelFeedForward = PackedFeedForward | PackedInt8FeedForward | ActivatedFeedForward
 ACTIVATIONS: dict[type[nn.Module], int] = {nn.GELU: 1, nn.SiLU: 2, SwiGLU: 3}
-"""The activations of an `ActivatedFeedForward`, by their numbers in the sources."""
+"""The activations of an `ActivatedFeedForward`, and their numbers in the sources."""
 
 
 LINEAR = (nn.Linear, Bf16Linear, Int8Linear)
-"""Maps that have a replacement here."""
+"""Linear maps that this file can replace."""
 
 
 def name_of(module: KernelLinear) -> str:
-    """Return what users know a map as: the library that multiplies many rows, and the precision."""
+    """Return the name of a map for users: the library that multiplies many rows, and the precision."""
     precision = "bf16" if isinstance(module, PackedBf16Linear) else "fp32" if isinstance(module, PackedLinear) else "int8"
     return f"{'compiled' if module.compiled else 'oneDNN'} {precision} linear maps"
 
 
 def supports(module: nn.Module, device: torch.device) -> str:
-    """Return "" if a map here can replace `module` on this device, else the reason why not."""
+    """Return "" if a map of this file can replace `module` on this device, else the reason why not."""
     if device.type != "cpu":
         return f"device {device.type!r} has no kernel"
     if type(module) is FeedForward and (type(module.activation) not in (nn.ReLU, *ACTIVATIONS) or getattr(module.activation, "approximate", "none") != "none"):
@@ -200,7 +203,7 @@ def supports(module: nn.Module, device: torch.device) -> str:
 @torch.inference_mode(False)
 @torch.no_grad()
 def replace_linear(model: Transformer) -> Transformer:
-    """Return a copy of a converted model in which the maps here replace those that they support."""
+    """Return a copy of a converted model in which the maps of this file replace all linear maps that they support."""
     device = model.output_weight.device
 
     def rule(module: nn.Module, name: str) -> nn.Module | None:

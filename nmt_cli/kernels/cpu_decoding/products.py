@@ -1,12 +1,13 @@
-"""Matrix products of this project's own, compiled: sources/matmul.hpp.
+"""The project's own compiled matrix products: sources/matmul.hpp.
 
-    fp32_product, int8_product ──▶ a Product, or None where the processor has no such, or another library is faster
+    fp32_product, int8_product ──▶ a Product, or None where the processor cannot run it, or another library is faster
     Product(rows)              rows (N, d_in) ──▶ (N, d_out)
 
-They need AVX2 or AVX-512. They start without the work by which oneDNN begins each product: they are faster for few rows, and for many
-where oneDNN has no better instructions. Where it has (AMX), wide maps in int8 are multiplied here for few rows only, and the bits
-are checked to be the same. Without VNNI, oneDNN's sums of 8-bit numbers are not exact; these are. They use as many threads as torch does, for products that are worth it, and divide the outputs among them:
-that changes no bit.
+They need AVX2 or AVX-512. oneDNN does some preparation at the beginning of each product, and these products do not. So they are faster
+for few rows, and also for many rows where oneDNN has no better instructions. Where oneDNN has better ones (AMX), wide maps in int8 are
+multiplied here for few rows only, and a check ensures that both libraries give the same bits. Without VNNI, oneDNN's sums of 8-bit
+numbers are not exact; these are. Large products use as many threads as torch does, and divide the outputs among the threads. This
+changes no bit.
 """
 
 from __future__ import annotations
@@ -22,34 +23,34 @@ from .. import onednn
 from .functions import INPUT_DTYPES, Map, library
 
 LANES = 16
-"""Outputs of a panel: d_out is filled up to a multiple of it."""
+"""Outputs of a panel: d_out is padded to a multiple of this number."""
 FEW_ROWS = 8
-"""Rows up to which products in int8 are faster here than in oneDNN with AMX."""
+"""Number of rows up to which products in int8 are faster here than in oneDNN with AMX."""
 NARROW = 256
-"""The smaller of d_in and d_out up to which AMX is left unused: it needs larger products than such a map's."""
+"""AMX is not used if d_in or d_out is at most this number: it needs larger products."""
 LEAST_SHARED = 32
-"""d_in from which on oneDNN gives the same bits in int8."""
+"""oneDNN gives the same bits in int8 if d_in is at least this number."""
 
 
 class Product:
-    """max(0, W x + b) for a packed weight, the maximum where `relu`. It may serve several threads."""
+    """W x + b for a packed weight W, followed by max(0, ·) if `relu`. Several threads may use it at the same time."""
 
     def __init__(self, shape: tuple[int, int], weight: Tensor, bias: Tensor | None, relu: bool, *, sums: Tensor | None = None, scales: Tensor | None = None, input_scale: float = 1.0) -> None:
-        """`shape` is (d_out, d_in); `weight` and `sums` are packed; `scales` (d_out,) are what one step of an int8 sum is worth."""
+        """`shape` is (d_out, d_in); `weight` and `sums` are packed; `scales` (d_out,): the value of 1 in an int8 sum."""
         self.d_out, d_in = shape
         self.most_rows = FEW_ROWS if scales is not None and onednn_is_better(*shape) else 0
-        """Rows that are multiplied here at most; 0: any number."""
-        self.kept = [weight, sums, *(None if values is None else _filled(values) for values in (scales, bias))]  # their addresses are used
+        """Maximum number of rows that are multiplied here; 0: any number."""
+        self.kept = [weight, sums, *(None if values is None else _filled(values) for values in (scales, bias))]  # kept alive, because their addresses are used
         self.map = Map(d_in, self.d_out, *(None if values is None else values.data_ptr() for values in self.kept), input_scale, relu)
         self.address = ctypes.addressof(self.map)
         self.multiply = _functions().nmt_multiply
 
     def takes(self, rows: Tensor) -> bool:
-        """Whether rows are multiplied here."""
+        """Return whether this product multiplies `rows`; else oneDNN does."""
         return not self.most_rows or (rows.dim() == 2 and len(rows) <= self.most_rows)
 
     def __call__(self, rows: Tensor, output_scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
-        """rows (…, d_in) fp32, int8 or uint8 -> (…, d_out) in fp32, or of int8 in uint8 in units of `output_scale`."""
+        """rows (…, d_in) fp32, int8 or uint8 -> (…, d_out) in fp32. With int8 weights, `dtype` may be uint8, in units of `output_scale`."""
         rows = rows.contiguous()
         out = torch.empty(*rows.shape[:-1], self.d_out, dtype=dtype)
         if self.d_out:
@@ -59,7 +60,7 @@ class Product:
 
 
 def fp32_product(weight: Tensor, bias: Tensor | None, relu: bool) -> Product | None:
-    """Return the product with a weight (d_out, d_in); None where there is none."""
+    """Return the product with a weight (d_out, d_in); None if the processor cannot run it."""
     if not multiplies(torch.float32):
         return None
     d_out, d_in = weight.shape
@@ -69,7 +70,10 @@ def fp32_product(weight: Tensor, bias: Tensor | None, relu: bool) -> Product | N
 
 
 def int8_product(weight: Tensor, scales: Tensor, bias: Tensor | None, input_scale: float, relu: bool) -> Product | None:
-    """Return the product with an int8 weight (d_out, d_in), one step of which is worth `scales` (d_out,), and one of the input `input_scale`."""
+    """Return the product with an int8 weight (d_out, d_in); None if the processor cannot run it, or oneDNN must do it.
+
+    `scales` (d_out,): the value of 1 in the weight; `input_scale`: the value of 1 in the input.
+    """
     d_out, d_in = weight.shape
     if (onednn_is_better(d_out, d_in) and d_in < LEAST_SHARED) or not multiplies_int8(d_in):
         return None
@@ -80,22 +84,22 @@ def int8_product(weight: Tensor, scales: Tensor, bias: Tensor | None, input_scal
 
 
 def onednn_is_better(d_out: int, d_in: int) -> bool:
-    """Whether oneDNN multiplies many rows of int8 faster."""
+    """Return whether oneDNN multiplies many rows of int8 faster."""
     return has_amx() and min(d_out, d_in) > NARROW
 
 
 def has_amx() -> bool:
-    """Whether oneDNN has instructions for products of 8-bit numbers that are not used here."""
+    """Return whether the processor has AMX for 8-bit numbers: oneDNN uses these instructions, our products do not."""
     return "amx_int8" in cpu_flags()
 
 
 def multiplies_int8(d_in: int) -> bool:
-    """Whether there are products in int8 of this width."""
+    """Return whether there are int8 products for weights with this d_in."""
     return d_in % 4 == 0 and multiplies(torch.int8)
 
 
 def multiplies(dtype: torch.dtype) -> bool:
-    """Whether there are products in fp32 or int8, and they give the right numbers."""
+    """Return whether there are products in `dtype`, fp32 or int8, and they compute the right numbers."""
     if dtype == torch.int8 and "avx_vnni" in cpu_flags() and "avx512_vnni" not in cpu_flags():
         return False  # oneDNN has VNNI in the registers of AVX2; the sources do not
     functions = library()
@@ -104,7 +108,7 @@ def multiplies(dtype: torch.dtype) -> bool:
 
 @cache
 def _right(functions: ctypes.CDLL, dtype: torch.dtype) -> bool:
-    """Whether products have the numbers of plain torch, and with AMX the bits of oneDNN, which multiplies many rows there."""
+    """Return whether products agree with plain torch; in int8 with AMX, with oneDNN bit for bit, because it multiplies many rows there."""
     generator = torch.Generator().manual_seed(1)
     x, weight, bias = (torch.randn(shape, generator=generator) for shape in ((21, 132), (67, 132), (67,)))
     if dtype == torch.float32:
@@ -124,7 +128,7 @@ def _right(functions: ctypes.CDLL, dtype: torch.dtype) -> bool:
 
 
 def _filled(values: Tensor) -> Tensor:
-    """Return values (d_out,) with zeros up to whole panels."""
+    """Return values (d_out,), padded with zeros to whole panels."""
     return torch.nn.functional.pad(values.detach().float(), (0, -len(values) % LANES))
 
 

@@ -1,8 +1,8 @@
-"""Whether a library that was just compiled works here: `python -I trial.py LIBRARY FUNCTION…`, a program of its own.
+"""Test whether a library that was just compiled works on this machine: `python -I trial.py LIBRARY FUNCTION…`, a separate program.
 
-A library that a wrong flag made for another processor ends its process by a signal at the first call. So the first calls
-are made here: LayerNorm and attention, the vectorised passes, against the same computed in Python. It knows neither torch
-nor the package, and takes a few hundredths of a second. Exit status 0, or an error.
+If a wrong flag compiled the library for another processor, the first call of a function ends the process by a signal. So this
+program makes the first calls: LayerNorm and attention, which are vectorised. It compares them with the same computed in Python.
+It imports neither torch nor the package, and takes a few hundredths of a second. It exits with status 0, or with an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def floats(values: list[float]) -> ctypes.Array[ctypes.c_float]:
 
 
 def close(name: str, ours: list[float], theirs: list[float]) -> None:
-    """Exit with an error unless these are the same numbers, and numbers."""
+    """Exit with an error unless both lists have the same numbers, within 1e-4. NaN is an error too."""
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         if not abs(a - b) <= 1e-4:
             sys.exit(f"error: {name} computes {a!r} at position {i}, expected {b!r}")
@@ -44,7 +44,7 @@ def try_norm(library: ctypes.CDLL, rng: random.Random, size: int) -> None:
 
 
 def try_attention(library: ctypes.CDLL, rng: random.Random, size: int, count: int) -> None:
-    """One head: each of `count` rows over all of them."""
+    """Try attention with one head, in which each of `count` rows attends to all rows."""
     rows = [[rng.gauss(0, 1) for _ in range(3 * size)] for _ in range(count)]
     queries, keys, values = ([row[part * size : (part + 1) * size] for row in rows] for part in range(3))
     expected: list[float] = []

@@ -1,4 +1,4 @@
-"""The compiled decoder as few functions: the encoder, the layers of a step, its output, and steps of beam search; where all products are compiled.
+"""The compiled decoder in few functions: the encoder, the layers of a step, its output, and steps of beam search. All matrix products must be compiled.
 
     sources ──▶ nmt_stack_encode ──▶ the encoder's states (tokens, D) ──▶ nmt_stack_memory ──▶ keys and values of each layer
     step: tokens, open hypotheses ──▶ nmt_stack_step ──▶ rows that the output map reads (N, D)
@@ -6,8 +6,9 @@
                                         └─ best: nmt_best_outputs, a few rows at a time ──▶ the best candidates (B, C)
     search: nmt_search ──▶ these, the hypotheses that they finish and extend, and the next step
 
-Plain beam search is one call from Python for several steps, a step of others few calls, so that small models and single sentences do not
-wait for it. The logits of a step, (N, V), are never all in memory. The numbers are those of `NativeDecoder`.
+Python makes one call for several steps of plain beam search, and few calls for a step of other searches. So small models and single
+sentences do not wait for Python. With `best` and `search`, the logits of a step, (N, V), are never all in memory. The results are equal
+to those of `NativeDecoder`.
 """
 
 from __future__ import annotations
@@ -45,12 +46,15 @@ KINDS = {SelfAttention: 0, CrossAttention: 1}
 
 
 def supports(model: NativeModel) -> bool:
-    """Return whether all linear maps of the encoder and the decoder are compiled products for any number of rows, and a stack has one activation."""
+    """Return whether `WholeSteps` supports the model.
+
+    All its linear maps must be compiled for any number of rows, and the encoder and the decoder must each have one activation.
+    """
     return all(isinstance(module, KernelLinear) and module.compiled for module in (*model.maps, *_memory_maps(model))) and len(_activations(model.encoder)) == len(_activations(model.decoder)) == 1
 
 
 class WholeSteps:
-    """What the compiled functions need of a model that `supports` accepts. Its addresses are those of the model's tensors."""
+    """A model that `supports` accepts, in the form that the compiled functions read: with the addresses of its tensors."""
 
     def __init__(self, model: NativeModel) -> None:
         self.model = model
@@ -60,7 +64,7 @@ class WholeSteps:
         self.memory_maps = (ctypes.c_void_p * len(products))(*(product.address for product in products))
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Tensor:
-        """See `NativeModel.encode`; there are no more rows than tokens."""
+        """See `NativeModel.encode`; the result has one row per token."""
         rows = packed_rows(sources, 0)
         states = torch.empty(len(rows[0]), self.encoder.size)
         self.model.library.nmt_stack_encode(self.encoder.address, len(states), *(tensor.data_ptr() for tensor in rows), torch.get_num_threads(), states.data_ptr())
@@ -75,7 +79,7 @@ class WholeSteps:
 
 
 class _Layers:
-    """A `Stack` of the sources, of the encoder (side 0) or the decoder (1), whose result `output` reads."""
+    """The `Stack` (sources/stack.hpp) of the encoder (side 0) or the decoder (side 1). `output` is the matrix product that reads its result."""
 
     def __init__(self, model: NativeModel, side: int, layers: SublayerStack, output: Product | None) -> None:
         sublayers = [Sublayer(KINDS.get(type(module), 2), layer, first_linear(module).product.address, last_linear(module).product.address) for layer, module in layers.sublayers]
@@ -91,7 +95,7 @@ class _Layers:
 
 
 def _memory_maps(model: NativeModel) -> list[Any]:
-    """Return the linear maps that give each decoder layer its keys and values of the encoder's states."""
+    """Return the linear maps that compute each decoder layer's keys and values from the encoder's states."""
     return [cast(Any, layer).cross_attention.key_value for layer in model.model.decoder]
 
 
@@ -102,7 +106,7 @@ def _activations(layers: SublayerStack) -> set[int]:
 
 
 class WholeStepDecoder(NativeDecoder):
-    """A `SearchingDecoder`."""
+    """A `SearchingDecoder` that makes few compiled calls per step."""
 
     def __init__(self, steps: WholeSteps, sources: Sequence[Sequence[int]], beam: int) -> None:
         self.steps, self._memories = steps, (ctypes.c_void_p * 0)()

@@ -17,7 +17,7 @@ from ...model.attention import CrossAttention, SelfAttention, allowed, attend
 from ..torch_private import softmax_backward, works
 
 SHORT = 256
-"""Positions up to which separate products are faster."""
+"""Number of positions up to which separate matrix products are faster."""
 
 
 def supports(module: nn.Module, device: torch.device) -> str:
@@ -32,7 +32,7 @@ def supports(module: nn.Module, device: torch.device) -> str:
 
 
 def attend_short(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """Return the same as `model.attention.attend`; what needs no gradient, or is long, goes there."""
+    """Return the same as `model.attention.attend`, which computes inputs that are long or need no gradient."""
     if query.device.type == "cpu" and query.requires_grad and max(query.size(2), key.size(2)) <= SHORT:
         return _ShortAttention.apply(query, key, value, allowed(query, key, mask, causal))  # type: ignore[no-any-return, no-untyped-call]
     return attend(query, key, value, mask, causal)

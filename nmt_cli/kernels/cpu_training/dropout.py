@@ -1,6 +1,6 @@
 """Dropout (section 5.4) with 16 random bits per element, on a CPU.
 
-There most of dropout's time goes to one random float per element. `keep_mask` takes four elements from each 64-bit
+On a CPU, most of dropout's time goes to one random float per element. `keep_mask` takes four elements from each 64-bit
 random number instead and compares them with a threshold: the drop rate is `p` to within 2**-17, and the kept elements
 are scaled by the rate that was really used, so the expectation is exact. torch's own dropout is the reference.
 """
@@ -39,7 +39,7 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
 
 
 class FastDropout(nn.Module):
-    """`nn.Dropout`."""
+    """`nn.Dropout` with `keep_mask`."""
 
     def __init__(self, p: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""x W^T + b, with max(0, ·) where wanted, in one oneDNN call: for training in bf16 on a CPU.
+"""x W^T + b, followed by max(0, ·) if `relu`, in one oneDNN call: for training in bf16 on a CPU.
 
 torch adds a bias in bf16 by writing it into every row of the result beforehand, and applies max(0, ·) afterwards;
 oneDNN's matrix product does both on the way. `nn.Linear` and `nn.ReLU` are the reference.
@@ -30,7 +30,7 @@ def supports(module: nn.Module, device: torch.device, dtype: torch.dtype) -> str
 
 
 class FusedLinear(nn.Linear):
-    """`nn.Linear` over the same parameters, with `relu` followed by max(0, ·)."""
+    """`nn.Linear` over the same parameters, followed by max(0, ·) if `relu`."""
 
     def __init__(self, linear: nn.Linear, relu: bool = False) -> None:
         nn.Module.__init__(self)

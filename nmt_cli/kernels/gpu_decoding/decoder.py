@@ -1,4 +1,4 @@
-"""The decoder of search with steps of few shapes, so that a CUDA graph can be kept for each (`graphs`).
+"""A decoder whose steps have few different shapes, so that a CUDA graph can be kept for each shape (`graphs`).
 
     P sentences, of which B are in use   W beam   T steps   S source length   H heads   K d_k or d_v   V vocabulary
 
@@ -6,13 +6,13 @@
     step: tokens (P, W), steps (P,), ancestors (P, W, T) ──────────┴──▶ Graphs(p, t, s) ──▶ logits (P * W, V) ──▶ of the open ones
                                          caches (P * H, T * W, K) ─┘
 
-All that a step reads is in an `Arena`, whose tensors stay where they are. A step computes its first p sentences, t steps and s
-source positions: numbers of `bucket`, which are few. So it also computes hypotheses that are closed, and sentences that are not
-there. Hypothesis w writes its key of step i to slot i * W + w; `ancestors` says which hypothesis of step i it descends from, and a
-mask hides the slots of the others. When search reorders hypotheses, only `ancestors` moves.
+All inputs of a step are in an `Arena`, whose tensors keep their addresses. A step computes the arena's first p sentences, t steps
+and s source positions. These numbers come from `bucket`, so they take few values. So a step also computes closed hypotheses, and
+sentences that are not in use. Hypothesis w writes its key of step i to slot i * W + w. `ancestors` holds which hypothesis of step i
+it descends from, and a mask hides the slots of the others. When search reorders hypotheses, only `ancestors` changes.
 
-`decoding.cached_decoder.CachedDecoder` is the reference, which this equals up to rounding: tests compare both on a CPU, where the
-same operations run without a graph. On a GPU it has not been measured, so it is used only if NMT_CUDA_GRAPHS=on asks for it.
+`decoding.cached_decoder.CachedDecoder` is the reference. Both decoders agree up to rounding; tests compare them on a CPU, where the
+same operations run without a graph. This decoder has not been measured on a GPU, so it is used only if NMT_CUDA_GRAPHS=on is set.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from .graphs import Graphs
 FIRST_STEPS, FIRST_SOURCE = 64, 64
 """T and S of a new arena."""
 LANES = 16
-"""T and S are multiples of it."""
+"""T and S are multiples of LANES."""
 
 
 def supports(model: Transformer) -> str:
-    """Return "" if the decoder computes what this model computes and is wanted, else the reason why not. Every module is checked by its exact type."""
+    """Return "" if the decoder supports this model and the environment asks for it, else the reason why not. Every module is checked by its exact type."""
     if model.output_weight.device.type != "cuda":
         return f"device {model.output_weight.device.type!r} has no kernel"
     return unsupported(model) or ("" if wanted() else "CUDA graphs are not measured yet: NMT_CUDA_GRAPHS=on uses them")
@@ -72,7 +72,7 @@ def bucket(count: int) -> int:
 
 
 class GraphModel:
-    """A model that has a kernel, ready for decoders. An arena serves one after another."""
+    """A supported model, ready for decoders. An arena serves one decoder after another."""
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
@@ -86,7 +86,7 @@ class GraphModel:
 
     def arena(self, sentences: int, beam: int) -> Arena:
         """Return an arena for a decoder."""
-        with self._lock:  # of several threads
+        with self._lock:  # several threads may call this
             fitting = [arena for arena in self.free if arena.beam == beam]
             if fitting:
                 self.free.remove(fitting[0])
@@ -104,7 +104,7 @@ class Arena:
         self.of, self.sentences, self.beam, self.most_steps, self.most_source = of, sentences, beam, steps, source
 
         def zeros(slots: int) -> list[tuple[Tensor, Tensor]]:
-            """Keys and values of each layer: what is never written is masked, and must not be NaN."""
+            """Return keys and values of each layer, filled with 0: slots that are never written are masked, and must not be NaN."""
             return [tuple(torch.zeros(sentences * heads, slots, size, dtype=of.dtype, device=device) for size in of.sizes) for _ in of.layers]  # type: ignore[misc]
 
         self.caches, self.memory = zeros(steps * beam), zeros(source)
@@ -115,11 +115,11 @@ class Arena:
         self.step = Graphs(self._step, device)
 
     def clear(self) -> None:
-        """Make the arena one without sentences."""
+        """Remove all sentences from the arena: each is at step 0."""
         self.steps.zero_()
 
     def grown(self, sentences: int, steps: int, source: int, count: int) -> Arena:
-        """Return an arena for at least so many sentences, steps and source positions, with the first `count` sentences of this one."""
+        """Return an arena with at least this number of sentences, steps and source positions, and the first `count` sentences of this one."""
         new = Arena(self.of, max(self.sentences, bucket(sentences)), self.beam, max(self.most_steps, bucket(steps)), max(self.most_source, bucket(source)))
         rows = count * self.of.heads
         for pairs, others in ((new.caches, self.caches), (new.memory, self.memory)):
@@ -131,7 +131,7 @@ class Arena:
         return new
 
     def select(self, sentences: Tensor, count: int) -> None:
-        """Make the sentences at these indices (B',), ascending, the first ones; `count` were in use."""
+        """Move the sentences at these indices, (B',) ascending, to the front; `count` sentences were in use."""
         kept, heads = len(sentences), self.of.heads
         matrices = (sentences[:, None] * heads + torch.arange(heads, device=sentences.device)).flatten()
         for keys, values in (*self.caches, *self.memory):
@@ -141,7 +141,7 @@ class Arena:
         self.steps[kept:count] = 0
 
     def _step(self, sentences: int, steps: int, source: int) -> Tensor:
-        """Return the logits (p * W, V) of the first p = `sentences` after their newest tokens. It may be called again with the same result."""
+        """Return the logits (p * W, V) after the newest tokens of the first p = `sentences` sentences. A second call returns the same."""
         of, model, width, device = self.of, self.of.model, self.beam, self.of.device
         time, beam, now = torch.arange(steps, device=device), torch.arange(width, device=device), self.steps[:sentences]
         ancestors = torch.where(time == now[:, None, None], beam[:, None], self.ancestors[:sentences, :, :steps])  # (p, W, t)
@@ -156,7 +156,7 @@ class Arena:
         return model.logits(model.decoder_norm(x)).float()
 
     def _layer(self, number: int, layer: DecoderLayer, x: Tensor, positions: Tensor, hidden_slots: Tensor, hidden_source: Tensor) -> Tensor:
-        """x (p * W, D) -> (p * W, D)."""
+        """Compute decoder layer `number`: x (p * W, D) -> (p * W, D)."""
         own, other = layer.self_attention, layer.cross_attention
         sentences, heads, width, dtype = len(hidden_slots), self.of.heads, self.beam, self.of.dtype
         every, now = torch.arange(sentences, device=x.device), self.steps[:sentences]
@@ -179,12 +179,12 @@ class Arena:
 
 
 def _hidden(seen: Tensor) -> Tensor:
-    """(p, W, C) of what may be attended to -> (p, 1, W, C) to be added to scores: 0 or -inf."""
+    """Return the numbers to add to scores, 0 or -inf, (p, 1, W, C). `seen` (p, W, C) is True for positions that may be attended to."""
     return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, float("-inf"))[:, None]
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
-    """Equation (1): query (p, H, W, K), keys and values (p * H, C, K), hidden (p, 1, W or 1, C) -> (p * W, H * K) in fp32; so is the softmax."""
+    """Compute equation (1): query (p, H, W, K), keys and values (p * H, C, K), hidden (p, 1, W or 1, C) -> (p * W, H * K) in fp32, with the softmax in fp32."""
     sentences, heads, width, size = query.shape
     scores = torch.bmm(query.reshape(-1, width, size), keys.transpose(1, 2)).float() * size**-0.5
     weights = (scores.view(sentences, heads, width, -1) + hidden).softmax(-1)
@@ -204,12 +204,12 @@ class GraphDecoder:
 
     @property
     def arena(self) -> Arena:
-        """Where its sentences are."""
+        """The arena that holds the decoder's sentences."""
         return self.holder[0]
 
     @torch.inference_mode()
     def add(self, sources: Sequence[Sequence[int]]) -> None:
-        """Add sentences behind those that are here; an empty list is allowed."""
+        """Add sentences after those that the decoder holds; an empty list is allowed."""
         if not sources:
             return
         first, lengths = len(self.steps), [len(source) for source in sources]
@@ -256,7 +256,7 @@ class GraphDecoder:
         self.steps, self.lengths = [self.steps[number] for number in kept], [self.lengths[number] for number in kept]
 
     def _reserve(self, sentences: int, steps: int, source: int) -> None:
-        """Let the arena have at least so many sentences, steps and source positions."""
+        """Grow the arena, if needed, to at least this number of sentences, steps and source positions."""
         arena = self.arena
         if sentences > arena.sentences or steps > arena.most_steps or source > arena.most_source:
             self.holder[0] = arena.grown(sentences, steps, source, len(self.steps))

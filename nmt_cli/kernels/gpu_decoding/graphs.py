@@ -1,8 +1,8 @@
 """CUDA graphs: the operations of a function, recorded once for each of its arguments and then started by one call.
 
-To start an operation takes the host some microseconds, and a decoding step has hundreds of short ones. A graph of them is
-started at once. It reads and writes the same memory each time. So the function must get its inputs from tensors that stay
-where they are, and its shapes from its arguments alone.
+The host needs some microseconds to start an operation, and a decoding step has hundreds of short operations. A graph of
+them is started by one call. It reads and writes the same memory each time. So the function must read its inputs from
+tensors that keep their addresses, and its shapes may depend on its arguments only.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from torch import Tensor
 WARMUP = 2
 """Calls before the recording, in which libraries allocate what they need."""
 MOST_GRAPHS = 64
-"""That are kept; the oldest is dropped first."""
+"""Maximum number of graphs that are kept; the oldest is dropped first."""
 
 
 class Graphs:
-    """A function of whole numbers, which computes on `device`; called twice in a row it must return the same.
+    """A function of integers that computes on `device`. Two calls in a row must return the same.
 
-    On a device without such graphs it is simply called.
+    On a device without CUDA graphs, the function is called directly.
     """
 
     def __init__(self, function: Callable[..., Tensor], device: torch.device) -> None:
         self.function, self.device = function, device
         self.recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
-        self.pool: Any = None  # of memory, which all graphs share: they run one after another
+        self.pool: Any = None  # memory that all graphs share: they run one after another
 
     def __call__(self, *sizes: int) -> Tensor:
         """Return the function's result, which the next call may overwrite."""

@@ -4,7 +4,7 @@
 
 The sentences stay one after another, so no rows are gathered, no padding is computed, and there is no mask. The spare
 rows of a packing attend to one another like a sentence of their own: no real token sees them, and they stay finite.
-`SelfAttention` and `CrossAttention` over the same packing are the reference; whatever is not packed goes to them.
+`SelfAttention` and `CrossAttention` over the same packing are the reference; inputs that are not packed are passed to them.
 
     N rows of a packing   H heads   K d_k, equal to d_v
 """
@@ -25,14 +25,14 @@ from ...model.packing import PADDED, Layout, Packing
 
 DTYPES = (torch.bfloat16, torch.float16)
 WIDEST, WIDTH_STEP = 256, 8
-"""FlashAttention takes K up to WIDEST, in steps of WIDTH_STEP."""
+"""FlashAttention supports K up to WIDEST, in steps of WIDTH_STEP."""
 
 AttendPacked = Callable[[Tensor, Tensor, Tensor, Packing, Packing, bool], Tensor]
 """query (N, H, K), key and value (N', H, K), the packings of N and of N', causal -> (N, H, K)."""
 
 
 def supports(module: nn.Module, device: torch.device, dtype: torch.dtype) -> str:
-    """Return "" if `module` attends by equation (1) in a way that FlashAttention computes here, else the reason why not."""
+    """Return "" if FlashAttention can compute the attention of `module` on this device, else the reason why not."""
     if device.type != "cuda" or dtype not in DTYPES:
         return f"attention in {str(dtype).removeprefix('torch.')} on {device.type!r} has no kernel"
     if not isinstance(module, SelfAttention | CrossAttention) or type(module) not in (SelfAttention, CrossAttention) or module.attend is not attend:
@@ -57,7 +57,7 @@ def attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Packing, k
 
 
 class PackedSelfAttention(SelfAttention):
-    """`SelfAttention` over the same parameters."""
+    """`SelfAttention` over packed sentences, with the parameters of `plain`."""
 
     def __init__(self, plain: SelfAttention, attend_packed: AttendPacked = attend_packed) -> None:
         nn.Module.__init__(self)
@@ -66,7 +66,7 @@ class PackedSelfAttention(SelfAttention):
         self.attend_packed = attend_packed
 
     def forward(self, x: Tensor, mask: Tensor | None, causal: bool = False, cache: Cache | None = None, layout: Layout = PADDED, start: int = 0) -> Tensor:
-        """x (N, D) -> (N, D); the packing says what may be attended to, not `mask`."""
+        """x (N, D) -> (N, D). The packing decides which positions may be attended to; `mask` is not used."""
         if not isinstance(layout, Packing):
             return super().forward(x, mask, causal, cache, layout, start)
         query, key, value = self.project(x, layout.positions).view(len(x), 3, self.num_heads, -1).unbind(1)
@@ -74,7 +74,7 @@ class PackedSelfAttention(SelfAttention):
 
 
 class PackedCrossAttention(CrossAttention):
-    """`CrossAttention` over the same parameters."""
+    """`CrossAttention` over packed sentences, with the parameters of `plain`."""
 
     def __init__(self, plain: CrossAttention, attend_packed: AttendPacked = attend_packed) -> None:
         nn.Module.__init__(self)
@@ -104,7 +104,7 @@ def replacement(module: SelfAttention | CrossAttention) -> nn.Module:
 
 @cache
 def works(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether this torch computes values and gradients of two packed sentences as equation (1) does, on this GPU."""
+    """Return whether this torch computes values and gradients of two packed sentences by equation (1), on this GPU."""
     packing = Packing(torch.tensor([5, 3])).to(str(device))
     generator = torch.Generator().manual_seed(1)
     inputs = [torch.randn(packing.size, 2, 2 * WIDTH_STEP, generator=generator).to(device) for _ in range(4)]
@@ -124,7 +124,7 @@ def works(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def attend_each(query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, causal: bool) -> Tensor:
-    """Return what `attend_packed` does, one sentence after another in plain torch: the reference of the trial and of tests."""
+    """Return the same as `attend_packed`, one sentence after another in plain torch: the reference for `works` and for tests."""
     results = []
     for (q_start, q_end), (k_start, k_end) in zip(pairwise(queries.starts.tolist()), pairwise(keys.starts.tolist()), strict=True):
         q, k, v = (x.transpose(0, 1)[None] for x in (query[q_start:q_end], key[k_start:k_end], value[k_start:k_end]))  # (1, H, L, K)
