@@ -1,7 +1,7 @@
-"""Dynamic beam allocation: which candidates stay open where constraints demand something of the output.
+"""Dynamic beam allocation: choose the candidates that stay open where constraints demand something of the output.
 
 Post and Vilar (2018), vectorised as by Hu et al. (2019). Candidates with the same progress form a bank. If the W best
-candidates were kept by probability alone, those that pay for a demanded token would be dropped for ever. So each bank
+candidates were kept by probability alone, candidates that are less probable because of a demanded token would be lost. So each bank
 keeps its best candidate before any bank keeps its second best, and banks with more progress choose first.
 
     best candidates of all, proposals of the constraints, … ──▶ allocate: `Candidates`, of which W do not end
@@ -20,11 +20,11 @@ from .constraint import Constraints, Step
 
 
 def allocate(beam: Beam, candidates: Candidates, scores: Scores, constraints: Constraints, step: Step, rows: Tensor, eos: int) -> Candidates:
-    """Return more candidates, of which as many as the beam holds do not end: those that the constraints choose.
+    """Return `candidates` and more. Of those that do not end, at most W are kept: the ones that `choose` selects.
 
-    Besides the best of all these are, of each hypothesis: its best token, the tokens that constraints propose, and the
-    end symbol where it is the most probable token: among the best of all it would not be, because what the constraints
-    demanded has its price. `rows` (B, W) are the rows of the hypotheses among the N open ones.
+    The new candidates of each hypothesis are its best token, the tokens that constraints propose, and the end symbol if it
+    is the most probable token. This end symbol may be missing among `candidates`, because the tokens that constraints
+    demanded lower the probability of the hypothesis. `rows` (B, W) are the rows of the hypotheses among the N open ones.
     """
     logits, states = scores.logits, beam.constraints
     proposals = constraints.proposals(states, step, logits)  # (B, W, E)
@@ -48,7 +48,7 @@ def allocate(beam: Beam, candidates: Candidates, scores: Scores, constraints: Co
 
 
 def without_repeats(log_probs: Tensor, numbers: Tensor) -> Tensor:
-    """Return log_probs (B, C) with -inf where a candidate's number (B, C) stands before with a log-probability above -inf."""
+    """Return log_probs (B, C) with -inf for each candidate whose number (B, C) an earlier candidate has too, with a log-probability above -inf."""
     numbers = torch.where(log_probs.isneginf(), -1 - torch.arange(numbers.size(1), device=numbers.device), numbers)
     ordered, order = numbers.sort(dim=1, stable=True)
     repeated = torch.zeros_like(ordered, dtype=torch.bool)
@@ -57,7 +57,7 @@ def without_repeats(log_probs: Tensor, numbers: Tensor) -> Tensor:
 
 
 def choose(log_probs: Tensor, progress: Tensor, width: int) -> Tensor:
-    """Return which candidates the beam keeps: bool, (B, C), true for at most W = `width` per sentence.
+    """Return whether the beam keeps each candidate: bool, (B, C), true for at most W = `width` per sentence.
 
     log_probs (B, C), -inf: no candidate; progress (B, C) at least 0. Equal candidates are ordered by index.
     """

@@ -1,10 +1,10 @@
-"""Attention maps: the attention weights of all layers and heads in one pass over a sentence and its translation.
+"""Attention maps: the attention weights of all layers and heads, from one pass over a sentence and its translation.
 
     source ids (S), target ids ──▶ `record_pass` ──▶ encoder (L, H, S, S), decoder (L, H, T, T), cross (L, H, T, S), logits (T, V)
 
 The pass is the model's own, in fp32, over all target tokens at once (teacher forcing). A row is a query, a column a key,
 and a row sums to 1. The rows of the target are steps: step t reads the begin symbol and t tokens, and predicts token
-t + 1, or at last the end symbol. So a row of `decoder` and `cross` is labelled with the token that it predicts, and a
+t + 1; the last step predicts the end symbol. So a row of `decoder` and `cross` is labelled with the token that it predicts, and a
 column of `decoder` with the token that it reads.
 
     L layers   H heads   S source tokens, end symbol counted   T target tokens, end symbol counted   V vocabulary
@@ -39,11 +39,11 @@ class Maps:
 
 @dataclass(frozen=True)
 class View:
-    """Weights of one kind: all of its layers and heads, or some. They are counted from 1."""
+    """Weights of one kind, for all or some of its layers and heads. Layers and heads are counted from 1."""
 
     kind: str
     rows: tuple[str, ...]
-    """Pieces of the queries; for decoder and cross the predicted ones."""
+    """Pieces of the queries; for decoder and cross, the predicted pieces."""
     columns: tuple[str, ...]
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -56,7 +56,7 @@ class View:
         return self.kind == "decoder"
 
     def select(self, layer: int | None = None, head: int | None = None) -> View | None:
-        """Return one layer, one head or both; None if this kind has no such layer or head."""
+        """Return a view of one layer, one head or both; None if this kind has no such layer or head."""
         if layer not in (None, *self.layers) or head not in (None, *self.heads):
             return None
         layers = self.layers if layer is None else (layer,)
@@ -73,14 +73,14 @@ class AttentionRecord:
     source: str
     translation: str
     log_prob: float
-    """Natural logarithm, of the translation with its end symbol."""
+    """log P of the translation with its end symbol, a natural logarithm."""
     score: float
     """log P / ((5 + T) / 6) ^ alpha, as in beam search."""
     views: tuple[View, ...]
 
 
 def attention_maps(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Maps:
-    """Return all weights for ids of a source with its end symbol, and of a target behind its begin symbol.
+    """Return all weights, given the ids of a source with its end symbol and of a target that starts with the begin symbol.
 
     The model is in evaluation mode.
     """
@@ -97,7 +97,7 @@ def attention_maps(model: Transformer, source: Sequence[int], target: Sequence[i
 
 
 def compute_attention(model: Transformer, vocabulary: Vocabulary, source: Sequence[int], target: Sequence[int]) -> tuple[tuple[View, ...], float]:
-    """Return a view of each kind, and log P, for ids of a sentence and of its translation without begin and end symbols.
+    """Return a view of each kind, and log P, given the ids of a sentence and of its translation without begin and end symbols.
 
     Raises DataError if a side is longer than the model can take.
     """
@@ -131,5 +131,5 @@ def check_choice(config: ModelSection, kind: str | None, layer: int | None, head
 
 
 def select_views(views: Sequence[View], kind: str | None = None, layer: int | None = None, head: int | None = None) -> tuple[View, ...]:
-    """Return the views of this kind, layer and head; None: of all."""
+    """Return the views of this kind, layer and head; None selects all."""
     return tuple(part for view in views if kind in (None, view.kind) and (part := view.select(layer, head)))

@@ -22,7 +22,7 @@ Attention = SelfAttention | CrossAttention
 
 
 class _Recording:
-    """One thread records at a time: workers share their models, and recording changes how a module attends."""
+    """The lock for recording. Only one thread records at a time: workers share their models, and recording changes how a module attends."""
 
     lock = threading.Lock()
 
@@ -31,14 +31,14 @@ def _unlock() -> None:
     _Recording.lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_unlock)  # the thread that held it may not be in the child
+os.register_at_fork(after_in_child=_unlock)  # the thread that held the lock may not exist in the child
 
 
 @torch.inference_mode()
 def record_pass(model: Transformer, modules: Sequence[Attention], source: Sequence[int], target: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
     """Return the decoder's output, (T, D), and the weights of each of these modules, (H, rows, columns).
 
-    `source` are ids with the end symbol, `target` ids behind the begin symbol. The model is in evaluation mode. A row of
+    `source` are ids with the end symbol, `target` ids that start with the begin symbol. The model is in evaluation mode. A row of
     weights is a query, a column a key; a row sums to 1.
     """
     device = model.output_weight.device

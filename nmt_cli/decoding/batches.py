@@ -28,7 +28,7 @@ class Batch:
 
     sentences: list[Sentence]
     results: dict[int, SearchResult] = field(default_factory=dict)
-    """By index of the source."""
+    """The result of each source, by its index."""
     done: Future[list[SearchResult]] = field(default_factory=Future)
 
     @property
@@ -37,14 +37,14 @@ class Batch:
         return sum(len(sentence.tokens) + 1 for sentence in self.sentences)
 
     def add(self, index: int, result: SearchResult) -> None:
-        """Store the result of one source. With the last one the batch is done."""
+        """Store the result of one source. The last result completes `done`."""
         self.results[index] = result
         if len(self.results) == len(self.sentences):
             self.done.set_result([self.results[i] for i in range(len(self.sentences))])
 
 
 class BatchSource(Protocol):
-    """Where a worker gets its batches."""
+    """The source from which a worker gets its batches."""
 
     @property
     def stopped(self) -> bool:
@@ -52,7 +52,7 @@ class BatchSource(Protocol):
         ...
 
     def get(self, *, wait: bool) -> Batch | None:
-        """Return the next batch. None with `wait`: no more will come; None without: none is ready."""
+        """Return the next batch. None with `wait`: no more batches will come; None without `wait`: no batch is ready."""
         ...
 
 
@@ -76,21 +76,21 @@ class BatchQueue:
             self._changed.notify()
 
     def get(self, *, wait: bool) -> Batch | None:
-        """See `BatchSource`. A stopped queue returns None, whatever it holds."""
+        """See `BatchSource`. A stopped queue returns None, even if it holds batches."""
         with self._changed:
             while wait and not self._batches and not self._stopped:
                 self._changed.wait()
             return None if self._stopped or not self._batches else self._batches.popleft()
 
     def stop(self) -> None:
-        """Let all workers stop after their step."""
+        """Tell all workers to stop after their step."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
 
 class SingleBatch:
-    """A source of one batch."""
+    """A `BatchSource` with one batch."""
 
     stopped = False
 

@@ -1,30 +1,32 @@
-"""Beam search (section 6.1): of each sentence the W most probable open hypotheses are extended, token by token.
+"""Beam search (section 6.1): extend the W most probable open hypotheses of each sentence, token by token.
 
     B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence   K n-best   L longest output
 
     one step:  decoder.step ──▶ logits (N, V) ──▶ top candidates (B, C) ─┬─ those that end ──▶ finished hypotheses (B, K)
                                                                          └─ the W best others ──▶ open hypotheses (B, W)
 
-Each step ranks 2W candidates per sentence. A hypothesis can end in one way only, so at most W of them are ends and at
-least W stay open. With a beam of one it ranks one candidate: that is greedy search, which ends at the first end symbol.
+Each step ranks 2W candidates per sentence. A hypothesis can end in one way only, so at most W candidates end and
+at least W stay open. With a beam of one each step ranks one candidate: this is greedy search, which ends at the first end symbol.
 
 An open hypothesis is given up as soon as it cannot reach its sentence's n best within `lookahead` tokens. log P only falls and lp
-only grows, so a hypothesis of n tokens ends with log P / lp(n + lookahead) at most. Those behind it in the beam are worse. With a
-lookahead up to the longest output the n best are never lost; a shorter one saves a third of the steps, because what follows a
-translation that could end costs more than nothing. The decoder computes open hypotheses alone. A sentence is finished when it has no open hypothesis.
+only grows, so a hypothesis of n tokens ends with log P / lp(n + lookahead) at most. The hypotheses behind it in the beam are worse.
+With a lookahead up to the longest output the n best are never lost. A shorter lookahead saves a third of the steps, because the
+tokens that follow a translation that could end have probabilities below 1. The decoder computes only open hypotheses. A sentence
+is finished when it has no open hypothesis.
 
-With a coverage penalty, cp is added to the score of a finished hypothesis (`coverage`). cp is at most 0, so a hypothesis
-cannot reach more than the bound above.
+With a coverage penalty, cp is added to the score of a finished hypothesis (`coverage`). cp is at most 0, so the
+bound above still holds.
 
-An output that has its longest length gets the end symbol, at the model's own log-probability. Equal scores are ordered
+An output that has reached its longest length gets the end symbol, at the model's own log-probability. Equal scores are ordered
 by (hypothesis, token id).
 
-A decoder may take whole steps itself (`SearchingDecoder`); the steps here are the reference, and take what it does not.
+A decoder may take whole steps itself (`SearchingDecoder`). The steps here are the reference implementation, and are used where
+the decoder declines.
 
-Constraints may require, forbid or adjust what follows (`constraint`). Where they adjust log-probabilities, hypotheses are
+Constraints may require or forbid the next token, or adjust its probability (`constraint`). Where they adjust log-probabilities, hypotheses are
 ranked by the adjusted ones; log P stays the model's own. Where they demand something of an output, the open hypotheses
-are chosen by what they have of it already (`allocation`), and outputs that lack some of it rank behind the others. Then
-the search is not exact: once the n best are finished, a hypothesis is given up if ending now would not make it one of them.
+are chosen by how much of it they have already (`allocation`), and outputs that lack some of it rank behind the others. Then
+the search is not exact: once the n best are finished, a hypothesis is given up if it would not be one of them by ending now.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def beam_search(decoder: Decoder, max_lengths: Tensor, options: SearchOptions, p
 
 
 def _reporting(decoder: Decoder) -> AttentionDecoder:
-    """Return the decoder, which reports its attention from now on. Raises UsageError if it cannot."""
+    """Return the decoder, which reports its attention from now on. Raises UsageError if the decoder cannot do this."""
     if not isinstance(decoder, AttentionDecoder):
         raise UsageError(f"the decoder {type(decoder).__name__} does not report its attention, which a coverage penalty needs (decode.coverage_penalty).")
     decoder.record_attention()
@@ -75,7 +77,7 @@ def penalties_of(length_penalty: Callable[[int, float], float], alpha: float, co
 
 
 class BeamSearch:
-    """See `Search`. Raises UsageError for a coverage penalty if the decoder is no `AttentionDecoder`."""
+    """See `Search`. Raises UsageError for a coverage penalty if the decoder is not an `AttentionDecoder`."""
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
         self.decoder, self.options = decoder, options
@@ -123,7 +125,7 @@ class BeamSearch:
         beam = self.beam
         if beam is None:
             return []
-        if not self.open_hypotheses:  # the others were dropped
+        if not self.open_hypotheses:  # all others were dropped
             return self._leave(beam)
         if self.searching and self.constraints.rest(beam.constraints):
             steps = max(1, min(self.options.steps, ROWS // self.open_hypotheses))
@@ -160,7 +162,7 @@ class BeamSearch:
         return self._best(beam, Scores(self.rows, logits, own, bans, only))
 
     def _ranked_by_decoder(self, decoder: RankingDecoder, beam: Beam, too_short: bool) -> Candidates:
-        """The same by a decoder that ranks candidates itself."""
+        """Return the best candidates from a decoder that ranks them itself."""
         step, width, vocabulary = beam.step(self.rows), self.options.beam, decoder.vocabulary
         bans, only = self._bans(beam, step, too_short, vocabulary), self._only(beam, step)
         log_probs, flat = decoder.best(beam.open.newest, self.rows, beam.open.log_probs, 2 * width if width > 1 else 1, bans.tokens, only, bans.counts)
@@ -171,7 +173,7 @@ class BeamSearch:
         return self.min_length.bans(step.of_rows(beam.open.missing), step.remaining[step.sentences], vocabulary) if too_short else self.min_length.always
 
     def _only(self, beam: Beam, step: Step) -> Tensor | None:
-        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: all are free."""
+        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of them."""
         required = self.constraints.required(beam.constraints, step)
         return beam.sentences.required_tokens(required, step.sentences, self.options.eos) if bool(self.status.complete.any()) else required
 
@@ -195,33 +197,33 @@ class BeamSearch:
         return allocate(beam, candidates, scores, self.constraints, beam.step(scores.rows), rows, self.options.eos)
 
     def _row_of(self, parents: Tensor, open_rows: Tensor) -> Tensor:
-        """(B, C) hypotheses -> their rows among the N open ones; of a closed one, any."""
+        """Return the rows of hypotheses (B, C) among the N open ones; any row for a closed hypothesis."""
         batch, width = len(parents), self.options.beam
         row_of = torch.zeros(batch * width, dtype=torch.long, device=parents.device)
         row_of[open_rows] = torch.arange(len(open_rows), device=parents.device)
         return row_of[parents + torch.arange(batch, device=parents.device)[:, None] * width]
 
     def _extend_by_kernel(self, kernel: ExtendBeam, beam: Beam, candidates: Candidates) -> Tensor:
-        """What `_finish`, `_extend` and `_give_up` do without constraints. Return the parents of the open hypotheses, (B, W)."""
+        """Do the work of `_finish`, `_extend` and `_give_up` in a kernel. Return the parents of the open hypotheses, (B, W)."""
         parents = kernel(self._state(beam, 0), (candidates.log_probs, candidates.parents, candidates.tokens))
         if self.constraints.members:
             beam.constraints = self.constraints.advance(beam.constraints.reorder(parents), beam.open.newest)
         return parents
 
     def _state(self, beam: Beam, vocabulary: int) -> BeamState:
-        """Return what a kernel changes. `vocabulary` 0: the kernel does not ask which tokens are banned."""
+        """Return the state that a kernel changes. `vocabulary` 0: the kernel does not read the banned tokens."""
         options, sentences = self.options, beam.sentences
         lookahead = options.lookahead if options.stop_early else 0
         return BeamState(beam.open, beam.finished, sentences.lengths, sentences.max_lengths, self.penalties, options.eos, lookahead, self.min_length.banned(vocabulary))
 
     def _finish(self, beam: Beam, candidates: Candidates, ends: Tensor) -> None:
-        """Rank the candidates that end, `ends` (B, C), among the finished hypotheses."""
+        """Add the candidates that end, where `ends` (B, C) is true, to the finished hypotheses."""
         log_probs = candidates.log_probs.masked_fill(~ends, NONE)
-        if is_host(log_probs.device) and bool(torch.isneginf(log_probs).all()):  # another device would be waited for
+        if is_host(log_probs.device) and bool(torch.isneginf(log_probs).all()):  # on another device, this would wait for it
             return
         parents, lengths, path = candidates.parents, beam.sentences.lengths[:, None], beam.open.path
         coverage = beam.coverage.log_coverage(parents, log_probs != NONE) * self.options.coverage_penalty if beam.coverage else None
-        scores = log_probs / self.penalties[lengths.clamp_max(len(self.penalties) - 1)]  # sentences that are finished may stay for long
+        scores = log_probs / self.penalties[lengths.clamp_max(len(self.penalties) - 1)]  # finished sentences may stay for long
         beam.finished = beam.finished.add(FinishedHypotheses(
             tokens=beam.open.of_parents(beam.open.tokens, parents),
             lengths=(lengths - 1).expand_as(log_probs),
@@ -233,7 +235,7 @@ class BeamSearch:
         ))  # fmt: skip
 
     def _extend(self, beam: Beam, candidates: Candidates, ends: Tensor, too_short: bool) -> Tensor:
-        """Make the W best candidates that do not end the open hypotheses. Return their parents, (B, W)."""
+        """Replace the open hypotheses by the W best candidates that do not end. Return their parents, (B, W)."""
         hypotheses, width = beam.open, self.options.beam
         hypotheses.log_probs, order = self._best_open(candidates, ends)
         parents = candidates.parents.gather(1, order)
@@ -268,7 +270,7 @@ class BeamSearch:
         beam.open.log_probs = beam.open.log_probs.masked_fill(hopeless, NONE)
 
     def _hopeless(self, beam: Beam, log_probs: Tensor) -> Tensor:
-        """Return which hypotheses with these log-probabilities (B, W) cannot reach the n best within `lookahead` tokens: bool, (B, W)."""
+        """Return whether hypotheses with these log-probabilities (B, W) cannot reach the n best within `lookahead` tokens: bool, (B, W)."""
         longest = torch.minimum(beam.sentences.max_lengths + 1, beam.sentences.lengths + self.options.lookahead)
         if self.constraints.progresses:
             longest = torch.where(self.constraints.demands(beam.constraints), beam.sentences.lengths + 1, longest)
@@ -294,7 +296,7 @@ class BeamSearch:
             self._keep(self.beam, self.status, without(self.beam.sentences.ids, sentence_ids).cpu())
 
     def _keep(self, beam: Beam, status: Status, stay: Tensor) -> None:
-        """Keep the sentences at the indices `stay`, which are on the host; the decoder drops the others too."""
+        """Keep the sentences at the indices `stay` (on the host), and drop the others here and in the decoder."""
         self.decoder.keep(stay)
         if len(stay):
             self._set(beam.select(stay.to(beam.open.newest.device)), status.select(stay))
@@ -307,12 +309,12 @@ class BeamSearch:
 
     @property
     def on_host(self) -> Tensor:
-        """(N,) the open hypotheses, as numbers of the host."""
+        """(N,) the numbers of the open hypotheses, on the host."""
         return self._on_both()[0]
 
     @property
     def rows(self) -> Tensor:
-        """(N,) the same on the device."""
+        """(N,) the numbers of the open hypotheses, on the device."""
         return self._on_both()[1]
 
     def _on_both(self) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The state of a beam search, and what passes between its steps.
+"""The state of a beam search, and the data that pass between its steps.
 
     B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence   K n-best   L longest output
 
@@ -28,7 +28,7 @@ from .search_state import Rows, Sentences
 NONE = float("-inf")
 """The log-probability or score of a hypothesis that does not exist."""
 LAST = 1 << 62
-"""What a hypothesis lacks that does not exist."""
+"""The value of `lacking` for a hypothesis that does not exist."""
 
 
 class Candidates(NamedTuple):
@@ -46,7 +46,7 @@ class Candidates(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """What may follow the open hypotheses."""
+    """The scores of the tokens that may follow the open hypotheses."""
 
     rows: Tensor  # (N,) the numbers b * W + w of the hypotheses, ascending
     logits: Tensor  # (N, V); log-probabilities where constraints edit, and in diverse beam search
@@ -59,9 +59,9 @@ class Scores(NamedTuple):
 class OpenHypotheses(Rows):
     """The open hypotheses of each sentence, best first."""
 
-    tokens: Tensor  # (B, W, L); beyond their length they mean nothing
+    tokens: Tensor  # (B, W, L); values beyond the length mean nothing
     newest: Tensor  # (B, W) the last token of each
-    log_probs: Tensor  # (B, W); NONE: there is no hypothesis here, nor behind it
+    log_probs: Tensor  # (B, W); NONE: there is no hypothesis at this index or behind it
     missing: Tensor  # (B, W) see `MinLength`
     own: Tensor | None  # (B, W) where constraints adjust `log_probs`: the model's own
     path: Tensor | None  # (B, W, L) if asked for: the model's own log P of the output up to each token
@@ -87,7 +87,7 @@ class OpenHypotheses(Rows):
         return self.log_probs.isneginf().logical_not_()
 
     def of_parents(self, values: Tensor, parents: Tensor) -> Tensor:
-        """(B, W, L) of hypotheses -> (B, C, L) of the hypotheses `parents` (B, C)."""
+        """Return the values of the hypotheses `parents` (B, C): (B, W, L) -> (B, C, L)."""
         batch, width, length = values.shape
         rows = parents + width * torch.arange(batch, device=parents.device)[:, None]
         return values.view(batch * width, length).index_select(0, rows.flatten()).view(batch, parents.size(1), length)  # whole rows: faster than `gather`
@@ -100,14 +100,14 @@ class FinishedHypotheses(Rows):
     tokens: Tensor  # (B, K, L)
     lengths: Tensor  # (B, K) end symbol not counted
     log_probs: Tensor  # (B, K) the model's own
-    scores: Tensor  # (B, K); NONE: there is none
-    lacking: Tensor | None  # (B, K) where constraints demand something: how much of it is missing
+    scores: Tensor  # (B, K); NONE: there is no hypothesis
+    lacking: Tensor | None  # (B, K) where constraints demand something: how much is missing
     coverage: Tensor | None  # (B, K) with a coverage penalty: cp, which `scores` include
     path: Tensor | None  # (B, K, L) see `OpenHypotheses`
 
     @staticmethod
     def start(max_lengths: Tensor, options: SearchOptions, demanding: bool) -> FinishedHypotheses:
-        """Return no hypothesis for each sentence."""
+        """Return the state of sentences that have no finished hypotheses."""
         shape, device, longest = (len(max_lengths), options.nbest), max_lengths.device, int(max_lengths.max())
         return FinishedHypotheses(
             tokens=torch.zeros(*shape, longest, dtype=torch.long, device=device),
@@ -120,12 +120,12 @@ class FinishedHypotheses(Rows):
         )
 
     def add(self, more: FinishedHypotheses) -> FinishedHypotheses:
-        """Return the K best of these and of more hypotheses (B, C). An older one precedes an equal newer one."""
+        """Return the K best of these hypotheses and `more`, (B, C). An older hypothesis precedes an equal newer one."""
         columns: dict[str, Any] = {name: None if mine is None else torch.cat([mine, getattr(more, name)], dim=1) for name, mine in vars(self).items()}
         return FinishedHypotheses(**columns).best(self.scores.size(1))
 
     def best(self, count: int) -> FinishedHypotheses:
-        """Return the `count` best of each sentence, best first. Equals keep their order."""
+        """Return the `count` best of each sentence, best first. Equal hypotheses keep their order."""
         order = self.scores.sort(dim=1, descending=True, stable=True).indices
         if self.lacking is not None:
             lacking = self.lacking.masked_fill(self.scores == NONE, LAST)
@@ -139,7 +139,7 @@ class FinishedHypotheses(Rows):
         return FinishedHypotheses(**columns)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
-        """Return those of each sentence; those that lack more than the best one are left out. Raises ModelError, see `check_numbers`."""
+        """Return the hypotheses of each sentence, without those that lack more than the best one. Raises ModelError, see `check_numbers`."""
         scores = self.scores if self.lacking is None else self.scores.masked_fill(self.lacking > self.lacking[:, :1], NONE)
         columns = (self.tokens, self.lengths, self.log_probs, scores)
         every = [
@@ -152,7 +152,7 @@ class FinishedHypotheses(Rows):
 
 
 def _gathered(values: Tensor, order: Tensor) -> Tensor:
-    """(B, C) or (B, C, L) -> the same with the entries `order` (B, K) of C."""
+    """Return the entries `order` (B, K) of values (B, C) or (B, C, L)."""
     return values.gather(1, order) if values.dim() == 2 else values.gather(1, order[:, :, None].expand(-1, -1, values.size(2)))
 
 
@@ -173,7 +173,7 @@ class Beam(Rows):
 
 @dataclass
 class Status(Rows):
-    """What the host has to know of a beam before a step: tensors of the host. To read it is what a step waits for on a device."""
+    """The values of a beam that the host needs before a step, as tensors on the host. Reading them is the only wait of a step on a device."""
 
     exists: Tensor  # (B, W) see `OpenHypotheses`
     complete: Tensor  # (B,) see `Sentences`
@@ -181,7 +181,7 @@ class Status(Rows):
 
     @staticmethod
     def read(beam: Beam) -> Status:
-        """Return the status of a beam: one copy to the host."""
+        """Return the status of a beam, with a single copy to the host."""
         exists, too_short = beam.open.exists, (beam.open.missing > 0).any(1)
         if is_host(exists.device):
             return Status(exists, beam.sentences.complete, too_short)
@@ -195,7 +195,7 @@ class Status(Rows):
 
     @property
     def unfinished(self) -> Tensor:
-        """(B,) whether the sentence has any."""
+        """(B,) whether the sentence has an open hypothesis."""
         return self.exists[:, 0]
 
 

@@ -7,25 +7,25 @@
     step: (N, D) rows through every linear map and norm ─┬─ attention over (B * H, W, K) ─┬─ (N, D) ──▶ logits (N, V)
                                                          └── caches (B * H, C, K) ────────┘
 
-Sentences that are added together are a sub-batch: at the same step, in the same caches. A step takes the rows of all
+Sentences that are added together form a sub-batch: they are at the same step and use the same caches. A step takes the rows of all
 sub-batches through the linear maps at once, and through attention one sub-batch after the other. So new sentences can
 join while the last few hypotheses of earlier ones finish.
 
 * The hypotheses of a sentence lie side by side where attention expects query positions. They share the sentence's memory,
-  which exists once; attention is two batched matrix products and a softmax, which is in fp32 always.
+  which exists once; attention is two batched matrix products and a softmax, which is always in fp32.
 * They share their past, too. Keys and values stay where they were written, and a mask (B, W, C) lets a hypothesis see
-  those of its own ancestors. When search reorders its hypotheses, only this mask moves; a slot that no hypothesis
-  descends from is written again. Beams differ in their last tokens, so a cache holds little more than one hypothesis.
-* The linear maps, which take most of the time, see open hypotheses only.
+  the slots of its own ancestors. When search reorders its hypotheses, only this mask moves. A slot from which no hypothesis
+  descends is written again. Beams differ in their last tokens, so a cache holds little more than one hypothesis.
+* The linear maps, which take most of the time, process open hypotheses only.
 
-On a device nothing waits for it: what the host has to know of a step (which hypotheses are open, how many slots may be in
-use) it knows or bounds by itself; see `_SubBatch._reserve`.
+A step does not wait for the device. The host itself knows which hypotheses are open, and it knows an upper bound of the slots
+in use; it asks the device only when this bound is too high (`_SubBatch._reserve`).
 
 Invariance. In fp32 and int8 on a CPU, the result for a sentence must not depend on the other sentences, not in a single
-bit. The rows of a linear map do not depend on each other from `min_rows` rows on. In attention, S and C are those that the
-sub-batch needs, and what a sentence does not have is masked: exact zeros in its sums. Vector registers sum numbers by
-their index modulo 16 or 32, so S and C are multiples of `LANES`: zeros at the end change nothing. The tests say whether
-this holds on a processor.
+bit. The rows of a linear map do not depend on each other from `min_rows` rows on. In attention, S and C are the
+sizes that the sub-batch needs. Positions that a sentence does not have are masked: they add exact zeros to its sums. Vector registers sum numbers by
+their index modulo 16 or 32, so S and C are multiples of `LANES`: zeros at the end change nothing. The tests check
+whether this holds on a processor.
 """
 
 from __future__ import annotations
@@ -48,33 +48,33 @@ from ..model.transformer import Transformer
 from .alignment import alignment_layer
 
 LANES = {torch.float32: 16, torch.bfloat16: 32, torch.float16: 32}
-"""S and C are a multiple of it, by the dtype of keys and values."""
+"""S and C are multiples of this number, by the dtype of keys and values."""
 MIN_ROWS = 16
-"""Rows of a step at least, for linear maps that do not name their own number: a row's bits then do not depend on it."""
+"""Smallest number of rows in a step, for linear maps without a number of their own. From this number on, the bits of a row do not depend on it."""
 COMPACT_BELOW = 0.6
-"""A sub-batch's caches are copied when no more than this share of its sentences is left."""
+"""A sub-batch's caches are compacted when at most this share of its sentences is left."""
 AHEAD = 8
-"""Steps that the free slots suffice for once a device was asked how many they are."""
+"""Number of steps for which the free slots suffice, after a device was asked for their number."""
 MIN_QUERIES = 4
-"""Queries per sentence in attention: with fewer, products with narrow heads depend on the slots beyond the sentence's own."""
+"""Smallest number of queries per sentence in attention: with fewer, products with narrow heads depend on the slots beyond the sentence's own."""
 
 
 @dataclass(frozen=True)
 class _StepIndex:
-    """Where the rows of one step are read and written, the same in every layer."""
+    """The positions where the rows of one step are read and written, the same in every layer."""
 
     first: int  # of the step's N hypotheses
     count: int  # n, this sub-batch's hypotheses
     cached: Tensor  # (n * H,) rows of the cache (B * H * C), where their keys and values are written
-    slots: Tensor  # (n * H,) rows of (B * H * W): where the queries go, and the results come from
-    padding: int  # copies of the last result, for the rows that only fill up the step
+    slots: Tensor  # (n * H,) rows of (B * H * W): the queries are written there, and the results are read there
+    padding: int  # copies of the last result, for the rows that only pad the step
     visible: Tensor  # (B * H, W, C), 0 or -inf, added to the scores
 
 
 class _SubBatch:
-    """Sentences that were added together: B of them in the caches, of which those at `present` are still searched for.
+    """Sentences that were added together. B of them are in the caches; those at the indices `present` are still in the search.
 
-    `present`, `lengths` and the open hypotheses of a step are numbers of the host.
+    `present`, `lengths` and the open hypotheses of a step are on the host.
     """
 
     def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
@@ -90,7 +90,7 @@ class _SubBatch:
         self.visible_source = self._visible_source(packing.longest)  # (B * H, W, S)
         self.ancestors = torch.zeros(self.batch, beam, self.lanes, dtype=torch.bool, device=self.device)  # (B, W, C)
         self.itself = torch.eye(beam, dtype=torch.bool, device=self.device)  # (W, W)
-        self.used = 0  # slots of a sentence that may be in use
+        self.used = 0  # upper bound of the slots of a sentence that are in use
         self.query_buffers = {size: self._zeros(self.queries, size) for size in {self.size, self.memory[0][0].size(1)}}  # of self-attention, and to the source
         self.caches = [(self._zeros(self.lanes, self.size), self._zeros(self.lanes, self.size)) for _ in model.decoder]  # keys and values (B * H, C, K)
 
@@ -106,19 +106,19 @@ class _SubBatch:
         return [(keys.transpose(1, 2).contiguous(), values.contiguous()) for keys, values in pairs]
 
     def _zeros(self, slots: int, size: int) -> Tensor:
-        """Return (B * H, slots, size) for queries, keys or values. What is not written is masked, or not read; it must not be NaN."""
+        """Return zeros (B * H, slots, size) for queries, keys or values. Unwritten entries are masked or not read, but they must not be NaN."""
         return torch.zeros(self.batch * self.heads, slots, size, dtype=self.dtype, device=self.device)
 
     @property
     def capacity(self) -> int:
-        """C, the slots of a sentence."""
+        """C, the number of slots per sentence."""
         return self.ancestors.size(2)
 
     def begin_step(self, rows: Tensor, first: int, padding: int) -> _StepIndex:
-        """Choose where the step is written, and let each hypothesis see itself.
+        """Choose the slots where the step is written, let each hypothesis see itself, and return the index of the step.
 
-        `rows` (n,) are the open hypotheses, b * W + w with b counting those present; they are the rows from `first` on of
-        the step's. The result of the last is repeated `padding` times.
+        `rows` (n,) are the numbers b * W + w of the open hypotheses, where b counts the sentences present. In the step they
+        are the rows from `first` on. The result of the last row is repeated `padding` times.
         """
         sentence, hypothesis = self.present[rows // self.beam], rows % self.beam
         matrix = sentence[:, None] * self.heads + torch.arange(self.heads)  # (n, H), of B * H
@@ -130,17 +130,17 @@ class _SubBatch:
         return _StepIndex(first, len(rows), cached.flatten(), queries.flatten(), padding, self._additive(self.ancestors))
 
     def _free_slots(self, opened: Tensor) -> Tensor:
-        """Return W slots for each sentence, (B, W), that no open hypothesis descends from; `opened` (n,) are the rows of (B * W) of the open ones."""
+        """Return W slots for each sentence, (B, W), from which no open hypothesis descends; `opened` (n,) are the rows of the open hypotheses in (B * W)."""
         alive = torch.zeros(self.batch * self.beam, 1, dtype=torch.bool, device=self.device).index_fill_(0, opened, True)
         used = (self.ancestors & alive.view(self.batch, self.beam, 1)).any(1)  # (B, C)
         used = self._reserve(used)
         return used.byte().sort(dim=1, stable=True).indices[:, : self.beam]
 
     def _reserve(self, used: Tensor) -> Tensor:
-        """Grow the caches if they may have too few free slots; `used` (B, C) says which are in use, and is returned as long as they are then.
+        """Grow the caches if they may have too few free slots. `used` (B, C) says which slots are in use; return it for the new number of slots.
 
-        A step takes W slots, and frees some: how many, the device knows. It is asked only if the slots might not suffice, were
-        none freed; then the caches grow unless they suffice for a few steps more.
+        A step takes W slots and frees some; only the device knows how many. It is asked only if the slots might not suffice
+        when no slot was freed. Then the caches grow, unless they suffice for a few more steps.
         """
         if self.used + self.beam > self.capacity:
             self.used = int(used.sum(1).max())
@@ -151,40 +151,40 @@ class _SubBatch:
         return used
 
     def _grow(self, used: Tensor, more: int) -> Tensor:
-        """Give sentences this many slots more. Return `used` for all."""
+        """Add this number of slots to each sentence. Return `used` for all slots."""
         self.caches = [(F.pad(keys, (0, 0, 0, more)), F.pad(values, (0, 0, 0, more))) for keys, values in self.caches]
         self.ancestors = F.pad(self.ancestors, (0, more))
         return F.pad(used, (0, more))
 
     def _visible_source(self, longest: int) -> Tensor:
-        """Return what may be attended to of the source, see `_additive`."""
+        """Return the mask of the source tokens that may be attended to, see `_additive`."""
         source = torch.arange(longest) < self.lengths[:, None]
         return self._additive(source.to(self.device)[:, None].expand(-1, self.beam, -1))
 
     def _additive(self, mask: Tensor) -> Tensor:
-        """(B, W, C) of what may be attended to -> (B * H, W, C) to be added to scores: 0 or -inf."""
+        """Turn a mask (B, W, C), true where attention is allowed, into (B * H, W, C) to be added to scores: 0 or -inf."""
         added = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, float("-inf"))
         if missing := self.queries - mask.size(1):
             added = torch.cat([added, added[:, -1:].expand(-1, missing, -1)], 1)
         return added[:, None].expand(-1, self.heads, -1, -1).flatten(0, 1)
 
     def self_attention(self, layer: int, rows: Tensor, step: _StepIndex, scale: float, value_size: int) -> Tensor:
-        """rows (N, 3, H, K) of queries, keys and values -> (n, H * value_size)."""
+        """Return the result of self-attention: rows (N, 3, H, K) of queries, keys and values -> (n, H * value_size)."""
         own, (keys, values) = rows[step.first : step.first + step.count].to(self.dtype), self.caches[layer]
         keys.view(-1, self.size).index_copy_(0, step.cached, own[:, 1].flatten(0, 1))
         values.view(-1, self.size).index_copy_(0, step.cached, own[:, 2].flatten(0, 1))
         return self._attend(own[:, 0].flatten(0, 1), keys.transpose(1, 2), values, step.visible, step, scale)[:, :, :value_size].flatten(1)
 
     def cross_attention(self, layer: int, rows: Tensor, step: _StepIndex, scale: float, weights: list[Tensor] | None = None) -> Tensor:
-        """rows (N, H, K) of queries -> (n, H * value_size). Appends the weights (n, S) to `weights`, see `AttentionDecoder`."""
+        """Return the result of cross-attention: rows (N, H, K) of queries -> (n, H * value_size). Append the weights (n, S) to `weights`, see `AttentionDecoder`."""
         own = rows[step.first : step.first + step.count].to(self.dtype).flatten(0, 1)
         return self._attend(own, *self.memory[layer], self.visible_source, step, scale, weights).flatten(1)
 
     def _attend(
         self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor, step: _StepIndex, scale: float, mean_weights: list[Tensor] | None = None
     ) -> Tensor:
-        """Equation (1): queries (n * H, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H, K) in fp32."""
-        matrices = self.query_buffers[queries.size(1)]  # (B * H, W, K); those of closed hypotheses keep old numbers, which nobody reads
+        """Compute equation (1): queries (n * H, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H, K) in fp32."""
+        matrices = self.query_buffers[queries.size(1)]  # (B * H, W, K); queries of closed hypotheses keep old numbers, which are not read
         matrices.view(-1, queries.size(1)).index_copy_(0, step.slots, queries)
         if len(matrices) == 1:  # one matrix alone may be split among threads, which changes the last bits
             matrices, keys, values, visible = (x.expand(2, -1, -1) for x in (matrices, keys, values, visible))
@@ -201,20 +201,20 @@ class _SubBatch:
         return torch.cat([result, result[-1:].expand(step.padding, -1, -1)]) if step.padding else result
 
     def reorder(self, parents: Tensor) -> None:
-        """parents (b, W) of the sentences present: only the mask of ancestors moves."""
+        """Reorder the mask of ancestors by `parents` (b, W) of the sentences present. The caches do not move."""
         if len(parents) < self.batch:
             every = torch.zeros(self.batch, self.beam, dtype=torch.long, device=self.device)
             parents = every.index_copy_(0, self.present.to(self.device, non_blocking=True), parents)
         self.ancestors = self.ancestors.gather(1, parents[:, :, None].expand_as(self.ancestors))
 
     def keep(self, sentences: Tensor) -> None:
-        """Keep these of the sentences present; the caches are copied once enough sentences have left."""
+        """Keep only these of the sentences present. The caches are compacted once enough sentences have left."""
         self.present = self.present[sentences]
         if len(sentences) and len(sentences) <= COMPACT_BELOW * self.batch:
             self._compact()
 
     def _compact(self) -> None:
-        """Drop the sentences that have left from the caches and the memory."""
+        """Remove the sentences that have left from the caches and the memory."""
         kept, self.lengths = self.present.to(self.device), self.lengths[self.present]
         matrices = (kept[:, None] * self.heads + torch.arange(self.heads, device=self.device)).flatten()
         longest = -(-int(self.lengths.max()) // self.lanes) * self.lanes
@@ -227,7 +227,7 @@ class _SubBatch:
 
 
 class CachedDecoder:
-    """A `Decoder` over sentences whose ids, end symbols included, are `sources`.
+    """A `Decoder` with caches. `sources` are the ids of its sentences, end symbols included.
 
     `model` comes from `model.precision.convert`.
     """
@@ -246,7 +246,7 @@ class CachedDecoder:
 
     @torch.inference_mode()
     def add(self, sources: Sequence[Sequence[int]]) -> None:
-        """Add sentences behind those that are here; an empty list is allowed."""
+        """Add sentences behind the present ones; an empty list is allowed."""
         if sources:
             self.sub_batches.append(_SubBatch(self.model, sources, self.beam))
             if self.next_words:
@@ -292,7 +292,7 @@ class CachedDecoder:
         return [(sub_batch, sum(sizes[:number])) for number, sub_batch in enumerate(self.sub_batches)]
 
     def _bounds(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return for each sub-batch the range of its own among `rows` (N,) of the host, which are ascending b * W + w."""
+        """Return for each sub-batch the range of its rows in `rows` (N,), which are numbers b * W + w on the host, ascending."""
         ends = torch.tensor([(offset + len(sub_batch.present)) * self.beam for sub_batch, offset in self._offsets()])
         bounds = torch.searchsorted(rows, ends).tolist()
         return list(zip([0, *bounds[:-1]], bounds, strict=True))
@@ -314,9 +314,9 @@ class CachedDecoder:
         return layer.sublayers(x, self_attention, cross_attention)
 
     def _rows(self, x: Tensor, sizes: list[int]) -> Tensor:
-        """(N, sum of `sizes`), projections side by side -> (N, 3, H, K).
+        """Split projections that are side by side: (N, sum of `sizes`) -> (N, 3, H, K).
 
-        If sizes differ, K is the largest and zeros fill up the others: they add nothing to a product.
+        If the sizes differ, K is the largest, and the others are padded with zeros, which do not change a product.
         """
         if len(set(sizes)) == 1:
             return x.view(len(x), len(sizes), self.heads, -1)

@@ -2,7 +2,7 @@
 
     B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence
 
-It runs on any device. Kernels may have a faster one.
+It runs on any device. Kernels may have a faster implementation.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 from ..device import is_host
 
 LOGITS_IN_CACHE = 1 << 18
-"""Numbers that are processed at once on a CPU, so that they stay in a core's cache: 1 MiB."""
+"""Number of logits that a CPU processes at once, so that they stay in a core's cache: 1 MiB."""
 CHUNK = 64
-"""Vocabulary entries that are compared as one when the best candidates are sought."""
+"""Size of the chunks of the vocabulary: the search for the best candidates first compares the maxima of the chunks."""
 
 
 def top_candidates(
@@ -52,7 +52,7 @@ def log_softmax_(logits: Tensor) -> Tensor:
 
 
 def log_sum_exp(logits: Tensor) -> Tensor:
-    """Return `logits.logsumexp(1)`, (N, V) -> (N,), computed a few rows at a time: on a CPU they then stay in its cache."""
+    """Return `logits.logsumexp(1)`, (N, V) -> (N,), computed a few rows at a time, so that they stay in the cache of a CPU."""
     sums = []
     at_once = LOGITS_IN_CACHE // logits.size(1) + 2 if is_host(logits.device) else len(logits)
     for block in torch.split(logits, at_once):
@@ -63,7 +63,7 @@ def log_sum_exp(logits: Tensor) -> Tensor:
 
 
 def best_tokens(log_probs: Tensor) -> Tensor:
-    """Return `log_probs.argmax(1)`, (N, V) -> (N,), which torch computes slowly on a CPU; its `amax` is fast."""
+    """Return `log_probs.argmax(1)`, (N, V) -> (N,), from `amax`, because `argmax` of torch is slow on a CPU."""
     size = log_probs.size(1)
     whole = size // CHUNK * CHUNK
     maxima = [log_probs[:, :whole].view(len(log_probs), -1, CHUNK).amax(-1)] if whole else []
@@ -76,8 +76,8 @@ def best_tokens(log_probs: Tensor) -> Tensor:
 def largest_log_probs(logits: Tensor, total: Tensor, log_probs: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the `count` largest of log_probs + (logits - total) over (W, V), largest first: values and flat indices, (B, C).
 
-    log_probs (B, W); logits (N, V) and total (N,) of the hypotheses `rows` (N,): the others have none. Rounding keeps
-    order, so the largest are in those chunks of the vocabulary whose own maxima are largest: only these are searched.
+    log_probs (B, W); logits (N, V) and total (N,) of the hypotheses `rows` (N,): the others have no logits. Rounding
+    keeps the order, so the largest values are in the chunks of the vocabulary with the largest maxima: only these are searched.
     Equal values are ordered by index.
     """
     (batch, width), size = log_probs.shape, logits.size(1)
@@ -107,11 +107,11 @@ def _largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the `count` largest of each row of x (B, n) fp32, largest first: values and indices, (B, min(count, n)).
 
     Equal values are ordered by index. `topk` leaves the order of equal values open, and a stable sort takes five times
-    as long. So `topk` gets whole numbers that hold the value in the upper bits and the index below: none are equal.
+    as long. So `topk` gets integers with the value in the upper bits and the index in the lower ones: no two are equal.
     """
     size = x.size(1)
     bits = (x + 0.0).view(torch.int32)  # -0 becomes 0
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # whole numbers in the order of the values
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the values
     sort_keys = (ordered.long() << 32) | torch.arange(size - 1, -1, -1, device=x.device)
     positions = sort_keys.topk(min(count, size), dim=1).indices
     return x.gather(1, positions), positions

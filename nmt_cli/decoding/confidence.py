@@ -5,7 +5,7 @@
 
 The probability of a word is the product of the probabilities of its subwords, each given the source and all subwords
 before it. The quality is an estimate of sentence chrF / 100: a regression with a logistic link (Papke and Wooldridge 1996)
-from a few features of the search, so from the model's own probabilities alone. `Calibration.fit` learns it from translated
+from a few features of the search, which come from the model's own probabilities alone. `Calibration.fit` learns it from translated
 lines with references. `nmt translate --confidence` and `nmt calibrate` use this file. It needs no torch.
 """
 
@@ -34,14 +34,14 @@ FEATURES = {
     "length": "log of the number of tokens of the translation, end symbols counted",
     "agreement": "expected utility of the translation, for searches that rank by it",
 }
-"""What the quality is estimated from. Logarithms are natural; `agreement` is optional."""
+"""The features from which the quality is estimated. Logarithms are natural; `agreement` is optional."""
 
 RIDGE = 1.0
-"""Penalty on half the squared coefficient of a standardised feature; each line adds its cross-entropy."""
+"""Ridge penalty: weight of half the squared coefficient of a standardised feature, in the sum of the cross-entropies of all lines."""
 LINES = 50
-"""Fewest lines of a fit."""
+"""Smallest number of lines for a fit."""
 NEAREST = 1e-3
-"""Targets of the fit stay this far from 0 and 1, which a logistic curve never reaches."""
+"""Smallest distance of the targets from 0 and 1, which a logistic curve never reaches."""
 REMEDY = "Write it again with nmt calibrate."
 
 
@@ -55,7 +55,7 @@ class Word(NamedTuple):
 def word_probabilities(pieces: Sequence[str], token_log_probs: Sequence[float], part_lengths: Sequence[int] = ()) -> list[tuple[str, float]]:
     """Return the words of a translation with their probabilities; the arguments are those of a `Candidate`.
 
-    The words, joined by spaces, are the translation. For everything else see `words`.
+    The words, joined by spaces, are the translation. See `words` for the rules.
     """
     return [(word.text, min(math.exp(word.log_prob), 1.0)) for word in words(pieces, token_log_probs, part_lengths)]
 
@@ -63,10 +63,10 @@ def word_probabilities(pieces: Sequence[str], token_log_probs: Sequence[float], 
 def words(pieces: Sequence[str], token_log_probs: Sequence[float], part_lengths: Sequence[int] = ()) -> list[Word]:
     """Return the words of a translation with their log-probabilities.
 
-    `pieces` are SentencePiece's strings; `token_log_probs` has one number per piece and, after each part, one of its end
-    symbol, which is no word. `part_lengths` are the numbers of pieces in each part; without it there is one part. A word
-    begins with a piece that begins with ▁. A piece of white space alone belongs to the next word, else to the one before,
-    and remains in its text. Raises ValueError if the numbers do not match the pieces.
+    `pieces` are SentencePiece's strings; `token_log_probs` has one number per piece and, after each part, one for the
+    part's end symbol, which is not a word. `part_lengths` are the numbers of pieces in each part; without it there is one
+    part. A word begins with a piece that begins with ▁. A piece of white space alone belongs to the next word, or to the last
+    word if no word follows, and remains in the text of this word. Raises ValueError if the numbers do not match the pieces.
     """
     lengths = list(part_lengths) or [len(pieces)]
     if sum(lengths) != len(pieces) or len(token_log_probs) != len(pieces) + len(lengths):
@@ -97,8 +97,8 @@ UNKNOWN, UNKNOWN_TEXT = "<unk>", " \u2047 "
 def _surfaces(pieces: Sequence[str]) -> list[tuple[str, bool]]:
     r"""Return the text of each piece, and whether it begins with a space that separates words.
 
-    It is SentencePiece's decoding: one ▁ is dropped from each piece as long as there is no text, and the bytes of a
-    character become that character, here with the last of them. A `\n` becomes a space, as in `Tokenizer.decode`.
+    The decoding is SentencePiece's: one ▁ is dropped from each piece as long as there is no text. The bytes of a character
+    become that character; its text belongs to the last of these pieces. A `\n` becomes a space, as in `Tokenizer.decode`.
     """
     surfaces: list[tuple[str, bool]] = []
     empty = True
@@ -118,7 +118,7 @@ def _surfaces(pieces: Sequence[str]) -> list[tuple[str, bool]]:
 
 
 def _characters(data: bytes) -> list[tuple[int, str]]:
-    """Return the characters that these bytes spell, each with the index of the byte behind it; a wrong byte is U+FFFD."""
+    """Return the characters that these bytes spell, each with the index of the byte after it; an invalid byte becomes U+FFFD."""
     characters: list[tuple[int, str]] = []
     start = 0
     while start < len(data):
@@ -137,7 +137,7 @@ def features(source_tokens: int, candidate: Candidate, agreement: float | None =
     """Return the features of a translation by name, see FEATURES.
 
     `source_tokens`: tokens of the source without end symbols. `agreement`: the expected utility, for minimum Bayes risk
-    decoding. A translation without words has its log P per token for those of its words.
+    decoding. For a translation without words, the log P per token replaces the log-probabilities of words.
     """
     numbers = candidate.token_log_probs
     parts = len(numbers) - len(candidate.pieces)
@@ -156,17 +156,17 @@ def features(source_tokens: int, candidate: Candidate, agreement: float | None =
 class Calibration(Record):
     """A regression from features to the expected chrF / 100: 1 / (1 + exp(-(intercept + Σ coefficient · feature))).
 
-    As a file it is a `records.Record`: JSON with the hash of its content.
+    Its file is a `records.Record`: JSON with the hash of its content.
     """
 
     model_config = ConfigDict(frozen=True)
 
     kind: Literal["nmt calibration"] = "nmt calibration"
     lines: int = Field(ge=1)
-    """How many lines it was fitted on."""
+    """Number of lines on which it was fitted."""
     intercept: float
     coefficients: dict[str, float] = Field(min_length=1)
-    """By name of the feature."""
+    """The coefficient of each feature, by its name."""
 
     @field_validator("coefficients")
     @classmethod
@@ -208,8 +208,8 @@ class Calibration(Record):
 def _logistic_regression(x: Any, y: Any) -> Any:
     """Return the intercept and the coefficients (1 + F,) for standardised features (N, F) and targets (N,) in 0..1.
 
-    Newton's method (iteratively reweighted least squares) on the cross-entropy with a ridge penalty; a step that makes
-    the loss worse is halved.
+    Newton's method (iteratively reweighted least squares) on the cross-entropy with a ridge penalty; a step that increases
+    the loss is halved.
     """
     import numpy as np
 
@@ -235,7 +235,7 @@ def _logistic_regression(x: Any, y: Any) -> Any:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Spearman's rank correlation, equal values with their mean rank; nan if all values of one side are equal."""
+    """Return Spearman's rank correlation. Equal values get their mean rank. The result is nan if all values of one side are equal."""
     import numpy as np
 
     def ranks(values: Sequence[float]) -> Any:
@@ -248,7 +248,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Return the calibration in a file of `nmt calibrate`. Raises DataError, with the file, the cause and the remedy."""
+    """Return the calibration in a file that `nmt calibrate` wrote. Raises DataError, with the file, the cause and the remedy."""
     try:
         return read_record(path, Calibration, DataError, REMEDY)
     except (FileNotFoundError, NotADirectoryError):
@@ -256,7 +256,7 @@ def read_calibration(path: Path) -> Calibration:
 
 
 def not_a_calibration(path: Path) -> str:
-    """Return why a file is not an unchanged output of `nmt calibrate`; "" if it is one."""
+    """Return the reason why a file is not an unchanged output of `nmt calibrate`; "" if it is one."""
     try:
         values = parse_json(path.read_bytes(), path, DataError, "")
     except DataError:

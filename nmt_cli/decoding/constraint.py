@@ -4,15 +4,15 @@
 
     Search.add  ──▶ Constraint.start: the state of new sentences, tensors (B, …) and (B, W, …)
     each step   ──▶ required: the one token that may follow       edit: log-probabilities (N, V), -inf forbids a token
-                ──▶ (beam search) proposals, progress, missing: which candidates come nearer to what the rule demands
+                ──▶ (beam search) proposals, progress, missing: which candidates come nearer to the demands of the rule
                 ──▶ the state follows the hypotheses that were chosen, then `advance` by their new tokens
 
-A constraint overrides what it needs; `nmt_cli.registry.CONSTRAINTS` lists the constraints by name. A search without
-constraints does none of this. What a rule does to a sentence does not depend on the other sentences.
+A constraint overrides the methods that it needs; `nmt_cli.registry.CONSTRAINTS` lists the constraints by name. A search without
+constraints does none of this. The effect of a rule on a sentence does not depend on the other sentences.
 
 A constraint never makes a sentence fail: where it leaves no token at all, the end symbol may follow, with a very low
-log-probability. A required token may follow even if another rule forbids it. Outputs that do not have all that the rules
-demand rank behind those that have.
+log-probability. A required token may follow even if another rule forbids it. Outputs that do not meet all
+demands of the rules rank behind outputs that do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..data.tokenizer import Tokenizer
 from .search_state import FREE, Rows
 
 LAST_RESORT = -1e4
-"""Added to the log-probability of an end symbol that breaks a rule: outputs that obey the rules rank before such an output."""
+"""Added to the log-probability of an end symbol that breaks a rule, so that outputs that obey the rules rank before such an output."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Sentence:
     tokens: Sequence[int]
     """The source, without end symbol."""
     max_length: int
-    """Tokens that the output may have, the end symbol besides."""
+    """Largest number of output tokens, end symbol not counted."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    """What constraints need to know of this sentence, by their `name`; see `Constraint.encode`."""
+    """The inputs of constraints for this sentence, by `name` of the constraint; see `Constraint.encode`."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,17 @@ class Step:
     """The open hypotheses that a step of the search extends."""
 
     rows: Tensor
-    """(N,) their numbers b * W + w, ascending."""
+    """(N,) the numbers b * W + w of the open hypotheses, ascending."""
     tokens: Tensor
     """(B, W, L) the outputs; only the first `lengths` tokens mean anything."""
     lengths: Tensor
-    """(B,) tokens that an open output has; of a sentence without open ones, any number."""
+    """(B,) number of tokens of an open output; any number for a sentence without open hypotheses."""
     remaining: Tensor
-    """(B,) tokens that an output may still get, end symbol not counted."""
+    """(B,) number of tokens that an output may still get, end symbol not counted."""
 
     @property
     def width(self) -> int:
-        """W."""
+        """W, the hypotheses per sentence."""
         return self.tokens.size(1)
 
     @property
@@ -68,7 +68,7 @@ class Step:
         return self.rows // self.width
 
     def of_rows(self, values: Tensor) -> Tensor:
-        """(B, W, …) -> (N, …) of the open hypotheses."""
+        """Return the values of the open hypotheses: (B, W, …) -> (N, …)."""
         return values.flatten(0, 1).index_select(0, self.rows)
 
 
@@ -76,7 +76,7 @@ class Movable(Protocol):
     """An object with tensors."""
 
     def to(self, device: torch.device) -> Self:
-        """Return the object on a device."""
+        """Return a copy of the object on a device."""
         ...
 
 
@@ -98,36 +98,36 @@ class OnDevices(Generic[Tables]):
 
 @dataclass
 class Stateless(Rows):
-    """The state of a constraint that needs none."""
+    """The state of a constraint that needs no state."""
 
 
 class Constraint:
     """A rule. Its methods get the state that `start` returned; methods that are not overridden change nothing."""
 
     name = ""
-    """Its name in the registry, and the key of its input in `Sentence.inputs`."""
+    """The constraint's name in the registry, and the key of its input in `Sentence.inputs`."""
     edits = False
-    """Whether it has `edit`."""
+    """Whether the constraint has `edit`."""
     adjusts = False
     """Whether `edit` changes the log-probabilities of tokens that it allows, or may leave a hypothesis no token.
-    Hypotheses are then ranked by the changed ones, and keep their own besides."""
+    Hypotheses are then ranked by the changed log-probabilities, and keep the model's own beside them."""
     progresses = False
-    """Whether it has `proposals`, `progress`, `demands` and `missing`; only beam search can follow them."""
+    """Whether the constraint has `proposals`, `progress`, `demands` and `missing`; only beam search can use them."""
     reads_source = False
-    """Whether its input is the text of the line, where users give none. The line is then never split into parts. Where it is
-    too long for the model, or `encode` returns nothing for it, the line is not translated."""
+    """Whether the input is the text of the line if users give no input. The line is then never split into parts. If the line
+    is too long for the model, or `encode` returns nothing for it, it is not translated."""
     allows: tuple[int, ...] = ()
-    """Tokens that no output has without this constraint, such as UNK. Its `edit` forbids them where they may not follow."""
+    """Tokens that no output has without this constraint, such as UNK. `edit` forbids them where they may not follow."""
 
     def encode(self, values: Sequence[Any], tokenizer: Tokenizer, longest: int) -> list[Any]:
-        """Return the `Sentence.inputs` of lines, from what users gave for these lines; nothing: no constraint.
+        """Return the `Sentence.inputs` of lines, given the users' inputs for these lines; an empty one: no constraint on this line.
 
         `tokenizer` is the target's; an output has at most `longest` tokens.
         """
         return list(values)
 
     def added_length(self, value: Any) -> int:
-        """Return how many tokens longer an output may be because of its input, which `encode` returned."""
+        """Return how many more tokens an output may have because of its input, which `encode` returned."""
         return 0
 
     def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Rows:
@@ -135,26 +135,26 @@ class Constraint:
         return Stateless()
 
     def rests(self, state: Any) -> bool:
-        """Whether it asks nothing of the sentences of this state: they are searched as if it were not there."""
+        """Return whether the constraint does nothing for the sentences of this state: they are then searched without it."""
         return False
 
     def required(self, state: Any, step: Step) -> Tensor | None:
-        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: all are free."""
+        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of them."""
         return None
 
     def edit(self, state: Any, step: Step, log_probs: Tensor) -> None:
-        """Change the log-probabilities (N, V) of what may follow each open hypothesis, in place; -inf forbids a token."""
+        """Change the log-probabilities (N, V) of the next token of each open hypothesis, in place; -inf forbids a token."""
 
     def advance(self, state: Any, tokens: Tensor) -> Any:
-        """Return the state after the hypotheses got the tokens (B, W). Those of closed hypotheses mean nothing."""
+        """Return the state after the hypotheses got the tokens (B, W). Tokens of closed hypotheses mean nothing."""
         return state
 
     def proposals(self, state: Any, step: Step, log_probs: Tensor) -> Tensor:
-        """Return tokens by which each hypothesis makes or keeps progress, (B, W, E), or FREE; log_probs (N, V)."""
+        """Return tokens with which each hypothesis makes or keeps progress, (B, W, E), or FREE; log_probs (N, V)."""
         raise NotImplementedError
 
     def progress(self, state: Any, parents: Tensor, tokens: Tensor) -> Tensor:
-        """Return how much of what the rule demands the hypotheses `parents` (B, C) have after `tokens` (B, C): int64, (B, C)."""
+        """Return how far the hypotheses `parents` (B, C) meet the rule's demands after `tokens` (B, C): int64, (B, C)."""
         raise NotImplementedError
 
     def demands(self, state: Any) -> Tensor:
@@ -199,11 +199,11 @@ class Constraints:
         return States([member.start(sentences, width, device) for member in self.members])
 
     def rest(self, states: States) -> bool:
-        """Whether all of them rest, see `Constraint.rests`."""
+        """Return whether all constraints rest, see `Constraint.rests`."""
         return all(member.rests(state) for member, state in zip(self.members, states.states, strict=True))
 
     def required(self, states: States, step: Step) -> Tensor | None:
-        """See `Constraint.required`. Of several required tokens the first constraint's counts."""
+        """See `Constraint.required`. If several constraints require a token, the first constraint wins."""
         required: Tensor | None = None
         for member, state in zip(self.members, states.states, strict=True):
             own = member.required(state, step)
@@ -213,7 +213,7 @@ class Constraints:
     def edit(self, states: States, step: Step, log_probs: Tensor, required: Tensor | None, eos: int) -> None:
         """See `Constraint.edit`. The tokens `required` (N,), or FREE, may follow in any case.
 
-        A hypothesis that no token may follow any more may end.
+        A hypothesis may end if no other token may follow it.
         """
         own = log_probs[:, eos].clone()
         wanted = None if required is None else required.clamp_min(0)[:, None]
@@ -238,16 +238,16 @@ class Constraints:
         return torch.cat([member.proposals(state, step, log_probs) for member, state in self._progressing(states)], dim=2)
 
     def progress(self, states: States, parents: Tensor, tokens: Tensor) -> Tensor:
-        """See `Constraint.progress`: the sum of all."""
+        """See `Constraint.progress`: the sum over all constraints."""
         return sum((member.progress(state, parents, tokens) for member, state in self._progressing(states)), torch.zeros_like(tokens))
 
     def demands(self, states: States) -> Tensor:
-        """See `Constraint.demands`: any of them."""
+        """See `Constraint.demands`: whether any constraint demands something."""
         first, *others = (member.demands(state) for member, state in self._progressing(states))
         return reduce(torch.logical_or, others, first)
 
     def missing(self, states: States) -> Tensor:
-        """See `Constraint.missing`: the sum of all."""
+        """See `Constraint.missing`: the sum over all constraints."""
         first, *others = (member.missing(state) for member, state in self._progressing(states))
         return sum(others, first)
 

@@ -2,13 +2,13 @@
 
     cp(X; Y) = β Σ_i log(min(Σ_j p_ij, 1))        score(Y) = log P(Y) / lp(Y) + cp(X; Y)
 
-p_ij is the attention of step j to source token i: the mean over the heads of the decoder layer that alignments use
-(`alignment`), as the decoder reports it (`AttentionDecoder`). i runs over the source's tokens: the end symbol does not
+p_ij is the attention of step j to source token i: the mean over the heads of one decoder layer (`alignment_layer`), as
+the decoder reports it (`AttentionDecoder`). i runs over the source's tokens: the end symbol does not
 count, because it has no content to translate. It keeps its share of the attention. j runs over all steps of the output,
-that of its end symbol included. cp is at most 0, and it is 0 when each source token has got an attention of 1.
+the step of its end symbol included. cp is at most 0, and it is 0 when each source token has received an attention of 1.
 
-Sums over steps are fp64, one step after the other. The logarithms are summed one hypothesis at a time: the result does
-not depend on the other sentences, to whose length the source is padded.
+Sums over steps are fp64, one step after the other. The logarithms are summed one hypothesis at a time. So the result does
+not depend on the length to which the other sentences of the batch pad the source.
 
     B sentences   W hypotheses per sentence   N open hypotheses   C candidates   S source tokens
 """
@@ -28,22 +28,22 @@ from .constraint import Sentence
 from .search_state import OfHypotheses, Rows
 
 LEAST = 1e-30
-"""The attention of a token that got none: the logarithm stays finite."""
+"""The smallest attention of a token, so that the logarithm stays finite."""
 
 
 @dataclass
 class Attended(OfHypotheses):
     """The attention that each hypothesis has paid to the source so far."""
 
-    sums: Tensor  # (B, W, S) fp64; beyond the source's own tokens they mean nothing
+    sums: Tensor  # (B, W, S) fp64; beyond the source's own tokens the values mean nothing
 
 
 @dataclass
 class Coverage(Rows):
-    """The state of sentences."""
+    """The coverage state of B sentences."""
 
     attended: Attended
-    sources: Tensor  # (B,) tokens of the source, end symbol not counted
+    sources: Tensor  # (B,) number of source tokens, end symbol not counted
 
     @classmethod
     def start(cls, sentences: Sequence[Sentence], width: int, device: torch.device) -> Self:
@@ -52,7 +52,7 @@ class Coverage(Rows):
         return cls(Attended(torch.zeros(len(sources), width, max(sources), dtype=widest_float(device), device=device)), torch.tensor(sources, device=device))
 
     def add(self, rows: Tensor, attention: Tensor) -> None:
-        """Add the attention (N, S or another width) of a step to the hypotheses `rows` (N,), which are numbers b * W + w; in place."""
+        """Add the attention (N, S or another length) of a step to the hypotheses `rows` (N,), which are numbers b * W + w; in place."""
         sums = self.attended.sums.flatten(0, 1)
         size = min(sums.size(1), attention.size(1))
         sums[rows, :size] += attention[:, :size]

@@ -1,10 +1,10 @@
-"""The model as search sees it, plainly: no caches, each step decodes every hypothesis from its beginning.
+"""The reference decoder for search. It has no caches: each step decodes every hypothesis from its beginning.
 
     B sentences   W beam   N open hypotheses   S source length   T tokens generated   D d_model   V vocabulary
 
     source ids ──▶ ReferenceDecoder(model, sources, beam) ──▶ search
 
-It is the slow twin that `fast.CachedDecoder` is tested against. `EnsembleDecoder` makes one model of several.
+`cached_decoder.CachedDecoder` is tested against this reference implementation. `EnsembleDecoder` combines several decoders.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .alignment import alignment_layer
 from .cached_decoder import CachedDecoder, mean_of_heads
 
 PAD = 0
-"""Fills up rows of ids; masked, so its meaning does not matter."""
+"""The id that pads rows. Padding is masked, so the meaning of the id does not matter."""
 
 
 class ReferenceDecoder:
-    """`sources` are the ids of B sentences, end symbols included."""
+    """A `Decoder` without caches. `sources` are the ids of B sentences, end symbols included."""
 
     def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
         device, size = model.output_weight.device, max(len(source) for source in sources)
@@ -57,7 +57,7 @@ class ReferenceDecoder:
         return self.model.logits(hidden[rows, -1])
 
     def record_attention(self) -> None:
-        """See `AttentionDecoder`. No other thread may use the model meanwhile."""
+        """See `AttentionDecoder`. No other thread may use the model at the same time."""
         self.recorded = cast(DecoderLayer, self.model.decoder[alignment_layer(self.model)]).cross_attention
 
     def attention(self) -> Tensor:
@@ -76,13 +76,13 @@ class ReferenceDecoder:
 
 
 class EnsembleDecoder:
-    """Several decoders over the same sentences and vocabulary as one: the mean of their probabilities."""
+    """A decoder that averages the probabilities of several decoders over the same sentences and vocabulary."""
 
     def __init__(self, members: Sequence[Decoder]) -> None:
         self.members = members
 
     def add(self, sources: Sequence[Sequence[int]]) -> None:
-        """See `NativeDecoder`; the members must have it too."""
+        """See `NativeDecoder`. The members must have this method too."""
         for member in self.members:
             cast(CachedDecoder | NativeDecoder, member).add(sources)
 
@@ -92,7 +92,7 @@ class EnsembleDecoder:
         return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
 
     def record_attention(self) -> None:
-        """See `AttentionDecoder`: the attention is the first member's, which must be one."""
+        """See `AttentionDecoder`: the attention is the first member's, which must be an `AttentionDecoder`."""
         cast(AttentionDecoder, self.members[0]).record_attention()
 
     def attention(self) -> Tensor:

@@ -9,11 +9,11 @@ groups are extended one after the other: log P of a token falls by the penalty Î
 that gets this token in the same step (Hamming diversity, the paper's section on dissimilarity). The penalties add up
 over the steps of a hypothesis, and a group ranks by these sums, as in fairseq and transformers. As in transformers, the
 hypotheses that count are those that stay open: a hypothesis that ends, or that cannot reach the best of its group any
-more, penalises nobody. The one token that may follow, as in a prefix, is not penalised: nothing else could be chosen.
+more, penalises nobody. A required token, as in a prefix, is not penalised: no other token could be chosen.
 
-The result: the W' best of each group together, ranked by the model's own log P / lp (+ cp with a coverage penalty), equal outputs once.
+The result is the W' best of each group together, ranked by the model's own log P / lp (+ cp with a coverage penalty), without repeated outputs.
 
-The groups are "sentences" of width W' to `BeamSearch`: hypothesis w of group g of sentence b has the number
+For `BeamSearch` the groups are "sentences" of width W': hypothesis w of group g of sentence b has the number
 (b * G + g) * W' + w there, which is its number in the decoder too.
 """
 
@@ -48,7 +48,7 @@ class Groups:
         return self.decoder.step(tokens.view(-1, self.groups * self.width), rows)
 
     def record_attention(self) -> None:
-        """See `AttentionDecoder`; the other decoder must be one."""
+        """See `AttentionDecoder`. The other decoder must be an `AttentionDecoder`."""
         cast(AttentionDecoder, self.decoder).record_attention()
 
     def attention(self) -> Tensor:
@@ -66,7 +66,7 @@ class Groups:
 
 
 class DiverseBeamSearch(BeamSearch):
-    """See `Search`. A beam that has fewer hypotheses than `options.diverse.groups` has one hypothesis per group.
+    """See `Search`. If the beam has fewer hypotheses than `options.diverse.groups`, each group has one hypothesis.
 
     Raises UsageError if the beam is not a multiple of the groups.
     """
@@ -86,7 +86,7 @@ class DiverseBeamSearch(BeamSearch):
         super().add([number for number in sentence_ids for _ in range(self.groups)], [sentence for sentence in sentences for _ in range(self.groups)], device)
 
     def _best(self, beam: Beam, scores: Scores) -> Candidates:
-        """Return the best candidates; their own log-probabilities are those without penalties."""
+        """Return the best candidates; `own` holds the log-probabilities without penalties."""
         if self.penalises and scores.own is None:
             scores = scores._replace(own=scores.logits)
         return super()._best(beam, scores)
@@ -95,8 +95,8 @@ class DiverseBeamSearch(BeamSearch):
         """Return the best candidates, one group after the other."""
         if not self.penalises:
             return super()._ranked(beam, scores)
-        tokens = beam.open.newest.new_zeros(len(beam.sentences.ids) // self.groups, 0)  # (B, w) of the earlier groups
-        counted = tokens.bool()  # (B, w) whether they count
+        tokens = beam.open.newest.new_zeros(len(beam.sentences.ids) // self.groups, 0)  # (B, w) tokens of the earlier groups
+        counted = tokens.bool()  # (B, w) whether these tokens are penalised
         parts: list[Candidates] = []
         for group in range(self.groups):
             mine = beam.select(torch.arange(group, len(beam.sentences.ids), self.groups, device=tokens.device))
@@ -151,7 +151,7 @@ class DiverseBeamSearch(BeamSearch):
 
 
 def _interleaved(parts: Sequence[Candidates]) -> Candidates:
-    """Return the candidates (B, C) of each group as those of B * G groups, (B * G, C)."""
+    """Return the candidates (B, C) of each group as candidates of B * G groups, (B * G, C)."""
     widest = max(part.tokens.size(1) for part in parts)
 
     def of_all(columns: Sequence[Tensor], fill: float) -> Tensor:
@@ -161,7 +161,7 @@ def _interleaved(parts: Sequence[Candidates]) -> Candidates:
 
 
 def _distinct(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """Return the first hypothesis with each output."""
+    """Return the hypotheses without those whose output an earlier hypothesis has."""
     first: dict[tuple[int, ...], Hypothesis] = {}
     for hypothesis in hypotheses:
         first.setdefault(tuple(hypothesis.tokens), hypothesis)

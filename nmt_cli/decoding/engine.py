@@ -1,4 +1,4 @@
-"""The engine: where batches are searched while lines are read and results are written.
+"""The engine: it searches batches while lines are read and results are written.
 
     Translator ── submit(batches) ──▶ BatchQueue ──▶ a thread per worker ─┬─ one GPU: Worker.run in this thread
         ◀── results(), in any order                                       ├─ several GPUs: SpawnedProcess.serve ── pipe ── a new process: Worker.run
@@ -7,18 +7,19 @@
 What runs where
     caller's thread   reads windows of lines, makes batches, submits them, waits for results.
     reader thread     reads ahead of the caller (`windows`).
-    worker threads    one per worker, from the first submission of several batches on. A single worker is the thread
-                      itself. For several workers a thread talks to a process that searches: threads of one process
-                      would wait for each other between any two operations. On a CPU it is forked: a fork starts at
-                      once and shares the memory of the weights. On GPUs it is a new one, which is kept for later
-                      streams (`spawned`). Where there are no such processes, as on Windows, the threads search.
+    worker threads    one per worker, started when several batches are submitted. A single worker runs in the thread
+                      itself. With several workers, each thread sends batches to a process that searches: threads of
+                      one process would wait for each other between any two operations. On a CPU the process is
+                      forked: a fork starts at once and shares the memory of the weights. On GPUs it is a new process,
+                      which is kept for later streams (`spawned`). On systems without such processes, as Windows, the
+                      threads search.
     A single batch is searched in the caller's thread, when its results are asked for: all of a CPU's cores then work on
     it. No thread or process is started for it.
 
 What a batch is
-    A `Batch` holds sources, prefixes and greatest lengths. Its future `done` holds the results, or the error that the
-    search raised. A process gets a copy of the first three and sends back results or the error. Which worker takes
-    which batch is decided by who asks first; it changes no result.
+    A `Batch` holds sentences: sources, longest outputs and inputs of constraints. Its future `done` holds the results, or
+    the error that the search raised. A process gets a copy of the sentences and sends back results or the error. Each batch
+    goes to the first worker that asks for one; the results do not depend on the worker.
 
 How a session stops
     `Session.close` stops the queue, kills forked processes, stops the others and joins the threads. A search ends after
@@ -32,8 +33,8 @@ Threads and forks of the caller
 How a process ends
     Signals that end a program (SIGINT, SIGTERM, SIGHUP) reach all processes of a terminal or a job. The caller's process
     alone decides what they mean, because training saves first. So worker processes ignore them. They are killed by
-    `Session.close`, or end when the caller's process is gone and the pipe breaks. When a worker process dies otherwise,
-    its thread lets every batch that it had, and every batch that it would take, fail with an error that names the cause.
+    `Session.close`, or end when the caller's process is gone and the pipe breaks. When a worker process dies for another
+    reason, every batch that it had, and every batch that its thread would take, fails with an error that names the cause.
 """
 
 from __future__ import annotations
@@ -54,21 +55,21 @@ from .spawned import ProcessPool, SpawnedProcess
 from .workers import Worker
 
 FEW_SENTENCES = 16
-"""Up to so many sentences one worker with all of a CPU's cores is faster than several with one core each."""
+"""Up to this number of sentences, one worker with all cores of a CPU is faster than several workers with one core each."""
 
 
 class Engine:
     """Workers that search for one translator."""
 
     def __init__(self, workers: Sequence[Worker], pool: ProcessPool | None = None) -> None:
-        """`pool` has the processes that search instead of `workers`, if they are started anew (`spawned`). Raises UsageError, see `ProcessPool.session`."""
+        """`pool` holds the new processes that search instead of `workers`, if there are any (`spawned`). Raises UsageError, see `ProcessPool.session`."""
         self.workers, self.pool = workers, pool
         self.search = pool.session(workers[0]) if pool is not None else b""
         self._local, self._owner = workers[0].copy(), os.getpid()
 
     @property
     def local(self) -> Worker:
-        """The worker of the caller's threads. A fork gets a new one, because a thread that it lacks may have held the lock of the old one."""
+        """The worker of the caller's threads. A fork gets a new worker: a thread that does not exist in the fork may have held the lock of the old one."""
         if self._owner != os.getpid():
             self._local, self._owner = self.workers[0].copy(), os.getpid()
         return self._local
@@ -78,7 +79,7 @@ class Engine:
         return Session(self)
 
     def divide(self, lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
-        """Return indices of sources of these lengths in batches: like lengths together, long ones first, some for each worker."""
+        """Return batches of indices of sources with these lengths: similar lengths together, long ones first. More than FEW_SENTENCES are divided among the workers."""
         share = len(lengths) if len(lengths) <= FEW_SENTENCES else -(-len(lengths) // len(self.workers))
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         return token_batches(order, lengths, batch_tokens, min(self.workers[0].sentences, share))
@@ -90,10 +91,10 @@ class Submission:
 
     batches: Sequence[Batch]
     local: Worker | None
-    """The worker that searches them when their results are asked for; None: the session's workers search them now."""
+    """The worker that searches the batches when their results are asked for; None: the session's workers search them now."""
 
     def results(self) -> list[list[SearchResult]]:
-        """Wait for the results of each batch. Raises what a worker raised."""
+        """Wait for the results of each batch and return them. Raises the error of a worker."""
         if self.local is not None:
             for batch in self.batches:
                 self.local.search_one(batch)
@@ -117,7 +118,7 @@ class Session:
         atexit.unregister(self.close)
 
     def submit(self, batches: Sequence[Batch]) -> Submission:
-        """Let the workers search these batches."""
+        """Submit these batches to the workers."""
         if len(batches) <= 1:
             return Submission(batches, self.engine.local)
         if not self.threads:
@@ -127,7 +128,7 @@ class Session:
         return Submission(batches, None)
 
     def close(self) -> None:
-        """Stop all work and wait for the threads. In a fork of the caller's process there are none."""
+        """Stop all work and wait for the threads. In a fork of the caller's process this does nothing."""
         if os.getpid() != self.owner:
             return
         self.queue.stop()

@@ -1,11 +1,11 @@
-"""The queue of a `service`: the sentences of several requests, from which each request gets its turn.
+"""The queue of a `service`: it holds sentences of several requests, and the requests take turns.
 
     put(request, sentences) ──▶ two rings of requests ──▶ take: one sentence of the request whose turn it is
-                                  fresh    requests of which nothing is searched now: they come first
+                                  fresh    requests of which no sentence is searched now: they come first
                                   started  the others
 
-So a sentence that comes alone does not wait behind a document of thousands, and a document goes on while single sentences
-keep coming: as soon as nothing of it is searched it is fresh again, behind those that came before.
+So a single sentence does not wait behind a document of thousands of sentences. The document also makes progress while single
+sentences keep coming: when none of its sentences is searched any more, it is fresh again, behind the requests that came before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class HasRunning(Protocol):
-    """A request that knows how many of its sentences are searched now."""
+    """A request that has the number of its sentences that are searched now."""
 
     running: int
 
@@ -39,7 +39,7 @@ class FairQueue(Generic[R, T]):
         return self._count
 
     def put(self, request: R, items: list[T], *, first: bool = False) -> None:
-        """Add items of a request; `first`: before those that it has."""
+        """Add items of a request; `first`: before the items that it has."""
         waiting = self._ring(request).get(request)
         if waiting is None:
             waiting = self._fresh.setdefault(request, deque()) if not request.running else self._started.setdefault(request, deque())
@@ -50,7 +50,7 @@ class FairQueue(Generic[R, T]):
         self._count += len(items)
 
     def take(self, *, fresh_only: bool = False) -> tuple[R, T] | None:
-        """Remove the item whose turn it is, and return it with its request; None: there is none.
+        """Remove the next item and return it with its request; None: there is no item.
 
         The caller adds 1 to the `running` of the request, and calls `paused` when it is 0 again.
         """
@@ -65,7 +65,7 @@ class FairQueue(Generic[R, T]):
         return request, item
 
     def paused(self, request: R) -> None:
-        """Nothing of this request is searched any more: it gets its turn before those of which something is."""
+        """Make a request fresh, because none of its sentences is searched any more. Fresh requests come first."""
         if request in self._started:
             self._fresh[request] = self._started.pop(request)
 

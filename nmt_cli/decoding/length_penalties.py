@@ -1,6 +1,6 @@
-"""Length penalties: what log P(Y) is divided by, so that long outputs are not at a disadvantage.
+"""Length penalties: log P(Y) is divided by the penalty, so that long outputs are not at a disadvantage.
 
-Each is a function (|Y|, alpha) → lp(Y) > 0 that never falls when |Y| grows. |Y| counts the end symbol.
+Each penalty is a function (|Y|, alpha) → lp(Y) > 0 that never falls when |Y| grows. |Y| counts the end symbol.
 `nmt_cli.registry.LENGTH_PENALTIES` lists them by name.
 """
 
@@ -10,7 +10,7 @@ import math
 
 
 def gnmt(length: int, alpha: float) -> float:
-    """Return ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14), as the paper (section 6.1)."""
+    """Return ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14), as in the Transformer paper (section 6.1)."""
     return math.pow((5.0 + length) / 6.0, alpha)
 
 

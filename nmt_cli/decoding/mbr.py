@@ -1,4 +1,4 @@
-"""Minimum Bayes risk decoding: the hypothesis that is most like all others, not the most probable one.
+"""Minimum Bayes risk decoding: choose the hypothesis that is most similar to all others, not the most probable one.
 
     sampling or beam search ──▶ n hypotheses of a sentence ──▶ their texts ──▶ utilities (n, n) ──▶ by expected utility
 
@@ -9,8 +9,8 @@ samples. The utility is a sentence-level metric (`nmt_cli.registry.UTILITIES`), 
 With `candidates = "beam"`, the hypotheses are the n-best list of beam search. Each is weighted by its probability: the
 softmax of log P over the list.
 
-The search is sampling or beam search itself. A sentence is ranked when it is finished, so its result does not depend on
-the other sentences. The hypotheses of a sentence are as many as `beam` says.
+The search itself is sampling or beam search. The hypotheses of a sentence are ranked when it is finished, so the result does
+not depend on the other sentences. `beam` is the number of hypotheses per sentence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .search import FinishedSentences, Hypothesis, SamplingOptions, Search, Sear
 
 Weights = NDArray[np.float64]
 Utility = Callable[[Sequence[str]], NDArray[np.float64]]
-"""What `nmt_cli.registry.UTILITIES` lists: n texts → (n, n), row i the hypothesis, column j the reference."""
+"""A utility function, as `nmt_cli.registry.UTILITIES` lists them: n texts → (n, n), with hypothesis i in row i and reference j in column j."""
 
 CANDIDATES: dict[str, Callable[[Decoder, SearchOptions], Search]] = {"sample": SamplingSearch, "beam": BeamSearch}
 """The searches that find the hypotheses, by `MbrOptions.candidates`."""
@@ -41,7 +41,7 @@ class MbrSearch:
     """See `Search`. The score of a hypothesis is its expected utility; its log P is the model's own."""
 
     SAMPLING = SamplingOptions(min_p=0.02)
-    """How samples are drawn if nothing else is asked for. Improbable tokens make poor pseudo-references (Freitag et al. 2023)."""
+    """The sampling options if no others are given. Improbable tokens make poor pseudo-references (Freitag et al. 2023)."""
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
         """Raises ValueError for options that do not fit together, and UsageError for an unknown utility."""
@@ -89,8 +89,8 @@ def by_expected_utility(hypotheses: Sequence[Hypothesis], texts: Sequence[str], 
     """Return the hypotheses with distinct texts by expected utility, best first; their score is the expected utility.
 
     `weights` (n,) are the probabilities of the hypotheses up to a factor. Utilities that differ by rounding alone are
-    equal. Equal utilities are ordered by log P, then as the hypotheses are. Of hypotheses with equal texts the first in
-    this order is returned.
+    equal. Equal utilities are ordered by log P, then by the order of `hypotheses`. Of hypotheses with equal texts,
+    the first in this order is returned.
     """
     order = sorted(range(len(hypotheses)), key=lambda i: -hypotheses[i].log_prob)
     index = {text: number for number, text in enumerate(dict.fromkeys(texts[i] for i in order))}

@@ -39,7 +39,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class WorkerDied(NmtError):
-    """A worker process died; what it searched has no result."""
+    """A worker process died; the batches that it searched have no results."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def can_fork(workers: Sequence[Worker]) -> bool:
 
 @contextlib.contextmanager
 def blocked_signals() -> Iterator[None]:
-    """Block the signals that end a program in this thread and in processes that it starts, until these ignore them."""
+    """Block the signals that end a program, in this thread and in the processes that it starts. These ignore the signals later by themselves."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -96,7 +96,7 @@ class ForkedProcess:
         self.pipe, far_end = context.Pipe()
         self.process = context.Process(target=_run, args=(target, far_end), daemon=True, name="nmt-worker")
         with blocked_signals(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork while threads run: see above
+            warnings.simplefilter("ignore", DeprecationWarning)  # about a fork while threads run: see above
             self.process.start()
         far_end.close()
 
@@ -110,7 +110,7 @@ class ForkedProcess:
         return self.process.exitcode
 
     def death(self) -> WorkerDied:
-        """Return the error that names why the process died. It has died: its end of the pipe is closed."""
+        """Return the error that names the cause of the process's death. Call this after its end of the pipe was closed."""
         code = self.exit_status()
         cause = f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
         return WorkerDied(f"a worker process died ({cause}); perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens.")
@@ -123,7 +123,7 @@ class WorkerProcess(ForkedProcess):
         super().__init__(partial(_search, worker))
 
     def serve(self, batches: BatchSource) -> None:
-        """Hand batches to the process until no more will come. If it dies, let its batches and all others fail."""
+        """Hand batches to the process until no more will come. If it dies, its batches and all later ones fail."""
         under_way: dict[int, Batch] = {}
         try:
             while self._answer(self._receive(), batches, under_way):
@@ -134,7 +134,7 @@ class WorkerProcess(ForkedProcess):
             self.fail(error, batches, under_way)
 
     def fail(self, error: Exception, batches: BatchSource, under_way: Mapping[int, Batch]) -> None:
-        """Let the batches that the process has, and all that come, fail."""
+        """Set the error of the batches that the process has, and of all that come."""
         for batch in under_way.values():
             batch.done.set_exception(error)
         while lost := batches.get(wait=True):
@@ -149,7 +149,7 @@ class WorkerProcess(ForkedProcess):
         return self.pipe.recv()
 
     def _answer(self, message: object, batches: BatchSource, under_way: dict[int, Batch]) -> bool:
-        """Answer a message. Return False if the process was sent the end. Raises EOFError and OSError if it died."""
+        """Answer a message. Return False if the answer was that no more batches will come. Raises EOFError and OSError if it died."""
         if isinstance(message, Report):
             self._report(message, under_way)
             return True
@@ -173,12 +173,12 @@ class WorkerProcess(ForkedProcess):
 
 
 def send(pipe: Connection, message: object) -> None:
-    """Send a message that holds no tensors. `Connection.send` makes a pickler that could send them, for each message anew."""
+    """Send a message that holds no tensors. `Connection.send` would create a pickler for tensors with each message."""
     pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
 def portable(error: BaseException) -> BaseException:
-    """Return the error, or if it cannot be sent through a pipe, one with its text."""
+    """Return the error itself; if it cannot be sent through a pipe, an NmtError with its text."""
     try:
         pickled = ForkingPickler.dumps(error)
         ForkingPickler.loads(pickled)
@@ -195,7 +195,7 @@ class PipeSource:
 
     @property
     def stopped(self) -> bool:
-        """See `BatchSource`: never, the process is killed instead."""
+        """See `BatchSource`. Always False: the process is killed instead."""
         return False
 
     def get(self, *, wait: bool) -> Batch | None:
@@ -209,7 +209,7 @@ class PipeSource:
         return batch
 
     def _take(self, answer: object) -> object:
-        """Return what the parent sent."""
+        """Return the parent's answer; subclasses may change it."""
         return answer
 
     def _report(self, number: int, done: Future[list[SearchResult]]) -> None:
@@ -234,11 +234,11 @@ def _run(target: Callable[[Connection], None], pipe: Connection) -> None:
     except (EOFError, OSError):
         pass
     finally:
-        os._exit(0)  # nothing of the parent's is flushed or closed a second time
+        os._exit(0)  # files of the parent are not flushed or closed a second time
 
 
 def close_others(kept: int) -> None:
-    """Close all files of this process but this one and the standard streams."""
+    """Close all files of this process except the descriptor `kept` and the standard streams."""
     most = os.sysconf("SC_OPEN_MAX")
     os.closerange(3, kept)
     os.closerange(kept + 1, most if most > 0 else 65536)

@@ -4,14 +4,14 @@
 
     one step:  decoder.step ──▶ logits (N, V) ──▶ draw ──▶ tokens (M,) ──▶ samples that differ now: decoder.reorder
 
-The temperature divides the logits. Then `top_k` keeps the k most probable tokens, and `top_p` the fewest tokens whose
-probabilities reach p (nucleus sampling, Holtzman et al. 2020), and `min_p` those that have at least this share of the
-largest probability (Nguyen et al. 2024). The random numbers of a sentence come from the seed and
+The temperature divides the logits. Then `top_k` keeps the k most probable tokens, `top_p` the fewest tokens whose
+probabilities reach p (nucleus sampling, Holtzman et al. 2020), and `min_p` the tokens that have at least this share of
+the largest probability (Nguyen et al. 2024). The random numbers of a sentence come from the seed and
 the sentence's own tokens: the same line gives the same samples, whatever its line number and its neighbours. The W
 samples are independent. log P is the model's own, as in beam search: temperature, cuts and bans do not change it.
 
-The samples of a sentence begin alike. The decoder computes equal ones once: the first of them, their leader. As soon as
-a sample differs from its leader, it continues the leader's past on its own.
+The samples of a sentence are equal at first. The decoder computes equal samples once: it computes the first of them, their
+leader. As soon as a sample differs from its leader, the decoder computes it separately, with the leader's past.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .search import (
 from .search_state import Rows, Sentences, split_off_finished, without
 
 NUCLEUS = 64
-"""The candidates that `top_p` looks at first. Where they do not reach p, the whole vocabulary is sorted."""
+"""Number of candidates that `top_p` sorts first. Where they do not reach p, the whole vocabulary is sorted."""
 
 
 def sample(
@@ -64,7 +64,7 @@ class Samples(Rows):
     lengths: Tensor  # (B, W) end symbol counted
     log_probs: Tensor  # (B, W)
     missing: Tensor  # (B, W) see `MinLength`
-    leaders: Tensor  # (B, W) the first sample of the sentence that has the same tokens; of open samples
+    leaders: Tensor  # (B, W) the first sample of the sentence that has the same tokens; for open samples only
     uniform: Tensor  # (B, W, L + 1) random numbers in [0, 1), one per token
     token_log_probs: Tensor | None  # (B, W, L + 1) if asked for
 
@@ -93,7 +93,7 @@ class SamplingSearch:
         self.samples: Samples | None = None
         self.open = torch.empty(0, dtype=torch.long)  # (M,) the open samples, b * W + w
         self.rows = torch.empty(0, dtype=torch.long)  # (N,) their leaders
-        self.row_of = torch.empty(0, dtype=torch.long)  # (M,) the index in `rows` of each one's leader
+        self.row_of = torch.empty(0, dtype=torch.long)  # (M,) the index in `rows` of each sample's leader
 
     @property
     def busy(self) -> bool:
@@ -106,7 +106,7 @@ class SamplingSearch:
         return len(self.open)
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
-        """See `Search`; the tokens of the sentences choose the random numbers."""
+        """See `Search`. The random numbers depend on the tokens of the sentences."""
         max_lengths = torch.tensor([sentence.max_length for sentence in sentences], device=device)
         shape, longest = (len(sentences), self.options.beam), int(max_lengths.max()) + 1
         numbers = np.stack([_uniform(self.options.sampling.seed, sentence.tokens, shape[1], longest) for sentence in sentences])
@@ -157,7 +157,7 @@ class SamplingSearch:
         self.rows, self.row_of = torch.unique(leaders, return_inverse=True)
 
     def _edited(self, samples: Samples, step: Step, logits: Tensor, required: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Let the constraints edit the logits (N, V), as log-probabilities. Return them, and the model's own ones."""
+        """Return log-probabilities (N, V) that the constraints have edited, and the model's own. Without such constraints: the logits, twice."""
         if not self.constraints.edits:
             return logits, logits
         own = self.options.log_softmax(logits)
@@ -166,7 +166,7 @@ class SamplingSearch:
         return edited, own
 
     def _draw(self, samples: Samples, step: Step, logits: Tensor, bans: Bans, required: Tensor | None) -> Tensor:
-        """Return the next token of each open sample, (M,); where its leader's is `required`, (N,), that one."""
+        """Return the next token of each open sample, (M,). Where the leader has a `required` token, (N,), it is this token."""
         uniform = samples.uniform.flatten(0, 1)[self.open, step.lengths[self.open // self.options.beam]]
         if self.constraints.edits:
             bans = self.min_length.give_way(bans, logits)
@@ -187,9 +187,9 @@ class SamplingSearch:
         samples.constraints = self.constraints.advance(samples.constraints, samples.newest)
 
     def _part(self, samples: Samples, tokens: Tensor, vocabulary: int) -> None:
-        """Give the samples that were equal and got different tokens (M,) leaders of their own."""
+        """Set new leaders where samples that were equal got different tokens (M,)."""
         width = self.options.beam
-        _, equal = torch.unique(self.row_of * vocabulary + tokens, return_inverse=True)  # (M,) samples with one number are equal now
+        _, equal = torch.unique(self.row_of * vocabulary + tokens, return_inverse=True)  # (M,) samples with the same number are equal now
         first = torch.full_like(self.open, samples.open.numel()).scatter_reduce_(0, equal, self.open, "amin")
         parents = torch.arange(width, device=tokens.device).repeat(len(samples.open))
         parents[self.open] = self.rows[self.row_of] % width
@@ -218,9 +218,9 @@ class SamplingSearch:
 
 
 def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.ndarray:
-    """Return (W, L) numbers in [0, 1) of one sentence. Sample w of a line has the same numbers whatever W and L are.
+    """Return (W, L) random numbers in [0, 1) of one sentence. The numbers of sample w do not depend on W and L.
 
-    Philox computes them from a key, the sentence's, and a counter (Salmon et al. 2011). It begins at w * 2^128.
+    Philox computes them from a key of the sentence and a counter (Salmon et al. 2011). The counter of sample w begins at w * 2^128.
     """
     bits = np.random.Philox(np.random.SeedSequence([seed, *source]))
     generator, state = np.random.Generator(bits), bits.state
@@ -233,7 +233,7 @@ def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.nd
 
 
 def draw(logits: Tensor, uniform: Tensor, bans: Bans, options: SamplingOptions, row_of: Tensor | None = None) -> Tensor:
-    """Return a token for each of M samples, given uniform (M,) in [0, 1): one of row row_of[m] of the logits (N, V).
+    """Return a token for each of M samples, given uniform (M,) in [0, 1). Sample m uses row row_of[m] of the logits (N, V).
 
     Without `row_of`, M is N, one sample per row. The logits are left unchanged.
     """
@@ -242,7 +242,7 @@ def draw(logits: Tensor, uniform: Tensor, bans: Bans, options: SamplingOptions, 
         row_of = torch.arange(len(logits), device=logits.device)
     chunk, inside = _choose(_widened(weights.sum(-1)).cumsum(1)[row_of], uniform)
     token, _ = _choose(_widened(weights[row_of, chunk]).cumsum(1), inside)
-    return (chunk * CHUNK + token).clamp_max(logits.size(1) - 1)  # more only where the logits are no numbers
+    return (chunk * CHUNK + token).clamp_max(logits.size(1) - 1)  # larger only where the logits are not numbers
 
 
 def _widened(weights: Tensor) -> Tensor:
@@ -250,13 +250,13 @@ def _widened(weights: Tensor) -> Tensor:
 
 
 def _choose(cumulative: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where `uniform` (M,) falls if weights divide [0, 1): the index, and the share of its part before `uniform`.
+    """Return the part of [0, 1) into which `uniform` (M,) falls, if weights divide [0, 1): its index, and the share of the part before `uniform`.
 
-    `cumulative` (M, C) fp64 are the sums of the weights. A weight of 0 is never chosen.
+    `cumulative` (M, C) fp64 are the cumulative sums of the weights. A weight of 0 is never chosen.
     """
     total = cumulative[:, -1:].contiguous()
     target = uniform[:, None] * total
-    last = torch.searchsorted(cumulative, total).clamp_max(cumulative.size(1) - 1)  # the last that has a weight
+    last = torch.searchsorted(cumulative, total).clamp_max(cumulative.size(1) - 1)  # the last one with a weight above 0
     index = torch.minimum(torch.searchsorted(cumulative, target, right=True), last)
     before = F.pad(cumulative, (1, 0)).gather(1, index)
     share = (target - before) / (cumulative.gather(1, index) - before)
@@ -264,7 +264,7 @@ def _choose(cumulative: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _weights(logits: Tensor, bans: Bans, options: SamplingOptions) -> Tensor:
-    """Return the probabilities of the tokens up to a factor per row, (N, V rounded up to chunks); 0: banned or cut off."""
+    """Return weights (N, V rounded up to chunks): the probabilities of the tokens, times a factor per row; 0: banned or cut off."""
     count, size = logits.shape
     weights = logits.new_empty(count, -(-size // CHUNK) * CHUNK)
     at_once = LOGITS_IN_CACHE // size + 1 if is_host(logits.device) else max(1, count)
@@ -278,7 +278,7 @@ def _weights(logits: Tensor, bans: Bans, options: SamplingOptions) -> Tensor:
             continue
         _to_weights(block, block.amax(1, keepdim=True), options)
         if options.min_p:
-            torch.threshold_(block, float(np.nextafter(np.float32(options.min_p), np.float32(0))), 0.0)  # keeps what is larger
+            torch.threshold_(block, float(np.nextafter(np.float32(options.min_p), np.float32(0))), 0.0)  # keeps larger values
     return weights
 
 
@@ -291,7 +291,7 @@ def _to_weights(logits: Tensor, largest: Tensor, options: SamplingOptions) -> Te
 
 
 def _keep_best(logits: Tensor, options: SamplingOptions) -> None:
-    """Turn logits (N, V) into the weights of the tokens that `top_k`, then `top_p`, then `min_p` keep, and 0."""
+    """Turn logits (N, V) into weights, in place; 0 for tokens that `top_k`, `top_p` and `min_p`, applied in this order, do not keep."""
     values, tokens = logits.topk(min(options.top_k or NUCLEUS, logits.size(1)), dim=1)
     total = None
     if not options.top_k:
@@ -306,9 +306,9 @@ def _keep_best(logits: Tensor, options: SamplingOptions) -> None:
 
 
 def _cut(values: Tensor, total: Tensor | None, options: SamplingOptions) -> tuple[Tensor, Tensor]:
-    """Return the weights of logits `values` (N, C), largest first, or 0 where they are cut off; and whether C are enough, (N,).
+    """Return the weights of logits `values` (N, C), largest first, with 0 for those cut off; and whether C candidates are enough, (N,).
 
-    `total` (N,) is the weight of all tokens before `top_p`; None: of these C.
+    `total` (N,) is the weight of all tokens before `top_p`; None: the weight of these C.
     """
     weights = _to_weights(values.clone(), values[:, :1], options)
     cumulative = _widened(weights).cumsum(1)
@@ -322,13 +322,13 @@ def _cut(values: Tensor, total: Tensor | None, options: SamplingOptions) -> tupl
 
 
 def _sorted_tokens(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits (N, V) sorted, largest first, and their tokens; equal ones by token.
+    """Return logits (N, V) sorted, largest first, and their tokens. Equal logits are ordered by token.
 
-    The sort gets whole numbers: the logit in the upper bits, the token below. On a CPU, numpy sorts these several times as
-    fast as torch sorts values and indices.
+    The sort gets integers: the logit in the upper bits, the token in the lower ones. On a CPU, numpy sorts them several times
+    as fast as torch sorts values and indices.
     """
     bits = (logits + 0.0).view(torch.int32)  # -0 becomes 0
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # whole numbers in the order of the values
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the values
     sort_keys = (~ordered.long() << 32) | torch.arange(logits.size(1), device=logits.device)
     in_order = torch.from_numpy(np.sort(sort_keys.numpy(), axis=1)) if is_host(logits.device) else sort_keys.sort(dim=1).values
     ordered = ~(in_order >> 32).int()

@@ -3,18 +3,18 @@
     pairs ──▶ windows ──▶ token ids ──▶ batches of one padded shape ──▶ model ──▶ hidden (B, T, D)
           ──▶ R rows at a time: logits (R, V) ──▶ log P of each token ──▶ a sum per pair, in the order of the pairs
 
-log P is natural, the sum over the target's tokens and its end symbol, without smoothing, dropout or length penalty. It
-is minus the NLL that training reports.
+log P is the sum of natural logarithms over the target's tokens and its end symbol, without smoothing, dropout or length
+penalty. It is minus the NLL that training reports.
 
 * A blank line has no tokens. Two blank lines have probability 1, because `nmt translate` answers a blank line with a
-  blank line: 0 tokens, log P 0, and the model is not run. A blank target of a text has 1 token, its end symbol. For a
+  blank line: 0 tokens, log P 0, and the model is not run. A blank target of a source with text has 1 token, its end symbol. For a
   blank source the model gets the end symbol alone.
 * A pair with a side longer than `max_positions`, end symbol counted, has no log P (None): the parts of a text would have
   another probability than the whole.
 
 The score of a pair does not depend, in fp32 on a CPU, on the other pairs of its batch: both sides are padded to
 multiples of 4, only pairs of equal padded lengths share a batch, and no matrix product has fewer than 16 rows, because
-small batches are filled up with copies (`cached_decoder` says why). The tokens' log P are summed exactly.
+small batches are padded with copies (`cached_decoder` gives the reason). The tokens' log P are summed exactly.
 
     B pairs   S source length   T target length, end symbol counted in both   D d_model   V vocabulary   R rows
 """
@@ -36,13 +36,13 @@ from .batches import token_batches
 from .windows import WindowSize, windows
 
 WINDOW = WindowSize(first=64, last=16_384, characters=1 << 22)
-"""Pairs that are scored together."""
+"""Sizes of the windows of pairs that are scored together."""
 ROW_MULTIPLE, FEWEST_ROWS = 4, 16
-"""Padded lengths are multiples of the first; a matrix product has at least so many rows as the second."""
+"""Padded lengths are multiples of ROW_MULTIPLE; a matrix product has at least FEWEST_ROWS rows."""
 LOGITS_ON_HOST, LOGITS_ON_ACCELERATOR = 1 << 23, 1 << 26
-"""Logits (R x V) at once: 32 and 256 MiB; but at least 2 * FEWEST_ROWS rows."""
+"""Largest number of logits (R x V) at once: 32 and 256 MiB. R is at least 2 * FEWEST_ROWS."""
 LARGEST = 709.0
-"""Largest exponent of a perplexity: e to this power is still finite."""
+"""Largest logarithm of a perplexity: e to this power is still finite."""
 
 Ids = list[int]
 
@@ -64,14 +64,14 @@ class Scored:
 
 
 def perplexity(log_prob: float, tokens: int) -> float:
-    """Return exp of the NLL per token; 1 for no tokens."""
+    """Return exp of the NLL per token; 1 if there are no tokens."""
     return math.exp(min(-log_prob / max(tokens, 1), LARGEST))
 
 
 class Scorer:
     """A model and its tokenizers.
 
-    `batch_tokens` are the tokens of a batch's longer side at most, padding counted; it changes the speed only.
+    `batch_tokens` is the largest number of tokens on the longer side of a batch, padding counted; it changes only the speed.
     `precision` is a name in registry.PRECISIONS. The model is read, never changed.
     """
 
@@ -87,7 +87,7 @@ class Scorer:
             yield from window
 
     def windows(self, pairs: Iterable[tuple[str, str]]) -> Iterator[list[Scored]]:
-        """Yield the same results in lists, as they are computed. An error that `pairs` raises comes after the pairs before it."""
+        """Yield the results of `score` in lists, as they are computed. An error that `pairs` raises is raised after the results of the pairs before it."""
         for window in windows(pairs, WINDOW):
             yield self._score_window(window or [])
 
@@ -117,7 +117,7 @@ class Scorer:
         missing = max(0, -(-FEWEST_ROWS // min(shape)) - count)
         sources, targets = sources + sources[-1:] * missing, targets + targets[-1:] * missing
         src, lengths = self._tensor(sources, shape[0]), torch.tensor([len(source) for source in sources], device=self.device)
-        mask = (torch.arange(shape[0], device=self.device) < lengths[:, None])[:, None, None, :]  # (B, 1, 1, S), also where all is True
+        mask = (torch.arange(shape[0], device=self.device) < lengths[:, None])[:, None, None, :]  # (B, 1, 1, S), even if all values are True
         tgt_in, tgt_out = self._tensor([[BOS, *target[:-1]] for target in targets], shape[1]), self._tensor(targets, shape[1])
         rows = self._token_log_probs(self.model(src, mask, tgt_in).flatten(0, 1), tgt_out.flatten())  # (B * T,)
         by_pair: list[list[float]] = rows.view(len(targets), -1)[:count].tolist()

@@ -1,4 +1,4 @@
-"""What all searches share: their interface, their options and their results.
+"""The interface, the options and the results that all searches share.
 
     engine ──▶ Search(decoder, options): add(ids, sentences) · step() ──▶ (id, hypotheses) of the sentences that leave
 
@@ -8,9 +8,9 @@ sees a `Decoder` (`kernels.protocols`), never a model.
 
 Score: log P(Y) / lp(Y) with a length penalty lp (`length_penalties`). log P is the sum of the model's own
 log-probabilities, end symbol included. Banned tokens (PAD, BOS, UNK) are never generated; the other tokens do not get
-their probability. `constraint` has the rules that outputs may have to obey.
+their probability. `constraint` has rules for outputs.
 
-What happens to a sentence does not depend on the other sentences.
+The result for a sentence does not depend on the other sentences.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DiverseOptions:
     groups: int = 4
     """G, groups of the beam."""
     penalty: float = 0.5
-    """λ, what a token costs for each hypothesis of an earlier group that has just got it."""
+    """λ, the penalty of a token for each hypothesis of an earlier group that gets the same token in the same step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,20 +61,21 @@ class MbrOptions:
     """Options of the search "mbr"."""
 
     candidates: str = "sample"
-    """The hypotheses: "sample" (random samples) or "beam" (the n-best list of beam search)."""
+    """The source of the hypotheses: "sample" (random samples) or "beam" (the n-best list of beam search)."""
     utility: str = "chrf"
     """A name of the registry's UTILITIES."""
 
 
 STEPS, ROWS = 8, 512
-"""Steps that a kernel takes at once, and hypotheses that they extend together: so many that what is between them takes no time, and so few that a search soon sees what came meanwhile."""
+"""Largest number of steps in one call of a kernel, and of hypotheses that these steps extend in total. The time between calls is then
+negligible, and new sentences still join the search soon."""
 UNLIMITED = 1 << 30
-"""Tokens: more than any output has."""
+"""A number of tokens that no output reaches."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """Options of a search: `beam`, `alpha` and `min_length` as in [decode], and the token ids that it must know."""
+    """Options of a search: `beam`, `alpha` and `min_length` as in [decode], and the ids of special tokens."""
 
     beam: int
     """W, hypotheses per sentence."""
@@ -98,17 +99,17 @@ class SearchOptions:
     top_candidates: TopCandidates = top_candidates
     """The function that ranks candidates; a kernel may replace it."""
     log_softmax: LogSoftmax = log_softmax_
-    """The function that makes logits log-probabilities for constraints; a kernel may replace it."""
+    """The function that turns logits into log-probabilities for constraints; a kernel may replace it."""
     extend_beam: ExtendBeam | None = None
-    """A kernel that takes a step of beam search without constraints; None: plain torch takes it."""
+    """A kernel that extends the beam in a step without constraints; None: plain torch extends it."""
     compact_below: float = COMPACT_BELOW
-    """Finished sentences leave the search once at most this share of its sentences is unfinished. It changes no result."""
+    """Finished sentences leave the search once at most this share of its sentences is unfinished. This changes no result."""
     steps: int = STEPS
-    """Tokens that `Search.step` may add to few hypotheses, where a kernel can add several at once. It changes no result."""
+    """Number of tokens that `Search.step` may add if there are few hypotheses and a kernel can add several at once. This changes no result."""
     stop_early: bool = True
     """False: no hypothesis is given up before the longest output. This is the reference for a `lookahead` without limit: the n best are the same."""
     lookahead: int = UNLIMITED
-    """A hypothesis is given up when it would not become one of the n best if that many tokens more, its end among them, cost nothing."""
+    """A hypothesis is given up if it could not become one of the n best even if its next `lookahead` tokens, end symbol included, had probability 1."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     diverse: DiverseOptions = field(default_factory=DiverseOptions)
     mbr: MbrOptions = field(default_factory=MbrOptions)
@@ -156,7 +157,7 @@ class Search(Protocol):
         ...
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
-        """Start sentences that were just added to the decoder, behind those that it had.
+        """Start the search of sentences that were just added to the decoder, behind its earlier sentences.
 
         `sentence_ids` name them in the results. `device` is the decoder's.
         """
@@ -170,7 +171,7 @@ class Search(Protocol):
         ...
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
-        """Let these sentences leave without results. Ids that are not in the search are ignored."""
+        """Remove these sentences without results. Ids that are not in the search are ignored."""
         ...
 
 
@@ -184,7 +185,7 @@ def run_to_end(search: Search, sentences: Sequence[Sentence], device: torch.devi
 
 
 def plain_sentences(max_lengths: Tensor, prefixes: Sequence[Sequence[int]] | None = None, sources: Sequence[Sequence[int]] | None = None) -> list[Sentence]:
-    """Return sentences with these longest outputs (B,), prefixes and source tokens."""
+    """Return sentences with these largest output lengths (B,), prefixes and source tokens."""
     none: list[Sequence[int]] = [()] * len(max_lengths)
     return [
         Sentence(tokens, longest, {"prefix": prefix} if prefix else {})

@@ -18,9 +18,9 @@ from torch.nn import functional as F
 COMPACT_BELOW = 0.7
 """Finished sentences leave once at most this share of the sentences is unfinished, because leaving costs a copy."""
 AT_ONCE = 1.0
-"""The share with which a sentence leaves in the step in which it is finished."""
+"""With this share, a sentence leaves in the step in which it is finished."""
 FREE = -1
-"""Among required tokens: any token may follow."""
+"""In place of a required token: any token may follow."""
 
 
 class Rows:
@@ -78,11 +78,11 @@ def _filled(tensor: Tensor, shape: Sequence[int]) -> Tensor:
 
 @dataclass
 class Sentences(Rows):
-    """What a search knows of each sentence, apart from its hypotheses."""
+    """The state of each sentence, apart from its hypotheses."""
 
     ids: Tensor  # (B,)
-    lengths: Tensor  # (B,) |Y| of an output that ends in the coming step, end symbol counted
-    max_lengths: Tensor  # (B,) tokens of an output at most, end symbol not counted
+    lengths: Tensor  # (B,) |Y| of an output that ends in the next step, end symbol counted
+    max_lengths: Tensor  # (B,) largest number of tokens of an output, end symbol not counted
 
     @staticmethod
     def start(ids: Sequence[int], max_lengths: Tensor) -> Sentences:
@@ -91,7 +91,7 @@ class Sentences(Rows):
 
     @property
     def remaining(self) -> Tensor:
-        """(B,) tokens that may still be added to an open output, end symbol not counted."""
+        """(B,) number of tokens that may still be added to an open output, end symbol not counted."""
         return self.max_lengths + 1 - self.lengths
 
     @property
@@ -102,17 +102,17 @@ class Sentences(Rows):
     def required_tokens(self, required: Tensor | None, rows: Tensor, eos: int) -> Tensor:
         """Return the one token that may follow each row, (N,), or FREE.
 
-        `required` (N,) is what constraints require; `rows` (N,) are the sentences of the rows. A complete output ends.
+        `required` (N,) are the tokens that constraints require; `rows` (N,) are the sentences of the rows. A complete output must end.
         """
         free = torch.full_like(rows, FREE) if required is None else required
         return free.masked_fill(self.complete[rows], eos)
 
 
 def split_off_finished(unfinished: Tensor, compact_below: float = COMPACT_BELOW) -> tuple[Tensor, Tensor] | None:
-    """Return the indices of the sentences that stay and of those that leave; None: none leaves in this step.
+    """Return the indices of the sentences that stay and of those that leave; None: no sentence leaves in this step.
 
-    `unfinished` (B,) says which sentences still have open hypotheses; on a device, this waits for it. Sentences leave once at most
-    the share `compact_below` is unfinished.
+    `unfinished` (B,) says which sentences still have open hypotheses; on a device, the function waits for it. Sentences leave once
+    at most the share `compact_below` is unfinished.
     """
     count = int(unfinished.sum())
     if count > compact_below * len(unfinished) or count == len(unfinished):

@@ -4,7 +4,7 @@
                              └─ a file in memory without a name, as safetensors ── its descriptor ──▶ ▲
 
 The weights are written once, and every process maps them. The file is not in /dev/shm, which is small in many containers. Tensors in
-messages are copied through the host. Nothing refers to the memory of a device of this process.
+messages are copied through the host. No message refers to device memory of this process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..model.transformer import Transformer
 
 
 class SharedModels:
-    """Models whose weights are in a file in memory. It lives as long as this object or a process that has mapped it."""
+    """Models whose weights are in a file in memory. The file exists as long as this object or a process that has mapped it."""
 
     def __init__(self, models: Sequence[Transformer]) -> None:
         self.models = [without_memory(model) for model in models]
@@ -42,12 +42,12 @@ def tensors_of(model: Transformer) -> dict[str, Tensor]:
 
 
 def without_memory(model: Transformer) -> Transformer:
-    """Return a copy of a model with tensors of the same shapes that hold no numbers."""
+    """Return a copy of a model whose tensors have the same shapes but no memory."""
     return copy.deepcopy(model, {id(tensor): tensor.detach().to("meta") for tensor in tensors_of(model).values()})
 
 
 def with_weights(models: Sequence[Transformer], descriptor: int) -> Sequence[Transformer]:
-    """Give copies of `without_memory` the weights of `SharedModels`."""
+    """Set the weights of `SharedModels` in models that `without_memory` returned, and return the models."""
     for name, tensor in load_file(_path(descriptor)).items():
         number, _, own = name.partition(".")
         path, _, key = own.rpartition(".")
@@ -62,7 +62,7 @@ def _path(descriptor: int) -> str:
 
 
 def pickled(message: object) -> bytes:
-    """Return what `Connection.recv` turns into a copy of the message. Tensors are copied through the host, not shared."""
+    """Return the message as bytes, which `Connection.recv` turns into a copy of it. Tensors are copied through the host, not shared."""
     buffer = io.BytesIO()
     pickler = ForkingPickler(buffer)
     pickler.dispatch_table = dict(pickler.dispatch_table) | dict.fromkeys((Tensor, nn.Parameter), _reduced)

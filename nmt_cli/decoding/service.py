@@ -1,16 +1,17 @@
-"""A service: translations for many callers at once, over workers that live as long as it does.
+"""A service that translates for many callers at once. Its workers live as long as the service.
 
     submit(lines, options) ──▶ Translator.prepare ──▶ FairQueue ──▶ the worker with the fewest hypotheses ──▶ ServiceWorker
         Future ◀── Translator.results, when the last sentence has come ◀── receiver thread of the worker ◀── results, in any order
 
-Sentences of all callers are searched together. None waits until a batch is full: a worker searches up to `capacity`
-hypotheses, and a sentence joins them at the next step. A request of which nothing is searched yet may exceed the capacity,
-so that a single sentence does not wait for a long document (`fair_queue`). Translations are those of `Translator.translate`,
-whatever is searched beside them.
+Sentences of all callers are searched together. No sentence waits until a batch is full: a worker searches up to
+`capacity` hypotheses, and a new sentence joins the search at the next step. A request may exceed the capacity while none of
+its sentences is searched, so that a single sentence does not wait for a long document (`fair_queue`). The translations are
+those of `Translator.translate`. They do not depend on the other sentences in the search.
 
-On a CPU each worker is a process (`service_worker` says how many cores it uses), elsewhere a thread. Of several GPUs only the first is used. A process is forked
-from a new thread, because only there OpenMP can start threads in the child. A worker process that dies is replaced, and
-what it searched is searched again; sentences for which two processes died fail with `WorkerDied`.
+On a CPU under Linux each worker is a process (`service_worker` says how many cores it uses), elsewhere a thread. Of several
+GPUs only the first is used. A process is forked from a new thread: otherwise OpenMP cannot start threads in the child. A worker
+process that dies is replaced, and its sentences are searched again. A request fails with `WorkerDied` if two processes died
+while they had one of its sentences.
 
 A future that is cancelled takes its sentences out of the queue and out of the searches.
 """
@@ -45,17 +46,17 @@ from .translator import Line, Prepared, Result, Translator
 from .workers import Worker
 
 Options = Hashable
-"""What distinguishes the translators of a service. It can be pickled."""
+"""The options that select a translator of a service. They can be pickled."""
 KEPT = 16
-"""Sets of options whose translators are kept."""
+"""Largest number of translators that are kept, one per set of options."""
 ROWS = 256
-"""Hypotheses that a worker on a CPU searches at once: more are hardly faster, and single sentences take longer."""
+"""Hypotheses that a worker on a CPU searches at once. More hypotheses are hardly faster, and single sentences then take longer."""
 ATTEMPTS = 2
-"""How often a sentence is searched when worker processes die."""
+"""How often a sentence is searched at most, if worker processes die."""
 RETRY = 1.0
-"""Seconds until a process that could not be forked is forked again."""
+"""Seconds between two attempts to fork a process."""
 GAIN = 0.9
-"""A single sentence is searched with all cores if that takes at most this share of the time with one."""
+"""A single sentence is searched with all cores if the search then takes less than this share of the time with one core."""
 
 
 class ServiceClosed(NmtError):
@@ -73,7 +74,7 @@ class _Request:
     future: Future[Any]
     results: dict[int, SearchResult] = field(default_factory=dict)
     running: int = 0
-    """Sentences that workers have."""
+    """Number of sentences that workers have."""
 
 
 @dataclass(eq=False)
@@ -95,27 +96,27 @@ class _Task:
 
 @dataclass
 class Counts:
-    """What a service has done since it began."""
+    """The work that a service has done since it began."""
 
     sentences: int = 0
     tokens: int = 0
-    """Of the best translations, end symbols included."""
+    """Tokens of the best translations, end symbols included."""
     restarts: int = 0
     """Worker processes that died and were replaced."""
 
 
 class Service:
-    """Translates what is submitted, until it is closed. Several threads may use it.
+    """Translates the lines that are submitted, until it is closed. Several threads may use it.
 
-    `build` makes the translator of a set of options; it needs no lock, for worker processes call it too. `options` are those
-    that are built at once. Raises what `build` raises.
+    `build` returns the translator for a set of options. It must not need a lock, because worker processes call it too. The
+    translator for `options` is built at once. Raises the errors of `build`.
     """
 
     def __init__(self, build: Callable[[Options], Translator], options: Options) -> None:
         self.counts, self.owner = Counts(), os.getpid()
         self._build, self._translators, self._building = build, OrderedDict[Options, Translator](), threading.Lock()
         first = self.translator(options)
-        workers = first.engine.workers if first.engine.pool is None else first.engine.workers[:1]  # with a pool all are of the first device
+        workers = first.engine.workers if first.engine.pool is None else first.engine.workers[:1]  # with a pool all workers are on the first device
         self.capacity = ROWS if is_host(workers[0].device) else workers[0].sentences * first.options.beam
         self._lock, self._idle = threading.Lock(), threading.Condition()
         self._queue: FairQueue[_Request, _Task] = FairQueue()
@@ -130,16 +131,16 @@ class Service:
 
     @property
     def waiting(self) -> int:
-        """Sentences that no worker has yet."""
+        """Number of sentences that no worker has yet."""
         return len(self._queue)
 
     @property
     def running(self) -> int:
-        """Sentences that workers have."""
+        """Number of sentences that workers have."""
         return sum(len(remote.tasks) for remote in self._workers)
 
     def translator(self, options: Options) -> Translator:
-        """Return the translator of these options, a new one if there is none."""
+        """Return the translator for these options; build it if there is none."""
         with self._building:
             if options not in self._translators:
                 self._translators[options] = self._build(options)
@@ -151,7 +152,8 @@ class Service:
     def submit(self, lines: Sequence[Line], options: Options, finish: Callable[[list[Result]], Any] = lambda results: results) -> Future[Any]:
         """Return a future of `finish(results)`, with a result for each line. The lines are encoded before this returns.
 
-        The future raises what the search or `finish` raised, `WorkerDied` or `ServiceClosed`. Raises what `build` raises.
+        The future raises the error of the search or of `finish`, `WorkerDied` or `ServiceClosed`. `submit` itself raises the
+        errors of `build`, and ServiceClosed after `close`.
         """
         translator = self.translator(options)
         request = _Request(options, translator, translator.prepare(lines), finish, Future())
@@ -170,7 +172,7 @@ class Service:
         return request.future
 
     def close(self, wait: float = 0.0) -> bool:
-        """Stop, once everything is done or after `wait` seconds. Return whether everything was done; what was not fails with `ServiceClosed`."""
+        """Stop when all requests are done, or after `wait` seconds. Return whether all were done; the others fail with `ServiceClosed`."""
         if os.getpid() != self.owner:
             return True
         with self._idle:
@@ -230,7 +232,7 @@ class Service:
             _fail(request, error)
 
     def died(self, remote: _Remote, error: WorkerDied) -> None:
-        """Let what a worker had be searched again, by the one that has replaced it or by others."""
+        """Put the sentences of a dead worker back into the queue. Its replacement or other workers search them again."""
         failed: list[_Request] = []
         with self._lock:
             self.counts.restarts += 1
@@ -247,7 +249,7 @@ class Service:
             _fail(request, error)
 
     def _returned(self, remote: _Remote, number: int) -> _Task | None:
-        """Return the task that a worker has no more; None: it was dropped."""
+        """Remove a task from its worker and return the task; None: it was dropped."""
         task = remote.tasks.pop(number, None)
         if task is None:
             return None
@@ -258,7 +260,7 @@ class Service:
         return task
 
     def _forget(self, request: _Request, future: Future[Any]) -> None:
-        """The future is done. If it was cancelled or has failed, nothing more of the request is searched."""
+        """Count a request as done. If its future was cancelled or failed, remove its sentences from the queue and the workers."""
         if future.cancelled() or future.exception() is not None:
             with self._lock:
                 self._queue.drop(request)
@@ -276,7 +278,7 @@ class Service:
 
 
 def _complete(request: _Request) -> None:
-    """Let the future of a request have its results."""
+    """Set the results of a request's future."""
     if not request.future.set_running_or_notify_cancel():
         return
     try:
@@ -287,8 +289,8 @@ def _complete(request: _Request) -> None:
 
 
 def _fail(request: _Request, error: BaseException) -> None:
-    """Let the future of a request raise this error, unless it is done."""
-    with suppress(Exception):  # it has failed for another sentence, or was cancelled
+    """Set the error of a request's future, unless the future is done."""
+    with suppress(Exception):  # the future has failed for another sentence, or was cancelled
         request.future.set_exception(error)
 
 
@@ -301,11 +303,11 @@ class _Remote:
         self.hypotheses = 0
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the worker."""
         raise NotImplementedError
 
     def send(self, message: Message) -> None:
-        """Give the worker a message. Messages to a dead one are lost."""
+        """Send the worker a message. Messages to a dead worker are lost."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -313,12 +315,12 @@ class _Remote:
         raise NotImplementedError
 
     def _worker(self) -> ServiceWorker:
-        """Return what searches; it keeps translators of its own."""
+        """Return the object that searches. It keeps its own `Worker` for each set of options."""
         built: OrderedDict[Options, Worker] = OrderedDict()
         build = self.service._build
 
         def worker_of(options: Options) -> Worker:
-            """Return the worker of these options, a new one if there is none."""
+            """Return the worker for these options; build it if there is none."""
             if options not in built:
                 worker = build(options).engine.workers[self.index]
                 worker.options = replace(worker.options, compact_below=AT_ONCE, steps=1)
@@ -363,7 +365,7 @@ class _Process(_Remote):
         self._receiver.start()
 
     def _fork(self) -> None:
-        """Fork the process, from a thread of which OpenMP knows nothing."""
+        """Fork the process, from a new thread that OpenMP does not know."""
         worker, started = self._worker(), Future[ForkedProcess]()
 
         def fork() -> None:
@@ -378,13 +380,13 @@ class _Process(_Remote):
 
     def send(self, message: Message) -> None:
         """See `_Remote`."""
-        with suppress(OSError), self._sending:  # it has died: `_receive` will see it
+        with suppress(OSError), self._sending:  # the process has died: `_receive` will see it
             send(self._process.pipe, message)
 
     def stop(self) -> None:
         """See `_Remote`."""
         self._stopped = True
-        self._process.kill()  # one that is forked meanwhile `_replace` kills
+        self._process.kill()  # `_replace` kills a process that is forked meanwhile
         if threading.current_thread() is not self._receiver:
             self._receiver.join()
 
@@ -401,7 +403,7 @@ class _Process(_Remote):
             error = self._process.death()
             if self.cores:
                 self.cores.set_busy(self.index, False)
-            time.sleep(max(0.0, 0.5 - (time.monotonic() - began)))  # one that dies at once is not started without a pause
+            time.sleep(max(0.0, 0.5 - (time.monotonic() - began)))  # a process that dies at once is replaced only after a pause
             self._replace()
             self.service.died(self, error)
 
@@ -419,7 +421,7 @@ class _Process(_Remote):
 
 
 def _cores_for_one(worker: Worker, cores: int) -> int:
-    """Return how many cores search a single sentence fastest: one or all. It is measured, because small models and busy machines lose by more."""
+    """Return how many cores search a single sentence fastest: one or all. The times are measured: with small models or on busy machines, more cores are slower."""
     if cores == 1:
         return 1
     threads, seconds = torch.get_num_threads(), {1: list[float](), cores: list[float]()}

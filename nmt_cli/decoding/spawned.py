@@ -5,22 +5,23 @@
     a thread: SpawnedProcess.serve(queue) ──────── pipe ────▶ Begin ──▶ Worker.run over a source of batches ──▶ Finished
     ProcessPool.give_back ◀── it waits for the next Begin         ◀── Request, Report ──▶ Order or None: see `processes`
 
-Why processes: the threads of one process wait for each other between any two operations, and a step on a fast device is
-hundreds of short ones. Why new ones: a process that has used such a device cannot be forked.
+Why processes: the threads of one process wait for each other between any two operations, and a step on a fast device has
+hundreds of short operations. Why new processes: a process that has used such a device cannot be forked.
 
 How a process starts
     It runs the interpreter with a few lines of code: they take the search path for modules from the pipe, and import this
-    module. The caller's main module is not imported, as `multiprocessing` would do. So scripts need no `if __name__ ==
-    "__main__"`, and notebooks work. Classes of the main module do not exist there: a search that is defined in a script is
-    refused by name.
+    module. Unlike `multiprocessing`, they do not import the caller's main module. So scripts need no `if __name__ ==
+    "__main__"`, and notebooks work. Classes of the main module do not exist in the new process: a search that is defined in
+    a script causes an error that names it.
 
 How it gets its models
     Through `sending`: all processes map the same weights in the host's memory, and copy them to their device.
 
 How long it lives
-    It serves one session after another; each session sends its options. At the end of a session it is told to stop, leaves
-    its search after the step, and waits. If it does not stop in `PATIENCE` seconds, it is killed. If it is still starting, it
-    is left to it, and takes part in a later session. It ends with the pool, or when the caller's process is gone. Two sessions at the same time have processes of their own.
+    A process serves one session after another; each session sends its options. At the end of a session the process gets a
+    `Stop`, leaves its search after the step, and waits. If it does not stop within `PATIENCE` seconds, it is killed. If it is
+    still starting, it continues to start, and takes part in a later session. It ends with the pool, or when the caller's
+    process is gone. Two sessions at the same time use different processes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ sys.path[:], start, session = pipe.recv(), pipe.recv_bytes(), pipe.recv_bytes() 
 from {} import main
 main(pipe, start, session)
 """
-"""What the new interpreter runs."""
+"""The code that the new interpreter runs."""
 PATIENCE = 10.0
 """Seconds that a process may take to leave its search."""
 
@@ -69,7 +70,7 @@ class Start:
     """The models, for a new process."""
 
     models: Sequence[Transformer]
-    """Without memory; see `SharedModels`."""
+    """Models whose tensors have no memory; see `SharedModels`."""
     weights: int
     """The file descriptor of the weights."""
     precision: str
@@ -93,7 +94,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Finished:
-    """The process is out of its search."""
+    """The process has left its search."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Failed:
 
 
 def need_processes(devices: Sequence[str]) -> bool:
-    """Return whether the workers of these devices are to be new processes."""
+    """Return whether the workers of these devices must be new processes."""
     return len(devices) > 1 and sys.platform == "linux" and not any(is_host(device) for device in devices)
 
 
@@ -119,18 +120,18 @@ class SpawnedProcess(WorkerProcess):
             self.new = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(far_end.fileno(), models.descriptor))
         self.unsent = [pickled(list(sys.path)), pickled(Start(models.models, models.descriptor, precision, device))]
         self.idle = self.answered = False
-        self._sessions = 0  # that ended while it was starting: it has yet to go through them
+        self._sessions = 0  # sessions that ended while the process was starting: it has yet to go through them
         self._lock, self._stopped = threading.Lock(), 0.0
 
     def begin(self, session: bytes) -> None:
-        """Let the process search, once it is served; `session` is a pickled `Begin`."""
+        """Prepare a session, which `serve` then starts; `session` is a pickled `Begin`."""
         self.unsent.append(session)
         self.idle, self._stopped = False, 0.0
 
     def serve(self, batches: BatchSource) -> None:
         """See `WorkerProcess`. At the end the process is `idle`, unless it failed."""
-        with suppress(OSError):  # it has died: what it sent before says why
-            while self.unsent:  # it may be importing modules still: this thread waits for it
+        with suppress(OSError):  # the process has died: its last messages may give the cause
+            while self.unsent:  # the process may still be importing modules: this thread waits for it
                 self.pipe.send_bytes(self.unsent[0])
                 del self.unsent[0]
             with self._lock:
@@ -142,7 +143,7 @@ class SpawnedProcess(WorkerProcess):
         """End the session: the process leaves its search, or begins none if it is still starting."""
         with self._lock:
             self._stopped = time.monotonic()
-            if not self.idle and not self.unsent:  # else `serve` sends it after what is unsent
+            if not self.idle and not self.unsent:  # else `serve` sends Stop after the unsent messages
                 with suppress(OSError):
                     self.pipe.send(Stop())
 
@@ -165,14 +166,14 @@ class SpawnedProcess(WorkerProcess):
         while not self.pipe.poll(1.0 if self.answered else 0.05):
             if self._stopped and not self.answered:
                 self._sessions += 1
-                return Finished()  # which it will send
+                return Finished()  # the process will send it later
             if self._stopped and time.monotonic() - self._stopped > PATIENCE:
                 self.kill()
         self.answered = True
         return self.pipe.recv()
 
     def _answer(self, message: object, batches: BatchSource, under_way: dict[int, Batch]) -> bool:
-        if self._sessions and self.answered and not isinstance(message, Failed):  # of an earlier session
+        if self._sessions and self.answered and not isinstance(message, Failed):  # the message belongs to an earlier session
             self._sessions -= isinstance(message, Finished)
             return True
         if isinstance(message, Finished):
@@ -211,7 +212,7 @@ class ProcessPool:
         weakref.finalize(self, _end, self._running, self._owner)
 
     def session(self, worker: Worker) -> bytes:
-        """Return what processes have to know to search as `worker`. Raises UsageError if it cannot be sent to them."""
+        """Return a pickled `Begin` for processes that search as `worker` does. Raises UsageError if it cannot be pickled."""
         try:
             return pickled(Begin(worker.options, worker.batch_tokens, worker.search, worker.align))
         except Exception as error:
@@ -220,7 +221,7 @@ class ProcessPool:
     def take(self, session: bytes) -> list[SpawnedProcess]:
         """Return a process for each device. Raises OSError if one cannot be started."""
         with self._lock:
-            if self._owner != os.getpid():  # after a fork they are the parent's
+            if self._owner != os.getpid():  # after a fork the processes are the parent's
                 self._owner, self._idle, self._running = os.getpid(), [], set()
                 weakref.finalize(self, _end, self._running, self._owner)
             processes = [self._process(device) for device in self.devices]
@@ -229,7 +230,7 @@ class ProcessPool:
         return processes
 
     def give_back(self, processes: Sequence[SpawnedProcess]) -> None:
-        """Keep processes that can serve another session: as many as there are devices. The others end."""
+        """Keep the processes that can serve another session, one per device. End the others."""
         with self._lock:
             for process in processes:
                 same = sum(other.device == process.device for other in self._idle)
@@ -281,7 +282,7 @@ class _Source(PipeSource):
 
 
 def main(pipe: Connection, start: bytes, session: bytes) -> None:
-    """Serve the caller, in the new process, until it is gone. The first two messages are read already: a `Start` and a `Begin`."""
+    """Serve the caller, in the new process, until the caller is gone. `start` and `session` are the first two messages: a pickled `Start` and a pickled `Begin`."""
     ignore_signals()
     torch.set_num_threads(1)
     try:
@@ -289,7 +290,7 @@ def main(pipe: Connection, start: bytes, session: bytes) -> None:
     except (EOFError, OSError):
         pass
     finally:
-        os._exit(0)  # at once: what a library would still do with the device could wait for ever
+        os._exit(0)  # at once: a library that still uses the device could wait for ever
 
 
 def _serve(pipe: Connection, first: bytes, session: bytes) -> None:

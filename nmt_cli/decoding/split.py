@@ -1,10 +1,10 @@
-"""Lines that are too long for the model, split into parts that are not.
+"""Split lines that are too long for the model into shorter parts.
 
     text ──▶ parts_of ──▶ token ids of each part, at most `longest`
 
-A text is split at sentence ends; a sentence that is still too long, at clause punctuation; a clause, at white space; a
-word, between any two subwords. The parts come out about equally long. Nothing is lost: the texts of the parts, joined,
-are the text.
+A text is split at sentence ends. A sentence that is still too long is split at clause punctuation, a clause at white space,
+and a word between any two subwords. The parts are about equally long. Nothing is lost: the texts of the parts, joined, are
+the text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEVELS = (
     re.compile(r"(?:[,;:–—]+\s+|\s[–—-]+\s|[、，；：]\s*)"),
     re.compile(r"\s+"),
 )
-"""Where a text may be split, best first."""
+"""The patterns after which a text may be split, best first."""
 
 
 def parts_of(text: str, encode: Encode, longest: int, level: int = 0) -> list[list[int]]:
@@ -32,7 +32,7 @@ def parts_of(text: str, encode: Encode, longest: int, level: int = 0) -> list[li
         units = _units(text, LEVELS[level])
         if len(units) > 1:
             sizes = [len(unit_ids) for unit_ids in encode(units)]
-            # a unit that is too long is split at the next level; so are joined units that have more ids than their sum
+            # a unit that is too long is split at the next level, as are joined units that have more ids than the sum of their parts
             packed = _packed(units, sizes, longest)
             if len(packed) > 1:
                 return [part for unit in packed for part in parts_of(unit, encode, longest, level)]
@@ -48,7 +48,7 @@ def _units(text: str, end: re.Pattern[str]) -> list[str]:
 
 
 def _packed(units: list[str], sizes: list[int], longest: int) -> list[str]:
-    """Return neighbouring units joined to parts of at most `longest` ids, about equally long."""
+    """Join neighbouring units into parts of at most `longest` ids, about equally long. Return the parts."""
     total = sum(sizes)
     enough = -(-total // -(-total // longest))  # the size at which a part is closed
     parts: list[str] = []

@@ -1,4 +1,4 @@
-"""Lines in, translations out, in order, as a stream.
+"""Translate a stream of lines, in order.
 
     lines ──▶ windows ──▶ parts: token ids, long lines in several ──▶ batches of like length ──▶ engine ──▶ hypotheses
           ──▶ texts ──▶ parts joined ──▶ a Result per line, in the order of the lines
@@ -29,17 +29,17 @@ from .windows import WindowSize, windows
 from .workers import ConvertedModels, workers
 
 WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
-"""Lines of a stream that are translated together; a list is cut into windows of the largest size."""
+"""Sizes of the windows of a stream; a list is divided into windows of the largest size."""
 
 @dataclass(frozen=True)
 class Request:
-    """A line to translate, and what constraints need to know of it: by name of the constraint, see `Constraint.encode`."""
+    """A line to translate, and the inputs of constraints for it, by name of the constraint; see `Constraint.encode`."""
 
     text: str
     inputs: Mapping[str, Any]
 
     def __len__(self) -> int:
-        """Characters."""
+        """Return the number of characters."""
         return len(self.text) + sum(len(str(value)) for value in self.inputs.values())
 
     @staticmethod
@@ -51,7 +51,7 @@ class Request:
 
 
 Line = str | tuple[str, str] | Request
-"""A source; a source and what its translation begins with; or a request."""
+"""A source; a source and the beginning of its translation; or a request."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Candidate:
     pieces: tuple[str, ...] = ()
     """Its subwords as SentencePiece writes them (▁ marks the beginning of a word)."""
     token_log_probs: tuple[float, ...] = ()
-    """If asked for: log P of each subword and, after those of each part of the line, of its end symbol."""
+    """If asked for: log P of each subword. After the subwords of each part of the line comes log P of its end symbol."""
     part_lengths: tuple[int, ...] = ()
     """The number of `pieces` of each part of the line."""
 
@@ -79,9 +79,9 @@ class Result:
     """Tokens of the best translation, end symbols counted; 0: the line was blank, or too long."""
     source_pieces: tuple[str, ...] = ()
     alignment: tuple[tuple[int, int], ...] | None = None
-    """If asked for: pairs of a source piece and a piece of the best translation, by index; see `alignment`."""
+    """If asked for: index pairs (source piece, piece of the best translation); see `alignment`."""
     too_long: bool = False
-    """Whether the line is too long for the model and may not be split (`Constraint.reads_source`): its translation is empty."""
+    """Whether the line is too long for the model and must not be split (`Constraint.reads_source`). Its translation is then empty."""
 
     @property
     def best(self) -> Candidate:
@@ -94,7 +94,7 @@ class Result:
 
 @dataclass(frozen=True)
 class _Part:
-    """What the model translates at once: a line, or a part of it."""
+    """The unit that the model translates at once: a line, or a part of a line."""
 
     line: int
     """Index of the line in its window."""
@@ -105,7 +105,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Translated:
-    """A part and its search result; `texts` are those of the hypotheses."""
+    """A part and its search result; `texts` are the texts of the hypotheses."""
 
     part: _Part
     result: SearchResult
@@ -121,7 +121,7 @@ class Prepared:
     too_long: set[int]
     """Indices of lines that have no parts because they are too long."""
     sentences: list[Sentence]
-    """For each part what a search needs of it."""
+    """The sentence of each part, for the search."""
 
 
 @dataclass(frozen=True)
@@ -136,17 +136,18 @@ class _Window:
 class Translator:
     """Models, their tokenizers and the options of the search.
 
-    `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged. Where they are
-    converted already, `precision` and `devices` are theirs. `decode` is the recipe's section. A line of more than `longest`
-    tokens is translated in parts (0: what the model can take; the recipe's `data.max_length` is the longest it was trained on), except where a constraint reads whole lines. `nbest` is at
-    most `decode.beam`. `precision` is a name of the registry's PRECISIONS. `devices` are torch devices, one worker each;
-    "cpu" several times for several cores; none: one worker where the model is. `search` is a name of the registry's
-    SEARCHES, "": the recipe's; "sample" draws `decode.beam` outputs per line as `sampling` says, "mbr" chooses among
-    `decode.beam` hypotheses as `mbr` says. `constraints` are names of the registry's CONSTRAINTS with their values, besides
-    those that the recipe has; `defaults` are the values of those that `decode.constraints` names, None for others. With
-    `align` results have alignments, with `token_log_probs` candidates have the log-probabilities of their tokens.
+    `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged. With
+    `ConvertedModels`, their own precision and devices are used. `decode` is the recipe's section. A line of more than `longest`
+    tokens is translated in parts, unless a constraint reads whole lines. `longest` 0: the largest length that the model can
+    take; the recipe's `data.max_length` is the largest length in training. `nbest` is at most `decode.beam`. `precision` is a
+    name of the registry's PRECISIONS. `devices` are torch devices, one worker each; give "cpu" several times for several
+    cores; none: one worker on the device of the model. `search` is a name of the registry's SEARCHES, "": the recipe's search.
+    "sample" draws `decode.beam` outputs per line with the options `sampling`; "mbr" chooses among `decode.beam` hypotheses
+    with the options `mbr`. `constraints` are names of the registry's CONSTRAINTS with their values, in addition to the
+    recipe's constraints. `defaults` are the values of constraints that `decode.constraints` names; without one the value is
+    None. With `align` results have alignments, with `token_log_probs` candidates have the log-probabilities of their tokens.
 
-    The model is read, never changed. If it is changed afterwards, make a new Translator. Raises UsageError for a
+    The translator reads the model and never changes it. If the model changes later, create a new Translator. Raises UsageError for a
     precision that a device does not have, an unknown search or constraint, or a wrong value.
     """
 
@@ -197,7 +198,7 @@ class Translator:
             yield from window
 
     def windows(self, lines: Iterable[Line]) -> Generator[list[Result], None, None]:
-        """Yield the same results in lists, as they are computed. After each list everything that could be read is answered.
+        """Yield the results of `translate` in lists, as they are computed. All lines that were read are answered before it waits for the next line.
 
         An error that `lines` raises is raised here, after the results of the lines before it.
         """
@@ -224,32 +225,32 @@ class Translator:
                 raise input_error
 
     def _submit(self, lines: list[Line], session: Session) -> _Window:
-        """Hand the batches of these lines to the engine."""
+        """Submit the batches of these lines to the engine."""
         prepared = self.prepare(lines)
         batches = self.engine.divide([len(part.ids) + 1 for part in prepared.parts], self.decode.batch_tokens)
         submission = session.submit([Batch([prepared.sentences[i] for i in indices]) for indices in batches])
         return _Window(prepared, batches, submission)
 
     def _finish(self, window: _Window) -> list[Result]:
-        """Wait for the results of these lines."""
+        """Wait for the results of a window and return them."""
         by_part: dict[int, SearchResult] = {}
         for indices, results in zip(window.batches, window.submission.results(), strict=True):
             by_part.update(zip(indices, results, strict=True))
         return self.results(window.prepared, [by_part[i] for i in range(len(window.prepared.parts))])
 
     def prepare(self, lines: Sequence[Line]) -> Prepared:
-        """Return what a search needs of these lines."""
+        """Return the parts of these lines, ready to be searched."""
         requests = [Request.of(line) for line in lines]
         parts, too_long = self._parts(requests)
         return Prepared([request.text for request in requests], parts, too_long, [Sentence(part.ids, self._max_length(part), part.inputs) for part in parts])
 
     def _max_length(self, part: _Part) -> int:
-        """Return how many tokens the output may have."""
+        """Return the largest number of tokens in the output of a part."""
         added = sum(constraint.added_length(part.inputs[constraint.name]) for constraint in self.options.constraints if constraint.name in part.inputs)
         return min(int(len(part.ids) * self.decode.max_len_ratio) + added + self.decode.max_extra, self.longest_output)
 
     def _parts(self, requests: Sequence[Request]) -> tuple[list[_Part], set[int]]:
-        """Return what the model has to translate, and the indices of lines that are too long and may not be split.
+        """Return the parts that the model has to translate, and the indices of lines that are too long and must not be split.
 
         Inputs of constraints belong to the first part of their line.
         """
@@ -268,7 +269,7 @@ class Translator:
         return parts, too_long
 
     def _inputs(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
-        """Return for each line the inputs of its constraints, encoded; none where `encode` returned nothing."""
+        """Return for each line the encoded inputs of its constraints, without those for which `encode` returned nothing."""
         inputs: list[dict[str, Any]] = [{} for _ in requests]
         for constraint in self.options.constraints:
             own = {constraint.name} if constraint.reads_source else set()
@@ -299,7 +300,7 @@ class Translator:
         return Result(line, candidates, tokens, source_pieces, _alignment(parts) if self.align else None)
 
     def _candidate(self, parts: list[_Translated], rank: int) -> Candidate:
-        """Join the candidates of this rank of all parts; of a part with fewer candidates, its last one."""
+        """Join the candidates of this rank of all parts. A part with fewer candidates contributes its last one."""
         ranks = [min(rank, len(part.texts) - 1) for part in parts]
         hypotheses = [part.result.hypotheses[i] for part, i in zip(parts, ranks, strict=True)]
         pieces = tuple(self.target_pieces[token] for h in hypotheses for token in h.tokens)
@@ -314,10 +315,10 @@ class Translator:
 
 
 def named_constraints(decode: DecodeSection, explicit: Mapping[str, Any], target: Tokenizer, defaults: Mapping[str, Any]) -> tuple[Constraint, ...]:
-    """Return the prefix constraint, those of the recipe's section, and those that are `explicit`: name → value.
+    """Return the prefix constraint, the constraints of the recipe's section, and the `explicit` ones (name → value).
 
-    A key of [decode] that has a constraint's name is its value; those that `decode.constraints` names have their value in
-    `defaults`, or None. Raises UsageError for an unknown name or a wrong value.
+    A key of [decode] that has a constraint's name holds its value. Constraints that `decode.constraints` names have their
+    value in `defaults`, or None. Raises UsageError for an unknown name or a wrong value.
     """
     values: dict[str, Any] = {"prefix": None, **{name: defaults.get(name) for name in decode.constraints}}
     for name, field in type(decode).model_fields.items():
@@ -327,7 +328,7 @@ def named_constraints(decode: DecodeSection, explicit: Mapping[str, Any], target
 
 
 def _alignment(parts: list[_Translated]) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of all parts of a line. A token that is aligned with a source's end symbol has none."""
+    """Return the pairs of all parts of a line. A token that is aligned with a source's end symbol has no pair."""
     pairs: list[tuple[int, int]] = []
     sources = targets = 0
     for part in parts:

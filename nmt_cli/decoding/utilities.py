@@ -1,4 +1,4 @@
-"""Utilities for minimum Bayes risk decoding: the sentence-level scores of all pairs of texts at once.
+"""Utilities for minimum Bayes risk decoding: compute the sentence-level scores of all pairs of texts at once.
 
     n texts ──▶ symbols: characters (chrF) or words (BLEU) ──▶ per order: n-gram counts and matches ──▶ scores (n, n)
 
@@ -21,13 +21,13 @@ import torch
 from numpy.typing import NDArray
 
 Scores = NDArray[np.float64]
-"""(n, n)"""
+"""Scores of all pairs of n texts, (n, n)."""
 Integers = NDArray[np.int64]
 
 CHARACTER_ORDER, BETA = 6, 2
 WORD_ORDER = 4
 FEATURES = 8192
-"""Features that are multiplied at once."""
+"""Number of features in one matrix product."""
 
 
 def chrf(texts: Sequence[str]) -> Scores:
@@ -44,7 +44,7 @@ def bleu(texts: Sequence[str]) -> Scores:
 
 
 def _over_distinct(texts: list[str], score: Callable[[list[str]], Scores]) -> Scores:
-    """Return the scores of texts that may be equal, (n, n), from those of the distinct ones."""
+    """Return the scores of texts that may be equal, (n, n), from the scores of the distinct texts."""
     index = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     of_text = np.array([index[text] for text in texts], dtype=np.int64)
     return score(list(index))[np.ix_(of_text, of_text)]
@@ -90,7 +90,7 @@ def _bleu(texts: list[str]) -> Scores:
 def _ngram_matches(symbols: Integers, lengths: Integers, max_order: int) -> Iterator[tuple[Integers, Scores]]:
     """Yield for each order the n-grams of each text (n,), and the matches of all pairs of texts (n, n).
 
-    `symbols` (P,) are the texts' symbols, one text behind the other; `lengths` (n,).
+    `symbols` (P,) are the symbols of all texts, one text after the other; `lengths` (n,) are the numbers of symbols.
     """
     count = len(lengths)
     texts = np.repeat(np.arange(count), lengths)
@@ -127,7 +127,7 @@ def _matches(ngrams: Integers, texts: Integers, count: int) -> tuple[Scores, NDA
 
 
 def _products(rows: Integers, features: Integers, count: int, size: int) -> Scores:
-    """Return how many features each two of `count` rows share, (n, n). Row rows[i] has feature features[i]."""
+    """Return how many features each pair of `count` rows shares, (n, n). Row rows[i] has feature features[i]."""
     sums = torch.zeros(count, count)
     for start in range(0, size, FEATURES):
         within = (features >= start) & (features < start + FEATURES)

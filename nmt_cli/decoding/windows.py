@@ -1,10 +1,10 @@
 """A stream of lines in windows: lists of lines that are processed together.
 
     lines ──▶ windows(lines, size)                                    in the caller's thread
-    lines ── reader thread ──▶ queue ──▶ windows(lines, size, busy)   takes what was read, and waits only when not busy
+    lines ── reader thread ──▶ queue ──▶ windows(lines, size, busy)   takes the lines that were read, and waits only when not busy
 
-The first window is small and each next one up to twice as large, so that output begins early and batches fill up later.
-With a reader thread a window begins with the first line that was read and takes those that were read since.
+The first window is small, and each next window is up to twice as large. So output begins early, and batches fill up later.
+With a reader thread a window holds the lines that were read since the last window.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATIENCE = 0.002
 
 @dataclass(frozen=True)
 class WindowSize:
-    """Lines of the first window, and of the largest; and characters, so that memory stays bounded whatever the lines hold."""
+    """Lines of the first window and of the largest window; and the characters of a window, which limit the memory for long lines."""
 
     first: int
     last: int
@@ -38,9 +38,9 @@ class _End:
 
 
 def windows(lines: Iterable[Any], size: WindowSize, busy: Callable[[], bool] | None = None) -> Generator[list[Any] | None, None, None]:
-    """Yield `lines`, strings or others that have a length in characters, in windows.
+    """Yield `lines` in windows. A line is a string, or another object whose length is counted in characters.
 
-    With `busy` a thread reads ahead, and None is yielded instead of waiting where `busy()` and no line was read. An error
+    With `busy` a thread reads ahead; if `busy()` is true and no line is ready, None is yielded instead of waiting. An error
     that `lines` raises is raised here, after the lines that came before it.
     """
     source = _Direct(lines) if busy is None else _ReadAhead(lines, size.last)
@@ -60,7 +60,7 @@ def windows(lines: Iterable[Any], size: WindowSize, busy: Callable[[], bool] | N
 
 
 def _one_window(source: _Direct | _ReadAhead, count: int, characters: int) -> tuple[list[Any], _End | None]:
-    """Return the next lines, and the end of the input if it has come."""
+    """Return the next lines, and the `_End` of the input if it was reached."""
     window: list[Any] = []
     while len(window) < count and characters > 0:
         try:
@@ -75,7 +75,7 @@ def _one_window(source: _Direct | _ReadAhead, count: int, characters: int) -> tu
 
 
 class _Direct:
-    """Lines, read when they are asked for."""
+    """A source of lines that reads each line when `get` asks for it."""
 
     def __init__(self, lines: Iterable[Any]) -> None:
         self.lines: Iterator[Any] = iter(lines)
@@ -97,7 +97,7 @@ class _Direct:
 
 
 class _ReadAhead:
-    """Lines that a thread reads, `count` of them ahead at most."""
+    """A source of lines that a thread reads in advance, at most `count` of them."""
 
     def __init__(self, lines: Iterable[Any], count: int) -> None:
         self.queue: queue.Queue[Any] = queue.Queue(count)
@@ -113,7 +113,7 @@ class _ReadAhead:
         return self.queue.get(timeout=timeout)
 
     def close(self) -> None:
-        """Let the thread end after the line that it reads."""
+        """Tell the thread to end after the current line."""
         self.closed.set()
 
     def _read(self, lines: Iterable[Any]) -> None:

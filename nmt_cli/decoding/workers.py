@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from .spawned import ProcessPool
 
 LOGITS_AT_ONCE = 1 << 26
-"""Numbers (rows x vocabulary) of one step at most: 256 MiB. An accelerator with much memory takes more, see LOGITS_SHARE."""
+"""Largest number of logits (rows x vocabulary) of one step: 256 MiB. An accelerator with much memory takes more, see LOGITS_SHARE."""
 LOGITS_SHARE = 1 / 40
-"""Of an accelerator's memory, for the logits of one step: each operation on it takes a time of its own, so few large steps are faster."""
+"""Share of an accelerator's memory for the logits of one step. Each operation has a fixed cost, so a few large steps are faster."""
 CPU_ROWS = 1024
-"""Hypotheses of one step on a CPU at most: more are not faster and need more memory."""
+"""Largest number of hypotheses in one step on a CPU. More hypotheses are not faster and need more memory."""
 
 SearchClass = Callable[[Decoder, SearchOptions], Search]
-"""What `nmt_cli.registry.SEARCHES` lists."""
+"""A search class, as `nmt_cli.registry.SEARCHES` lists them."""
 
 
 class Worker:
     """A model, or an ensemble of models, on a device. It searches at most `batch_tokens` source tokens at once.
 
-    One thread at a time may use it; `search_one` sees to that itself.
+    Only one thread at a time may use it; `search_one` takes a lock for this.
     """
 
     def __init__(self, kernels: Sequence[KernelsInUse], options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> None:
@@ -62,7 +62,7 @@ class Worker:
 
     @cached_property
     def sentences(self) -> int:
-        """Sentences of a batch at most: two such batches fill a step."""
+        """Largest number of sentences in a batch: two such batches fill a step."""
         logits = max(LOGITS_AT_ONCE, int(accelerator_memory(self.device) * LOGITS_SHARE) // torch.float32.itemsize)
         rows = logits // self.models[0].target_vocab
         if is_host(self.device):
@@ -83,7 +83,7 @@ class Worker:
             self.run(SingleBatch(batch))
 
     def _search_together(self, first: Batch, batches: BatchSource) -> Batch | None:
-        """Search `first` and the batches that come meanwhile. Return a batch that came and was not begun."""
+        """Search `first` and the batches that come meanwhile. Return the batch that was taken but not started, if any."""
         running = RunningSearch(self)
         waiting: Batch | None = first
         try:
@@ -120,7 +120,7 @@ class RunningSearch:
         self.worker = worker
         self.decoder: GrowingDecoder | None = None
         self.search: Search | None = None
-        self.sentences: dict[int, tuple[Batch, int]] = {}  # those in the search by id: its batch, and its index there
+        self.sentences: dict[int, tuple[Batch, int]] = {}  # by id of a sentence in the search: its batch, and its index in the batch
         self.next_id = self.tokens = 0  # source tokens of the sentences
 
     @property
@@ -155,7 +155,7 @@ class RunningSearch:
             batch.add(index, self.worker._result(source, hypotheses))
 
     def drop(self, unwanted: Callable[[Batch, int], bool]) -> None:
-        """Let the sentences leave without results for whose batch and index there `unwanted` is true. Such a batch is never done."""
+        """Remove the sentences for which `unwanted(batch, index)` is true, without results. Their batch is never done."""
         dropped = [number for number, (batch, index) in self.sentences.items() if unwanted(batch, index)]
         if dropped and self.search:
             self.search.drop(dropped)
@@ -164,7 +164,7 @@ class RunningSearch:
             self.tokens -= len(batch.sentences[index].tokens) + 1
 
     def fail(self, error: Exception) -> None:
-        """Let all batches that are not done fail."""
+        """Set the error of all batches that are not done."""
         for batch in {id(batch): batch for batch, _ in self.sentences.values()}.values():
             batch.done.set_exception(error)
 
@@ -180,9 +180,9 @@ class ConvertedModels:
     devices: Sequence[str]
     """One per worker; "cpu" several times for several cores."""
     by_device: Mapping[str, Sequence[KernelsInUse]]
-    """With a pool, those of the first device alone."""
+    """The models on each device; with a pool, on the first device only."""
     pool: ProcessPool | None = None
-    """The processes that have the models on each device, where workers are processes that are started anew (`spawned`)."""
+    """The processes that hold the models of each device, if workers are new processes (`spawned`)."""
 
     @staticmethod
     def of(models: Sequence[Transformer], precision: str, devices: Sequence[str]) -> ConvertedModels:
@@ -198,12 +198,12 @@ class ConvertedModels:
 
     @property
     def kernels(self) -> Sequence[KernelsInUse]:
-        """Those of the first device, one per model."""
+        """The models on the first device, with their kernels."""
         return self.by_device[self.devices[0]]
 
 
 def workers(models: ConvertedModels, options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> list[Worker]:
-    """Return a worker for each device; those of one device share its models. With a pool all are of the first device: the others' are in its processes."""
+    """Return a worker for each device; workers of one device share its models. With a pool all are on the first device: its processes hold the models of the others."""
     by_device = {device: list(kernels) for device, kernels in models.by_device.items()}
     if options.coverage_penalty:  # the first model reports its attention
         for kernels in by_device.values():

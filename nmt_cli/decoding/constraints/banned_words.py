@@ -1,9 +1,9 @@
-"""Banned words: words and phrases that no output contains, however they are divided into subwords.
+"""Banned words: words and phrases that no output contains, however they are split into subwords.
 
     B sentences   W hypotheses per sentence   N open hypotheses   V vocabulary
 
-`phrases` says what an occurrence is. A token that would complete one is forbidden. The end symbol may follow a banned word
-only as the last resort, with a very low log-probability.
+`phrases` defines an occurrence. A token that would complete an occurrence is forbidden. The end symbol may follow a banned
+word only as the last resort, with a very low log-probability.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .phrases import MOST_MISSING, PhraseMatcher, one_spaced
 
 @dataclass
 class Matches(OfHypotheses):
-    """What hypotheses have of banned phrases."""
+    """The parts of banned phrases that hypotheses have."""
 
     states: Tensor  # (B, W) states of the `PhraseMatcher`
 
@@ -66,7 +66,7 @@ class BannedWords(Constraint):
         return Matches(torch.tensor(list(after), dtype=torch.long, device=tokens.device).view(tokens.shape))
 
     def _forbidden(self, number: int, left: int, device: torch.device) -> Tensor:
-        """Return the tokens that may not follow a text of this state, where `left` may follow them."""
+        """Return the tokens that may not follow a text of this state, if at most `left` tokens may follow them."""
         key = number, left, device
         if key not in self.forbidden:
             self.forbidden[key] = torch.tensor(self.matcher.completing(number, left), dtype=torch.long, device=device)
@@ -74,7 +74,7 @@ class BannedWords(Constraint):
 
 
 def _normalized(entries: Sequence[str], tokenizer: Tokenizer) -> list[str]:
-    """Return entries as outputs have them: normalised as by the tokenizer. Raises UsageError for one that no output can have."""
+    """Return the entries, normalised by the tokenizer as outputs are. Raises UsageError for an entry that no output can contain."""
     encoded = tokenizer.encode(entries)
     for number, (entry, tokens) in enumerate(zip(entries, encoded, strict=True), 1):
         if not entry.strip() or not tokens:

@@ -1,6 +1,6 @@
 """No repeated n-grams: no n tokens in a row occur twice in an output (Paulus et al. 2018, section 2.5).
 
-    N open hypotheses   L tokens of the longest   V vocabulary
+    N open hypotheses   L longest of them, in tokens   V vocabulary
 
 The last n-1 tokens of a hypothesis are its context. A token that has followed the same context before is forbidden.
 """
@@ -18,7 +18,7 @@ from ..constraint import Constraint, Step
 
 
 class NoRepeatNgram(Constraint):
-    """The value is n, in tokens; 0: no rule."""
+    """The value is n, in tokens; 0 means no rule."""
 
     name = "no_repeat_ngram"
 
@@ -36,7 +36,7 @@ class NoRepeatNgram(Constraint):
         tokens = step.of_rows(step.tokens[:, :, :longest])  # (N, L)
         before = self.n - 1  # tokens of the context
         starts = longest - before  # n-grams of the longest output
-        repeats = torch.arange(before, longest, device=tokens.device) < lengths[:, None]  # (N, starts) whether the n-gram here is complete
+        repeats = torch.arange(before, longest, device=tokens.device) < lengths[:, None]  # (N, starts) whether the n-gram at this position is complete
         for index in range(before):
             newest = (lengths - before + index).clamp_min(0)[:, None]
             repeats &= tokens[:, index : index + starts] == tokens.gather(1, newest)

@@ -1,10 +1,10 @@
-"""A closed list of outputs: each output is one of the given lines (constrained by a trie, as De Cao et al. 2021 do).
+"""A closed list of outputs: each output is one of the given lines (constrained by a trie, as in De Cao et al. 2021).
 
     B sentences   W hypotheses per sentence   N open hypotheses   V vocabulary   M nodes   E edges
 
-The trie holds the tokens of each entry, as the tokenizer divides it. Node 0 is the root. The edges of a node are its
+The trie holds the tokens of each entry, as the tokenizer splits it. Node 0 is the root. The edges of a node are its
 children, in the order of their tokens: edges first[node] to first[node + 1]. Each hypothesis is at a node, or at NOWHERE
-after a prefix that begins no entry. A child is allowed if an entry below it fits in the longest output.
+after a prefix with which no entry begins. A child is allowed if an entry below it fits in the longest output.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..constraint import Constraint, OnDevices, Sentence, Step
 from ..search_state import OfHypotheses
 
 NOWHERE = -1
-"""The node of a hypothesis that begins no entry."""
+"""The node of a hypothesis with which no entry begins."""
 FAR = 1 << 40
-"""Tokens up to the end of an entry where there is none."""
+"""The number of tokens up to the end of an entry, if no entry ends below a node."""
 
 
 @dataclass(frozen=True)
 class Trie:
-    """Token sequences by their beginnings."""
+    """A trie of token sequences."""
 
     first: Tensor  # (M + 1,) the first edge of each node
     tokens: Tensor  # (E,)
@@ -41,7 +41,7 @@ class Trie:
 
     @classmethod
     def build(cls, entries: Sequence[Sequence[int]], size: int) -> Self:
-        """Return the trie of token sequences of a vocabulary of `size`."""
+        """Return the trie of token sequences, for a vocabulary of `size`."""
         nodes: list[dict[int, int]] = [{}]
         ends = {0: False}
         for entry in entries:
@@ -69,7 +69,7 @@ class Trie:
         return replace(self, **moved)
 
     def edges(self, nodes: Tensor, remaining: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the edges that hypotheses at `nodes` (N,) may take with `remaining` (N,) tokens: the hypothesis and the number of each."""
+        """Return the edges that hypotheses at `nodes` (N,) may take with `remaining` (N,) tokens: for each edge, the hypothesis and the index of the edge."""
         known = nodes.clamp_min(0)
         counts = (self.first[known + 1] - self.first[known]) * (nodes >= 0)
         rows = torch.arange(len(nodes), device=nodes.device).repeat_interleave(counts)
@@ -78,7 +78,7 @@ class Trie:
         return rows[fits], edges[fits]
 
     def after(self, nodes: Tensor, tokens: Tensor) -> Tensor:
-        """Return the nodes after `tokens`, both of one shape."""
+        """Return the nodes to which `tokens` lead from `nodes`; both have the same shape."""
         if not len(self.keys):
             return torch.full_like(nodes, NOWHERE)
         keys = nodes * self.size + tokens
@@ -88,13 +88,13 @@ class Trie:
 
 @dataclass
 class Nodes(OfHypotheses):
-    """Where hypotheses are in the trie."""
+    """The node of each hypothesis in the trie."""
 
     nodes: Tensor  # (B, W)
 
 
 class Outputs(Constraint):
-    """The value is the list of outputs. Where no entry fits, or the prefix begins none, the output ends at once."""
+    """The value is the list of outputs. If no entry fits, or no entry begins with the prefix, the output ends at once."""
 
     name = "outputs"
     edits = True

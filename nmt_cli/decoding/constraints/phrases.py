@@ -1,15 +1,15 @@
-"""Where phrases occur in a text that grows by subwords: the tokens that would complete a phrase, whatever the segmentation.
+"""Find phrases in a text that grows by subwords: the tokens that would complete a phrase, for any segmentation.
 
     PhraseMatcher.after(state, token) ──▶ state        PhraseMatcher.completing(state) ──▶ the tokens to forbid
 
-A phrase occurs as whole words: where it begins or ends with a word character, none may stand before or after it. Word
-characters are letters, digits, combining marks and "_". Scripts without spaces between words have no word characters in
-this sense: there every occurrence counts. Runs of white space count as one space. Bytes that are no UTF-8 count as one
+A phrase occurs as whole words: if it begins or ends with a word character, no word character may be directly before or after
+it. Word characters are letters, digits, combining marks and "_". Scripts without spaces between words have no word characters in
+this sense, so every occurrence in them counts. Runs of white space count as one space. Bytes that are not UTF-8 count as one
 character, which is not a word character.
 
-A state is what has to be remembered of a text: the longest end that begins a phrase at a word boundary, or else the kind of
-the last character, and the bytes of an unfinished character. If a whole phrase is at the end, the phrase is complete
-unless a word character follows: the state is `open`.
+A state holds what is needed of a text: the longest suffix that begins a phrase at a word boundary, or else the kind of the last
+character; and the bytes of an unfinished character. If the text ends with a whole phrase, and the phrase is complete unless a
+word character follows, the state is `open`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from ...data.tokenizer import BOS, BYTE, EOS, META_SPACE, PAD, Tokenizer
 from ...evaluation.outputs import IN_SCRIPT
 
 INVALID = "\ufffd"
-"""What bytes that are no UTF-8 become."""
+"""The character that replaces bytes that are not UTF-8."""
 AFTER_LAST = "\U0010ffff"
-"""The last character of all; it ends a range of sorted texts."""
+"""The last character in Unicode order; it ends a range of sorted texts."""
 KANA_MARKS = "\u30fc\u30fd\u30fe"
-"""Marks that lengthen or repeat a kana: of a script without spaces, too."""
+"""Marks that lengthen or repeat a kana. They belong to a script without spaces, too."""
 MOST_MISSING = 3
-"""Bytes that an unfinished character lacks at most."""
+"""Largest number of bytes that an unfinished character lacks."""
 NO_LETTERS = 0x40000
-"""From this code point on there are no letters."""
+"""From this code point on, no character is a letter."""
 MEMORY = 1 << 17
-"""Transitions that are remembered."""
+"""Number of transitions in the cache."""
 
 
 @lru_cache(1 << 16)
@@ -47,26 +47,26 @@ def in_word(character: str) -> bool:
 
 
 def one_spaced(text: str) -> str:
-    """Return a text whose runs of white space are one space each."""
+    """Return a text with each run of white space replaced by one space."""
     return re.sub(r"\s+", " ", text)
 
 
 class State(NamedTuple):
-    """What has to be remembered of a text."""
+    """The state of a text."""
 
     before: str
-    """The character before `matched`, or one of its kind: "a", " " or "."."""
+    """The character before `matched`, or a character of the same kind: "a", " " or "."."""
     matched: str
-    """The longest end of the text that begins a phrase at a word boundary."""
+    """The longest suffix of the text that begins a phrase at a word boundary."""
     pending: bytes
-    """The first bytes of a character."""
+    """The first bytes of an unfinished character."""
 
 
 class PhraseMatcher:
-    """Finds `phrases` in texts of `tokenizer`; phrases have single spaces.
+    """Finds `phrases` in texts of `tokenizer`. The phrases have single spaces.
 
-    `last_tokens` maps phrases to a token that counts as completing them at once, even where a word character might follow.
-    States are numbers; 0 is that of the empty text.
+    `last_tokens` maps each phrase to a token that completes it at once, even if a word character might follow.
+    States are numbers; 0 is the state of the empty text.
     """
 
     def __init__(self, phrases: Sequence[str], tokenizer: Tokenizer, last_tokens: Mapping[str, int]) -> None:
@@ -83,7 +83,7 @@ class PhraseMatcher:
         self.after = lru_cache(MEMORY)(self._after)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy in another process has a lock and a memory of its own."""
+        """Return the attributes without lock and cache: a copy in another process has its own."""
         return {name: value for name, value in vars(self).items() if name not in ("lock", "after")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ class PhraseMatcher:
         return any(begun in self.last_tokens and in_word(begun[-1]) for begun in self._begun(self.states[number].matched))
 
     def completing(self, number: int, left: int) -> list[int]:
-        """Return the tokens that complete a phrase in a text of this state, if at most `left` tokens may follow them."""
+        """Return the tokens that complete a phrase in a text of this state, if at most `left` more tokens may follow."""
         state, is_open, final = self.states[number], self.open(number), left == 0
         completing, complete_by = set[int](), {"": False}
         for token, byte in self.bytes.items():
@@ -105,7 +105,7 @@ class PhraseMatcher:
                 complete_by[text] = self._completes(state, text, token, final)
             if complete_by[text] or (is_open and pending and not _begins_letter(pending, left)):
                 completing.add(token)
-        if state.pending:  # a token that is no byte ends the invalid character
+        if state.pending:  # a token that is not a byte ends the invalid character
             return sorted(completing.union(self.texts if is_open else self.within[".", final]))
         kind = _kind(state.matched[-1:] or state.before)
         completing.update(self.within[kind, final], self.ending_words if is_open else ())
@@ -116,7 +116,7 @@ class PhraseMatcher:
         return sorted(completing)
 
     def _after(self, number: int, token: int) -> int:
-        """Return the state of the text after a token. It does not matter what the text has completed already."""
+        """Return the state of the text after a token. Phrases that the text has already completed do not matter."""
         state = self.states[number]
         if token in self.bytes:
             text, pending = _decoded(state.pending, self.bytes[token])
@@ -137,7 +137,7 @@ class PhraseMatcher:
             return self.numbers[state]
 
     def _begun(self, matched: str) -> Iterator[str]:
-        """Yield the ends of the matched text that begin a phrase at a word boundary."""
+        """Yield the suffixes of the matched text that begin a phrase at a word boundary."""
         text = f" {matched}"
         return (text[start:] for start in range(1, len(text)) if text[start:] in self.beginnings and self._at_boundary(text, start))
 
@@ -154,18 +154,18 @@ class PhraseMatcher:
                 yield token
 
     def _is_complete(self, phrase: str, following: str, token: int, final: bool) -> bool:
-        """Return whether a phrase is complete with this character after it, "": none yet, which `token` gave."""
+        """Return whether a phrase is complete when `token` adds its end and the character `following` after it ("": no character yet)."""
         if not in_word(phrase[-1]):
             return True
         return not in_word(following) if following else final or self.last_tokens[phrase] == token
 
     def _within(self, kind: str, final: bool) -> list[int]:
-        """Return the tokens that have a complete phrase in themselves, after a character of this kind."""
+        """Return the tokens whose own text contains a complete phrase, after a character of this kind."""
         state = State(kind, "", b"")
         return [token for token, text in self.texts.items() if self._completes(state, text, token, final)]
 
     def _completes(self, state: State, added: str, token: int, final: bool) -> bool:
-        """Return whether a text of this state completes a phrase by the characters `added`."""
+        """Return whether the characters `added` complete a phrase in a text of this state."""
         text, old = _appended(state, added), len(state.before) + len(state.matched)
         for start in range(1, len(text)):
             if not self._at_boundary(text, start):
@@ -181,7 +181,7 @@ class PhraseMatcher:
 
 
 def _texts(tokenizer: Tokenizer) -> tuple[dict[int, str], dict[int, int]]:
-    """Return the texts of tokens, and the values of those that are bytes of longer characters."""
+    """Return the texts of tokens, and the byte values of the tokens that are bytes of longer characters."""
     texts: dict[int, str] = {}
     of_bytes: dict[int, int] = {}
     decoded = tokenizer.decode([token] for token in range(tokenizer.vocab_size))
@@ -199,7 +199,7 @@ def _texts(tokenizer: Tokenizer) -> tuple[dict[int, str], dict[int, int]]:
 
 
 def _decoded(pending: bytes, byte: int) -> tuple[str, bytes]:
-    """Return the characters that `byte` ends after `pending`, and the bytes that are then pending."""
+    """Return the characters that `byte` completes after the `pending` bytes, and the bytes that are pending afterwards."""
     together = pending + bytes([byte])
     try:
         return together.decode(), b""
@@ -214,7 +214,7 @@ def _decoded(pending: bytes, byte: int) -> tuple[str, bytes]:
 
 @lru_cache(None)
 def _begins_letter(start: bytes, left: int) -> bool:
-    """Return whether these bytes begin the UTF-8 of a word character that has at most `left` more."""
+    """Return whether these bytes begin the UTF-8 of a word character that needs at most `left` more bytes."""
     length = 2 if start[0] < 0xE0 else 3 if start[0] < 0xF0 else 4
     if length - len(start) > left:
         return False
@@ -226,7 +226,7 @@ def _begins_letter(start: bytes, left: int) -> bool:
 
 
 def _appended(state: State, added: str) -> str:
-    """Return what is remembered of a text, with the characters `added`, white space as one space."""
+    """Return the known end of a text followed by the characters `added`, with one space for white space."""
     text = state.before + state.matched
     return text + (added.lstrip(" ") if text.endswith(" ") else added)
 
@@ -236,5 +236,5 @@ def _kind(character: str) -> str:
 
 
 def _range(ordered: Sequence[str], beginning: str) -> Sequence[str]:
-    """Return the texts of a sorted sequence that begin so."""
+    """Return the texts of a sorted sequence that start with `beginning`."""
     return ordered[bisect_left(ordered, beginning) : bisect_left(ordered, beginning + AFTER_LAST)]

@@ -21,7 +21,7 @@ from ..search_state import FREE, Rows
 class Prefixes(Rows):
     """The prefix of each sentence."""
 
-    tokens: Tensor  # (B, P); beyond its prefix FREE
+    tokens: Tensor  # (B, P); FREE beyond the prefix
 
 
 class Prefix(Constraint):
@@ -48,7 +48,7 @@ class Prefix(Constraint):
         return Prefixes(torch.tensor(padded, dtype=torch.long, device=device).view(len(prefixes), longest))
 
     def rests(self, state: Prefixes) -> bool:
-        """See `Constraint`: no sentence has a prefix."""
+        """See `Constraint`: true if no sentence has a prefix."""
         return not state.tokens.size(1)
 
     def required(self, state: Prefixes, step: Step) -> Tensor | None:

@@ -1,9 +1,9 @@
-"""Repetition penalty: tokens that an output already has become less probable (CTRL, Keskar et al. 2019, section 4.1).
+"""Repetition penalty: make tokens that an output already has less probable (CTRL, Keskar et al. 2019, section 4.1).
 
-    N open hypotheses   L tokens of the longest   V vocabulary
+    N open hypotheses   L longest of them, in tokens   V vocabulary
 
-CTRL divides the logits. Here, as where Hugging Face's generation applies it, the log-probabilities are multiplied by the
-penalty: they are negative, so that a penalty above 1 makes a token less probable, and one below 1 more probable.
+CTRL divides the logits. Here the log-probabilities are multiplied by the penalty, as in Hugging Face's beam search. They are
+negative, so a penalty above 1 makes a token less probable, and a penalty below 1 makes it more probable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..constraint import Constraint, Step
 
 
 class RepetitionPenalty(Constraint):
-    """The value is the penalty, above 0; 1: no rule."""
+    """The value is the penalty, a number above 0. 1 means no penalty."""
 
     name = "repetition_penalty"
     adjusts = True

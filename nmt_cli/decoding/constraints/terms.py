@@ -5,11 +5,11 @@
     terms of a line ──▶ encode: token ids of every alternative ──▶ start: one automaton per sentence (Aho and Corasick 1975)
     token ──▶ goto: the node that the output has reached ──▶ which terms end here, how far the others have come
 
-The automaton finds the terms in an output as it grows, whoever wrote them: the model by itself or a proposal. So a term is
-never demanded twice, terms may overlap, and one with several alternatives is met by any of them. A term counts once its
-last token is followed by the end of the word; until then it is pending. A term that was given twice must occur twice.
+The automaton finds the terms in an output as it grows, no matter whether the model or a proposal wrote them. So a term is
+never demanded twice, terms may overlap, and any alternative of a term meets the demand. A term counts once the word ends after
+its last token; until then it is pending. A term that the input contains twice must occur twice.
 
-Beam search asks for the `progress` of its candidates and keeps some of every degree (`allocation`). An output ends when no
+Beam search asks for the `progress` of its candidates and keeps some candidates of each degree of progress (`allocation`). An output ends when no
 term is missing.
 """
 
@@ -34,11 +34,11 @@ from ..search_state import FREE, OfHypotheses, Rows
 from .phrases import in_word
 
 ALTERNATIVES = re.compile(r"(?<!\\)\|")
-"""What separates the alternatives of a term."""
+"""The separator between the alternatives of a term."""
 OPEN_END = "*"
-"""At the end of an alternative: the word may go on."""
+"""At the end of an alternative: more letters of the word may follow."""
 MOST_ENDINGS = 64
-"""Subwords with which a word that goes on may be written, at most."""
+"""Largest number of longer subwords that are tried in one position for a word that may go on."""
 
 
 class Alternative(NamedTuple):
@@ -46,7 +46,7 @@ class Alternative(NamedTuple):
 
     tokens: tuple[int, ...]
     whole: bool
-    """Whether the word must end after it."""
+    """Whether the word must end after the tokens."""
 
 
 Term = tuple[Alternative, ...]
@@ -54,28 +54,28 @@ Term = tuple[Alternative, ...]
 
 @dataclass
 class Reached(OfHypotheses):
-    """What each hypothesis has."""
+    """The progress of each hypothesis."""
 
-    node: Tensor  # (B, W) of the automaton
-    have: Tensor  # (B, W, G) how often it has each term, pending ones not counted; at most as often as needed
+    node: Tensor  # (B, W) node of the automaton
+    have: Tensor  # (B, W, G) number of occurrences of each term, pending ones not counted; at most `need`
 
 
 @dataclass
 class Automata(Rows):
-    """One automaton per sentence, and where its hypotheses are. Node 0 is the beginning."""
+    """One automaton per sentence, and the nodes of its hypotheses. Node 0 is the beginning."""
 
-    tokens: Tensor  # (B, K) the tokens of the terms; filled up with -1
-    goto: Tensor  # (B, M, 1 + K) the node after each of `tokens`; first the one after any other token
-    ends: Tensor  # (B, M, G) whether a term ends at the node, if the word ends there too
+    tokens: Tensor  # (B, K) the tokens of the terms; padded with -1
+    goto: Tensor  # (B, M, 1 + K) index 0: the node after any other token; then the node after each of `tokens`
+    ends: Tensor  # (B, M, G) whether a term ends at the node if the word ends there too
     open_ends: Tensor  # (B, M, G) whether a term ends at the node, however the word goes on
-    depth: Tensor  # (B, M, G) tokens at the end of the output that are the beginning of a term
+    depth: Tensor  # (B, M, G) number of tokens at the end of the output that begin the term
     need: Tensor  # (B, G) how often a term must occur
-    weight: Tensor  # (B, G) tokens of its longest alternative
+    weight: Tensor  # (B, G) number of tokens of the longest alternative of a term
     reached: Reached
 
 
 class Terms(Constraint):
-    """The input of a sentence is a list of terms, each a text or several separated by "|"; see `alternatives`."""
+    """The input of a sentence is a list of terms. A term is one text, or several texts separated by "|"; see `alternatives`."""
 
     name = "terms"
     edits = True
@@ -105,8 +105,8 @@ class Terms(Constraint):
     def edit(self, state: Automata, step: Step, log_probs: Tensor) -> None:
         """See `Constraint`: an output that lacks a term does not end.
 
-        Where the end symbol is the most probable token, only what a missing term needs may follow: more text of the model's
-        own would be made up.
+        Where the end symbol is the most probable token, only tokens that a missing term needs may follow. The model would
+        invent any other text.
         """
         lacking = step.of_rows(self.missing(state)) > 0
         late = (lacking & (log_probs[:, EOS] == log_probs.amax(1))).nonzero().flatten()
@@ -124,7 +124,7 @@ class Terms(Constraint):
         return state
 
     def proposals(self, state: Automata, step: Step, log_probs: Tensor) -> Tensor:
-        """See `Constraint`: what a missing term needs, and the best token that ends the word of a pending one: (B, W, K + 1)."""
+        """See `Constraint`: the tokens that a missing term needs, and the best token that ends the word of a pending term: (B, W, K + 1)."""
         pending = (_at(state.ends, state.reached.node) & (state.reached.have < state.need[:, None])).any(2)  # (B, W)
         rows = step.of_rows(pending).nonzero().flatten()
         ends = torch.full_like(state.reached.node, FREE)
@@ -134,7 +134,7 @@ class Terms(Constraint):
         return torch.cat([self._needed(state), ends[:, :, None]], dim=2)
 
     def _needed(self, state: Automata) -> Tensor:
-        """Return the tokens by which a missing term begins or goes on, (B, W, K), or FREE."""
+        """Return the tokens with which a missing term begins or continues, (B, W, K), or FREE."""
         batch, width = state.reached.node.shape
         count = state.tokens.size(1)
         tokens = state.tokens[:, None].expand(batch, width, count)
@@ -144,7 +144,7 @@ class Terms(Constraint):
         return tokens.masked_fill(after <= _progress(state, state.reached)[:, :, None], FREE)
 
     def progress(self, state: Automata, parents: Tensor, tokens: Tensor) -> Tensor:
-        """See `Constraint`: tokens of terms, those of terms under way included."""
+        """See `Constraint`: the number of tokens of met terms and of the unfinished term."""
         return _progress(state, self._after(state, parents, tokens, _local(state, tokens)))
 
     def demands(self, state: Automata) -> Tensor:
@@ -152,12 +152,12 @@ class Terms(Constraint):
         return (state.need > 0).any(1)
 
     def missing(self, state: Automata) -> Tensor:
-        """See `Constraint`: tokens of missing terms."""
+        """See `Constraint`: the number of tokens of missing terms."""
         need = state.need.clamp_min(0)[:, None]
         return ((need - _met(state, state.reached)) * state.weight.clamp_min(0)[:, None]).sum(-1)
 
     def _after(self, state: Automata, parents: Tensor, tokens: Tensor, local: Tensor) -> Reached:
-        """Return what the hypotheses `parents` (B, C) have after `tokens` (B, C), which are `local` in `state.tokens`."""
+        """Return the progress of the hypotheses `parents` (B, C) after `tokens` (B, C); `local` are the indices of the tokens in `goto`."""
         nodes = state.reached.node.gather(1, parents)
         terms = state.need.size(1)
         have = state.reached.have.clamp_min(0).gather(1, parents[:, :, None].expand(-1, -1, terms))
@@ -167,13 +167,13 @@ class Terms(Constraint):
 
 
 def _at(table: Tensor, nodes: Tensor) -> Tensor:
-    """(B, M, G) -> (B, C, G) at the nodes (B, C)."""
+    """Return the entries of a table at the nodes (B, C): (B, M, G) -> (B, C, G)."""
     return table.gather(1, nodes[:, :, None].expand(-1, -1, table.size(2)))
 
 
 def _local(state: Automata, tokens: Tensor) -> Tensor:
-    """Return the index of `tokens` (B, C) in `goto`: 0 for those that no term has."""
-    same = tokens.masked_fill(tokens < 0, EOS)[:, :, None] == state.tokens[:, None]  # (B, C, K); no term has an end symbol
+    """Return the index of `tokens` (B, C) in `goto`: 0 for tokens that no term has."""
+    same = tokens.masked_fill(tokens < 0, EOS)[:, :, None] == state.tokens[:, None]  # (B, C, K); no term contains an end symbol
     return torch.where(same.any(2), same.byte().argmax(2) + 1, 0) if same.size(2) else torch.zeros_like(tokens)
 
 
@@ -183,7 +183,7 @@ def _met(state: Automata, reached: Reached) -> Tensor:
 
 
 def _progress(state: Automata, reached: Reached) -> Tensor:
-    """Return the tokens of terms that are met, and of the missing one that has come farthest, (B, C)."""
+    """Return the number of tokens of met terms, plus those of the missing term with the most progress, (B, C)."""
     met, weight = _met(state, reached), state.weight.clamp_min(0)[:, None]
     under_way = torch.minimum(_at(state.depth, reached.node), weight - 1).masked_fill(met >= state.need.clamp_min(0)[:, None], 0)
     farthest = under_way.clamp_min(0).amax(2) if under_way.size(2) else torch.zeros_like(reached.node)
@@ -193,14 +193,14 @@ def _progress(state: Automata, reached: Reached) -> Tensor:
 def alternatives(text: str) -> list[tuple[str, bool]]:
     """Return the alternatives of a term and whether the word must end after each.
 
-    They are separated by "|"; "\\|" is the character itself. "*" at the end lets the word go on, as an inflected form does.
+    Alternatives are separated by "|"; "\\|" is the character itself. "*" at the end allows more letters, as in inflected forms.
     """
     parts = [part.replace("\\|", "|").strip() for part in ALTERNATIVES.split(text)]
     return [(part.removesuffix(OPEN_END), not part.endswith(OPEN_END)) for part in parts if part.removesuffix(OPEN_END).strip()]
 
 
 def _encoded(text: str, tokenizer: Tokenizer) -> Term:
-    """Return a term as token ids; () for a blank one, or one that cannot be written."""
+    """Return a term as token ids; () for a blank term, or a term that the vocabulary cannot write."""
     parts = alternatives(text)
     term = tuple(
         alternative
@@ -214,7 +214,7 @@ def _encoded(text: str, tokenizer: Tokenizer) -> Term:
 
 
 def _going_on(ids: tuple[int, ...], tokenizer: Tokenizer) -> list[Alternative]:
-    """Return the ways to write words that begin as `ids` do: the last subwords may be one that is longer."""
+    """Return the ways to write words that begin with `ids`: one longer subword may replace the last subwords."""
     table, ways = tokenizer.table, {ids: None}
     for kept in range(len(ids)):
         rest = "".join(table[token] for token in ids[kept:])
@@ -224,10 +224,10 @@ def _going_on(ids: tuple[int, ...], tokenizer: Tokenizer) -> list[Alternative]:
 
 
 def _ends_word(number: int, piece: str) -> bool:
-    """Return whether a word has ended before this token: it begins a word, or with no letter or digit, or ends the output."""
+    """Return whether the word before this token has ended. It has if the token begins a word, does not begin with a word character, or is EOS."""
     byte = BYTE.fullmatch(piece)
     first = chr(int(byte[1], 16)) if byte else piece[0]
-    if byte and not first.isascii():  # a part of a letter, perhaps
+    if byte and not first.isascii():  # it may be part of a letter
         return False
     return number == EOS or not in_word(first)
 
@@ -271,7 +271,7 @@ def _automaton(terms: Sequence[Term]) -> _Automaton:
             (ends if alternative.whole else open_ends)[node][group] = True
     goto = [[0] * (1 + len(tokens)) for _ in children]
     waiting, suffix = deque([0]), [0] * len(children)
-    while waiting:  # breadth first: the suffix of a node is complete before the node is
+    while waiting:  # breadth first: the suffix of a node is completed before the node
         node = waiting.popleft()
         if node:
             goto[node] = list(goto[suffix[node]])
@@ -286,7 +286,7 @@ def _automaton(terms: Sequence[Term]) -> _Automaton:
 
 
 def _padded(automata: Sequence[_Automaton]) -> dict[str, Tensor]:
-    """Return the tables of all sentences as tensors of one shape; filled up with -1, or False."""
+    """Return the tables of all sentences as tensors of one shape, padded with -1 or False."""
     nodes, tokens, terms = (max(len(table) for table in tables) for tables in zip(*((a.goto, a.tokens, a.need) for a in automata), strict=True))
     shapes = {"tokens": (tokens,), "goto": (nodes, 1 + tokens), "ends": (nodes, terms), "open_ends": (nodes, terms), "depth": (nodes, terms), "need": (terms,), "weight": (terms,)}
     padded = {}

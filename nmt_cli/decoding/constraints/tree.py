@@ -9,10 +9,10 @@ What may follow a hypothesis:
 
 - an opening bracket, while terminals remain to be written and the remaining length suffices for all of them and for the
   closing brackets; at most MOST_OPENED between two terminals, and at most MOST_OPEN brackets are open at once;
-- the closing bracket of the innermost open one, once it has a word inside;
+- the closing bracket of the innermost open one, once a word is inside it;
 - the next terminal. If it is a word (or XX), its token gets the probability of all tokens that begin a word together, UNK
-  included: which word comes next is known, only whether a word comes now is the model's choice. The other subwords of the
-  word follow at once, with probability 1. A word that a list of words does not have is UNK. If it is a tag, any tag may
+  included. The next word is known, and the model chooses only whether it comes now. The other subwords of the word follow
+  at once, with probability 1. With a vocabulary of whole words, an unknown word is UNK. If it is a tag, any tag may
   follow, with its own probability. With the kind `both` a tag follows each word at once;
 - the end symbol, once all terminals are written and no bracket is open.
 
@@ -37,25 +37,25 @@ from ..constraint import Constraint, OnDevices, Sentence, Step
 from ..search_state import OfHypotheses, Rows
 
 ANY_TAG = -1
-"""Among the tokens of terminals: a tag."""
+"""In the tokens of terminals: any tag."""
 MOST_OPENED = 12
-"""Brackets that may be opened between two terminals, so that no chain is endless. In the 10,224 trees of GUM's training data
-at most 6 are."""
+"""Largest number of brackets opened between two terminals, so that no chain is endless. The largest number in the 10,224 trees of
+GUM's training data is 6."""
 MOST_OPEN = 256
-"""Brackets that may be open at once, which limits the memory of the state. In the same trees at most 32 are."""
+"""Largest number of brackets open at once, which limits the memory of the state. The largest number in the same trees is 32."""
 NONE = float("-inf")
 
 
 @dataclass(frozen=True)
 class Symbols:
-    """The vocabulary by what its tokens are."""
+    """The tokens of the vocabulary by their kinds."""
 
     opening: Tensor  # (O,) opening brackets whose label also has a closing bracket
     tags: Tensor  # (G,)
     others: Tensor  # tokens that begin no word
-    closing: Tensor  # (V,) of an opening bracket its closing bracket; else -1
+    closing: Tensor  # (V,) the closing bracket of an opening bracket; -1 for other tokens
     closes: Tensor  # (V,) whether a token is a closing bracket
-    terminal: Tensor  # (V,) whether a token is of a word, or a tag
+    terminal: Tensor  # (V,) whether a token is part of a word, or a tag
 
     def to(self, device: torch.device) -> Symbols:
         """Return the tables on a device."""
@@ -64,26 +64,26 @@ class Symbols:
 
 @dataclass
 class Partial(OfHypotheses):
-    """What each hypothesis has of its tree."""
+    """The partial tree of each hypothesis."""
 
-    written: Tensor  # (B, W) tokens of terminals
-    depth: Tensor  # (B, W) open brackets
-    opened: Tensor  # (B, W) brackets opened since the last terminal or closing bracket
-    stack: Tensor  # (B, W, D) the closing brackets that the open ones need, the innermost at depth - 1
+    written: Tensor  # (B, W) number of written tokens of terminals
+    depth: Tensor  # (B, W) number of open brackets
+    opened: Tensor  # (B, W) number of brackets opened since the last terminal or closing bracket
+    stack: Tensor  # (B, W, D) the closing brackets of the open brackets; the innermost is at depth - 1
 
 
 @dataclass
 class Trees(Rows):
     """The terminals of each sentence, and its hypotheses."""
 
-    terminals: Tensor  # (B, T) their tokens, or ANY_TAG
-    inside: Tensor  # (B, T) whether the token must follow the one before at once
-    counts: Tensor  # (B,) how many they are
+    terminals: Tensor  # (B, T) the tokens of the terminals, or ANY_TAG
+    inside: Tensor  # (B, T) whether the token must directly follow the token before
+    counts: Tensor  # (B,) number of these tokens
     partial: Partial
 
 
 class Tree(Constraint):
-    """The value is one of TERMINALS. None or "": `xx`, if the vocabulary has XX. The input of a sentence are its terminals' tokens.
+    """The value is one of TERMINALS; None and "" mean `xx`. The input of a sentence are the tokens of its terminals.
 
     Raises UsageError for another value, and for a kind whose symbols the vocabulary does not have.
     """
@@ -107,9 +107,9 @@ class Tree(Constraint):
         self.symbols = OnDevices(_symbols(pieces, subwords, tags, tokenizer.vocab_size))
 
     def encode(self, values: Sequence[str], tokenizer: Tokenizer, longest: int) -> list[list[tuple[int, bool]]]:
-        """Return the tokens of the terminals of each line, and whether a token must follow the one before at once.
+        """Return the tokens of the terminals of each line, each with whether it must directly follow the token before.
 
-        Nothing, if they are more than an output can have.
+        The list of a line is empty if it has more tokens than an output can have.
         """
         lines = (self._terminals(between_spaces(text), tokenizer) for text in values)
         return [tokens if len(tokens) <= longest else [] for tokens in lines]
@@ -119,7 +119,7 @@ class Tree(Constraint):
             return [(ANY_TAG, False)] * len(words)
         terminals = [UNTAGGED] * len(words) if self.kind == "xx" else [escaped(word) for word in words]
         tag = [ANY_TAG] if self.kind == "both" else []
-        encoded = ([*(tokens or [UNK]), *tag] for tokens in tokenizer.encode(terminals))  # normalisation may leave nothing of a word
+        encoded = ([*(tokens or [UNK]), *tag] for tokens in tokenizer.encode(terminals))  # normalisation may remove a whole word
         return [(token, position > 0) for tokens in encoded for position, token in enumerate(tokens)]
 
     def added_length(self, value: Sequence[tuple[int, bool]]) -> int:
@@ -137,7 +137,7 @@ class Tree(Constraint):
         return Trees(padded[:, :, 0], padded[:, :, 1].bool(), torch.tensor([len(tokens) for tokens in terminals], device=device), Partial(zeros, zeros, zeros, stack))
 
     def edit(self, state: Trees, step: Step, log_probs: Tensor) -> None:
-        """See `Constraint`: forbids what is no part of a tree, and gives the next word the probability of all words."""
+        """See `Constraint`: forbids tokens that break the tree, and gives the next word the probability of all words."""
         symbols, partial = self.symbols.on(log_probs.device), state.partial
         written, depth, opened = (step.of_rows(values) for values in (partial.written, partial.depth, partial.opened))
         left = state.counts[step.sentences] - written
@@ -185,7 +185,7 @@ def _total(log_probs: Tensor) -> Tensor:
 
 
 def _terminals(pieces: dict[int, str], kind: str) -> tuple[list[int], list[int]]:
-    """Return the tokens of a vocabulary that are words or parts of them, and its tags."""
+    """Return the tokens of a vocabulary that are words or parts of words, and the tokens that are tags."""
     terminals = [number for number, piece in pieces.items() if "(" not in piece and ")" not in piece]
     text = {number: pieces[number].removeprefix(META_SPACE) for number in terminals}
     if kind == "xx":
