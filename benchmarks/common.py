@@ -108,7 +108,7 @@ def alternate(sides: Mapping[str, Callable[[int], int]], rounds: int, warmup: in
 
 
 def medians(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Ask each side in turn for a rate of its own measuring, told on stderr as it comes. The median of each."""
+    """Ask each side in turn for a rate that it measures itself, and print it on stderr. Return the median of each side."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds):
         for name, run in sides.items():

@@ -3,10 +3,10 @@
     python benchmarks/invariance.py --model DIR --data-dir DATA
 
 The test set (Multi30k's of 2016, or Tatoeba's) is translated at once, then each line alone, in batches of 8, 64 and 256 sentences, in
-another order, as a stream, and by another number of workers. Told are the sentences whose texts, scores and log-probabilities are
-all the same to the bit. In fp32 and int8 all must be: exit 1 otherwise; of bf16 it is told, and how many texts are. The
-last column sets the texts of the first sentences beside those of the reference search: the plain model in fp32, no
-caches, all computed anew in each step.
+another order, as a stream, and by another number of workers. The table has the number of sentences whose texts, scores and
+log-probabilities are all the same to the bit. In fp32 and int8 they must all be the same, else the exit status is 1; for bf16 the
+table also has the number of equal texts. The last column compares the first sentences with the reference implementation of the
+search: the plain model in fp32, without caches, computed anew in each step.
 """
 
 from __future__ import annotations

@@ -56,9 +56,9 @@ int64_t unfinished(const Beam& state) {
 
 extern "C" {
 
-// Take up to `steps` steps; stop behind the one with which finished sentences leave: at most the share `stay` is unfinished. `caches` have `slots` slots;
-// see `nmt_stack_step` for the others. Return the steps that were taken. If there were fewer because slots are lacking,
-// write to `needed` how many the next step needs, else 0.
+// Take up to `steps` steps. Stop after the first step after which at most the share `stay` of the sentences is unfinished: then finished sentences leave.
+// `caches` have `slots` slots; see `nmt_stack_step` for the other parameters. Return the number of steps. If it is smaller because slots are lacking,
+// write the number of slots that the next step needs to `needed`, else 0.
 int64_t nmt_search(const Stack* stack, BeamHistory* history, const Beam* state, void* const* caches, const void* const* const* memories, int64_t slots, int64_t threads, int64_t steps, double stay, int64_t* needed) {
     Step& now = step_of_search;
     const int64_t batch = state->batch, candidates = batch * state->count, vocabulary = stack->output->d_out;
