@@ -15,7 +15,6 @@ import contextlib
 import gc
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import warnings
@@ -170,11 +169,6 @@ class WorkerProcess(ForkedProcess):
             return None
         under_way[id(batch)] = batch
         return Order(id(batch), batch.sentences)
-
-
-def send(pipe: Connection, message: object) -> None:
-    """Send a message that holds no tensors. `Connection.send` would create a pickler for tensors with each message."""
-    pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
 def portable(error: BaseException) -> BaseException:

@@ -39,7 +39,7 @@ from ..errors import NmtError
 from .batches import Batch, SearchResult
 from .constraint import Sentence
 from .fair_queue import FairQueue
-from .processes import ForkedProcess, WorkerDied, send
+from .processes import ForkedProcess, WorkerDied
 from .search_state import AT_ONCE
 from .service_worker import Cores, Drop, Message, NumberedResults, ServiceWorker, messages, serve_pipe
 from .translator import Line, Prepared, Result, Translator
@@ -381,7 +381,7 @@ class _Process(_Remote):
     def send(self, message: Message) -> None:
         """See `_Remote`."""
         with suppress(OSError), self._sending:  # the process has died: `_receive` will see it
-            send(self._process.pipe, message)
+            self._process.pipe.send(message)
 
     def stop(self) -> None:
         """See `_Remote`."""

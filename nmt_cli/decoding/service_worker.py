@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from multiprocessing.connection import Connection
 from queue import Empty
 from typing import Protocol
@@ -27,7 +26,7 @@ import torch
 
 from .batches import Batch, SearchResult
 from .constraint import Sentence
-from .processes import portable, send
+from .processes import portable
 from .workers import RunningSearch, Worker
 
 NumberedResults = list[tuple[int, SearchResult | BaseException]]
@@ -257,7 +256,7 @@ class PipeInbox:
 
 def serve_pipe(worker: ServiceWorker, pipe: Connection) -> None:
     """Run a worker whose messages come through a pipe, in its own process."""
-    worker.run(PipeInbox(pipe), partial(send, pipe))
+    worker.run(PipeInbox(pipe), pipe.send)
 
 
 def messages(jobs: Sequence[tuple[Hashable, int, Sentence]]) -> list[Jobs]:
