@@ -116,10 +116,15 @@ def reset_peak_memory(device: str) -> None:
         return
     if not is_host(device):
         return release_cached_memory(device)
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed memory; without this call, a smaller batch would seem to need as much memory as a larger one
+    return_freed_memory()  # without this call, a smaller batch would seem to need as much memory as a larger one
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: resets VmHWM
+
+
+def return_freed_memory() -> None:
+    """Let glibc return freed memory to the system. With another C library this does nothing."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def peak_memory(device: str) -> int:

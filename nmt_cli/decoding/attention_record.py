@@ -41,7 +41,7 @@ def record_pass(model: Transformer, modules: Sequence[Attention], source: Sequen
     `source` are ids with the end symbol, `target` ids that start with the begin symbol. The model is in evaluation mode. A row of
     weights is a query, a column a key; a row sums to 1.
     """
-    device = model.output_weight.device
+    device = model.device
     with ExitStack() as stack:
         stack.enter_context(_Recording.lock)
         records = [stack.enter_context(record_attention(module)) for module in modules]

@@ -78,7 +78,7 @@ class _SubBatch:
     """
 
     def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
-        self.device, self.beam = model.output_weight.device, beam
+        self.device, self.beam = model.device, beam
         self.dtype: torch.dtype = getattr(model.output_projection, "attention_dtype", torch.float32)
         self.lanes, self.queries = LANES[self.dtype], max(beam, MIN_QUERIES)
         self.batch, self.steps = len(sources), 0
@@ -270,7 +270,7 @@ class CachedDecoder:
         encoded = self.model.target_positions.at(positions)  # type: ignore[operator]
         if self.next_words:
             encoded = encoded + F.pad(self.next_words.read(tokens, rows), (0, 0, 0, padding))
-        x = self.model.embed(ids, self.model.matrix("target"), encoded)
+        x = self.model.embed(ids, "target", encoded)
         for number, layer in enumerate(self.layers):
             x = self._layer(number, layer, x, steps, positions)
         for sub_batch in self.sub_batches:

@@ -33,7 +33,7 @@ class ReferenceDecoder:
     """A `Decoder` without caches. `sources` are the ids of B sentences, end symbols included."""
 
     def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
-        device, size = model.output_weight.device, max(len(source) for source in sources)
+        device, size = model.device, max(len(source) for source in sources)
         src = torch.tensor([[*source, *[PAD] * (size - len(source))] for source in sources], device=device)
         lengths = torch.tensor([len(source) for source in sources], device=device)
         mask = (torch.arange(size, device=device) < lengths[:, None])[:, None, None, :]

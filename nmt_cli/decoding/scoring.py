@@ -77,7 +77,7 @@ class Scorer:
 
     def __init__(self, model: Transformer, vocabulary: Vocabulary, *, batch_tokens: int = 4096, precision: str = "fp32") -> None:
         self.model, self.vocabulary, self.batch_tokens = convert(model, precision), vocabulary, batch_tokens
-        self.device = model.output_weight.device
+        self.device = model.device
         self.longest = model.config.max_positions
         self.rows = max(2 * FEWEST_ROWS, (LOGITS_ON_HOST if is_host(self.device) else LOGITS_ON_ACCELERATOR) // model.target_vocab)  # R
 

@@ -15,7 +15,7 @@ import os
 import weakref
 from collections.abc import Sequence
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, cast
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save
@@ -48,12 +48,14 @@ def without_memory(model: Transformer) -> Transformer:
 
 def with_weights(models: Sequence[Transformer], descriptor: int) -> Sequence[Transformer]:
     """Set the weights of `SharedModels` in models that `without_memory` returned, and return the models."""
-    for name, tensor in load_file(_path(descriptor)).items():
-        number, _, own = name.partition(".")
-        path, _, key = own.rpartition(".")
-        module = models[int(number)].get_submodule(path)
-        table = module._parameters if key in module._parameters else module._buffers
-        cast(dict[str, Tensor], table)[key] = nn.Parameter(tensor, requires_grad=False) if table is module._parameters else tensor
+    tensors = load_file(_path(descriptor))
+    for number, model in enumerate(models):
+        weights = {id(empty): tensors[f"{number}.{name}"] for name, empty in tensors_of(model).items()}  # modules may share a tensor
+        for module in model.modules():
+            for key, empty in module._parameters.items():
+                module._parameters[key] = None if empty is None else nn.Parameter(weights[id(empty)], requires_grad=False)
+            for key, buffer in module._buffers.items():
+                module._buffers[key] = None if buffer is None else weights[id(buffer)]
     return models
 
 

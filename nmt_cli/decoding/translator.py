@@ -172,7 +172,7 @@ class Translator:
     ) -> None:
         if not isinstance(model, ConvertedModels):
             models = [model] if isinstance(model, Transformer) else list(model)
-            model = ConvertedModels.of(models, precision, list(devices) or [str(models[0].output_weight.device)])
+            model = ConvertedModels.of(models, precision, list(devices) or [str(models[0].device)])
         self.source, self.target, self.decode, self.align = source, target, decode, align
         capacity = min(kernels.model.config.max_positions for kernels in model.kernels) - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity

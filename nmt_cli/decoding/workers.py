@@ -57,7 +57,7 @@ class Worker:
         if first.top_candidates and first.log_softmax and all(one.top_candidates for one in kernels):
             options = replace(options, top_candidates=first.top_candidates, log_softmax=first.log_softmax, extend_beam=first.extend_beam)
         self.options = options
-        self.device = self.models[0].output_weight.device
+        self.device = self.models[0].device
         self._lock = threading.Lock()
 
     @cached_property
@@ -185,15 +185,18 @@ class ConvertedModels:
     """The processes that hold the models of each device, if workers are new processes (`spawned`)."""
 
     @staticmethod
-    def of(models: Sequence[Transformer], precision: str, devices: Sequence[str]) -> ConvertedModels:
-        """Convert fp32 models. Raises UsageError for an unknown precision."""
+    def of(models: Sequence[Transformer], precision: str, devices: Sequence[str], release: bool = False) -> ConvertedModels:
+        """Convert models in fp32 or int8. Raises UsageError for an unknown precision.
+
+        With `release`, `models` must not be used afterwards: int8 weights are freed as soon as a kernel has its own copy.
+        """
         from .spawned import ProcessPool, need_processes
 
         by_device: dict[str, list[KernelsInUse]] = {}
         pool = ProcessPool(models, precision, devices) if need_processes(devices) else None
         for device in dict.fromkeys(devices[:1] if pool else devices):
-            moved = [model if str(model.output_weight.device) == device else copy.deepcopy(model).to(device) for model in models]
-            by_device[device] = [apply_kernels(convert(model, precision), "decoding") for model in moved]
+            moved = [model if str(model.device) == device else copy.deepcopy(model).to(device) for model in models]
+            by_device[device] = [apply_kernels(convert(model, precision), "decoding", release and len(set(devices)) == 1) for model in moved]
         return ConvertedModels(devices, by_device, pool)
 
     @property

@@ -84,9 +84,13 @@ class StoredModels:
         if precision not in self._converted:
             with status("loading the model"):
                 from ..decoding.workers import ConvertedModels
+                from ..device import return_freed_memory
 
-                models = self._in_int8() if precision == "int8" and self.devices[0] == "cpu" and not self._models else self.models()
-                converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices)
+                ours = precision == "int8" and self.devices[0] == "cpu" and not self._models
+                models = self._in_int8() if ours else self.models()
+                converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices, release=ours)
+                del models
+                return_freed_memory()  # a model that was just converted to int8 leaves more of it than the int8 model needs
             for kernels in converted.kernels:
                 if kernels.unknown_forms:
                     say(kernels.summary)

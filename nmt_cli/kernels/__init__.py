@@ -105,23 +105,24 @@ class KernelsInUse:
         return f"{self.purpose}: {'; '.join(parts) or 'plain torch'}"
 
 
-def apply_kernels(model: Transformer, purpose: Purpose) -> KernelsInUse:
+def apply_kernels(model: Transformer, purpose: Purpose, release: bool = False) -> KernelsInUse:
     """Return the model with every kernel that supports its modules; `model` itself and its parameters stay as they are.
 
-    For decoding, `model` comes from `model.precision.convert`.
+    For decoding, `model` comes from `model.precision.convert`. With `release`, its int8 weights are freed while the kernels copy
+    them, and `model` must not be used afterwards.
     """
     if switched_off():
         return KernelsInUse(model, purpose, declined={"all": "NMT_KERNELS=off"})
-    return _for_training(model) if purpose == "training" else _for_decoding(model)
+    return _for_training(model) if purpose == "training" else _for_decoding(model, release)
 
 
-def _for_decoding(model: Transformer) -> KernelsInUse:
-    device, declined = model.output_weight.device, dict[str, str]()
-    replaced = linear.replace_linear(model)
-    used = {linear.name_of(module) for module in replaced.modules() if isinstance(module, linear.KernelLinear)}
+def _for_decoding(model: Transformer, release: bool) -> KernelsInUse:
+    device, declined = model.device, dict[str, str]()
     for module in model.modules():
         if isinstance(module, nn.Linear | Bf16Linear | Int8Linear | FeedForward) and (reason := linear.supports(module, device)):
             declined[type(module).__name__] = reason
+    replaced = linear.replace_linear(model, release)
+    used = {linear.name_of(module) for module in replaced.modules() if isinstance(module, linear.KernelLinear)}
     if device.type == "cuda":
         reason = graph_decoder.supports(replaced)
         graphs = None if reason else GraphModel(replaced)
@@ -134,7 +135,7 @@ def _for_decoding(model: Transformer) -> KernelsInUse:
 
 
 def _for_training(model: Transformer) -> KernelsInUse:
-    device, dtype = model.output_weight.device, model.output_weight.dtype
+    device, dtype = model.device, model.output_weight.dtype
     used, declined = dict[str, None](), dict[str, str]()
 
     def chosen(what: str, name: str, reason: str) -> bool:

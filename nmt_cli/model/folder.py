@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -96,7 +96,7 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
     try:
         checked.result() if checked else check_files(folder, config.sha256)
         recipe = Recipe.from_dict(config.recipe, f"{str(folder / CONFIG)!r}")
-        weights = load_file(folder / WEIGHTS)
+        weights = (read_int8 if config.precision == "int8" else load_file)(folder / WEIGHTS)
     except NmtError as error:
         raise ModelError(str(error)) from None
     except (SafetensorError, OSError) as error:
@@ -106,6 +106,22 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
     except (ModelError, TypeError, RuntimeError) as error:
         raise ModelError(f"{str(folder)!r} does not load: {error} {REMEDY}") from None
     return LoadedModel(model.eval(), recipe, folder, config)
+
+
+def read_int8(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of an int8 weights file, each in memory of its own: it is freed with the tensor, before the others.
+
+    (`load_file` maps the whole file into memory, until its last tensor is freed.) Raises OSError, SafetensorError.
+    """
+    layers: dict[str, list[str]] = {}
+    with safe_open(path, "np") as file:
+        for name in sorted(file.keys()):
+            layers.setdefault(".".join(name.split(".")[:2]), []).append(name)
+    tensors: dict[str, Tensor] = {}
+    for names in layers.values():
+        with safe_open(path, "np") as file:  # opened for each layer: what was read stays mapped until it is closed
+            tensors |= {name: torch.from_numpy(file.get_tensor(name)) for name in names}
+    return tensors
 
 
 def build(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:

@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from ..errors import UsageError
 from ..registry import PRECISIONS, load
+from .embeddings import Int8Embedding
 from .layers import FeedForward
 from .transformer import Transformer
 
@@ -138,8 +139,9 @@ def with_integers(model: Transformer, state: Mapping[str, Tensor]) -> Transforme
 
     new = cast(Transformer, replace_modules(model, rule))
     tables = {key: (state[f"embeddings.{key}"], state[f"embeddings.{key}.scales"]) for key in model.embeddings}
-    new.embeddings = nn.ParameterDict({key: nn.Parameter(table.float().mul_(scales[:, None]), requires_grad=False) for key, (table, scales) in tables.items()})
     new.output_projection = Int8Linear(*tables["shared" if model.config.tie_embeddings else "output"], None, float(state[f"{OUTPUT}.input_scale"]))
+    tables.pop("output", None)
+    new.embeddings = nn.ModuleDict({key: Int8Embedding(*table) for key, table in tables.items()})  # type: ignore[assignment]
     return new
 
 
@@ -197,7 +199,7 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.input_scale = input_scale
         self.register_buffer("weight", weight, persistent=False)
-        self.register_buffer("scales", scales.clone(), persistent=False)  # a view would keep the whole weights file mapped in memory
+        self.register_buffer("scales", scales, persistent=False)
         self.register_buffer("bias", bias.detach() if bias is not None else None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -260,7 +262,7 @@ def calibrate(model: Transformer) -> dict[str, float]:
         return hook
 
     hooks = [module.register_forward_pre_hook(measure(name)) for name, module in model.named_modules() if type(module) is nn.Linear]
-    device, was_training = model.output_weight.device, model.training
+    device, was_training = model.device, model.training
     model.eval()
     try:
         hidden = model(sentences(model.matrix("source").size(0)).to(device), None, sentences(model.target_vocab).to(device))

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from ..recipe import ModelSection
 from ..registry import POSITIONS, RESIDUALS, load
 from .attention import Cache
+from .embeddings import Embedding, Int8Embedding
 from .layers import DecoderLayer, EncoderLayer
 from .monotonic import NextWord
 from .packing import PADDED, Layout, Packing
@@ -68,10 +69,14 @@ class Transformer(nn.Module):
             weight = torch.randn(size, self.config.d_model) * self.config.d_model**-0.5
         return nn.Parameter(weight)
 
+    def embedding(self, use: str) -> Embedding:
+        """Return what `embeddings` holds for "source", "target" or "output". Tied embeddings have one entry for all."""
+        return self.embeddings["shared" if self.config.tie_embeddings else use]  # type: ignore[no-any-return]
+
     def matrix(self, use: str) -> Tensor:
-        """Return the embedding matrix for "source", "target" or "output", (V, D). Tied embeddings have one matrix for all."""
-        matrix: Tensor = self.embeddings["shared" if self.config.tie_embeddings else use]
-        return matrix
+        """Return the embedding matrix for "source", "target" or "output", (V, D), fp32. Of a model in int8 it is computed here."""
+        embedding = self.embedding(use)
+        return embedding.matrix() if isinstance(embedding, Int8Embedding) else embedding
 
     @property
     def output_weight(self) -> Tensor:
@@ -81,20 +86,27 @@ class Transformer(nn.Module):
     @property
     def target_vocab(self) -> int:
         """The size of the target vocabulary, V."""
-        return self.output_weight.size(0)
+        return _values(self.embedding("target")).size(0)
 
-    def embed(self, ids: Tensor, table: Tensor, positions: Tensor) -> Tensor:
-        """Return Dropout(embedding * sqrt(d_model) + positions), (…, D), for ids (…,), embeddings `table` (V, D) and positions (…, D)."""
-        return self.dropout(F.embedding(ids, table) * math.sqrt(self.config.d_model) + positions)  # type: ignore[no-any-return]
+    @property
+    def device(self) -> torch.device:
+        """The device of the embeddings. All other parameters are on the same device."""
+        return _values(self.embedding("target")).device
+
+    def embed(self, ids: Tensor, use: str, positions: Tensor) -> Tensor:
+        """Return Dropout(embedding * sqrt(d_model) + positions), (…, D), for ids (…,) of the "source" or "target" and positions (…, D)."""
+        embedding = self.embedding(use)
+        rows = embedding(ids) if isinstance(embedding, Int8Embedding) else F.embedding(ids, embedding)
+        return self.dropout(rows * math.sqrt(self.config.d_model) + positions)  # type: ignore[no-any-return]
 
     def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
         """Encode src (B, S), ids, with src_mask from `attention_mask`. Return memory (B, S, D)."""
-        x = self.embed(src, self.matrix("source"), self.source_positions(src.size(1)))
+        x = self.embed(src, "source", self.source_positions(src.size(1)))
         return self._encoder_stack(x, src_mask, PADDED)
 
     def encode_packed(self, src: Tensor, source: Packing) -> Tensor:
         """Encode a packed batch: src (N,), ids. Return memory (N, D)."""
-        x = self.embed(src, self.matrix("source"), self.source_positions.at(source.positions))  # type: ignore[operator]
+        x = self.embed(src, "source", self.source_positions.at(source.positions))  # type: ignore[operator]
         return self._encoder_stack(x, source.mask, source)
 
     def _encoder_stack(self, x: Tensor, mask: Tensor | None, layout: Layout) -> Tensor:
@@ -116,7 +128,7 @@ class Transformer(nn.Module):
         all earlier positions.
         """
         positions = self.target_positions(tgt_in.size(1), start)
-        x = self.embed(tgt_in, self.matrix("target"), positions if read is None else positions + read)
+        x = self.embed(tgt_in, "target", positions if read is None else positions + read)
         for index, layer in enumerate(self.decoder):
             x = layer(x, memory[index], memory_mask, caches[index] if caches is not None else None, start=start)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
@@ -149,11 +161,16 @@ class Transformer(nn.Module):
         positions = self.target_positions.at(target.positions)  # type: ignore[operator]
         if self.next_word is not None:
             positions = positions + memory.index_select(0, self.next_word.packed(src, source, tgt_in, target))
-        x = self.embed(tgt_in, self.matrix("target"), positions)
+        x = self.embed(tgt_in, "target", positions)
         for layer in self.decoder:
             projected = layer.cross_attention.project(memory, source)  # type: ignore[operator, union-attr]
             x = layer(x, projected, source.mask, None, target, source)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
+
+
+def _values(embedding: Embedding) -> Tensor:
+    """Return the stored numbers of an embedding, (V, D), fp32 or int8."""
+    return embedding.weight if isinstance(embedding, Int8Embedding) else embedding
 
 
 def count_parameters(model: Transformer) -> dict[str, int]:

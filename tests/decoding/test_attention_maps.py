@@ -160,9 +160,9 @@ def test_all_layers_and_heads_equal_torchs_own_weights(residual: str) -> None:
     caught: dict[nn.Module, list[Any]] = {module: [] for several in modules.values() for module in several}
     hooks = [module.register_forward_pre_hook(lambda of, given, options: caught[of].append((given, options)), with_kwargs=True) for module in caught]
     with torch.no_grad():
-        memory = encoder(model.embed(torch.tensor([SOURCE]), model.matrix("source"), model.source_positions(len(SOURCE))))
+        memory = encoder(model.embed(torch.tensor([SOURCE]), "source", model.source_positions(len(SOURCE))))
         future = torch.ones(T, T, dtype=torch.bool).triu(1)
-        hidden = decoder(model.embed(torch.tensor([TARGET]), model.matrix("target"), model.target_positions(len(TARGET))), memory, tgt_mask=future)
+        hidden = decoder(model.embed(torch.tensor([TARGET]), "target", model.target_positions(len(TARGET))), memory, tgt_mask=future)
     for hook in hooks:
         hook.remove()
     ours = attention_maps(model, SOURCE, TARGET)

@@ -190,7 +190,7 @@ def test_it_declines_what_it_does_not_compute(monkeypatch: pytest.MonkeyPatch) -
     recorded = make()
     with record_attention(recorded.decoder[0].cross_attention):  # type: ignore[union-attr, arg-type]
         assert unsupported(recorded) == "attention 'CrossAttention' has no kernel"
-    on_gpu = SimpleNamespace(output_weight=SimpleNamespace(device=torch.device("cuda:0")))
+    on_gpu = SimpleNamespace(device=torch.device("cuda:0"))
     monkeypatch.setattr(module, "unsupported", lambda _: "")
     assert supports(on_gpu) == "CUDA graphs are not measured yet: NMT_CUDA_GRAPHS=on uses them"  # type: ignore[arg-type]
     monkeypatch.setenv("NMT_CUDA_GRAPHS", "on")

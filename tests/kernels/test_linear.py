@@ -162,6 +162,32 @@ def test_replacing_leaves_the_model_alone(precision: str) -> None:
         assert {type(part) for part in fast.modules()} & {PackedBf16Linear}
 
 
+@needs_int8
+@torch.inference_mode()
+def test_released_int8_weights_are_freed_and_change_no_output() -> None:
+    model, x = convert(small(), "int8"), torch.randn(9, 64)
+    expected = replace_linear(model).logits(x)
+    assert all(module.weight.numel() for module in model.modules() if isinstance(module, Int8Linear))
+    released = replace_linear(model, release=True)
+    assert not any(module.weight.numel() for module in model.modules() if isinstance(module, Int8Linear))
+    assert torch.equal(released.logits(x), expected)
+    assert released.matrix("source").shape == (90, 64)
+
+
+@needs_int8
+@torch.inference_mode()
+def test_embeddings_in_int8_have_the_bits_of_the_same_numbers_in_fp32() -> None:
+    model = convert(small(), "int8")
+    native = apply_kernels(model, "decoding").native
+    if native is None:
+        pytest.skip("there is no compiled decoder for this processor")
+    ids, positions = torch.tensor([5, 89, 0, 7]), torch.tensor([0, 3, 2, 1])
+    rows = native.embed(0, ids, positions)
+    native.tables = [(model.matrix("source"), None)] * 2
+    assert torch.equal(rows, native.embed(0, ids, positions))
+    torch.testing.assert_close(rows, model.embed(ids, "source", model.source_positions.at(positions)))  # type: ignore[operator]
+
+
 def test_the_fastest_precision_follows_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     for compiled, flags, expected in (
         (False, {"avx2"}, {"fp32"}), (False, {"avx512_bf16"}, {"bf16"}), (False, {"avx512_vnni", "avx512_bf16"}, {"int8", "bf16"}), (True, {"avx2"}, {"int8"}),

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 import nmt_cli.cache
 from nmt_cli.files import sha256
 from nmt_cli.model import int8_cache
 from nmt_cli.model.contents import read_config
-from nmt_cli.model.folder import weights_of, write_model
+from nmt_cli.model.folder import read_int8, weights_of, write_model
 from nmt_cli.model.int8_cache import int8_model
 from nmt_cli.model.precision import in_int8, int8
 from nmt_cli.model.transformer import Transformer
@@ -56,7 +57,7 @@ class Stored:
 def numbers(model: Transformer) -> dict[str, Tensor]:
     named = {f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items() if isinstance(value, Tensor)}
     scales = {f"{name}.input_scale": torch.tensor(module.input_scale) for name, module in model.named_modules() if hasattr(module, "input_scale")}
-    return {**named, **scales, **model.state_dict()}
+    return {**named, **scales, **dict(model.named_buffers()), **model.state_dict()}
 
 
 def same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
@@ -82,6 +83,15 @@ def test_it_is_made_once_and_has_the_numbers_of_the_conversion(cache: Callable[[
     assert len(cache()) == 1
     assert same(first, second)
     assert same(first, numbers(int8(stored.model)))
+
+
+def test_its_tensors_do_not_share_memory(cache: Callable[[], list[Path]], stored: Stored) -> None:
+    stored.int8()
+    tensors = read_int8(cache()[0])
+    expected = load_file(cache()[0])
+    assert same(tensors, expected)
+    assert len({tensor.untyped_storage().data_ptr() for tensor in tensors.values()}) == len(tensors)  # each is freed alone
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in tensors.values())
 
 
 def test_the_hash_of_a_file_that_has_not_changed_is_not_computed_again(cache: Callable[[], list[Path]], stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nmt_cli.errors import UsageError
+from nmt_cli.model.embeddings import Int8Embedding
 from nmt_cli.model.precision import (
     INT8_MAX,
     UINT8_MAX,
@@ -25,7 +26,7 @@ from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import PRECISIONS
 
 
-def small(**changes: str) -> Transformer:
+def small(**changes: str | bool) -> Transformer:
     torch.manual_seed(2)
     return Transformer(ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, **changes), 90, 90).eval()  # type: ignore[arg-type]
 
@@ -68,6 +69,21 @@ def test_an_int8_feed_forward_network_is_its_two_maps() -> None:
     expected = second(hidden)
     found = Int8FeedForward(inner, outer)(x)
     assert float((found - expected).abs().max()) < 0.03 * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_embeddings_in_int8_stay_integers_until_a_row_is_read(tied: bool) -> None:
+    model = small(tie_embeddings=tied)
+    converted = convert(model, "int8")
+    for use in ("source", "target"):
+        table, ids = converted.embedding(use), torch.tensor([[0, 89, 3], [5, 5, 1]])
+        assert isinstance(table, Int8Embedding)
+        assert table.weight.dtype == torch.int8
+        integers, scales = rounded(model.matrix(use))
+        assert torch.equal(converted.matrix(use), integers * scales[:, None])
+        assert torch.equal(table(ids), converted.matrix(use)[ids])
+    assert set(converted.embeddings) == ({"shared"} if tied else {"source", "target"})
+    assert (converted.target_vocab, converted.device) == (90, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"norm": "rms"}, {"activation": "gelu"}, {"positions": "learned"}], ids=str)

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from ...model.attention import CrossAttention, SelfAttention, attend
+from ...model.embeddings import Embedding, Int8Embedding
 from ...model.layers import DecoderLayer, EncoderLayer
 from ...model.monotonic import NextWords
 from ...model.positions import Learned, Rotary, Sinusoidal, rotated
@@ -48,8 +49,8 @@ def supports(model: Transformer) -> str:
 
     `model` comes from `linear.replace_linear`. Every module is checked by its exact type.
     """
-    if model.output_weight.device.type != "cpu":
-        return f"device {model.output_weight.device.type!r} has no kernel"
+    if model.device.type != "cpu":
+        return f"device {model.device.type!r} has no kernel"
     if type(model) is not Transformer:
         return f"model {type(model).__name__!r} has no kernel"
     for positions in (model.source_positions, model.target_positions):
@@ -164,6 +165,11 @@ def address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
+def _table(embedding: Embedding) -> tuple[Tensor, Tensor | None]:
+    """Return embeddings (V, D), fp32 or int8, and the scales (V,) of int8."""
+    return (embedding.weight, embedding.scales) if isinstance(embedding, Int8Embedding) else (embedding.detach(), None)
+
+
 def _encodings(positions: nn.Module, length: int) -> Tensor | None:
     """Return the encodings to add to the embeddings, (P, D) for `length` positions; None for rotary positions, which add nothing."""
     return None if isinstance(positions, Rotary) else positions(length).detach().float().contiguous()
@@ -205,7 +211,7 @@ class NativeModel:
         self.factor = math.sqrt(config.d_model)
         self.positions = [_encodings(positions, config.max_positions) for positions in (model.source_positions, model.target_positions)]
         self.rotations = _rotations(config.max_positions, self.key) if isinstance(model.source_positions, Rotary) else None
-        self.tables = [model.matrix(use).detach() for use in ("source", "target")]
+        self.tables = [_table(model.embedding(use)) for use in ("source", "target")]
 
     @property
     def maps(self) -> list[Any]:
@@ -214,8 +220,9 @@ class NativeModel:
 
     def embed(self, side: int, ids: Tensor, positions: Tensor) -> Tensor:
         """Return embeddings plus positional encodings of the source (0) or the target (1): ids (N,), positions (N,) -> (N, D)."""
-        x = torch.empty(len(ids), self.tables[side].size(1))
-        self.library.nmt_embed(len(ids), x.size(1), self.tables[side].data_ptr(), ids.data_ptr(), self.factor, address(self.positions[side]), positions.data_ptr(), x.data_ptr())
+        table, scales = self.tables[side]
+        x = torch.empty(len(ids), table.size(1))
+        self.library.nmt_embed(len(ids), x.size(1), table.data_ptr(), address(scales), ids.data_ptr(), self.factor, address(self.positions[side]), positions.data_ptr(), x.data_ptr())
         return x
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Tensor:

@@ -34,7 +34,7 @@ _shape = (_int, _int, _int, _float)
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "nmt_norm": (None, (_int, _int, _at, _at, _kind, _at, _at, _float, _kind, *_out)),
     "nmt_activate": (None, (_kind, _int, _int, _at)),
-    "nmt_embed": (None, (_int, _int, _at, _at, _float, _at, _at, _at)),
+    "nmt_embed": (None, (_int, _int, _at, _at, _at, _float, _at, _at, _at)),
     "nmt_rotate": (None, (_int, _int, _int, _int, _at, _at, _at, _kind)),
     "nmt_attend_range": (None, (_int, *_shape, _at, _at, _at, _kind, _int, _int, _at, _at, *_out)),
     "nmt_history_new": (_at, (_int,)),
@@ -84,7 +84,7 @@ class Stack(ctypes.Structure):
 
     _fields_ = (
         *((name, _int) for name in ("size", "heads", "key", "value", "count")), ("factor", _float), ("scale", _float), ("post", ctypes.c_int32),
-        ("cache", ctypes.c_int32), ("activation", ctypes.c_int32), *((name, _at) for name in ("table", "positions", "rotations", "sublayers", "norms", "output")),
+        ("cache", ctypes.c_int32), ("activation", ctypes.c_int32), *((name, _at) for name in ("table", "table_scales", "positions", "rotations", "sublayers", "norms", "output")),
     )  # fmt: skip
 
 

@@ -85,13 +85,16 @@ class PackedInt8Linear(nn.Module):
     cache_dtype, input_dtype = torch.bfloat16, torch.int8
     attention_dtype = Int8Linear.attention_dtype
 
-    def __init__(self, linear: Int8Linear, relu: bool = False) -> None:
+    def __init__(self, linear: Int8Linear, relu: bool = False, release: bool = False) -> None:
+        """Copy `linear`. With `release` it loses its weight afterwards: see `replace_linear`."""
         super().__init__()
         self.scales, self.bias, self.relu, self.input_scale = linear.scales, linear.bias, relu, linear.input_scale
         self.product = int8_product(linear.weight, linear.scales, linear.bias, linear.input_scale, relu)
         self.compiled = self.product is not None and not self.product.most_rows
         """Whether `product` multiplies any number of rows."""
         self.weight = None if self.compiled else onednn.int8_reorder(linear.weight)
+        if release:
+            linear.weight = linear.weight.new_empty(0)
         self.zeros = torch.zeros(len(linear.scales), dtype=torch.int64)
         self.min_rows = 1 if self.compiled else 16
         """oneDNN computes results of at most 256 numbers in another way, in which the last bits differ."""
@@ -202,26 +205,29 @@ def supports(module: nn.Module, device: torch.device) -> str:
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def replace_linear(model: Transformer) -> Transformer:
-    """Return a copy of a converted model in which the maps of this file replace all linear maps that they support."""
-    device = model.output_weight.device
+def replace_linear(model: Transformer, release: bool = False) -> Transformer:
+    """Return a copy of a converted model in which the maps of this file replace all linear maps that they support.
+
+    With `release`, an int8 map of `model` loses its weight as soon as it is replaced, so that no two copies of all weights are in memory.
+    """
+    device = model.device
 
     def rule(module: nn.Module, name: str) -> nn.Module | None:
         if type(module) not in (*LINEAR, FeedForward, Int8FeedForward) or supports(module, device):
             return None
         if isinstance(module, Int8FeedForward):
-            return PackedInt8FeedForward(PackedInt8Linear(module.inner, relu=True), PackedInt8Linear(module.outer))
+            return PackedInt8FeedForward(PackedInt8Linear(module.inner, relu=True, release=release), PackedInt8Linear(module.outer, release=release))
         if isinstance(module, FeedForward):
             inner, outer = cast(nn.Module, module.inner), cast(nn.Module, module.outer)
             if type(module.activation) in ACTIVATIONS:
-                maps = [packed(linear) for linear in (inner, outer) if type(linear) in LINEAR and not supports(linear, device)]
+                maps = [packed(linear, release) for linear in (inner, outer) if type(linear) in LINEAR and not supports(linear, device)]
                 return ActivatedFeedForward(maps[0], module.activation, maps[1]) if len(maps) == 2 else None
             if type(inner) is nn.Linear and type(outer) is nn.Linear:
                 return PackedFeedForward(PackedLinear(inner.weight, inner.bias, relu=True), PackedLinear(outer.weight, outer.bias))
             if type(inner) is Bf16Linear and type(outer) is Bf16Linear:
                 return PackedFeedForward(PackedBf16Linear(inner, relu=True), PackedBf16Linear(outer))
             return None
-        return packed(module)
+        return packed(module, release)
 
     new = cast(Transformer, replace_modules(model, rule))
     if new.output_projection is None and not supports(nn.Linear(1, 1), device):
@@ -229,11 +235,11 @@ def replace_linear(model: Transformer) -> Transformer:
     return new
 
 
-def packed(linear: nn.Module) -> KernelLinear:
-    """Return the map that replaces a supported linear map."""
+def packed(linear: nn.Module, release: bool = False) -> KernelLinear:
+    """Return the map that replaces a supported linear map. `release`: see `replace_linear`."""
     if isinstance(linear, nn.Linear):
         return PackedLinear(linear.weight, linear.bias)
-    return PackedBf16Linear(linear) if isinstance(linear, Bf16Linear) else PackedInt8Linear(cast(Int8Linear, linear))
+    return PackedBf16Linear(linear) if isinstance(linear, Bf16Linear) else PackedInt8Linear(cast(Int8Linear, linear), release=release)
 
 
 def quantized(x: Tensor, scale: float) -> Tensor:

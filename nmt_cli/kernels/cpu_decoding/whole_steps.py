@@ -85,10 +85,11 @@ class _Layers:
         sublayers = [Sublayer(KINDS.get(type(module), 2), layer, first_linear(module).product.address, last_linear(module).product.address) for layer, module in layers.sublayers]
         norms = [Norm(*norm_parts(norm)) for norm in layers.norms]
         self.arrays = (Sublayer * len(sublayers))(*sublayers), (Norm * len(norms))(*norms)
-        self.size = model.tables[side].size(1)
+        table, scales = model.tables[side]
+        self.size = table.size(1)
         self.stack = Stack(
             self.size, model.heads, model.key, model.value, len(sublayers), model.factor, model.shape[3], layers.post, DTYPES[model.cache_dtype], *_activations(layers),
-            *(address(tensor) for tensor in (model.tables[side], model.positions[side], model.rotations)),
+            *(address(tensor) for tensor in (table, scales, model.positions[side], model.rotations)),
             *(ctypes.addressof(array) for array in self.arrays), output.address if output else None,
         )  # fmt: skip
         self.address = ctypes.addressof(self.stack)

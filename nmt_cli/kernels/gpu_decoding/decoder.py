@@ -40,8 +40,8 @@ LANES = 16
 
 def supports(model: Transformer) -> str:
     """Return "" if the decoder supports this model and the environment asks for it, else the reason why not. Every module is checked by its exact type."""
-    if model.output_weight.device.type != "cuda":
-        return f"device {model.output_weight.device.type!r} has no kernel"
+    if model.device.type != "cuda":
+        return f"device {model.device.type!r} has no kernel"
     return unsupported(model) or ("" if wanted() else "CUDA graphs are not measured yet: NMT_CUDA_GRAPHS=on uses them")
 
 
@@ -79,7 +79,7 @@ class GraphModel:
         self.layers = [cast(DecoderLayer, layer) for layer in model.decoder]
         own = self.layers[0].self_attention
         self.heads, self.sizes = own.num_heads, [own.sizes[0] // own.num_heads, own.sizes[2] // own.num_heads]  # of a key, of a value
-        self.device, self.dtype = model.output_weight.device, cast(torch.dtype, getattr(model.output_projection, "attention_dtype", torch.float32))
+        self.device, self.dtype = model.device, cast(torch.dtype, getattr(model.output_projection, "attention_dtype", torch.float32))
         self.longest = model.config.max_positions
         self.free: list[Arena] = []
         self._lock = threading.Lock()
@@ -150,7 +150,7 @@ class Arena:
         hidden_slots = _hidden(seen.flatten(2))  # (p, 1, W, t * W)
         hidden_source = _hidden((torch.arange(source, device=device) < self.lengths[:sentences, None])[:, None])  # (p, 1, 1, s)
         positions = now[:, None].expand(-1, width).flatten()
-        x = model.embed(self.tokens[:sentences].flatten(), model.matrix("target"), model.target_positions.at(positions))  # type: ignore[operator]
+        x = model.embed(self.tokens[:sentences].flatten(), "target", model.target_positions.at(positions))  # type: ignore[operator]
         for number, layer in enumerate(of.layers):
             x = self._layer(number, layer, x, positions, hidden_slots, hidden_source)
         return model.logits(model.decoder_norm(x)).float()

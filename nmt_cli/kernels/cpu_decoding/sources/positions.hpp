@@ -19,22 +19,31 @@ void rotate(T* x, int64_t heads, int64_t key, const float* turns) {
     }
 }
 
+// y (D) <- x * scale * factor + positions; without positions nothing is added
+template <class T>
+void embed(int64_t size, const T* x, float scale, float factor, const float* positions, float* y) {
+    if (positions) {
+#pragma omp simd
+        for (int64_t i = 0; i < size; ++i) y[i] = x[i] * scale * factor + positions[i];
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < size; ++i) y[i] = x[i] * scale * factor;
+    }
+}
+
 }  // namespace
 
 extern "C" {
 
-// out (N, D) <- table[ids] * factor + positions[at]; without positions nothing is added
-void nmt_embed(int64_t rows, int64_t size, const float* table, const int64_t* ids, float factor, const float* positions, const int64_t* at, float* out) {
+// out (N, D) <- table[ids] * factor + positions[at]; without positions nothing is added.
+// The table (V, D) is fp32, or with `scales` (V,) int8: a row's numbers are its integers times its scale.
+void nmt_embed(int64_t rows, int64_t size, const void* table, const float* scales, const int64_t* ids, float factor, const float* positions, const int64_t* at, float* out) {
     for (int64_t n = 0; n < rows; ++n) {
-        const float *const x = table + ids[n] * size, *const p = positions ? positions + at[n] * size : nullptr;
-        float* const y = out + n * size;
-        if (p) {
-#pragma omp simd
-            for (int64_t i = 0; i < size; ++i) y[i] = x[i] * factor + p[i];
-        } else {
-#pragma omp simd
-            for (int64_t i = 0; i < size; ++i) y[i] = x[i] * factor;
-        }
+        const float* const p = positions ? positions + at[n] * size : nullptr;
+        if (scales)
+            embed(size, static_cast<const int8_t*>(table) + ids[n] * size, scales[ids[n]], factor, p, out + n * size);
+        else
+            embed(size, static_cast<const float*>(table) + ids[n] * size, 1.0f, factor, p, out + n * size);
     }
 }
 

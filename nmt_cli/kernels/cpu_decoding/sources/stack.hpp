@@ -32,7 +32,8 @@ struct Stack {
     int32_t post;                            // norms are after the residual sum
     int32_t cache;                           // dtype of keys and values
     int32_t activation;                      // of the feed-forward networks
-    const float *table, *positions;          // embeddings and positional encodings, or null
+    const void* table;                       // of embeddings, fp32, or int8 with `table_scales`
+    const float *table_scales, *positions;   // or null; positional encodings, or null
     const float* rotations;                  // of queries and keys in self-attention, or null
     const Sublayer* sublayers;
     const Norm* norms;
@@ -68,7 +69,7 @@ void run_layers(const Stack& stack, int64_t rows, const int64_t* ids, const int6
     r.y.resize(rows * size);
     r.wide.resize(rows * widest);
     r.context.resize(rows * stack.heads * stack.value);
-    nmt_embed(rows, size, stack.table, ids, stack.factor, stack.positions, positions, r.x.data());
+    nmt_embed(rows, size, stack.table, stack.table_scales, ids, stack.factor, stack.positions, positions, r.x.data());
     if (read) add(r.x.data(), read, rows * size);
     const float* y = nullptr;
     for (int64_t i = 0; i < stack.count; ++i) {
