@@ -1,11 +1,12 @@
 """How much `nmt serve` translates, and how long a client waits.
 
-    python benchmarks/serve.py --model DIR --input FILE [--precision int8] [--clients 64] [--seconds 20]
+    python benchmarks/serve.py --model DIR --input FILE [--precision int8] [--clients 64] [--seconds 20] [--rounds 5]
                                [--peer ctranslate2] [--soak MINUTES]
 
 Each client sends one sentence of FILE after another to POST /translate over a connection that stays open; all of them are
 tasks of this process. Printed are sentences per second beside `nmt translate` on the same file (measured within the
 process: the model is loaded), and the median, 95th and 99th percentile of the wait, beside those of one client alone.
+The sides alternate in rounds, because other programs may use the machine; rates are medians.
 `--peer ctranslate2` serves the exported model by the simplest FastAPI handler, with the beam of the model's recipe. `--soak` asks for minutes and prints how the
 memory of the server and its workers grows.
 """
@@ -21,12 +22,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from decode_sides import tokenizers
+
+import nmt_cli as nmt
+from nmt_cli import Translator
+from nmt_cli.hardware import cores
 
 PEER = """\
 import ctranslate2, sentencepiece, uvicorn
@@ -85,10 +91,25 @@ def load(url: str, lines: Sequence[str], clients: int, seconds: float) -> tuple[
     return len(waits) / (time.perf_counter() - began), waits
 
 
-def print_row(name: str, rate: float, waits: Sequence[float]) -> None:
-    """Print a row."""
-    p50, p95, p99 = (statistics.quantiles(waits, n=100)[i] * 1e3 for i in (49, 94, 98))
-    print(f"{name:<34} {rate:8.1f} sentences/s   p50 {p50:7.1f} ms   p95 {p95:7.1f} ms   p99 {p99:7.1f} ms", flush=True)
+@dataclass
+class Measured:
+    """Sentences per second in each round, and how long each answer took, in seconds."""
+
+    rates: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+
+    def add(self, rate: float, waits: Sequence[float] = ()) -> None:
+        """Add a round."""
+        self.rates.append(rate)
+        self.waits += waits
+
+    def row(self, name: str) -> str:
+        """Return the median of the rates and percentiles of the waits as a row."""
+        text = f"{name:<34} {statistics.median(self.rates):8.1f} sentences/s"
+        if not self.waits:
+            return text
+        p50, p95, p99 = (statistics.quantiles(self.waits, n=100)[i] * 1e3 for i in (49, 94, 98))
+        return f"{text}   p50 {p50:7.1f} ms   p95 {p95:7.1f} ms   p99 {p99:7.1f} ms"
 
 
 @contextmanager
@@ -133,16 +154,12 @@ def peer_server(folder: Path, precision: str, beam: int, threads: int, port: int
         process.wait()
 
 
-def translate_rate(model: Path, precision: str, lines: Sequence[str], seconds: float) -> float:
+def translate_rate(translator: Translator, lines: Sequence[str], seconds: float) -> float:
     """Return sentences per second of `Translator.translate`, which `nmt translate` calls, over the file again and again."""
-    import nmt_cli as nmt
-
-    with nmt.load(model, device="cpu", precision=precision) as translator:
-        list(translator.translate(iter(lines[:100])))
-        many, count, began = list(lines), 0, time.perf_counter()
-        while time.perf_counter() - began < seconds:
-            count += len(translator.translate(many))
-        return count / (time.perf_counter() - began)
+    many, count, began = list(lines), 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        count += len(translator.translate(many))
+    return count / (time.perf_counter() - began)
 
 
 def memory(pid: int) -> float:
@@ -175,31 +192,42 @@ def main() -> None:
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--precision", default="int8")
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=20, help="of each side, in all rounds together; default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=5, help="the sides alternate; default: %(default)s")
     parser.add_argument("--soak", type=float, metavar="MINUTES")
     parser.add_argument("--peer", choices=["ctranslate2"])
     options = parser.parse_args()
     lines = [line for line in options.input.read_text(encoding="utf-8").split("\n") if line.strip()]
-    with our_server(options.model, options.precision) as (url, pid):
-        load(url, lines, options.clients, 2)
-        if options.soak:
+    if options.soak:
+        with our_server(options.model, options.precision) as (url, pid):
             soak(url, pid, lines, options.clients, options.soak)
-            return
-        print_row("nmt serve, 1 client", *load(url, lines, 1, options.seconds))
-        print_row(f"nmt serve, {options.clients} clients", *load(url, lines, options.clients, options.seconds))
-    print(f"{'nmt translate':<34} {translate_rate(options.model, options.precision, lines, options.seconds):8.1f} sentences/s", flush=True)
-    if options.peer:
-        import nmt_cli as nmt
-        from nmt_cli.hardware import cores
+        return
+    with ExitStack() as stack:
+        translator = stack.enter_context(nmt.load(options.model, device="cpu", precision=options.precision))
+        translator.translate(lines[:100])
+        urls = {"nmt serve": stack.enter_context(our_server(options.model, options.precision))[0]}
+        if options.peer:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "peer"
+            nmt.export(options.model, "ctranslate2", folder)
+            peer = peer_server(folder, options.precision.replace("fp32", "float32"), translator.recipe_beam, cores(), 18080)
+            urls["ctranslate2"] = stack.enter_context(peer)
+        compare(urls, translator, lines, options.clients, options.seconds, options.rounds)
 
-        with nmt.load(options.model, device="cpu") as translator, tempfile.TemporaryDirectory() as work:
-            beam = translator.recipe_beam
-            nmt.export(options.model, "ctranslate2", Path(work) / "peer")
-            with peer_server(Path(work) / "peer", options.precision.replace("fp32", "float32"), beam, cores(), 18080) as url:
-                load(url, lines, options.clients, 2)
-                print_row("ctranslate2, 1 client", *load(url, lines, 1, options.seconds))
-                rate, waits = load(url, lines, options.clients, options.seconds)
-                print_row(f"ctranslate2, {options.clients} clients", rate, waits)
+
+def compare(urls: Mapping[str, str], translator: Translator, lines: Sequence[str], clients: int, seconds: float, rounds: int) -> None:
+    """Measure servers and translator alternately, and print a row for each."""
+    sides = {f"{name}, {count} client{'s' if count > 1 else ''}": (url, count) for name, url in urls.items() for count in (1, clients)}
+    measured = {name: Measured() for name in (*sides, "nmt translate")}
+    for url in urls.values():
+        load(url, lines, clients, 2)
+    for _ in range(rounds):
+        for name, (url, count) in sides.items():
+            measured[name].add(*load(url, lines, count, seconds / rounds))
+        measured["nmt translate"].add(translate_rate(translator, lines, seconds / rounds))
+    for name, side in measured.items():
+        print(side.row(name), flush=True)
+    ratios = [ours / whole for ours, whole in zip(measured[f"nmt serve, {clients} clients"].rates, measured["nmt translate"].rates, strict=True)]
+    print(f"nmt serve with {clients} clients ÷ nmt translate: {statistics.median(ratios):.3f}, the median of {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ the search is not exact: once the n best are finished, a hypothesis is given up 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
@@ -55,6 +56,9 @@ from .search import (
     run_to_end,
 )
 from .search_state import Sentences, split_off_finished, without
+
+MANY = 4
+"""Number of sentences from which on those that finish within `SearchOptions.seconds` leave together: their time hardly counts."""
 
 
 def beam_search(decoder: Decoder, max_lengths: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None = None) -> list[list[Hypothesis]]:
@@ -92,6 +96,7 @@ class BeamSearch:
         self.status: Status
         self._rows: tuple[Tensor, Tensor] | None = None  # see `_on_both`
         self.penalties = torch.empty(0)  # lp by length
+        self._seconds = 0.0  # per hypothesis in the last step, if `SearchOptions.seconds` asks for it
 
     @property
     def busy(self) -> bool:
@@ -128,8 +133,7 @@ class BeamSearch:
         if not self.open_hypotheses:  # all others were dropped
             return self._leave(beam)
         if self.searching and self.constraints.rest(beam.constraints):
-            steps = max(1, min(self.options.steps, ROWS // self.open_hypotheses))
-            self.searching.search(self._state(beam, self.searching.vocabulary), steps, self.options.compact_below)
+            self._search_by_decoder(self.searching, beam)
             return self._leave(beam)
         too_short = bool(self.status.too_short.any())
         if self.ranking:
@@ -148,6 +152,19 @@ class BeamSearch:
         beam.sentences.lengths = beam.sentences.lengths + 1
         self.decoder.reorder(parents)
         return self._leave(beam)
+
+    def _search_by_decoder(self, decoder: SearchingDecoder, beam: Beam) -> None:
+        """Let the decoder take one step or several."""
+        options, count = self.options, self.open_hypotheses
+        state, steps = self._state(beam, decoder.vocabulary), max(1, min(options.steps, ROWS // count))
+        if not options.seconds:
+            decoder.search(state, steps, options.compact_below)
+            return
+        if self._seconds:
+            steps = max(1, min(options.steps, int(options.seconds / (self._seconds * count))))
+        began = time.perf_counter()
+        decoder.search(state, steps, options.compact_below if len(beam.open.newest) < MANY else 0.0)
+        self._seconds = (time.perf_counter() - began) / (steps * count)
 
     def _candidates(self, beam: Beam, logits: Tensor, too_short: bool) -> Candidates:
         """Return the best candidates, given the logits (N, V) of the open hypotheses."""

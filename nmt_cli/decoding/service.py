@@ -51,6 +51,8 @@ KEPT = 16
 """Largest number of translators that are kept, one per set of options."""
 ROWS = 256
 """Hypotheses that a worker on a CPU searches at once. More hypotheses are hardly faster, and single sentences then take longer."""
+AT_MOST = 0.05
+"""Seconds that a new sentence waits, and that a finished one may wait, for the steps that a worker takes in one call."""
 ATTEMPTS = 2
 """How often a sentence is searched at most, if worker processes die."""
 RETRY = 1.0
@@ -323,7 +325,7 @@ class _Remote:
             """Return the worker for these options; build it if there is none."""
             if options not in built:
                 worker = build(options).engine.workers[self.index]
-                worker.options = replace(worker.options, compact_below=AT_ONCE, steps=1)
+                worker.options = replace(worker.options, compact_below=AT_ONCE, seconds=AT_MOST)
                 built[options] = worker
                 if len(built) > KEPT:
                     built.popitem(last=False)

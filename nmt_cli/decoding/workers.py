@@ -188,7 +188,7 @@ class ConvertedModels:
     def of(models: Sequence[Transformer], precision: str, devices: Sequence[str], release: bool = False) -> ConvertedModels:
         """Convert models in fp32 or int8. Raises UsageError for an unknown precision.
 
-        With `release`, `models` must not be used afterwards: int8 weights are freed as soon as a kernel has its own copy.
+        With `release`, `models` must not be used afterwards: weights are freed as soon as a kernel has its own copy.
         """
         from .spawned import ProcessPool, need_processes
 

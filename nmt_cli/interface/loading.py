@@ -86,11 +86,11 @@ class StoredModels:
                 from ..decoding.workers import ConvertedModels
                 from ..device import return_freed_memory
 
-                ours = precision == "int8" and self.devices[0] == "cpu" and not self._models
-                models = self._in_int8() if ours else self.models()
-                converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices, release=ours)
+                release = self.devices[0] == "cpu" and not self._models
+                models = self.models() if not release else self._in_int8() if precision == "int8" else [self._load(folder) for folder in self.folders]
+                converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices, release)
                 del models
-                return_freed_memory()  # a model that was just converted to int8 leaves more of it than the int8 model needs
+                return_freed_memory()  # reading and converting a model leaves free memory that translating does not need
             for kernels in converted.kernels:
                 if kernels.unknown_forms:
                     say(kernels.summary)
@@ -195,8 +195,6 @@ def load(
     _check_vocabularies(folders, configs)
     vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies)
     stored = StoredModels(folders, configs, workers)
-    if stored.in_int8:  # reading them is fast, and no other precision is possible
-        stored.models()
     return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers)
 
 

@@ -108,8 +108,8 @@ class KernelsInUse:
 def apply_kernels(model: Transformer, purpose: Purpose, release: bool = False) -> KernelsInUse:
     """Return the model with every kernel that supports its modules; `model` itself and its parameters stay as they are.
 
-    For decoding, `model` comes from `model.precision.convert`. With `release`, its int8 weights are freed while the kernels copy
-    them, and `model` must not be used afterwards.
+    For decoding, `model` comes from `model.precision.convert`. With `release`, its weights are freed while the kernels copy them,
+    and `model` must not be used afterwards.
     """
     if switched_off():
         return KernelsInUse(model, purpose, declined={"all": "NMT_KERNELS=off"})

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .. import __version__
@@ -96,7 +96,7 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
     try:
         checked.result() if checked else check_files(folder, config.sha256)
         recipe = Recipe.from_dict(config.recipe, f"{str(folder / CONFIG)!r}")
-        weights = (read_int8 if config.precision == "int8" else load_file)(folder / WEIGHTS)
+        weights = read_tensors(folder / WEIGHTS)
     except NmtError as error:
         raise ModelError(str(error)) from None
     except (SafetensorError, OSError) as error:
@@ -108,8 +108,8 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
     return LoadedModel(model.eval(), recipe, folder, config)
 
 
-def read_int8(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of an int8 weights file, each in memory of its own: it is freed with the tensor, before the others.
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a weights file, each in memory of its own: this memory is free as soon as the tensor is.
 
     (`load_file` maps the whole file into memory, until its last tensor is freed.) Raises OSError, SafetensorError.
     """
@@ -125,11 +125,11 @@ def read_int8(path: Path) -> dict[str, Tensor]:
 
 
 def build(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:
-    """Return a Transformer with a copy of `weights`, without random initialisation. Raises ModelError if they do not fit."""
+    """Return a Transformer whose parameters are `weights`, not copies if these are fp32. Raises ModelError if they do not fit."""
     model = _without_weights(recipe, source_vocab, target_vocab)
     parameters = model.state_dict()
     _check_fit({name: parameter.shape for name, parameter in parameters.items()}, weights)
-    model.load_state_dict({name: weights[name].to(torch.float32, copy=True) for name in parameters}, assign=True)
+    model.load_state_dict({name: weights[name].to(torch.float32) for name in parameters}, assign=True)
     return model
 
 
@@ -151,7 +151,7 @@ def build_quantized(recipe: Recipe, source_vocab: int, target_vocab: int, weight
     for name in (*matrices, *tables):
         if weights[name].dtype != torch.int8:
             raise ModelError(f"the weights do not fit int8: {name} is {weights[name].dtype}.")
-    fp32 = {name: weights[name].to(torch.float32, copy=True) for name in parameters if name not in (*matrices, *tables)}
+    fp32 = {name: weights[name].to(torch.float32) for name in parameters if name not in (*matrices, *tables)}
     model.load_state_dict(fp32, assign=True, strict=False)
     return with_integers(model, weights)
 

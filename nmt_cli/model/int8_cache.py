@@ -31,7 +31,7 @@ from ..hardware import cpu_flags
 from ..recipe import Recipe
 from . import precision
 from .contents import WEIGHTS, ModelConfig
-from .folder import build_quantized, quantized_weights, read_int8
+from .folder import build_quantized, quantized_weights, read_tensors
 from .transformer import Transformer
 
 LEAST_PARAMETERS = 1_000_000
@@ -73,7 +73,7 @@ def _read(path: Path, config: ModelConfig, recipe: Recipe) -> Transformer:
     check_private(path)
     if path.stem.rpartition("-")[2] != remembered_sha256(path):
         raise OSError("its content is not what was written")
-    model = build_quantized(recipe, *config.vocabularies, read_int8(path)).eval()
+    model = build_quantized(recipe, *config.vocabularies, read_tensors(path)).eval()
     with suppress(OSError):
         if time.time() - path.stat().st_mtime > DAY:
             os.utime(path)  # mark the file as used; not at every use, because a new time makes `remembered_sha256` read it again

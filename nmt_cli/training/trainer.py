@@ -137,7 +137,7 @@ class Trainer:
         self.report.rewind(progress.metrics_bytes)
         if self.group.is_main:
             self.checkpointer.prune()  # a killed process may have left more
-        return build(self.recipe, *sizes, weights).to(self.hardware.device).train(), progress, optimizer_state
+        return build(self.recipe, *sizes, {name: weight.clone() for name, weight in weights.items()}).to(self.hardware.device).train(), progress, optimizer_state
 
     def _variations(self) -> list[Variation]:
         """Return the functions that change the pairs from epoch to epoch."""

@@ -15,7 +15,7 @@ import nmt_cli.cache
 from nmt_cli.files import sha256
 from nmt_cli.model import int8_cache
 from nmt_cli.model.contents import read_config
-from nmt_cli.model.folder import read_int8, weights_of, write_model
+from nmt_cli.model.folder import read_tensors, weights_of, write_model
 from nmt_cli.model.int8_cache import int8_model
 from nmt_cli.model.precision import in_int8, int8
 from nmt_cli.model.transformer import Transformer
@@ -87,7 +87,7 @@ def test_it_is_made_once_and_has_the_numbers_of_the_conversion(cache: Callable[[
 
 def test_its_tensors_do_not_share_memory(cache: Callable[[], list[Path]], stored: Stored) -> None:
     stored.int8()
-    tensors = read_int8(cache()[0])
+    tensors = read_tensors(cache()[0])
     expected = load_file(cache()[0])
     assert same(tensors, expected)
     assert len({tensor.untyped_storage().data_ptr() for tensor in tensors.values()}) == len(tensors)  # each is freed alone

@@ -12,7 +12,9 @@ and on AMD processors leaves half of the arithmetic unused. In int8, sums are ex
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +40,7 @@ class PackedLinear(nn.Module):
     input_scale = 1.0
 
     def __init__(self, weight: Tensor, bias: Tensor | None, relu: bool = False) -> None:
+        """Copy `weight` (d_out, d_in), and keep `bias` (d_out,)."""
         super().__init__()
         self.bias, self.relu = bias.detach() if bias is not None else None, relu
         self.product = fp32_product(weight.detach(), self.bias, relu)
@@ -85,16 +88,13 @@ class PackedInt8Linear(nn.Module):
     cache_dtype, input_dtype = torch.bfloat16, torch.int8
     attention_dtype = Int8Linear.attention_dtype
 
-    def __init__(self, linear: Int8Linear, relu: bool = False, release: bool = False) -> None:
-        """Copy `linear`. With `release` it loses its weight afterwards: see `replace_linear`."""
+    def __init__(self, linear: Int8Linear, relu: bool = False) -> None:
         super().__init__()
         self.scales, self.bias, self.relu, self.input_scale = linear.scales, linear.bias, relu, linear.input_scale
         self.product = int8_product(linear.weight, linear.scales, linear.bias, linear.input_scale, relu)
         self.compiled = self.product is not None and not self.product.most_rows
         """Whether `product` multiplies any number of rows."""
         self.weight = None if self.compiled else onednn.int8_reorder(linear.weight)
-        if release:
-            linear.weight = linear.weight.new_empty(0)
         self.zeros = torch.zeros(len(linear.scales), dtype=torch.int64)
         self.min_rows = 1 if self.compiled else 16
         """oneDNN computes results of at most 256 numbers in another way, in which the last bits differ."""
@@ -208,26 +208,16 @@ def supports(module: nn.Module, device: torch.device) -> str:
 def replace_linear(model: Transformer, release: bool = False) -> Transformer:
     """Return a copy of a converted model in which the maps of this file replace all linear maps that they support.
 
-    With `release`, an int8 map of `model` loses its weight as soon as it is replaced, so that no two copies of all weights are in memory.
+    With `release`, a map of `model` in fp32 or int8 loses its weight as soon as it is replaced. So two copies of all weights are never in memory.
     """
-    device = model.device
+    device, pack = model.device, partial(packed, release=release)
 
     def rule(module: nn.Module, name: str) -> nn.Module | None:
         if type(module) not in (*LINEAR, FeedForward, Int8FeedForward) or supports(module, device):
             return None
         if isinstance(module, Int8FeedForward):
-            return PackedInt8FeedForward(PackedInt8Linear(module.inner, relu=True, release=release), PackedInt8Linear(module.outer, release=release))
-        if isinstance(module, FeedForward):
-            inner, outer = cast(nn.Module, module.inner), cast(nn.Module, module.outer)
-            if type(module.activation) in ACTIVATIONS:
-                maps = [packed(linear, release) for linear in (inner, outer) if type(linear) in LINEAR and not supports(linear, device)]
-                return ActivatedFeedForward(maps[0], module.activation, maps[1]) if len(maps) == 2 else None
-            if type(inner) is nn.Linear and type(outer) is nn.Linear:
-                return PackedFeedForward(PackedLinear(inner.weight, inner.bias, relu=True), PackedLinear(outer.weight, outer.bias))
-            if type(inner) is Bf16Linear and type(outer) is Bf16Linear:
-                return PackedFeedForward(PackedBf16Linear(inner, relu=True), PackedBf16Linear(outer))
-            return None
-        return packed(module, release)
+            return PackedInt8FeedForward(pack(module.inner, relu=True), pack(module.outer))
+        return _packed_network(module, device, pack) if isinstance(module, FeedForward) else pack(module)
 
     new = cast(Transformer, replace_modules(model, rule))
     if new.output_projection is None and not supports(nn.Linear(1, 1), device):
@@ -235,11 +225,32 @@ def replace_linear(model: Transformer, release: bool = False) -> Transformer:
     return new
 
 
-def packed(linear: nn.Module, release: bool = False) -> KernelLinear:
-    """Return the map that replaces a supported linear map. `release`: see `replace_linear`."""
-    if isinstance(linear, nn.Linear):
-        return PackedLinear(linear.weight, linear.bias)
-    return PackedBf16Linear(linear) if isinstance(linear, Bf16Linear) else PackedInt8Linear(cast(Int8Linear, linear), release=release)
+def _packed_network(module: FeedForward, device: torch.device, pack: Callable[..., Any]) -> nn.Module | None:
+    """Return the feed-forward network that replaces `module`, or None; `pack` is `packed`."""
+    inner, outer = cast(nn.Module, module.inner), cast(nn.Module, module.outer)
+    if any(type(linear) not in LINEAR or supports(linear, device) for linear in (inner, outer)):
+        return None
+    if type(module.activation) in ACTIVATIONS:
+        return ActivatedFeedForward(pack(inner), module.activation, pack(outer))
+    if type(inner) is type(outer) and type(inner) is not Int8Linear:
+        return PackedFeedForward(pack(inner, relu=True), pack(outer))
+    return None
+
+
+def packed(linear: nn.Module, relu: bool = False, release: bool = False) -> Any:
+    """Return the `KernelLinear` that replaces a supported linear map, followed by max(0, ·) if `relu`. `release`: see `replace_linear`."""
+    if isinstance(linear, Bf16Linear):
+        return PackedBf16Linear(linear, relu)
+    if isinstance(linear, Int8Linear):
+        int8 = PackedInt8Linear(linear, relu)
+        if release:
+            linear.weight = linear.weight.new_empty(0)
+        return int8
+    plain = cast(nn.Linear, linear)
+    fp32 = PackedLinear(plain.weight, plain.bias, relu)
+    if release:
+        plain.weight = nn.Parameter(plain.weight.new_empty(0))
+    return fp32
 
 
 def quantized(x: Tensor, scale: float) -> Tensor:
