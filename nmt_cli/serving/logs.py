@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO
 
 FORMATS = ("plain", "json")
 GATHER = 0.1
@@ -38,11 +38,12 @@ class _Json(logging.Formatter):
         return json.dumps(values, ensure_ascii=False)
 
 
-class _Stderr(logging.Handler):
-    """Writes lines to stderr, together if they come soon after each other."""
+class _Lines(logging.Handler):
+    """Writes lines to a stream, together if they come soon after each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO) -> None:
         super().__init__()
+        self._stream = stream
         self._lines: list[str] = []
         self._written = 0.0
         self._waiting = threading.Event()
@@ -67,8 +68,8 @@ class _Stderr(logging.Handler):
                 text = "".join(self._lines)
                 self._lines.clear()
                 self._written = time.monotonic()
-                sys.stderr.write(text)
-                sys.stderr.flush()
+                self._stream.write(text)
+                self._stream.flush()
         finally:
             self.release()
 
@@ -89,7 +90,7 @@ class _Stderr(logging.Handler):
 
 def configure(form: str) -> None:
     """Write the server's log, and warnings and errors of uvicorn and asyncio, to stderr. `form` is one of FORMATS."""
-    handler = _Stderr()
+    handler = _Lines(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Plain())
     for name, level in (("nmt.serve", logging.INFO), ("uvicorn", logging.WARNING), ("asyncio", logging.WARNING)):
         named_logger = logging.getLogger(name)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from nmt_cli.decoding.beam_search import BeamSearch, beam_search
+from nmt_cli.decoding.beam_search import MANY, BeamSearch, beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
 from nmt_cli.decoding.search import Hypothesis, SearchOptions, plain_sentences
@@ -20,6 +20,7 @@ from nmt_cli.kernels.cpu_decoding.functions import extend_beam
 from nmt_cli.kernels.cpu_decoding.linear import KernelLinear
 from nmt_cli.kernels.cpu_decoding.whole_steps import WholeStepDecoder, WholeSteps
 from nmt_cli.kernels.gpu_decoding.decoder import GraphDecoder, GraphModel, unsupported
+from nmt_cli.kernels.protocols import BeamState
 from nmt_cli.kernels.rows import padded_rows
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
@@ -270,8 +271,27 @@ def test_compiled_search_is_the_plain_one(precision: str, settings: dict[str, An
 
     plain = found(whole_without_search)
     assert sorted(plain) == [0, 1, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13]
-    for more in ({"steps": 1}, {"steps": 3}, {"steps": 1000}, {"steps": 1, "compact_below": 1.0}, {"steps": 1000, "compact_below": 1.0}):
+    many: list[dict[str, Any]] = [{"steps": 1}, {"steps": 3}, {"steps": 1000}, {"steps": 1, "compact_below": 1.0}, {"steps": 1000, "compact_below": 1.0}]
+    for more in (*many, {"compact_below": 1.0, "seconds": 1e-9}, {"compact_below": 1.0, "seconds": 0.01}, {"steps": 1000, "compact_below": 1.0, "seconds": 1000.0}):
         assert found(whole, extend_beam=extend_beam, **more) == plain
+
+
+@pytest.mark.parametrize(("count", "steps", "stay"), [(1, [8, 8], 1.0), (MANY - 1, [8, 14 // (MANY - 1)], 1.0), (MANY, [8, 14 // MANY], 0.0), (20, [8, 1], 0.0)])
+def test_the_steps_of_a_call_fill_a_time_and_many_sentences_leave_together(count: int, steps: list[int], stay: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, calls = [0.0], list[tuple[int, float]]()
+    monkeypatch.setattr("nmt_cli.decoding.beam_search.time.perf_counter", lambda: now[0])
+
+    def search_steps(state: BeamState, steps: int, stay: float) -> None:
+        calls.append((steps, stay))
+        now[0] += steps * count  # a second for each hypothesis; nothing else happens
+
+    decoder = whole(made("fp32"), sources(count), 2)
+    monkeypatch.setattr(decoder, "search", search_steps)
+    options = SearchOptions(beam=2, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), extend_beam=extend_beam, compact_below=1.0, seconds=14.0)
+    search = BeamSearch(decoder, options)
+    search.add(range(count), plain_sentences(torch.full((count,), 40)), torch.device("cpu"))
+    assert search.step() == search.step() == []
+    assert calls == [(number, stay) for number in steps]
 
 
 @torch.inference_mode()
