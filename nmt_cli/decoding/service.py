@@ -4,7 +4,8 @@
         Future ◀── Translator.results, when the last sentence has come ◀── receiver thread of the worker ◀── results, in any order
 
 Sentences of all callers are searched together. No sentence waits until a batch is full: a worker searches up to
-`capacity` hypotheses, and a new sentence joins the search at the next step. A request may exceed the capacity while none of
+`capacity` hypotheses, and a new sentence joins the search after the steps that are under way, which take at most about
+AT_MOST seconds. A request may exceed the capacity while none of
 its sentences is searched, so that a single sentence does not wait for a long document (`fair_queue`). The translations are
 those of `Translator.translate`. They do not depend on the other sentences in the search.
 
@@ -52,7 +53,8 @@ KEPT = 16
 ROWS = 256
 """Hypotheses that a worker on a CPU searches at once. More hypotheses are hardly faster, and single sentences then take longer."""
 AT_MOST = 0.05
-"""Seconds that a new sentence waits, and that a finished one may wait, for the steps that a worker takes in one call."""
+"""Seconds that the steps in one call of a search may take, if there are several. New sentences wait for the call's end, and of many sentences the finished ones too:
+fewer calls leave more of the processor to the steps."""
 ATTEMPTS = 2
 """How often a sentence is searched at most, if worker processes die."""
 RETRY = 1.0

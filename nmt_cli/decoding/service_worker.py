@@ -1,9 +1,9 @@
 """The worker of a `service`: it searches sentences as they come, and reports each result as soon as it is ready.
 
     Inbox ◀── Jobs(options, numbers, sentences) · Drop(numbers) · None: end       a queue, or a pipe to this process
-      └──▶ ServiceWorker.run: a running search for each set of options ──▶ report([(number, result or error), …]) after each step
+      └──▶ ServiceWorker.run: a running search for each set of options ──▶ report([(number, result or error), …]) after each call of `step`
 
-A sentence joins the search of its options at the next step; no sentence waits until a batch is full. Sentences that come
+A sentence joins the search of its options after the call of `step` that is under way; no sentence waits until a batch is full. Sentences that come
 together are encoded together. If a search fails, each of its sentences is searched again alone, so that only the
 sentences that cause the error fail. `Cores` lets a worker compute with all cores of a CPU while the others have nothing to do.
 """

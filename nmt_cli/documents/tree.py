@@ -70,7 +70,8 @@ def pieces_of(segment: Segment, source_words: Sequence[Span], missing: Sequence[
     pieces = [(placed.offset, Piece(placed.markup, bisect_left(starts, placed.offset), _glue(line, placed.markup.kind, placed.offset, placed.spaced))) for placed in segment.markup]
     for index in missing:
         stay = segment.stays[index]
-        glue = Glue.WORD if line[: stay.start].endswith(" ") else Glue.RIGHT if stay.start == 0 else Glue.LEFT
+        first = Glue.SPACED if line[stay.end :].startswith(" ") else Glue.RIGHT
+        glue = Glue.WORD if line[: stay.start].endswith(" ") else first if stay.start == 0 else Glue.LEFT
         pieces.append((stay.start, Piece(Markup(stay.raw, Kind.POINT), bisect_left(starts, stay.start), glue)))
     if missing:
         pieces.sort(key=lambda placed: placed[0])

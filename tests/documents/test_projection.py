@@ -83,6 +83,8 @@ def test_a_part_without_its_stand_in_replaces_the_words_aligned_to_it() -> None:
 
 def test_a_part_that_the_model_left_out_stands_beside_its_neighbours_translation() -> None:
     assert translate("Hi {name} now", "Hallo jetzt", "0-0 2-1") == "Hallo {name} jetzt"
+    assert translate("{name} runs", "rennt", "1-0") == "{name} rennt"
+    assert translate("{name}s run", "rennen", "2-0") == "{name}rennen"
 
 
 def test_the_number_of_translations_is_checked() -> None:
