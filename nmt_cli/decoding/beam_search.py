@@ -155,13 +155,11 @@ class BeamSearch:
 
     def _search_by_decoder(self, decoder: SearchingDecoder, beam: Beam) -> None:
         """Let the decoder take one step or several."""
-        options, count = self.options, self.open_hypotheses
-        state, steps = self._state(beam, decoder.vocabulary), max(1, min(options.steps, ROWS // count))
+        options, count, state = self.options, self.open_hypotheses, self._state(beam, decoder.vocabulary)
         if not options.seconds:
-            decoder.search(state, steps, options.compact_below)
+            decoder.search(state, max(1, min(options.steps, ROWS // count)), options.compact_below)
             return
-        if self._seconds:
-            steps = max(1, min(options.steps, int(options.seconds / (self._seconds * count))))
+        steps = max(1, min(options.steps, int(options.seconds / (self._seconds * count)))) if self._seconds else 1
         began = time.perf_counter()
         decoder.search(state, steps, options.compact_below if len(beam.open.newest) < MANY else 0.0)
         self._seconds = (time.perf_counter() - began) / (steps * count)

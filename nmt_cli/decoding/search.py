@@ -107,7 +107,8 @@ class SearchOptions:
     steps: int = STEPS
     """Number of tokens that `Search.step` may add if there are few hypotheses and a kernel can add several at once. This changes no result."""
     seconds: float = 0.0
-    """If not 0: a kernel adds tokens for about this time, up to `steps`, however many hypotheses there are. Many sentences then leave together."""
+    """If not 0: a kernel that can add several tokens at once adds as many as it can in about this time, up to `steps`. Sentences then leave together.
+    This changes no result."""
     stop_early: bool = True
     """False: no hypothesis is given up before the longest output. This is the reference for a `lookahead` without limit: the n best are the same."""
     lookahead: int = UNLIMITED

@@ -5,9 +5,9 @@
 
 Sentences of all callers are searched together. No sentence waits until a batch is full: a worker searches up to
 `capacity` hypotheses, and a new sentence joins the search after the steps that are under way, which take at most about
-AT_MOST seconds. A request may exceed the capacity while none of
-its sentences is searched, so that a single sentence does not wait for a long document (`fair_queue`). The translations are
-those of `Translator.translate`. They do not depend on the other sentences in the search.
+AT_MOST seconds. A request may exceed the capacity while none of its sentences is searched, so that a single sentence does not
+wait for a long document (`fair_queue`). The translations are those of `Translator.translate`. They do not depend on the other
+sentences in the search.
 
 On a CPU under Linux each worker is a process (`service_worker` says how many cores it uses), elsewhere a thread. Of several
 GPUs only the first is used. A process is forked from a new thread: otherwise OpenMP cannot start threads in the child. A worker
@@ -53,8 +53,8 @@ KEPT = 16
 ROWS = 256
 """Hypotheses that a worker on a CPU searches at once. More hypotheses are hardly faster, and single sentences then take longer."""
 AT_MOST = 0.05
-"""Seconds that the steps in one call of a search may take, if there are several. New sentences wait for the call's end, and of many sentences the finished ones too:
-fewer calls leave more of the processor to the steps."""
+"""Seconds that the steps in one call of a search take at most, if it is more than one step. New sentences wait for the end of the call, and finished
+sentences too if there are many. With fewer calls, more of the processor's time goes to the steps."""
 ATTEMPTS = 2
 """How often a sentence is searched at most, if worker processes die."""
 RETRY = 1.0

@@ -3,9 +3,9 @@
     Inbox ◀── Jobs(options, numbers, sentences) · Drop(numbers) · None: end       a queue, or a pipe to this process
       └──▶ ServiceWorker.run: a running search for each set of options ──▶ report([(number, result or error), …]) after each call of `step`
 
-A sentence joins the search of its options after the call of `step` that is under way; no sentence waits until a batch is full. Sentences that come
-together are encoded together. If a search fails, each of its sentences is searched again alone, so that only the
-sentences that cause the error fail. `Cores` lets a worker compute with all cores of a CPU while the others have nothing to do.
+A sentence joins the search of its options after the call of `step` that is under way; no sentence waits until a batch is full.
+Sentences that come together are encoded together. If a search fails, each of its sentences is searched again alone, so that
+only the sentences that cause the error fail. `Cores` lets a worker compute with all cores of a CPU while the others have nothing to do.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
         weights = read_tensors(folder / WEIGHTS)
     except NmtError as error:
         raise ModelError(str(error)) from None
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, TypeError) as error:
         raise ModelError(f"{str(folder)!r} does not load ({type(error).__name__}: {error}). {REMEDY}") from None
     try:
         model = (build_quantized if config.precision == "int8" else build)(recipe, *config.vocabularies, weights)
@@ -111,7 +111,8 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a weights file, each in memory of its own: this memory is free as soon as the tensor is.
 
-    (`load_file` maps the whole file into memory, until its last tensor is freed.) Raises OSError, SafetensorError.
+    (`load_file` maps the whole file into memory, until its last tensor is freed.) Raises OSError, SafetensorError, and TypeError
+    for a dtype that NumPy does not have; no model folder has one.
     """
     layers: dict[str, list[str]] = {}
     with safe_open(path, "np") as file:

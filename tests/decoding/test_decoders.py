@@ -276,7 +276,7 @@ def test_compiled_search_is_the_plain_one(precision: str, settings: dict[str, An
         assert found(whole, extend_beam=extend_beam, **more) == plain
 
 
-@pytest.mark.parametrize(("count", "steps", "stay"), [(1, [8, 8], 1.0), (MANY - 1, [8, 14 // (MANY - 1)], 1.0), (MANY, [8, 14 // MANY], 0.0), (20, [8, 1], 0.0)])
+@pytest.mark.parametrize(("count", "steps", "stay"), [(1, [1, 8], 1.0), (MANY - 1, [1, 14 // (MANY - 1)], 1.0), (MANY, [1, 14 // MANY], 0.0), (20, [1, 1], 0.0)])
 def test_the_steps_of_a_call_fill_a_time_and_many_sentences_leave_together(count: int, steps: list[int], stay: float, monkeypatch: pytest.MonkeyPatch) -> None:
     now, calls = [0.0], list[tuple[int, float]]()
     monkeypatch.setattr("nmt_cli.decoding.beam_search.time.perf_counter", lambda: now[0])

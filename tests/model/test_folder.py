@@ -13,6 +13,7 @@ import pytest
 import sealed
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nmt_cli import __version__
@@ -224,6 +225,14 @@ def test_an_average_is_known_by_its_marker_and_contents(folder: Path, tmp_path: 
 def test_an_average_that_was_changed_is_not_replaced(change: Callable[[Path], object], said: str, tmp_path: Path) -> None:
     change(averaged(tmp_path / "average"))
     assert said in not_an_average(tmp_path / "average")
+
+
+def test_weights_of_another_dtype_are_refused(folder: Path) -> None:
+    weights = {name: tensor.bfloat16() for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors")
+    vouch_for(folder, "model.safetensors")
+    with pytest.raises(ModelError, match="bfloat16"):
+        load_model(folder)
 
 
 def test_a_newer_format_says_so(folder: Path) -> None:

@@ -32,8 +32,9 @@ struct Stack {
     int32_t post;                            // norms are after the residual sum
     int32_t cache;                           // dtype of keys and values
     int32_t activation;                      // of the feed-forward networks
-    const void* table;                       // of embeddings, fp32, or int8 with `table_scales`
-    const float *table_scales, *positions;   // or null; positional encodings, or null
+    const void* table;                       // embeddings, fp32 or int8
+    const float* table_scales;               // of int8 embeddings, else null
+    const float* positions;                  // positional encodings, or null
     const float* rotations;                  // of queries and keys in self-attention, or null
     const Sublayer* sublayers;
     const Norm* norms;
