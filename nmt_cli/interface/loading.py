@@ -195,6 +195,8 @@ def load(
     _check_vocabularies(folders, configs)
     vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies)
     stored = StoredModels(folders, configs, workers)
+    if stored.in_int8:  # no other precision is possible, so it is read here, where a damaged file is an error of `load`
+        stored.converted("int8")
     return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers)
 
 
