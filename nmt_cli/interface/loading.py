@@ -87,7 +87,7 @@ class StoredModels:
                 from ..device import return_freed_memory
 
                 release = self.devices[0] == "cpu" and not self._models
-                models = self.models() if not release else self._in_int8() if precision == "int8" else [self._load(folder) for folder in self.folders]
+                models = self._read(precision) if release else self.models()
                 converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices, release)
                 del models
                 return_freed_memory()  # reading and converting a model leaves free memory that translating does not need
@@ -96,8 +96,10 @@ class StoredModels:
                     say(kernels.summary)
         return self._converted[precision]
 
-    def _in_int8(self) -> list[Transformer]:
-        """Return the models in int8. If the cache has an int8 model, its fp32 weights are not read."""
+    def _read(self, precision: str) -> list[Transformer]:
+        """Read the models for `precision`. For int8 they are in int8; if the cache has an int8 model, its fp32 weights are not read."""
+        if precision != "int8":
+            return [self._load(folder) for folder in self.folders]
         from ..model.int8_cache import int8_model
         from ..recipe import Recipe
 
