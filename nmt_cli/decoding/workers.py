@@ -37,7 +37,7 @@ LOGITS_AT_ONCE = 1 << 26
 """Largest number of logits (rows x vocabulary) of one step: 256 MiB. An accelerator with much memory takes more, see LOGITS_SHARE."""
 LOGITS_SHARE = 1 / 40
 """Share of an accelerator's memory for the logits of one step. Each operation has a fixed cost, so a few large steps are faster."""
-CPU_ROWS = 1024
+CPU_ROWS = 512
 """Largest number of hypotheses in one step on a CPU. More hypotheses are not faster and need more memory."""
 
 SearchClass = Callable[[Decoder, SearchOptions], Search]

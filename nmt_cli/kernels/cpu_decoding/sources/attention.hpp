@@ -22,9 +22,13 @@ struct RowIndex {
     int64_t first;
     const int32_t* lists[GROUP];
     const uint8_t* common;
+    const int32_t* next;  // the list of the first row that attends after these, or null
+    int64_t next_count;
 
     int64_t operator()(int r, int64_t i) const { return lists[0] ? lists[r][i] : first + i; }
     bool shared(int64_t i) const { return !lists[0] || common[i]; }
+    // The index of what the next rows read, when these have `count`.
+    int64_t upcoming(int64_t i, int64_t count) const { return !lists[0] ? first + count + i : i < next_count ? next[i] : lists[0][i]; }
 };
 
 // Equation (1) for `rows` rows, at most GROUP: queries q (rows, H * K) already scaled; the i-th keys and values of row r
@@ -63,65 +67,88 @@ void attend_plain(const Shape& shape, int rows, const float* q, const T* keys, c
 // Let the processor fetch `count` numbers.
 template <class T>
 inline void fetch(const T* x, int64_t count) {
-    for (int64_t at = 0; at < count; at += 64 / int64_t(sizeof(T))) __builtin_prefetch(x + at);
+    for (int64_t at = 0; at < count; at += LINE / int64_t(sizeof(T))) __builtin_prefetch(x + at);
 }
 
-// The same where K and V are SIZE, a multiple of LANES, for ROWS rows: `at` gives their index. Keys and values that rows share are
-// read once. Scores (H, count, GROUP) lie in fours, one of each row; a row's do not depend on the others. Keys are read row by
-// row, all heads of one after another, as they lie in memory; meanwhile the scattered ones that come next, and the values, are fetched.
+// Softmax of scores (count, GROUP), for each of the four rows; up to `whole`, a multiple of LANES, there are others.
+inline void softmax_of_fours(float* scores, int64_t count, int64_t whole) {
+    float largest[LANES], total[LANES] = {};
+    for (int64_t i = count * GROUP; i < whole; ++i) scores[i] = -std::numeric_limits<float>::infinity();
+    for (int j = 0; j < LANES; ++j) largest[j] = -std::numeric_limits<float>::infinity();
+    for (int64_t i = 0; i < whole; i += LANES) {
+#pragma omp simd
+        for (int j = 0; j < LANES; ++j) largest[j] = scores[i + j] > largest[j] ? scores[i + j] : largest[j];
+    }
+    const Vector highest = largest_of_fours(vector(largest));
+    std::memcpy(largest, &highest, sizeof largest);
+    for (int64_t i = 0; i < whole; i += LANES) {
+#pragma omp simd
+        for (int j = 0; j < LANES; ++j) {
+            scores[i + j] = exponential(scores[i + j] - largest[j]);
+            total[j] += scores[i + j];
+        }
+    }
+    const Vector sums = sum_of_fours(vector(total));
+    std::memcpy(total, &sums, sizeof total);
+#pragma omp simd
+    for (int j = 0; j < LANES; ++j) total[j] = 1.0f / total[j];
+    for (int64_t i = 0; i < whole; i += LANES) {
+#pragma omp simd
+        for (int j = 0; j < LANES; ++j) scores[i + j] *= total[j];
+    }
+}
+
+// `attend_plain` where K and V are SIZE, a multiple of LANES, for ROWS rows: `at` gives their index. Keys and values that rows share are
+// read once. Scores of a head, (count, GROUP), lie in fours, one of each row; a row's do not depend on the others. A head's queries
+// and sums stay in registers: loops over them are unrolled. Meanwhile the keys and values that the next rows need are fetched.
 template <int SIZE, int ROWS, class T>
 void attend_fast(const Shape& shape, const float* q, const T* keys, const T* values, int64_t stride, const RowIndex& at, int64_t count, float* scores, float* out) {
-    constexpr int PARTS = SIZE / LANES, AHEAD = 2;
-    const int64_t heads = shape.heads, width = heads * SIZE, all = count * GROUP, whole = (all + LANES - 1) / LANES * LANES;
-    for (int64_t i = 0; i < count; ++i) {
-        const bool common = at.shared(i);
-        if (at.lists[0] && i + AHEAD < count) fetch(keys + at(0, i + AHEAD) * stride, width);
-        fetch(values + at(0, i) * stride, width);
-        for (int64_t h = 0; h < heads; ++h) {
-            Vector products[GROUP] = {}, k[PARTS] = {};
+    constexpr int REGISTERS = SIZE / LANES;
+    const int64_t heads = shape.heads, width = heads * SIZE, whole = (count * GROUP + LANES - 1) / LANES * LANES;
+    for (int64_t h = 0; h < heads; ++h) {
+        Vector query[ROWS][REGISTERS];
+#pragma GCC unroll 4
+        for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 4
+            for (int p = 0; p < REGISTERS; ++p) query[r][p] = vector(q + r * width + h * SIZE + p * LANES);
+        for (int64_t i = 0; i < count; ++i) {
+            const bool common = at.shared(i);
+            const int64_t next = at.upcoming(i, count) * stride + h * SIZE;
+            fetch(keys + next, SIZE);
+            fetch(values + next, SIZE);
+            Vector products[GROUP] = {}, k[REGISTERS] = {};
+#pragma GCC unroll 4
             for (int r = 0; r < ROWS; ++r) {
                 if (r == 0 || !common)
-                    for (int p = 0; p < PARTS; ++p) k[p] = vector(keys + at(r, i) * stride + h * SIZE + p * LANES);
-                for (int p = 0; p < PARTS; ++p) add_product(products[r], vector(q + r * width + h * SIZE + p * LANES), k[p]);
+#pragma GCC unroll 4
+                    for (int p = 0; p < REGISTERS; ++p) k[p] = vector(keys + at(r, i) * stride + h * SIZE + p * LANES);
+#pragma GCC unroll 4
+                for (int p = 0; p < REGISTERS; ++p) add_product(products[r], query[r][p], k[p]);
             }
             const Four sums = sums_of(products[0], products[1], products[2], products[3]);
             std::memcpy(scores + h * whole + i * GROUP, &sums, sizeof sums);
         }
     }
-    for (int64_t h = 0; h < heads; ++h, scores += whole, values += SIZE, out += SIZE) {
-        float largest[LANES], total[LANES] = {};
-        for (int64_t i = all; i < whole; ++i) scores[i] = -std::numeric_limits<float>::infinity();
-        for (int j = 0; j < LANES; ++j) largest[j] = -std::numeric_limits<float>::infinity();
-        for (int64_t i = 0; i < whole; i += LANES) {
-#pragma omp simd
-            for (int j = 0; j < LANES; ++j) largest[j] = scores[i + j] > largest[j] ? scores[i + j] : largest[j];
-        }
-        for (int j = 0; j < LANES; ++j) largest[j] = std::max(std::max(largest[j % GROUP], largest[j % GROUP + 4]), std::max(largest[j % GROUP + 8], largest[j % GROUP + 12]));
-        for (int64_t i = 0; i < whole; i += LANES) {
-#pragma omp simd
-            for (int j = 0; j < LANES; ++j) {
-                const float weight = exponential(scores[i + j] - largest[j]);
-                scores[i + j] = weight;
-                total[j] += weight;
-            }
-        }
-        Vector mixed[ROWS][PARTS] = {};
+    for (int64_t h = 0; h < heads; ++h) softmax_of_fours(scores + h * whole, count, whole);
+    for (int64_t h = 0; h < heads; ++h) {
+        const float* const weights = scores + h * whole;
+        Vector mixed[ROWS][REGISTERS] = {};
         for (int64_t i = 0; i < count; ++i) {
-            Vector v[PARTS] = {};
             const bool common = at.shared(i);
+            Vector v[REGISTERS] = {};
+#pragma GCC unroll 4
             for (int r = 0; r < ROWS; ++r) {
                 if (r == 0 || !common)
-                    for (int p = 0; p < PARTS; ++p) v[p] = vector(values + at(r, i) * stride + p * LANES);
-                for (int p = 0; p < PARTS; ++p) add_product(mixed[r][p], scores[i * GROUP + r], v[p]);
+#pragma GCC unroll 4
+                    for (int p = 0; p < REGISTERS; ++p) v[p] = vector(values + at(r, i) * stride + h * SIZE + p * LANES);
+#pragma GCC unroll 4
+                for (int p = 0; p < REGISTERS; ++p) add_product(mixed[r][p], weights[i * GROUP + r], v[p]);
             }
         }
-        for (int r = 0; r < ROWS; ++r) {
-            const float sum = (total[r] + total[r + 8]) + (total[r + 4] + total[r + 12]), factor = count ? 1.0f / sum : 0.0f;
-            for (int p = 0; p < PARTS; ++p) {
-                mixed[r][p] *= factor;
-                std::memcpy(out + r * width + p * LANES, &mixed[r][p], sizeof(Vector));
-            }
-        }
+#pragma GCC unroll 4
+        for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 4
+            for (int p = 0; p < REGISTERS; ++p) std::memcpy(out + r * width + h * SIZE + p * LANES, &mixed[r][p], sizeof(Vector));
     }
 }
 
@@ -168,7 +195,7 @@ void nmt_attend_range(int64_t rows, int64_t heads, int64_t key, int64_t value, f
         for (group = 1; group < GROUP && n + group < rows && first[n + group] == first[n] && count[n + group] == count[n]; ++group) {}
         const void* const q = static_cast<const char*>(queries) + n * query_stride * size_of(dtype);
         void* const y = static_cast<char*>(out) + n * heads * value * size_of(out_dtype);
-        const RowIndex at{first[n], {}, nullptr};
+        const RowIndex at{first[n], {}, nullptr, nullptr, 0};
         if (dtype == FP32)
             attend<float>(shape, int(group), q, dtype, query_stride, keys, values, stride, at, count[n], y, out_dtype, int8_scale);
         else

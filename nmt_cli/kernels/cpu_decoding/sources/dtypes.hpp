@@ -56,6 +56,8 @@ inline float exponential(float x) {  // of x <= 0, or NaN; within 2 units in the
 }
 
 constexpr int LANES = 16;
+constexpr int PARTS = 4 * LANES;  // partial sums, so that an addition does not wait for the one before
+constexpr int64_t LINE = 64;      // bytes of a line of the caches
 typedef float Four __attribute__((vector_size(16), aligned(4)));
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
@@ -90,6 +92,18 @@ inline Four sums_of(const Vector& a, const Vector& b, const Vector& c, const Vec
     const auto both = [](const Vector& x) { return _mm256_add_ps(x.low, x.high); };
     const __m256 sums = _mm256_hadd_ps(_mm256_hadd_ps(both(a), both(b)), _mm256_hadd_ps(both(c), both(d)));
     return (Four)_mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
+}
+
+// Each number's place gets the largest of the numbers that are a multiple of four places away.
+inline Vector largest_of_fours(const Vector& x) {
+    const __m256 two = _mm256_max_ps(x.low, x.high), all = _mm256_max_ps(two, _mm256_permute2f128_ps(two, two, 1));
+    return {all, all};
+}
+
+// The same with their sum.
+inline Vector sum_of_fours(const Vector& x) {
+    const __m256 two = _mm256_add_ps(x.low, x.high), all = _mm256_add_ps(two, _mm256_permute2f128_ps(two, two, 1));
+    return {all, all};
 }
 
 #else
@@ -138,6 +152,23 @@ inline Four sums_of(Vector a, Vector b, Vector c, Vector d) {
     return (part[0] + part[2]) + (part[1] + part[3]);
 }
 
+// The numbers that are eight, or four, places away.
+inline Vector eight_away(const Vector& x) { return __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7); }
+
+inline Vector four_away(const Vector& x) { return __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11); }
+
+// Each number's place gets the largest of the numbers that are a multiple of four places away.
+inline Vector largest_of_fours(const Vector& x) {
+    const Vector two = x > eight_away(x) ? x : eight_away(x);
+    return two > four_away(two) ? two : four_away(two);
+}
+
+// The same with their sum.
+inline Vector sum_of_fours(const Vector& x) {
+    const Vector two = x + eight_away(x);
+    return two + four_away(two);
+}
+
 #endif
 
 #ifdef __AVX512F__
@@ -159,18 +190,39 @@ void store(const float* x, int64_t count, void* out, int dtype, float int8_scale
         std::memcpy(out, x, count * sizeof(float));
     } else if (dtype == BF16) {
         bf16* y = static_cast<bf16*>(out);
+        int64_t i = 0;
+#ifdef __AVX512BF16__
+        for (; i + LANES <= count; i += LANES) {
+            const __m256bh halves = _mm512_cvtneps_pbh(_mm512_loadu_ps(x + i));
+            std::memcpy(y + i, &halves, sizeof halves);
+        }
+#endif
 #pragma omp simd
-        for (int64_t i = 0; i < count; ++i) y[i] = to_bf16(x[i]);
+        for (int64_t j = i; j < count; ++j) y[j] = to_bf16(x[j]);
     } else {
         int8_t* y = static_cast<int8_t*>(out);
         const int32_t offset = dtype == OFFSET ? 128 : 0;
         const float scale = 1.0f / int8_scale;
+        int64_t i = 0;
+#if defined(__AVX512F__)
+        for (; i + LANES <= count; i += LANES) {
+            const __m512i whole = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(scale)), _mm512_set1_ps(127.0f)));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(y + i), _mm_xor_si128(_mm512_cvtsepi32_epi8(whole), _mm_set1_epi8(int8_t(offset))));
+        }
+#elif defined(__AVX2__)
+        const auto whole = [&](int64_t at) { return _mm256_cvtps_epi32(_mm256_min_ps(_mm256_mul_ps(_mm256_loadu_ps(x + at), _mm256_set1_ps(scale)), _mm256_set1_ps(127.0f))); };
+        for (; i + 2 * LANES <= count; i += 2 * LANES) {
+            const __m256i low = _mm256_packs_epi32(whole(i), whole(i + 8)), high = _mm256_packs_epi32(whole(i + 16), whole(i + 24));
+            const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + i), _mm256_xor_si256(bytes, _mm256_set1_epi8(int8_t(offset))));
+        }
+#endif
 #pragma omp simd
-        for (int64_t i = 0; i < count; ++i) {
-            float v = x[i] * scale;
+        for (int64_t j = i; j < count; ++j) {
+            float v = x[j] * scale;
             v = v < -128.0f ? -128.0f : v;
             v = v > 127.0f ? 127.0f : v;
-            y[i] = int8_t(int32_t(std::nearbyint(v)) + offset);
+            y[j] = int8_t(int32_t(std::nearbyint(v)) + offset);
         }
     }
 }

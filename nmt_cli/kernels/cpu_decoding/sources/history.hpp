@@ -44,6 +44,11 @@ struct BeamHistory {
 #pragma omp simd
         for (int64_t i = 0; i < s.steps; ++i) same[i] = uint8_t((at.lists[0][i] == at.lists[1][i]) & (at.lists[0][i] == at.lists[2][i]) & (at.lists[0][i] == at.lists[3][i]));
         at.common = same;
+        if (n + count < int64_t(rows.size())) {
+            const Sentence& after = sentences[rows[n + count] / beam];
+            at.next = after.slots.data() + (rows[n + count] % beam) * after.capacity;
+            at.next_count = after.steps;
+        }
         return at;
     }
 
@@ -189,7 +194,7 @@ void nmt_attend_memory(const BeamHistory* history, int64_t heads, int64_t key, i
         const char* const q = static_cast<const char*>(queries) + n * keys * size_of(dtype);
         void* const to = static_cast<char*>(out) + n * values * size_of(out_dtype);
         const char* const memory = static_cast<const char*>(memories[s.sub_batch]) + s.first * stride * size_of(memory_dtype);
-        const RowIndex at{0, {}, nullptr};
+        const RowIndex at{0, {}, nullptr, nullptr, 0};
         if (memory_dtype == FP32)
             attend<float>(shape, int(group), q, dtype, keys, memory, memory + keys * sizeof(float), stride, at, s.size, to, out_dtype, int8_scale);
         else

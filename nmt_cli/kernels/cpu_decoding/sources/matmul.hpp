@@ -33,6 +33,7 @@ namespace {
 constexpr int FEW = 4;              // rows up to which reading the weights is all the work
 constexpr int64_t AT_ONCE = 256;    // rows that meet a panel before the next one is read
 constexpr int64_t AHEAD = 1024;     // bytes of a panel that are prefetched for few rows
+constexpr int64_t ENOUGH = 4;       // tiles of rows from which on the next panels are prefetched, a piece before each tile
 constexpr int64_t WORTH = 1 << 20;  // multiplications that are worth a thread
 
 #ifdef NMT_PRODUCTS
@@ -99,8 +100,11 @@ struct Product {
             for (int64_t panel = begin, wide; panel < panels; panel += wide) {
                 for (wide = 4; wide > 1 && (wide > panels - panel || highest > Numbers::most_rows(int(wide))); wide /= 2) {}
                 const char* const weight = static_cast<const char*>(map.weight) + panel * size;
-                for (int64_t row = first, here, tiles = (end - first + Numbers::TILE - 1) / Numbers::TILE; row < end; row += here, --tiles) {
+                int64_t tiles = (end - first + Numbers::TILE - 1) / Numbers::TILE;
+                const char *next = weight + wide * size, *const last = next + (tiles < ENOUGH ? 0 : std::min(wide, panels - panel - wide) * size);
+                for (int64_t row = first, here, piece = (last - next + tiles - 1) / tiles; row < end; row += here, --tiles) {
                     here = (end - row + tiles - 1) / tiles;  // as many in each: 8 rows are 4 and 4, not 6 and 2
+                    for (const char* const until = std::min(last, next + piece); next < until; next += LINE) __builtin_prefetch(next);
                     tile_of(here, int(wide))(map, is_offset, x + row * map.d_in, weight, row, panel * LANES, to);
                 }
             }

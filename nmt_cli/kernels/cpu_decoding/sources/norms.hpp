@@ -8,22 +8,31 @@
 
 namespace {
 
+// The sum of term(i) over `size` numbers: PARTS partial sums, then their sum.
+template <class Term>
+float sum_over(int64_t size, const Term& term) {
+    float parts[PARTS] = {};
+    int64_t i = 0;
+    for (; i + PARTS <= size; i += PARTS) {
+#pragma omp simd
+        for (int j = 0; j < PARTS; ++j) parts[j] += term(i + j);
+    }
+    const Four sums = sums_of(vector(parts), vector(parts + LANES), vector(parts + 2 * LANES), vector(parts + 3 * LANES));
+    float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    for (; i < size; ++i) sum += term(i);
+    return sum;
+}
+
 void layer_norm(const float* x, int64_t size, const float* weight, const float* bias, float epsilon, float* out) {
-    float sum = 0.0f, squares = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < size; ++i) sum += x[i];
-    const float mean = sum / size;
-#pragma omp simd reduction(+ : squares)
-    for (int64_t i = 0; i < size; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    const float mean = sum_over(size, [=](int64_t i) { return x[i]; }) / size;
+    const float squares = sum_over(size, [=](int64_t i) { return (x[i] - mean) * (x[i] - mean); });
     const float factor = 1.0f / std::sqrt(squares / size + epsilon);
 #pragma omp simd
     for (int64_t i = 0; i < size; ++i) out[i] = (x[i] - mean) * factor * weight[i] + bias[i];
 }
 
 void rms_norm(const float* x, int64_t size, const float* weight, float epsilon, float* out) {
-    float squares = 0.0f;
-#pragma omp simd reduction(+ : squares)
-    for (int64_t i = 0; i < size; ++i) squares += x[i] * x[i];
+    const float squares = sum_over(size, [=](int64_t i) { return x[i] * x[i]; });
     const float factor = 1.0f / std::sqrt(squares / size + epsilon);
 #pragma omp simd
     for (int64_t i = 0; i < size; ++i) out[i] = x[i] * factor * weight[i];
