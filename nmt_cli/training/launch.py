@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from ..errors import RankFailed, Stopped, TrainingError
 from .process_group import RESUME
+from .rendezvous import LAUNCHER_STORE
 from .stopping import not_ignored, signal_handler
 
 POLL = 0.05
@@ -48,7 +49,7 @@ def launch(devices: int, command: Sequence[str]) -> None:
 
 
 def variables(rank: int, devices: int, port: int) -> dict[str, str]:
-    """Return torchrun's environment variables for one of `devices` ranks on this machine."""
+    """Return torchrun's environment variables for one of `devices` ranks on this machine, and the port of the launcher's store."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -57,7 +58,7 @@ def variables(rank: int, devices: int, port: int) -> dict[str, str]:
         "GROUP_RANK": "0",
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        LAUNCHER_STORE: str(port),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
 

@@ -29,6 +29,9 @@ from . import process_group
 from .collective_errors import summary
 from .process_group import PeerFailed, PeerLost, ProcessGroup
 
+LAUNCHER_STORE = "NMT_LAUNCHER_STORE"
+"""The environment variable with the port of the store of `nmt train --devices` on this machine. Without it, torch finds torchrun's store."""
+
 
 def started_by_torchrun() -> bool:
     """Return whether torchrun's environment variables are set."""
@@ -121,17 +124,17 @@ def _end_with_parent() -> None:
 def _connect_store(rank: int, world_size: int) -> Any:
     """Return the store through which the processes find each other, and in which they read why one of them ended.
 
-    torchrun's store outlives the processes that torchrun restarts, so it holds the addresses of dead processes. Therefore each
+    The store of torchrun, or of `launch`, outlives the processes, so it holds the addresses of dead ones after a restart. Therefore each
     start uses keys with a new prefix, which rank 0 chooses. Each other rank asks for the prefix with a random key of its
     own. Rank 0 answers until all other ranks have confirmed.
     """
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise UsageError(f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}: start the ranks with torchrun, or unset them.")
-    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world_size, is_master=not shared and rank == 0, timeout=process_group.TIMEOUT)  # type: ignore[attr-defined]
-    if not shared:
-        return store
+    if port := os.environ.get(LAUNCHER_STORE):
+        store: Any = dist.TCPStore("localhost", int(port), world_size, is_master=False, timeout=process_group.TIMEOUT)  # type: ignore[attr-defined]
+    else:
+        store, _, _ = next(iter(dist.rendezvous("env://", rank, world_size, timeout=process_group.TIMEOUT)))  # type: ignore[attr-defined]
     key = uuid.uuid4().hex
     if rank:
         store.set(f"nmt/asks/{rank}", key)

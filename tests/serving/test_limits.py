@@ -118,12 +118,12 @@ def test_many_clients_get_what_translate_gives(model: Path, precision: str) -> N
 
 
 def test_a_closed_connection_cancels_its_work_and_single_sentences_do_not_wait(model: Path) -> None:
-    with running(model) as served:
+    with running(model, limits=Limits(characters=0)) as served:
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{served.url}/translate", json={"q": document(), **PAIR}, timeout=1.0)
+            httpx.post(f"{served.url}/translate", json={"q": document(lines=6000), **PAIR}, timeout=1.0)
         until(lambda: idle(served))
         with connect(served) as client:
-            body = httpx.Request("POST", served.url, json={"q": document(1), **PAIR}).content
+            body = httpx.Request("POST", served.url, json={"q": document(1, lines=6000), **PAIR}).content
             client.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             until(lambda: busy(served))
             for _ in range(3):
