@@ -27,7 +27,7 @@ struct RowIndex {
 
     int64_t operator()(int r, int64_t i) const { return lists[0] ? lists[r][i] : first + i; }
     bool shared(int64_t i) const { return !lists[0] || common[i]; }
-    // The index of what the next rows read, when these have `count`.
+    // The index of the i-th keys and values of the rows that attend next; these rows have `count`.
     int64_t upcoming(int64_t i, int64_t count) const { return !lists[0] ? first + count + i : i < next_count ? next[i] : lists[0][i]; }
 };
 
@@ -70,7 +70,7 @@ inline void fetch(const T* x, int64_t count) {
     for (int64_t at = 0; at < count; at += LINE / int64_t(sizeof(T))) __builtin_prefetch(x + at);
 }
 
-// Softmax of scores (count, GROUP), for each of the four rows; up to `whole`, a multiple of LANES, there are others.
+// Replace scores (count, GROUP) by their softmax, for each of the four rows. The numbers behind them, up to `whole`, a multiple of LANES, are padding.
 inline void softmax_of_fours(float* scores, int64_t count, int64_t whole) {
     float largest[LANES], total[LANES] = {};
     for (int64_t i = count * GROUP; i < whole; ++i) scores[i] = -std::numeric_limits<float>::infinity();

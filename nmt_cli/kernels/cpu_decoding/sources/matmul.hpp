@@ -92,7 +92,7 @@ struct Product {
 
     static Tile tile_of(int64_t rows, int wide) { return wide == 4 ? tile_of<4>(rows) : wide == 2 ? tile_of<2>(rows) : tile_of<1>(rows); }
 
-    // The panels from `begin` to `panels`.
+    // The panels from `begin` to `panels`. While many rows meet some of them, the next ones are fetched.
     static void some(const Map& map, bool is_offset, int64_t rows, const X* x, int64_t begin, int64_t panels, const Result& to) {
         const int64_t size = map.d_in / Numbers::TOGETHER * Numbers::STEP;
         for (int64_t first = 0; first < rows; first += AT_ONCE) {
