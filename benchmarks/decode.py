@@ -35,7 +35,7 @@ from nmt_cli.data.shards import valid_text
 from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.evaluation.metrics import compute
-from nmt_cli.kernels import has_int8
+from nmt_cli.kernels.choice import has_int8
 from nmt_cli.model.contents import CONFIG, find_model, read_config
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe

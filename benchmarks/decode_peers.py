@@ -23,7 +23,7 @@ from decode_sides import Job, Process
 from nmt_cli.errors import NmtError
 from nmt_cli.exporting.convert import export
 from nmt_cli.hardware import cpu_flags, has_fast_bf16
-from nmt_cli.kernels import has_int8
+from nmt_cli.kernels.choice import has_int8
 from nmt_cli.kernels.onednn import X86
 
 COMPUTE_TYPES = ("int8", "int8_bfloat16", "bfloat16", "float32")

@@ -22,7 +22,7 @@ from plain import ours
 from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.hardware import Hardware, keep_freed_memory
-from nmt_cli.kernels import fastest_precision, summaries
+from nmt_cli.kernels.choice import fastest_precision, summaries
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
 from nmt_cli.recipe_files import load_recipe

@@ -27,6 +27,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 from common import parallel_lines, print_rows, setup, timed
@@ -35,10 +36,11 @@ from sides import LOG_EVERY, Task
 from trainings import nmt
 
 from nmt_cli.data.tokenizer import Vocabulary
+from nmt_cli.decoding.model_workers import ModelWorker
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import peak_memory, release_cached_memory, reset_peak_memory, start_training, synchronize
 from nmt_cli.hardware import Hardware
-from nmt_cli.kernels import CUDA_GRAPHS
+from nmt_cli.kernels.choice import CUDA_GRAPHS
 from nmt_cli.model.folder import load_model
 from nmt_cli.recipe import Recipe
 from nmt_cli.recipe_files import load_recipe
@@ -204,7 +206,7 @@ def decode(options: Options) -> list[list[str]]:
         for batch in BATCHES[: 1 if options.tiny else None]:
             settings = loaded.recipe.decode.model_copy(update={"batch_tokens": batch})
             translator = Translator(loaded.model.to(device), vocabulary.source, vocabulary.target, settings, longest=loaded.recipe.data.max_length, precision=precision, devices=[device])
-            with_graphs = CUDA_GRAPHS in translator.engine.workers[0].kernels[0].used
+            with_graphs = CUDA_GRAPHS in cast(ModelWorker, translator.engine.workers[0]).kernels[0].used
             if graphs and not with_graphs:  # no GPU
                 continue
             timed(translator, source if graphs else source[:200])  # graphs are recorded the first time

@@ -29,7 +29,7 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.translator import Candidate, Translator
 from nmt_cli.hardware import has_fast_bf16
-from nmt_cli.kernels import has_int8
+from nmt_cli.kernels.choice import has_int8
 from nmt_cli.model.contents import find_model
 from nmt_cli.model.folder import LoadedModel, load_model
 

@@ -91,6 +91,8 @@ def release_cached_memory(device: str) -> None:
 
 def accelerator_memory(device: str | torch.device) -> int:
     """Return the memory of an accelerator in bytes; 0 for the host, and if torch does not report it."""
+    if is_host(device):
+        return 0
     import torch
 
     if _is_cuda(str(device)):

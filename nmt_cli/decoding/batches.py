@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .constraint import Sentence
 from .search import Hypothesis
+from .sentence import Sentence
 
 
 @dataclass

@@ -44,7 +44,8 @@ from ..errors import UsageError
 from ..kernels.protocols import AttentionDecoder, BeamState, Decoder, ExtendBeam, RankingDecoder, SearchingDecoder
 from .allocation import allocate
 from .beam_state import NONE, Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, Status, appended
-from .constraint import Constraints, Sentence, Step
+from .candidates import log_softmax_, top_candidates
+from .constraint import Constraints, Step
 from .coverage import Coverage
 from .min_length import Bans, MinLength
 from .search import (
@@ -56,6 +57,7 @@ from .search import (
     run_to_end,
 )
 from .search_state import Sentences, split_off_finished, without
+from .sentence import Sentence
 
 MANY = 4
 """Number of sentences from which on those that finish within `SearchOptions.seconds` leave together: their time hardly counts."""
@@ -88,6 +90,7 @@ class BeamSearch:
         self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
         self.normalized, self.adjusts = self.constraints.edits, self.constraints.adjusts
         self.attention = _reporting(decoder) if options.coverage_penalty else None
+        self.top_candidates, self.log_softmax = options.top_candidates or top_candidates, options.log_softmax or log_softmax_
         plain = not (self.normalized or self.attention or self.constraints.progresses)
         self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
         self.extend_beam = options.extend_beam if plain and not options.token_log_probs else None
@@ -169,7 +172,7 @@ class BeamSearch:
         step = beam.step(self.rows)
         bans, only, own = self._bans(beam, step, too_short, logits.size(1)), self._only(beam, step), None
         if self.normalized:
-            logits = self.options.log_softmax(logits)
+            logits = self.log_softmax(logits)
         if self.constraints.edits:
             own = logits.clone() if self.constraints.adjusts else None
             self.constraints.edit(beam.constraints, step, logits, only, self.options.eos)
@@ -204,7 +207,7 @@ class BeamSearch:
         """Return the best candidates by `scores`. The logits may be written to."""
         logits, width = scores.logits, self.options.beam
         count = 2 * width if width > 1 else 1
-        log_probs, flat = self.options.top_candidates(logits, beam.open.log_probs, scores.rows, count, scores.bans.tokens, scores.only, scores.bans.counts, self.normalized)
+        log_probs, flat = self.top_candidates(logits, beam.open.log_probs, scores.rows, count, scores.bans.tokens, scores.only, scores.bans.counts, self.normalized)
         candidates = Candidates(log_probs, flat // logits.size(1), flat % logits.size(1), None)
         if not self.constraints.progresses:
             return candidates

@@ -17,8 +17,8 @@ demands of the rules rank behind outputs that do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -27,21 +27,10 @@ from torch import Tensor
 
 from ..data.tokenizer import Tokenizer
 from .search_state import FREE, Rows
+from .sentence import Sentence
 
 LAST_RESORT = -1e4
 """Added to the log-probability of an end symbol that breaks a rule, so that outputs that obey the rules rank before such an output."""
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence to search outputs for."""
-
-    tokens: Sequence[int]
-    """The source, without end symbol."""
-    max_length: int
-    """Largest number of output tokens, end symbol not counted."""
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    """The inputs of constraints for this sentence, by `name` of the constraint; see `Constraint.encode`."""
 
 
 @dataclass(frozen=True)

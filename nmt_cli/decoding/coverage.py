@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from ..device import widest_float
-from .constraint import Sentence
 from .search_state import OfHypotheses, Rows
+from .sentence import Sentence
 
 LEAST = 1e-30
 """The smallest attention of a token, so that the logarithm stays finite."""

@@ -31,10 +31,10 @@ from ..errors import UsageError
 from ..kernels.protocols import AttentionDecoder, Decoder
 from .beam_search import BeamSearch
 from .beam_state import NONE, Beam, Candidates, Scores
-from .constraint import Sentence
 from .min_length import Bans
 from .search import FinishedSentences, Hypothesis, SearchOptions
 from .search_state import FREE, split_off_finished
+from .sentence import Sentence
 
 
 class Groups:

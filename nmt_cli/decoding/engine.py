@@ -46,13 +46,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-
-import torch
+from typing import TYPE_CHECKING
 
 from .batches import Batch, BatchQueue, SearchResult, token_batches
 from .processes import WorkerProcess, can_fork
-from .spawned import ProcessPool, SpawnedProcess
 from .workers import Worker
+
+if TYPE_CHECKING:
+    from .spawned import ProcessPool
 
 FEW_SENTENCES = 16
 """Up to this number of sentences, one worker with all cores of a CPU is faster than several workers with one core each."""
@@ -137,7 +138,7 @@ class Session:
         for thread in self.threads:
             thread.join()
         if self.engine.pool is not None:
-            self.engine.pool.give_back([process for process in self.processes if isinstance(process, SpawnedProcess)])
+            self.engine.pool.give_back(self.processes)
             self.processes.clear()
 
     def _start(self) -> None:
@@ -157,5 +158,5 @@ class Session:
 
     def _run(self, worker: Worker) -> None:
         if len(self.engine.workers) > 1:
-            torch.set_num_threads(1)  # for this thread
+            worker.use_threads(1)  # for this thread
         worker.run(self.queue)

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from ..kernels.protocols import Decoder
 from ..registry import UTILITIES, load
 from .beam_search import BeamSearch
-from .constraint import Sentence
 from .sampling import SamplingSearch
 from .search import FinishedSentences, Hypothesis, SamplingOptions, Search, SearchOptions
+from .sentence import Sentence
 
 Weights = NDArray[np.float64]
 Utility = Callable[[Sequence[str]], NDArray[np.float64]]

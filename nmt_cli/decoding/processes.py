@@ -25,12 +25,10 @@ from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 
-import torch
-
 from ..device import is_host
 from ..errors import NmtError
 from .batches import Batch, BatchSource, SearchResult
-from .constraint import Sentence
+from .sentence import Sentence
 from .workers import Worker
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -214,6 +212,7 @@ class PipeSource:
 
 def _search(worker: Worker, pipe: Connection) -> None:
     """Run the worker in its process."""
+    worker.use_threads(1)
     worker.run(PipeSource(pipe))
 
 
@@ -221,7 +220,6 @@ def _run(target: Callable[[Connection], None], pipe: Connection) -> None:
     """Run `target` in its process, until the parent sends the end or is gone."""
     ignore_signals()
     close_others(pipe.fileno())
-    torch.set_num_threads(1)
     gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
     try:
         target(pipe)

@@ -27,8 +27,8 @@ from torch.nn import functional as F
 from ..device import is_host, widest_float
 from ..errors import UsageError
 from ..kernels.protocols import Decoder
-from .candidates import CHUNK, LOGITS_IN_CACHE, ban, log_sum_exp
-from .constraint import Constraints, Sentence, States, Step
+from .candidates import CHUNK, LOGITS_IN_CACHE, ban, log_softmax_, log_sum_exp
+from .constraint import Constraints, States, Step
 from .min_length import Bans, MinLength
 from .search import (
     FinishedSentences,
@@ -40,6 +40,7 @@ from .search import (
     run_to_end,
 )
 from .search_state import Rows, Sentences, split_off_finished, without
+from .sentence import Sentence
 
 NUCLEUS = 64
 """Number of candidates that `top_p` sorts first. Where they do not reach p, the whole vocabulary is sorted."""
@@ -160,7 +161,7 @@ class SamplingSearch:
         """Return log-probabilities (N, V) that the constraints have edited, and the model's own. Without such constraints: the logits, twice."""
         if not self.constraints.edits:
             return logits, logits
-        own = self.options.log_softmax(logits)
+        own = (self.options.log_softmax or log_softmax_)(logits)
         edited = own.clone()
         self.constraints.edit(samples.constraints, step, edited, required, self.options.eos)
         return edited, own

@@ -10,25 +10,25 @@ Score: log P(Y) / lp(Y) with a length penalty lp (`length_penalties`). log P is 
 log-probabilities, end symbol included. Banned tokens (PAD, BOS, UNK) are never generated; the other tokens do not get
 their probability. `constraint` has rules for outputs.
 
-The result for a sentence does not depend on the other sentences.
+The result for a sentence does not depend on the other sentences. This file does not load torch: a search may do without it (`ready`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import ModelError
-from ..kernels.protocols import Decoder, ExtendBeam, LogSoftmax, TopCandidates
-from .candidates import log_softmax_, top_candidates
-from .constraint import Constraint, Sentence
-from .constraints.prefix import Prefix
 from .length_penalties import gnmt
-from .search_state import COMPACT_BELOW
+from .sentence import Sentence
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from ..kernels.protocols import Decoder, ExtendBeam, LogSoftmax, TopCandidates
+    from .constraint import Constraint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +71,14 @@ STEPS, ROWS = 8, 512
 negligible, and new sentences still join the search soon."""
 UNLIMITED = 1 << 30
 """A number of tokens that no output reaches."""
+COMPACT_BELOW = 0.7
+"""Finished sentences leave once at most this share of the sentences is unfinished, because leaving costs a copy."""
+
+
+def _prefix() -> tuple[Constraint, ...]:
+    from .constraints.prefix import Prefix
+
+    return (Prefix(),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +101,13 @@ class SearchOptions:
     """lp: (|Y|, alpha) → the divisor of log P. It must not fall when |Y| grows."""
     coverage_penalty: float = 0.0
     """β of the coverage penalty of beam search (`coverage`); 0: none."""
-    constraints: tuple[Constraint, ...] = (Prefix(),)
+    constraints: tuple[Constraint, ...] = field(default_factory=_prefix)
     token_log_probs: bool = False
     """Whether hypotheses have `token_log_probs`."""
-    top_candidates: TopCandidates = top_candidates
-    """The function that ranks candidates; a kernel may replace it."""
-    log_softmax: LogSoftmax = log_softmax_
-    """The function that turns logits into log-probabilities for constraints; a kernel may replace it."""
+    top_candidates: TopCandidates | None = None
+    """A kernel that ranks candidates; None: plain torch ranks them."""
+    log_softmax: LogSoftmax | None = None
+    """A kernel that turns logits into log-probabilities for constraints; None: plain torch does."""
     extend_beam: ExtendBeam | None = None
     """A kernel that extends the beam in a step without constraints; None: plain torch extends it."""
     compact_below: float = COMPACT_BELOW

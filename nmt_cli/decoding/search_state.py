@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-COMPACT_BELOW = 0.7
-"""Finished sentences leave once at most this share of the sentences is unfinished, because leaving costs a copy."""
+from .search import COMPACT_BELOW
+
 AT_ONCE = 1.0
 """With this share, a sentence leaves in the step in which it is finished."""
 FREE = -1

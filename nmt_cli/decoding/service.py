@@ -38,10 +38,10 @@ import torch
 from ..device import is_host
 from ..errors import NmtError
 from .batches import Batch, SearchResult
-from .constraint import Sentence
 from .fair_queue import FairQueue
 from .processes import ForkedProcess, WorkerDied
 from .search_state import AT_ONCE
+from .sentence import Sentence
 from .service_worker import Cores, Drop, Message, NumberedResults, ServiceWorker, messages, serve_pipe
 from .translator import Line, Prepared, Result, Translator
 from .workers import Worker

@@ -25,8 +25,8 @@ from typing import Protocol
 import torch
 
 from .batches import Batch, SearchResult
-from .constraint import Sentence
 from .processes import portable
+from .sentence import Sentence
 from .workers import RunningSearch, Worker
 
 NumberedResults = list[tuple[int, SearchResult | BaseException]]
@@ -256,6 +256,7 @@ class PipeInbox:
 
 def serve_pipe(worker: ServiceWorker, pipe: Connection) -> None:
     """Run a worker whose messages come through a pipe, in its own process."""
+    torch.set_num_threads(1)
     worker.run(PipeInbox(pipe), pipe.send)
 
 

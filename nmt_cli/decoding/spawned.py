@@ -47,10 +47,11 @@ from ..errors import NmtError, UsageError
 from ..hardware import reproducible_products
 from ..model.transformer import Transformer
 from .batches import Batch, BatchSource
+from .model_workers import ConvertedModels, ModelWorker
 from .processes import PipeSource, Report, Request, WorkerProcess, blocked_signals, ignore_signals
 from .search import SearchOptions
 from .sending import SharedModels, pickled, with_weights
-from .workers import ConvertedModels, SearchClass, Worker, workers
+from .workers import SearchClass, Worker
 
 CODE = """
 import sys
@@ -214,7 +215,7 @@ class ProcessPool:
     def session(self, worker: Worker) -> bytes:
         """Return a pickled `Begin` for processes that search as `worker` does. Raises UsageError if it cannot be pickled."""
         try:
-            return pickled(Begin(worker.options, worker.batch_tokens, worker.search, worker.align))
+            return pickled(Begin(worker.options, worker.batch_tokens, worker.search, isinstance(worker, ModelWorker) and worker.align))
         except Exception as error:
             raise UsageError(f"devices {', '.join(self.devices)}: what they search with cannot be sent to their processes ({type(error).__name__}: {error}). {REMEDY}") from None
 
@@ -229,10 +230,12 @@ class ProcessPool:
             process.begin(session)
         return processes
 
-    def give_back(self, processes: Sequence[SpawnedProcess]) -> None:
-        """Keep the processes that can serve another session, one per device. End the others."""
+    def give_back(self, processes: Sequence[WorkerProcess]) -> None:
+        """Keep the new processes that can serve another session, one per device. End the others."""
         with self._lock:
             for process in processes:
+                if not isinstance(process, SpawnedProcess):
+                    continue
                 same = sum(other.device == process.device for other in self._idle)
                 if process.idle and process.alive and same < self.devices.count(process.device):
                     self._idle.append(process)
@@ -302,7 +305,7 @@ def _serve(pipe: Connection, first: bytes, session: bytes) -> None:
         message = ForkingPickler.loads(session)
         while True:
             if isinstance(message, Begin):  # else a Stop that came when the session was over
-                [worker] = workers(models, message.options, message.batch_tokens, message.search, message.align)
+                [worker] = models.workers(message.options, message.batch_tokens, message.search, message.align)
                 worker.run(_Source(pipe))
                 pipe.send(Finished())
             message = pipe.recv()

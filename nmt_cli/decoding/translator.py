@@ -14,19 +14,22 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from ..model.transformer import Transformer
 from ..recipe import DecodeSection
-from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
+from ..registry import CONSTRAINTS, LENGTH_PENALTIES, load
 from .batches import Batch, SearchResult
-from .constraint import Constraint, Sentence
 from .engine import Engine, Session, Submission
 from .search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
+from .sentence import Sentence
 from .split import parts_of
 from .windows import WindowSize, windows
-from .workers import ConvertedModels, workers
+from .workers import SearchableModels
+
+if TYPE_CHECKING:
+    from ..model.transformer import Transformer
+    from .constraint import Constraint
 
 WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
 """Sizes of the windows of a stream; a list is divided into windows of the largest size."""
@@ -136,8 +139,8 @@ class _Window:
 class Translator:
     """Models, their tokenizers and the options of the search.
 
-    `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged. With
-    `ConvertedModels`, their own precision and devices are used. `decode` is the recipe's section. A line of more than `longest`
+    `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged.
+    `SearchableModels` have a precision and devices of their own. `decode` is the recipe's section. A line of more than `longest`
     tokens is translated in parts, unless a constraint reads whole lines. `longest` 0: the largest length that the model can
     take; the recipe's `data.max_length` is the largest length in training. `nbest` is at most `decode.beam`. `precision` is a
     name of the registry's PRECISIONS. `devices` are torch devices, one worker each; give "cpu" several times for several
@@ -153,7 +156,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer | Sequence[Transformer] | ConvertedModels,
+        model: Transformer | Sequence[Transformer] | SearchableModels,
         source: Tokenizer,
         target: Tokenizer,
         decode: DecodeSection,
@@ -170,15 +173,13 @@ class Translator:
         align: bool = False,
         token_log_probs: bool = False,
     ) -> None:
-        if not isinstance(model, ConvertedModels):
-            models = [model] if isinstance(model, Transformer) else list(model)
-            model = ConvertedModels.of(models, precision, list(devices) or [str(models[0].device)])
+        models = model if isinstance(model, SearchableModels) else _converted(model, precision, devices)
         self.source, self.target, self.decode, self.align = source, target, decode, align
-        capacity = min(kernels.model.config.max_positions for kernels in model.kernels) - 1  # one for the end symbol, or the begin symbol
+        capacity = models.max_positions - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity
-        search_class = load(SEARCHES, search or decode.search, "search")
+        search_class = models.search_class(search or decode.search)
         sampling = sampling or getattr(search_class, "SAMPLING", None) or SamplingOptions()
-        rules = named_constraints(decode, constraints or {}, target, defaults or {})
+        rules = named_constraints(decode, constraints or {}, target, defaults or {}) if models.TAKES_CONSTRAINTS else ()
         allowed = {token for rule in rules for token in rule.allows}
         self.readers = [rule.name for rule in rules if rule.reads_source]
         self.options = SearchOptions(
@@ -190,7 +191,7 @@ class Translator:
             diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty), coverage_penalty=decode.coverage_penalty,
         )  # fmt: skip
         self.source_pieces, self.target_pieces = source.table, target.table
-        self.engine = Engine(workers(model, self.options, decode.batch_tokens, search_class, align), model.pool)
+        self.engine = Engine(models.workers(self.options, decode.batch_tokens, search_class, align), models.processes)
 
     def translate(self, lines: Iterable[Line]) -> Iterator[Result]:
         """Yield a result for each line, in order. A thread reads ahead, unless `lines` is a sequence."""
@@ -312,6 +313,14 @@ class Translator:
         length = sum(len(h.tokens) + 1 for h in hypotheses)
         text = " ".join(part.texts[i] for part, i in zip(parts, ranks, strict=True) if part.texts[i])
         return Candidate(text, self.options.score(log_prob, length), log_prob, pieces, token_log_probs, part_lengths)
+
+
+def _converted(model: Transformer | Sequence[Transformer], precision: str, devices: Sequence[str]) -> SearchableModels:
+    """Return models in this precision on these devices; none: on the device of the first one."""
+    from .model_workers import ConvertedModels
+
+    models = list(model) if isinstance(model, Sequence) else [model]
+    return ConvertedModels.of(models, precision, list(devices) or [str(models[0].device)])
 
 
 def named_constraints(decode: DecodeSection, explicit: Mapping[str, Any], target: Tokenizer, defaults: Mapping[str, Any]) -> tuple[Constraint, ...]:

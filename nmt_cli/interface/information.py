@@ -53,7 +53,7 @@ def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: i
     """Return the estimates for the recipe on this machine: parameters, memory, kernels, with `probe` also the time."""
     with console.status("loading torch"):
         from ..hardware import Hardware
-        from ..kernels import summaries
+        from ..kernels.choice import summaries
         from ..training.estimate import estimate
 
     hardware = Hardware.find(device, recipe.train.precision)

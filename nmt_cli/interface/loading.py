@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..data.tokenizer import Vocabulary
+    from ..decoding.model_workers import ConvertedModels
     from ..decoding.translator import Translator
-    from ..decoding.workers import ConvertedModels
     from ..model.contents import ModelConfig
     from ..model.transformer import Transformer
     from ..recipe import Recipe
@@ -83,7 +83,7 @@ class StoredModels:
         """Return the models converted to `precision`, on all devices. Raises ModelError, UsageError."""
         if precision not in self._converted:
             with status("loading the model"):
-                from ..decoding.workers import ConvertedModels
+                from ..decoding.model_workers import ConvertedModels
                 from ..device import return_freed_memory
 
                 release = self.devices[0] == "cpu" and not self._models
@@ -151,7 +151,7 @@ class Loaded:
 
     def in_precision(self, precision: str) -> ConvertedModels:
         """Return the converted models. "auto" means int8 if a model is stored in int8, else the fastest precision on the device."""
-        from ..kernels import fastest_precision
+        from ..kernels.choice import fastest_precision
 
         name = precision
         if precision == "auto":

@@ -25,7 +25,7 @@ from ..data.tokenizer import UNK
 from ..device import random_state, release_cached_memory, restore_random_state
 from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory, reproducible_products
-from ..kernels import apply_kernels
+from ..kernels.choice import apply_kernels
 from ..kernels.chunked_loss import chunked_loss, supports
 from ..kernels.switch import switched_off
 from ..model.transformer import Transformer

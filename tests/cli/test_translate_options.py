@@ -19,7 +19,7 @@ from nmt_cli.data.tokenizer import Tokenizer
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.hardware import cores
 from nmt_cli.interface.loading import workers_on
-from nmt_cli.kernels import fastest_precision, has_int8
+from nmt_cli.kernels.choice import fastest_precision, has_int8
 
 app = typer.Typer()
 app.command()(translate)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.decoding.alignment import SMOOTHING, aligned, cross_attention
-from nmt_cli.kernels import apply_kernels
+from nmt_cli.kernels.choice import apply_kernels
 from nmt_cli.model.attention import attend_plain
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer

@@ -17,16 +17,16 @@ from nmt_cli.decoding.alignment import cross_attention
 from nmt_cli.decoding.batches import Batch
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
-from nmt_cli.decoding.constraint import Sentence
 from nmt_cli.decoding.coverage import Coverage
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
 from nmt_cli.decoding.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.decoding.length_penalties import gnmt
+from nmt_cli.decoding.model_workers import ConvertedModels
 from nmt_cli.decoding.search import DiverseOptions, Hypothesis, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.decoding.translator import Candidate, Translator
-from nmt_cli.decoding.workers import ConvertedModels, workers
 from nmt_cli.errors import UsageError
-from nmt_cli.kernels import apply_kernels
+from nmt_cli.kernels.choice import apply_kernels
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
 from nmt_cli.kernels.cpu_decoding.functions import library
 from nmt_cli.kernels.protocols import Decoder
@@ -182,7 +182,7 @@ def test_a_decoder_without_attention_is_named() -> None:
 def test_workers_choose_a_decoder_that_reports_attention(beta: float) -> None:
     """The other members of an ensemble stay compiled, and the summary says what does not."""
     opts = options(beta=beta)
-    [worker] = workers(ConvertedModels.of([make(), make(1)], "fp32", ["cpu"]), opts, 1000, BeamSearch, False)
+    [worker] = ConvertedModels.of([make(), make(1)], "fp32", ["cpu"]).workers(opts, 1000, BeamSearch, False)
     declined = "plain torch: attention weights, which decode.coverage_penalty needs, have no kernel"
     first, second = (kernels.summary for kernels in worker.kernels)
     if library() is not None:

@@ -13,11 +13,11 @@ from nmt_cli.decoding.beam_search import MANY, BeamSearch, beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
 from nmt_cli.decoding.search import Hypothesis, SearchOptions, plain_sentences
-from nmt_cli.kernels import apply_kernels
+from nmt_cli.kernels.choice import apply_kernels
 from nmt_cli.kernels.cpu_decoding import whole_steps
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
-from nmt_cli.kernels.cpu_decoding.functions import extend_beam
 from nmt_cli.kernels.cpu_decoding.linear import KernelLinear
+from nmt_cli.kernels.cpu_decoding.on_tensors import extend_beam
 from nmt_cli.kernels.cpu_decoding.whole_steps import WholeStepDecoder, WholeSteps
 from nmt_cli.kernels.gpu_decoding.decoder import GraphDecoder, GraphModel, unsupported
 from nmt_cli.kernels.protocols import BeamState

@@ -18,19 +18,20 @@ from toy_decoder import Histories
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
-from nmt_cli.decoding.constraint import Constraint, Sentence, Step
+from nmt_cli.decoding.constraint import Constraint, Step
 from nmt_cli.decoding.constraints.prefix import Prefix
 from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.search import DiverseOptions, Hypothesis, SearchOptions, plain_sentences, run_to_end
 from nmt_cli.decoding.search_state import FREE, OfHypotheses
+from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.decoding.translator import Candidate, Translator
 from nmt_cli.errors import ModelError, RecipeError, UsageError
-from nmt_cli.kernels import apply_kernels
+from nmt_cli.kernels.choice import apply_kernels
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
 from nmt_cli.kernels.cpu_decoding.functions import library
-from nmt_cli.kernels.cpu_decoding.functions import top_candidates as compiled_top_candidates
+from nmt_cli.kernels.cpu_decoding.on_tensors import top_candidates as compiled_top_candidates
 from nmt_cli.kernels.protocols import Decoder
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer

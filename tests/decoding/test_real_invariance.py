@@ -16,7 +16,7 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.search import SearchOptions
 from nmt_cli.decoding.translator import Result, Translator
-from nmt_cli.kernels import has_int8
+from nmt_cli.kernels.choice import has_int8
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 

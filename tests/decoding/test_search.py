@@ -15,7 +15,8 @@ from nmt_cli.decoding.candidates import largest_log_probs, top_candidates
 from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.search import UNLIMITED, Hypothesis, SearchOptions, plain_sentences
 from nmt_cli.errors import ModelError
-from nmt_cli.kernels.cpu_decoding.functions import extend_beam, library
+from nmt_cli.kernels.cpu_decoding.functions import library
+from nmt_cli.kernels.cpu_decoding.on_tensors import extend_beam
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NEVER = (PAD, UNK, BOS)

@@ -21,12 +21,12 @@ from few_words import model, sentence, tokenizer
 
 from nmt_cli.decoding import engine, spawned
 from nmt_cli.decoding.batches import Batch, BatchQueue
-from nmt_cli.decoding.constraint import Sentence
+from nmt_cli.decoding.model_workers import ConvertedModels
 from nmt_cli.decoding.search import SamplingOptions
 from nmt_cli.decoding.sending import SharedModels, tensors_of, with_weights
+from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.decoding.spawned import ProcessPool, need_processes
 from nmt_cli.decoding.translator import Result, Translator
-from nmt_cli.decoding.workers import ConvertedModels
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer

@@ -27,12 +27,12 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
 from nmt_cli.decoding.length_penalties import gnmt
+from nmt_cli.decoding.model_workers import ModelWorker
 from nmt_cli.decoding.processes import WorkerProcess
 from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions
 from nmt_cli.decoding.split import parts_of
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.windows import WindowSize
-from nmt_cli.decoding.workers import Worker
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
 from nmt_cli.kernels.cpu_decoding.functions import library
@@ -526,7 +526,7 @@ def test_samples_are_those_of_line_and_seed() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
 def test_a_worker_process_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Worker, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(ModelWorker, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), devices=["cpu", "cpu"])
     with pytest.raises(NmtError, match="a worker process died \\(killed by signal 9\\)"):
         list(some.translate(lines()))

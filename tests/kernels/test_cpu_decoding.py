@@ -21,15 +21,16 @@ from nmt_cli.decoding.batches import Batch
 from nmt_cli.decoding.beam_search import BeamSearch
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.candidates import top_candidates
-from nmt_cli.decoding.constraint import Sentence
+from nmt_cli.decoding.model_workers import ModelWorker
 from nmt_cli.decoding.search import SearchOptions
-from nmt_cli.decoding.workers import Worker
+from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.files import sha256
-from nmt_cli.kernels import apply_kernels
+from nmt_cli.kernels.choice import apply_kernels
 from nmt_cli.kernels.cpu_decoding import compiling
 from nmt_cli.kernels.cpu_decoding import functions as module
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
-from nmt_cli.kernels.cpu_decoding.functions import DTYPES, FUNCTIONS, library
+from nmt_cli.kernels.cpu_decoding.functions import FUNCTIONS, library
+from nmt_cli.kernels.cpu_decoding.on_tensors import DTYPES
 from nmt_cli.model.attention import attend_plain
 from nmt_cli.model.precision import convert, quantize
 from nmt_cli.model.transformer import Transformer
@@ -214,10 +215,10 @@ def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return err.splitlines()
 
 
-def worker() -> Worker:
+def worker() -> ModelWorker:
     torch.manual_seed(0)
     model = Transformer(ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64), 60, 60).eval()
-    return Worker([apply_kernels(convert(model, "fp32"), "decoding")], SearchOptions(beam=3, alpha=0.6, bos=2, eos=3, banned_tokens=(0, 1, 2)), 1000, BeamSearch, False)
+    return ModelWorker([apply_kernels(convert(model, "fp32"), "decoding")], SearchOptions(beam=3, alpha=0.6, bos=2, eos=3, banned_tokens=(0, 1, 2)), 1000, BeamSearch, False)
 
 
 def searched() -> tuple[type, list[list[int]]]:

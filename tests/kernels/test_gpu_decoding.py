@@ -16,10 +16,10 @@ from torch import Tensor
 
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
+from nmt_cli.decoding.model_workers import ConvertedModels
 from nmt_cli.decoding.search import Hypothesis, SearchOptions, plain_sentences
 from nmt_cli.decoding.translator import Result, Translator
-from nmt_cli.decoding.workers import ConvertedModels
-from nmt_cli.kernels import KernelsInUse, apply_kernels
+from nmt_cli.kernels.choice import KernelsInUse, apply_kernels
 from nmt_cli.kernels.gpu_decoding import decoder as module
 from nmt_cli.kernels.gpu_decoding import graphs
 from nmt_cli.kernels.gpu_decoding.decoder import Arena, GraphDecoder, GraphModel, bucket, supports, unsupported

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.search import SearchOptions
 from nmt_cli.hardware import cpu_flags
-from nmt_cli.kernels import apply_kernels, fastest_precision, has_int8, onednn
+from nmt_cli.kernels import onednn
+from nmt_cli.kernels.choice import apply_kernels, fastest_precision, has_int8
 from nmt_cli.kernels.cpu_decoding import products as module
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
-from nmt_cli.kernels.cpu_decoding.functions import top_candidates
 from nmt_cli.kernels.cpu_decoding.linear import (
     PackedBf16Linear,
     PackedInt8FeedForward,
@@ -30,6 +30,7 @@ from nmt_cli.kernels.cpu_decoding.linear import (
     replace_linear,
     supports,
 )
+from nmt_cli.kernels.cpu_decoding.on_tensors import top_candidates
 from nmt_cli.kernels.cpu_decoding.products import FEW_ROWS, fp32_product, int8_product, multiplies
 from nmt_cli.kernels.cpu_decoding.whole_steps import WholeStepDecoder
 from nmt_cli.model.layers import FeedForward

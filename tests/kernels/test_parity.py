@@ -13,7 +13,7 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.search import Hypothesis, SearchOptions
-from nmt_cli.kernels import KernelsInUse, apply_kernels, has_int8
+from nmt_cli.kernels.choice import KernelsInUse, apply_kernels, has_int8
 from nmt_cli.kernels.cpu_decoding import decoder as native
 from nmt_cli.kernels.cpu_decoding.functions import library
 from nmt_cli.model.packing import Packing

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.kernels import apply_kernels
+from nmt_cli.kernels.choice import apply_kernels
 from nmt_cli.model.attention import SelfAttention
 from nmt_cli.model.precision import convert
 from nmt_cli.model.residuals import DropoutAdd

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from ...data.tokenizer import EOS, UNK, Tokenizer
 from ...errors import UsageError, shown
-from ..constraint import LAST_RESORT, Constraint, Sentence, Step
+from ..constraint import LAST_RESORT, Constraint, Step
 from ..search_state import OfHypotheses
+from ..sentence import Sentence
 from .phrases import MOST_MISSING, PhraseMatcher, one_spaced
 
 

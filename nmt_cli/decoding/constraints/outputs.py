@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ...data.tokenizer import EOS, UNK, Tokenizer
 from ...errors import UsageError, shown
-from ..constraint import Constraint, OnDevices, Sentence, Step
+from ..constraint import Constraint, OnDevices, Step
 from ..search_state import OfHypotheses
+from ..sentence import Sentence
 
 NOWHERE = -1
 """The node of a hypothesis with which no entry begins."""

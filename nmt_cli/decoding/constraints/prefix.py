@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from ...data.tokenizer import Tokenizer
-from ..constraint import Constraint, Sentence, Step
+from ..constraint import Constraint, Step
 from ..search_state import FREE, Rows
+from ..sentence import Sentence
 
 
 @dataclass

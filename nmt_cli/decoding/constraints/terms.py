@@ -29,8 +29,9 @@ from ...console import warn_once
 from ...data.tokenizer import BYTE, EOS, UNK, Tokenizer
 from ...errors import shown
 from ..candidates import best_tokens
-from ..constraint import Constraint, Sentence, Step
+from ..constraint import Constraint, Step
 from ..search_state import FREE, OfHypotheses, Rows
+from ..sentence import Sentence
 from .phrases import in_word
 
 ALTERNATIVES = re.compile(r"(?<!\\)\|")

@@ -33,8 +33,9 @@ from ...errors import UsageError, shown
 from ...parsing.brackets import UNTAGGED, between_spaces, escaped
 from ...parsing.linearization import SYMBOL, TAG_PREFIX, TERMINALS
 from ..candidates import log_sum_exp
-from ..constraint import Constraint, OnDevices, Sentence, Step
+from ..constraint import Constraint, OnDevices, Step
 from ..search_state import OfHypotheses, Rows
+from ..sentence import Sentence
 
 ANY_TAG = -1
 """In the tokens of terminals: any tag."""

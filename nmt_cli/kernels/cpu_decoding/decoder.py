@@ -34,8 +34,9 @@ from ...model.positions import Learned, Rotary, Sinusoidal, rotated
 from ...model.residuals import PostNorm, PreNorm
 from ...model.transformer import Transformer
 from ..rows import padded_rows
-from .functions import DTYPES, library
+from .functions import library
 from .linear import KernelFeedForward, KernelLinear, PackedInt8Linear, PackedLinear
+from .on_tensors import DTYPES
 
 FEW_TOKENS, MANY_TOKENS = 16, 64
 """The encoder's number of rows is a multiple of MANY_TOKENS, or of FEW_TOKENS for fewer tokens: matrix products are prepared for each number of rows."""

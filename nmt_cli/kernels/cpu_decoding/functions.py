@@ -1,9 +1,9 @@
 """The compiled functions of decoding on a CPU: sources/kernels.cpp, compiled once by the machine's own C++ compiler, and kept.
 
     library() ──▶ `compiling`: compiled for this processor into the cache folder, checked, loaded ──▶ typed; None: no library
-    decoder ──▶ library.nmt_…(sizes, addresses of tensors)          top_candidates: `protocols.TopCandidates` in one pass
+    decoder ──▶ library.nmt_…(sizes, addresses of numbers)
 
-The functions call nothing of torch; they get the addresses of its tensors. Without a compiler, without a cache folder, or
+The functions call nothing of torch, and this file does not load it; they get the addresses of tensors (`on_tensors`) or arrays. Without a compiler, without a cache folder, or
 with NMT_KERNELS=off in the environment, plain torch decodes (`decoding.cached_decoder`). It is slower, and in fp32 gives
 the same translations.
 """
@@ -11,22 +11,19 @@ the same translations.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from functools import cache
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from ... import console
 from ...cache import explained
-from ..protocols import BeamState
 from ..switch import switched_off
 from .compiling import compiled_library
 
-DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-"""The number of each dtype in the sources."""
-INPUT_DTYPES = {**DTYPES, torch.uint8: 3}
-"""The number of each dtype that matrix products read."""
+if TYPE_CHECKING:
+    from ..protocols import BeamState
+
+FP32, BF16, INT8, UINT8 = 0, 1, 2, 3
+"""The numbers of the dtypes in the sources."""
 
 _int, _float, _at, _kind = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p, ctypes.c_int
 _out = (_at, _kind, _float)
@@ -127,41 +124,3 @@ def library() -> ctypes.CDLL | None:
             function = getattr(compiled, name)
             function.restype, function.argtypes = result, parameters
     return compiled
-
-
-def top_candidates(
-    logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int],
-    only: Tensor | None, banned_counts: Tensor | None = None, normalized: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """See `protocols.TopCandidates`. The tensors are on the CPU, and `library()` is not None."""
-    functions = library()
-    assert functions is not None
-    logits, log_probs, rows = logits.contiguous(), log_probs.contiguous(), rows.contiguous()
-    batch, beam = log_probs.shape
-    values, flat = torch.empty(batch, count), torch.empty(batch, count, dtype=torch.int64)
-    ids = torch.tensor(banned_tokens, dtype=torch.int64)
-    functions.nmt_top_candidates(
-        batch, beam, len(rows), rows.data_ptr(), logits.size(1), logits.data_ptr(), normalized, log_probs.data_ptr(), len(ids), ids.data_ptr(),
-        *(each.data_ptr() if each is not None else None for each in (banned_counts, only)), count, values.data_ptr(), flat.data_ptr(),
-    )  # fmt: skip
-    return values, flat
-
-
-def extend_beam(state: BeamState, candidates: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """See `protocols.ExtendBeam`. The tensors are on the CPU, and `library()` is not None."""
-    functions = library()
-    assert functions is not None
-    parents = torch.empty_like(state.open.newest)
-    values, hypotheses, tokens = (tensor.contiguous() for tensor in candidates)
-    beam = Beam.of(state, values.size(1))
-    functions.nmt_extend_beam(ctypes.addressof(beam), values.data_ptr(), hypotheses.data_ptr(), tokens.data_ptr(), parents.data_ptr())
-    return parents
-
-
-def log_softmax_(logits: Tensor) -> Tensor:
-    """Return the same as `decoding.candidates.log_softmax_`. The tensor is on the CPU, and `library()` is not None."""
-    functions = library()
-    assert functions is not None
-    logits = logits.contiguous()
-    functions.nmt_log_softmax(*logits.shape, logits.data_ptr())
-    return logits

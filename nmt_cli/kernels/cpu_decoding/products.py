@@ -20,7 +20,8 @@ from torch import Tensor
 
 from ...hardware import cpu_flags
 from .. import onednn
-from .functions import INPUT_DTYPES, Map, library
+from .functions import Map, library
+from .on_tensors import INPUT_DTYPES
 
 LANES = 16
 """Outputs of a panel: d_out is padded to a multiple of this number."""

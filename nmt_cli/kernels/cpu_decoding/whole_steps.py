@@ -32,13 +32,14 @@ from .decoder import (
     norm_parts,
     packed_rows,
 )
-from .functions import DTYPES, Beam, Norm, Stack, Sublayer
+from .functions import Beam, Norm, Stack, Sublayer
 from .linear import (
     ACTIVATIONS,
     ActivatedFeedForward,
     KernelFeedForward,
     KernelLinear,
 )
+from .on_tensors import DTYPES
 from .products import Product
 
 KINDS = {SelfAttention: 0, CrossAttention: 1}

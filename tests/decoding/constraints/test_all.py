@@ -18,8 +18,8 @@ from nmt_cli.data.tokenizer import EOS
 from nmt_cli.decoding.beam_search import BeamSearch
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.candidates import log_softmax_, top_candidates
-from nmt_cli.decoding.constraint import Sentence
 from nmt_cli.decoding.sampling import SamplingSearch
+from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.decoding.translator import Line, Result, Translator
 from nmt_cli.recipe import DecodeSection
 

@@ -15,10 +15,11 @@ import torch
 from toy_decoder import ToySearch
 
 from nmt_cli.data.tokenizer import META_SPACE, UNK, Tokenizer, learn_bpe
-from nmt_cli.decoding.constraint import LAST_RESORT, Sentence, Step
+from nmt_cli.decoding.constraint import LAST_RESORT, Step
 from nmt_cli.decoding.constraints.banned_words import BannedWords
 from nmt_cli.decoding.constraints.phrases import in_word
 from nmt_cli.decoding.constraints.prefix import Prefix
+from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.errors import UsageError
 from nmt_cli.recipe import DataSection
 

@@ -13,11 +13,12 @@ from toy_decoder import ToyDecoder, ToySearch
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
-from nmt_cli.decoding.constraint import Sentence, Step
+from nmt_cli.decoding.constraint import Step
 from nmt_cli.decoding.constraints.no_repeat_ngram import NoRepeatNgram
 from nmt_cli.decoding.constraints.outputs import Outputs
 from nmt_cli.decoding.constraints.prefix import Prefix
 from nmt_cli.decoding.search import SearchOptions, plain_sentences
+from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer

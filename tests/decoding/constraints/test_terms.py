@@ -14,8 +14,9 @@ from few_words import LIST, WORDS, lines, model, tokenizer
 from nmt_cli.data.tokenizer import EOS
 from nmt_cli.decoding.allocation import choose, without_repeats
 from nmt_cli.decoding.candidates import best_tokens
-from nmt_cli.decoding.constraint import Sentence, Step
+from nmt_cli.decoding.constraint import Step
 from nmt_cli.decoding.constraints.terms import Terms, alternatives
+from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.decoding.translator import Request, Result, Translator
 from nmt_cli.errors import UsageError
 from nmt_cli.recipe import DecodeSection

@@ -18,7 +18,7 @@ from toy_decoder import ALPHA, Histories, ToyDecoder, toy_log_probs
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe, learn_from_words, learn_symbols
 from nmt_cli.data.words import count_words
 from nmt_cli.decoding.beam_search import BeamSearch
-from nmt_cli.decoding.constraint import Sentence, Step
+from nmt_cli.decoding.constraint import Step
 from nmt_cli.decoding.constraints.prefix import Prefix
 from nmt_cli.decoding.constraints.tree import MOST_OPENED, Tree
 from nmt_cli.decoding.diverse_beam_search import DiverseBeamSearch
@@ -26,6 +26,7 @@ from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.mbr import MbrSearch
 from nmt_cli.decoding.sampling import SamplingSearch
 from nmt_cli.decoding.search import DiverseOptions, Hypothesis, SearchOptions, run_to_end
+from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.decoding.translator import Request, Result, Translator
 from nmt_cli.errors import ModelError, UsageError
 from nmt_cli.model.transformer import Transformer

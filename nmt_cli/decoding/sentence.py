@@ -1,0 +1,19 @@
+"""A sentence to search outputs for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence to search outputs for."""
+
+    tokens: Sequence[int]
+    """The source, without end symbol."""
+    max_length: int
+    """Largest number of output tokens, end symbol not counted."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """The inputs of constraints for this sentence, by `name` of the constraint; see `Constraint.encode`."""
