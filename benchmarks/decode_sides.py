@@ -64,18 +64,15 @@ class Answer:
 
 
 def nmt(job: Job) -> Translate:
-    """Ours, as `nmt translate` does it: workers of one thread; a batch that is alone has all of them."""
+    """Ours, as `nmt translate` does it, from its second use of the model on: workers of one thread; a batch that is alone has all of them."""
     from nmt_cli.cli.process import collect_garbage_rarely
 
     collect_garbage_rarely()
-    import torch
-
     from nmt_cli.hardware import keep_freed_memory
     from nmt_cli.interface.loading import load
 
     keep_freed_memory()
-    translator = load([Path(job.folder)], [], device="cpu", devices=job.workers).translator(precision=job.precision)
-    torch.set_num_threads(job.workers * job.threads)
+    translator = load([Path(job.folder)], [], device="cpu", devices=job.workers * job.threads, plain_in=job.precision).translator(precision=job.precision)
     return lambda lines: [result.translation for result in translator.translate(lines)]
 
 

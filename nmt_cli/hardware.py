@@ -6,8 +6,10 @@ A recipe does not depend on the hardware. `Hardware.find` detects it, and comman
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import re
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,10 @@ from .errors import UsageError, shown
 
 if TYPE_CHECKING:
     import torch
+
+
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
+"""Files of Linux, one of which exists where torch can see a CUDA device: of Nvidia's driver, of Windows' subsystem, of AMD's driver."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,25 @@ def device_named(device: str = "auto", local_rank: int = 0) -> str:
     elif device != "cpu":
         raise UsageError(f"--device {device!r}: expected auto, cpu, cuda, cuda:N or mps.")
     return device
+
+
+def torch_build() -> str:
+    """Return torch's own file about its version and its libraries, without loading torch; "" if there is none."""
+    found = importlib.util.find_spec("torch")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        with suppress(OSError):
+            return (Path(folder) / "version.py").read_text(encoding="utf-8")
+    return ""
+
+
+def surely_cpu(device: str) -> bool:
+    """Return whether `--device` surely means the CPU. This does not load torch: for "auto", torch is built without GPUs, or Linux has no device of a GPU."""
+    if device != "auto":
+        return device == "cpu"
+    build = torch_build()
+    if re.search(r"^cuda\b.*= None$", build, re.MULTILINE) and re.search(r"^hip\b.*= None$", build, re.MULTILINE):
+        return True
+    return sys.platform == "linux" and not any(Path(path).exists() for path in GPU_DEVICES)
 
 
 def fast_precision(device: str) -> str:
@@ -189,6 +214,12 @@ def cores() -> int:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_THREAD_LIMIT", "")  # with more threads than this limit, torch computes wrong results
     return min(count, int(limit)) if limit.isdecimal() and int(limit) else count
+
+
+def threads_by_default() -> int:
+    """Return the number of threads with which one computation runs: $OMP_NUM_THREADS, else all cores."""
+    named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return min(int(named), cores()) if named.isdecimal() and int(named) else cores()
 
 
 def free_memory() -> int:

@@ -129,7 +129,8 @@ def translate(
     from .inputs import say_model, typed_at_terminal
 
     keep_freed_memory()
-    loaded = load(models_named(model), choice.changes, nbest=nbest, device=device, devices=devices, chosen=say_model)
+    plain = choice.is_plain and not (alignment or confidence or prefix_column or prefix_file or document_format)
+    loaded = load(models_named(model), choice.changes, nbest=nbest, device=device, devices=devices, plain_in=precision if plain else "", chosen=say_model)
     if document_format:
         text = translate_document(loaded, choice, precision, input_file, document_format, split_sentences)
         with writing(output_file, WHAT) as sink:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ..data.tokenizer import Vocabulary
     from ..decoding.model_workers import ConvertedModels
+    from ..decoding.ready import ReadyModel
     from ..decoding.translator import Translator
     from ..model.contents import ModelConfig
     from ..model.transformer import Transformer
@@ -90,11 +91,21 @@ class StoredModels:
                 models = self._read(precision) if release else self.models()
                 converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices, release)
                 del models
+                self._keep_ready(converted)
                 return_freed_memory()  # reading and converting a model leaves free memory that translating does not need
             for kernels in converted.kernels:
                 if kernels.unknown_forms:
                     say(kernels.summary)
         return self._converted[precision]
+
+    def _keep_ready(self, converted: ConvertedModels) -> None:
+        """Keep a model for later commands that do plain beam search, if the compiled functions take whole steps with it."""
+        from ..kernels.choice import fastest_precision
+
+        if len(converted.kernels) == 1 and (steps := converted.kernels[0].whole_steps):
+            from ..kernels.cpu_decoding.storing import store
+
+            store(steps, self.configs[0], fastest_precision("cpu") == "int8")
 
     def _read(self, precision: str) -> list[Transformer]:
         """Read the models for `precision`. For int8 they are in int8; if the cache has an int8 model, its fp32 weights are not read."""
@@ -130,6 +141,8 @@ class Loaded:
     """The recipe of the first model as it is in config.json, without changes."""
     recipe: Recipe
     devices: list[str]
+    ready: ReadyModel | None = None
+    """The model for plain beam search without torch, if `load` found one; then no other search is possible."""
 
     @property
     def models(self) -> list[Transformer]:
@@ -145,7 +158,7 @@ class Loaded:
         from ..decoding.translator import Translator
 
         return Translator(
-            self.in_precision(precision), self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
+            self.ready or self.in_precision(precision), self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
             longest=self.recipe.data.max_length, nbest=nbest, defaults=self.recipe.constraint_values, **options,
         )  # fmt: skip
 
@@ -168,13 +181,15 @@ def load_translator(
 
 
 def load(
-    paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None, chosen: Callable[[Path], None] = lambda _: None
-) -> Loaded:
+    paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None, plain_in: str = "",
+    chosen: Callable[[Path], None] = lambda _: None,
+) -> Loaded:  # fmt: skip
     """Load the models at `paths` on the chosen devices. Raises UsageError, ModelError.
 
-    For each run folder in `paths`, `chosen` is called with the model folder in it.
+    For each run folder in `paths`, `chosen` is called with the model folder in it. `plain_in`: a precision, if the options need nothing but
+    plain search in this precision. Then torch is not loaded if the cache folder has the model in the form that the compiled functions read.
     """
-    from ..hardware import Hardware
+    from ..hardware import Hardware, surely_cpu
     from ..model.contents import checking, find_model, read_config
 
     folders = [find_model(path) for path in paths]
@@ -184,10 +199,14 @@ def load(
     configs = [read_config(folder) for folder in folders]
     recipe = _changed(configs[0].recipe, changes, nbest)
     checks = [checking(folder, config) for folder, config in zip(folders, configs, strict=True)]  # the files are checked while torch loads
-    with status("loading torch"):
-        workers = workers_on(Hardware.find(device).device, device, devices)
+    ready = _ready(configs, recipe, plain_in, devices) if plain_in and surely_cpu(device) else None
+    if ready:
+        workers = ["cpu"] * ready.devices
+    else:
+        with status("loading torch"):
+            workers = workers_on(Hardware.find(device).device, device, devices)
 
-        from ..data.tokenizer import Vocabulary
+    from ..data.tokenizer import Vocabulary
 
     for checked in checks:
         try:
@@ -197,9 +216,16 @@ def load(
     _check_vocabularies(folders, configs)
     vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies)
     stored = StoredModels(folders, configs, workers)
-    if stored.in_int8:  # no other precision is possible, so it is read here, where a damaged file is an error of `load`
+    if stored.in_int8 and not ready:  # no other precision is possible, so it is read here, where a damaged file is an error of `load`
         stored.converted("int8")
-    return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers)
+    return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers, ready)
+
+
+def _ready(configs: Sequence[ModelConfig], recipe: Recipe, precision: str, devices: int | None) -> ReadyModel | None:
+    """Return the model for plain beam search without torch; None if there is none, or if the recipe or an ensemble needs more."""
+    from ..decoding.ready import is_plain, ready_model
+
+    return ready_model(configs[0], precision, devices) if len(configs) == 1 and is_plain(recipe.decode) else None
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:

@@ -100,6 +100,11 @@ class SearchChoice:
     constraints: dict[str, Any]
     """Constraints (names in the registry's CONSTRAINTS) → their values."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but the changes of [decode] is needed."""
+        return self.sampling is None and not self.constraints
+
 
 def search_choice(
     search: str | None, sample: bool, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any], constraints: dict[str, Any],

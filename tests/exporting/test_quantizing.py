@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 import nmt_cli as nmt
 from nmt_cli.cli import app
 from nmt_cli.errors import ModelError, UsageError
-from nmt_cli.model import int8_cache
+from nmt_cli.model import int8_cache, kept_files
 from nmt_cli.model.contents import CONFIG, WEIGHTS, ModelConfig, read_config
 from nmt_cli.model.folder import load_model
 from nmt_cli.model.precision import convert
@@ -71,10 +71,10 @@ def test_the_cache_translates_as_the_model_does(trained: Path, tmp_path: Path, m
     monkeypatch.setattr(int8_cache, "LEAST_PARAMETERS", 0)
     made = translated()
     [kept] = (tmp_path / "cache" / "nmt" / "int8").iterdir()
-    before = time.time() - 2 * int8_cache.DAY
+    before = time.time() - 2 * kept_files.DAY
     os.utime(kept, (before, before))
     assert translated() == made == expected
-    assert kept.stat().st_mtime > before + int8_cache.DAY  # it was used
+    assert kept.stat().st_mtime > before + kept_files.DAY  # it was used
 
 
 def test_what_needs_fp32_refuses_it_by_name(trained: Path, tmp_path: Path) -> None:

@@ -62,6 +62,13 @@ ASIDE, MOST_KEPT, OLD = ".kernels-", 16, 3600.0
 """Prefix of the folders to compile in; maximum number of libraries to keep; age in seconds after which such a folder belongs to a dead process."""
 
 
+class Library(ctypes.CDLL):
+    """A loaded library."""
+
+    origin: str
+    """The name of its file, which contains the hash of its content."""
+
+
 class _Compiler:
     """The C++ compiler of this machine, with all flags."""
 
@@ -86,7 +93,7 @@ class _Compiler:
             return library.read_bytes()
 
 
-def compiled_library(names: Sequence[str]) -> ctypes.CDLL | None:
+def compiled_library(names: Sequence[str]) -> Library | None:
     """Return the library with these functions, compiled if needed; None if there is no cache folder, which was reported already.
 
     Raises OSError, with the reason, if the library cannot be compiled or loaded.
@@ -132,21 +139,27 @@ def _checked(path: Path) -> bytes:
     return data
 
 
-def _load(data: bytes, path: Path) -> ctypes.CDLL:
+def _load(data: bytes, path: Path) -> Library:
     """Load the library `data`, the content of the file at `path`. Raises OSError."""
+    library = _loaded(data, path)
+    library.origin = path.stem
+    return library
+
+
+def _loaded(data: bytes, path: Path) -> Library:
     with suppress(OSError, AttributeError):  # the system has no sealed memory, or forbids code in memory
         descriptor = os.memfd_create(path.name[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         with open(descriptor, "wb", closefd=False) as file:  # stays open: the loader identifies a library by its path, so no other library may get this path
             file.write(data)
         return _sealed(descriptor)
-    return ctypes.CDLL(str(path))
+    return Library(str(path))
 
 
-def _sealed(descriptor: int) -> ctypes.CDLL:
+def _sealed(descriptor: int) -> Library:
     import fcntl
 
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-    return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+    return Library(f"/proc/self/fd/{descriptor}")
 
 
 def _compiler() -> list[str]:

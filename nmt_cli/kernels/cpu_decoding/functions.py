@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ... import console
 from ...cache import explained
 from ..switch import switched_off
-from .compiling import compiled_library
+from .compiling import Library, compiled_library
 
 if TYPE_CHECKING:
     from ..protocols import BeamState
@@ -110,7 +110,7 @@ class Beam(ctypes.Structure):
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def library() -> Library | None:
     """Return the library, compiled if needed; None if it is switched off, or cannot be compiled (a warning gives the reason)."""
     if switched_off():
         return None

@@ -46,6 +46,11 @@ class Product:
         self.address = ctypes.addressof(self.map)
         self.multiply = _functions().nmt_multiply
 
+    @property
+    def is_int8(self) -> bool:
+        """Whether the weight is in int8."""
+        return self.map.scales is not None
+
     def takes(self, rows: Tensor) -> bool:
         """Return whether this product multiplies `rows`; else oneDNN does."""
         return not self.most_rows or (rows.dim() == 2 and len(rows) <= self.most_rows)

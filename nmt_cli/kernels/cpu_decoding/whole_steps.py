@@ -63,6 +63,7 @@ class WholeSteps:
         self.encoder, self.decoder = _Layers(model, 0, model.encoder, None), _Layers(model, 1, model.decoder, self.output)
         products = [cast(Product, module.product) for module in _memory_maps(model)]
         self.memory_maps = (ctypes.c_void_p * len(products))(*(product.address for product in products))
+        self.products = list(dict.fromkeys([*(cast(Product, module.product) for module in model.maps), *products]))
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """See `NativeModel.encode`; the result has one row per token."""
