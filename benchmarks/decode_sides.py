@@ -72,7 +72,7 @@ def nmt(job: Job) -> Translate:
     from nmt_cli.interface.loading import load
 
     keep_freed_memory()
-    translator = load([Path(job.folder)], [], device="cpu", devices=job.workers * job.threads, plain_in=job.precision).translator(precision=job.precision)
+    translator = load([Path(job.folder)], [], device="cpu", devices=job.workers * job.threads, ready_in=job.precision).translator(precision=job.precision, plain=True)
     return lambda lines: [result.translation for result in translator.translate(lines)]
 
 

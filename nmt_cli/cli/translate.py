@@ -130,14 +130,14 @@ def translate(
 
     keep_freed_memory()
     plain = choice.is_plain and not (alignment or confidence or prefix_column or prefix_file or document_format)
-    loaded = load(models_named(model), choice.changes, nbest=nbest, device=device, devices=devices, plain_in=precision if plain else "", chosen=say_model)
+    loaded = load(models_named(model), choice.changes, nbest=nbest, device=device, devices=devices, ready_in=precision if plain else "", chosen=say_model)
     if document_format:
         text = translate_document(loaded, choice, precision, input_file, document_format, split_sentences)
         with writing(output_file, WHAT) as sink:
             write_document(text, sink)
         return
     translator = loaded.translator(
-        nbest=nbest, precision=precision, sampling=choice.sampling, mbr=choice.mbr, constraints=choice.constraints, align=alignment, token_log_probs=confidence,
+        nbest=nbest, precision=precision, plain=plain, sampling=choice.sampling, mbr=choice.mbr, constraints=choice.constraints, align=alignment, token_log_probs=confidence,
     )  # fmt: skip
     data = loaded.recipe.data
     prompt = f"{data.source_language} → {data.target_language}, end with Ctrl-D" if typed_at_terminal(input_file) else ""

@@ -19,6 +19,7 @@ A future that is cancelled takes its sentences out of the queue and out of the s
 
 from __future__ import annotations
 
+import atexit
 import os
 import statistics
 import sys
@@ -132,6 +133,7 @@ class Service:
         self._workers: list[_Remote] = [kind(self, index, cores) for index in range(len(workers))]
         for remote in self._workers:
             remote.start()
+        atexit.register(self.close)  # Python waits for its child processes when it exits, and workers ignore the signal that it sends them
 
     @property
     def waiting(self) -> int:
@@ -179,6 +181,7 @@ class Service:
         """Stop when all requests are done, or after `wait` seconds. Return whether all were done; the others fail with `ServiceClosed`."""
         if os.getpid() != self.owner:
             return True
+        atexit.unregister(self.close)
         with self._idle:
             done = self._idle.wait_for(lambda: not self._pending, wait)
         with self._lock:

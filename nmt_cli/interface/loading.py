@@ -62,10 +62,10 @@ def recipe_search(paths: Sequence[Path]) -> str:
 
 
 class StoredModels:
-    """The models of folders whose files were checked. A model is read when it is first needed."""
+    """The models of folders whose files were checked. A model is read when it is first needed; then torch gets `threads` threads, if that is not 0."""
 
-    def __init__(self, folders: Sequence[Path], configs: Sequence[ModelConfig], devices: Sequence[str]) -> None:
-        self.folders, self.configs, self.devices = folders, configs, devices
+    def __init__(self, folders: Sequence[Path], configs: Sequence[ModelConfig], devices: Sequence[str], threads: int) -> None:
+        self.folders, self.configs, self.devices, self.threads = folders, configs, devices, threads
         self._models: list[Transformer] = []
         self._converted: dict[str, ConvertedModels] = {}
 
@@ -123,8 +123,13 @@ class StoredModels:
 
     def _load(self, folder: Path) -> Transformer:
         """Return the model of a folder whose files were checked."""
+        import torch
+
         from ..model.folder import load_model
 
+        if self.threads:
+            torch.set_num_threads(self.threads)
+            self.threads = 0
         checked: Future[None] = Future()
         checked.set_result(None)
         return load_model(folder, checked, quantized=True).model
@@ -142,7 +147,7 @@ class Loaded:
     recipe: Recipe
     devices: list[str]
     ready: ReadyModel | None = None
-    """The model for plain beam search without torch, if `load` found one; then no other search is possible."""
+    """The model for plain beam search without torch, if `load` found one."""
 
     @property
     def models(self) -> list[Transformer]:
@@ -153,14 +158,22 @@ class Loaded:
         """Return the same models, with their unchanged recipe and these changes of [decode]. Raises UsageError."""
         return replace(self, recipe=_changed(self.values, changes, nbest))
 
-    def translator(self, *, nbest: int = 1, precision: str = "auto", **options: Any) -> Translator:
-        """Return a Translator with these models. `options` are further parameters of Translator."""
+    def translator(self, *, nbest: int = 1, precision: str = "auto", plain: bool = False, **options: Any) -> Translator:
+        """Return a Translator with these models. `options` are further parameters of Translator. `plain`: the lines and `options` need nothing but beam search."""
         from ..decoding.translator import Translator
 
+        ready = self.ready if plain and self.is_plain else None
         return Translator(
-            self.ready or self.in_precision(precision), self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
+            ready or self.in_precision(precision), self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
             longest=self.recipe.data.max_length, nbest=nbest, defaults=self.recipe.constraint_values, **options,
         )  # fmt: skip
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the recipe asks for nothing but plain beam search."""
+        from ..decoding.ready import is_plain
+
+        return is_plain(self.recipe.decode)
 
     def in_precision(self, precision: str) -> ConvertedModels:
         """Return the converted models. "auto" means int8 if a model is stored in int8, else the fastest precision on the device."""
@@ -181,13 +194,13 @@ def load_translator(
 
 
 def load(
-    paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None, plain_in: str = "",
+    paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None, ready_in: str = "",
     chosen: Callable[[Path], None] = lambda _: None,
 ) -> Loaded:  # fmt: skip
     """Load the models at `paths` on the chosen devices. Raises UsageError, ModelError.
 
-    For each run folder in `paths`, `chosen` is called with the model folder in it. `plain_in`: a precision, if the options need nothing but
-    plain search in this precision. Then torch is not loaded if the cache folder has the model in the form that the compiled functions read.
+    For each run folder in `paths`, `chosen` is called with the model folder in it. `ready_in`: a precision. If the cache folder has the model in
+    this precision and in the form that the compiled functions read, torch is not loaded before it is needed.
     """
     from ..hardware import Hardware, surely_cpu
     from ..model.contents import checking, find_model, read_config
@@ -199,7 +212,7 @@ def load(
     configs = [read_config(folder) for folder in folders]
     recipe = _changed(configs[0].recipe, changes, nbest)
     checks = [checking(folder, config) for folder, config in zip(folders, configs, strict=True)]  # the files are checked while torch loads
-    ready = _ready(configs, recipe, plain_in, devices) if plain_in and surely_cpu(device) else None
+    ready = _ready(configs, ready_in, devices) if ready_in and surely_cpu(device) else None
     if ready:
         workers = ["cpu"] * ready.devices
     else:
@@ -215,17 +228,17 @@ def load(
             raise ModelError(str(error)) from None
     _check_vocabularies(folders, configs)
     vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies)
-    stored = StoredModels(folders, configs, workers)
+    stored = StoredModels(folders, configs, workers, devices or 0 if ready else 0)
     if stored.in_int8 and not ready:  # no other precision is possible, so it is read here, where a damaged file is an error of `load`
         stored.converted("int8")
     return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers, ready)
 
 
-def _ready(configs: Sequence[ModelConfig], recipe: Recipe, precision: str, devices: int | None) -> ReadyModel | None:
-    """Return the model for plain beam search without torch; None if there is none, or if the recipe or an ensemble needs more."""
-    from ..decoding.ready import is_plain, ready_model
+def _ready(configs: Sequence[ModelConfig], precision: str, devices: int | None) -> ReadyModel | None:
+    """Return the model for plain beam search without torch; None if there is none, as for an ensemble."""
+    from ..decoding.ready import ready_model
 
-    return ready_model(configs[0], precision, devices) if len(configs) == 1 and is_plain(recipe.decode) else None
+    return ready_model(configs[0], precision, devices) if len(configs) == 1 else None
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:

@@ -152,7 +152,7 @@ def load(
     from ..hardware import keep_freed_memory
 
     keep_freed_memory()
-    return Translator(load_models(models_named([Path(folder) for folder in folders]), [], device=device, devices=devices), precision)
+    return Translator(load_models(models_named([Path(folder) for folder in folders]), [], device=device, devices=devices, ready_in=precision), precision)
 
 
 class Translator:
@@ -168,7 +168,8 @@ class Translator:
         self._translators: dict[str, decoding.Translator] = {}
         self._service: Service | None = None
         self._running: weakref.WeakSet[Generator[Translation, None, None] | Generator[Parse, None, None]] = weakref.WeakSet()
-        _let_forks_compute()
+        if loaded.ready is None:
+            _let_forks_compute()
 
     def __enter__(self) -> Self:
         return self
@@ -203,7 +204,8 @@ class Translator:
         if in_memory and any(isinstance(line, Line) and line.terms for line in lines):
             options = {**options, "terms": True}
         calibration = calibration_of(bool(options.get("confidence")), options.get("calibration"))
-        translator = self._translator(options)
+        plain = in_memory and not any(isinstance(line, Line) and (line.prefix is not None or line.terms) for line in lines)
+        translator = self._translator(options, plain)
         requests = map(partial(_request, terms=bool(options.get("terms"))), lines)
         stream = self._stream(translator, list(requests) if in_memory else requests, calibration)
         if in_memory:
@@ -227,7 +229,7 @@ class Translator:
         return self.service.submit(requests, _frozen(options), lambda results: [translation_of(result, calibration) for result in results])
 
     def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
-        """Read and convert the model now, not at the first translation with these options. No worker is started. Raises UsageError for a wrong option."""
+        """Load torch, and read and convert the model now, not at the first translation with these options. No worker is started. Raises UsageError for a wrong option."""
         self._translator(options)
 
     @property
@@ -305,6 +307,7 @@ class Translator:
             check_precision(precision)
         if len(loaded.models) > 1:
             raise UsageError(f"score was called with an ensemble of {len(loaded.models)} models: load one of them.")
+        _let_forks_compute()
         from ..decoding.scoring import Scorer
         from ..model.precision import in_int8
 
@@ -323,9 +326,9 @@ class Translator:
             raise UsageError("the translator is closed. Load the model again.")
         return self._loaded
 
-    def _translator(self, options: Mapping[str, Any]) -> decoding.Translator:
-        """Return the translator for these options; build it if there is none yet."""
-        arguments = self._arguments(options)
+    def _translator(self, options: Mapping[str, Any], plain: bool = False) -> decoding.Translator:
+        """Return the translator for these options; build it if there is none yet. `plain`: the lines need nothing but plain beam search."""
+        arguments = *self._arguments(options), plain
         key = repr(arguments)
         with self._lock:
             if key not in self._translators:
@@ -336,19 +339,23 @@ class Translator:
 
     def _built(self, options: Any) -> decoding.Translator:
         """Return a new translator for options that `_frozen` returned. This takes no lock, because forked processes call it."""
-        return self._new_translator(*self._arguments(dict(options)))
+        return self._new_translator(*self._arguments(dict(options)), False)
 
-    def _arguments(self, options: Mapping[str, Any]) -> tuple[list[str], int, dict[str, Any]]:
-        """Return the changes of the recipe, the size of the n-best list, and further parameters of a translator for these options."""
+    def _arguments(self, options: Mapping[str, Any]) -> tuple[list[str], int, dict[str, Any], bool]:
+        """Return the changes of the recipe, the size of the n-best list, and further parameters of a translator for these options; and whether they are plain."""
         choice = choose(options, self._models().recipe.decode.search)
         kwargs = {
             "sampling": choice.sampling, "mbr": choice.mbr, "constraints": choice.constraints, "align": bool(options.get("alignment")),
             "token_log_probs": bool(options.get("confidence")),
         }  # fmt: skip
-        return choice.changes, options.get("nbest", 1), kwargs
+        return choice.changes, options.get("nbest", 1), kwargs, choice.is_plain and not (kwargs["align"] or kwargs["token_log_probs"])
 
-    def _new_translator(self, changes: list[str], nbest: int, kwargs: dict[str, Any]) -> decoding.Translator:
-        return self._models().changed(changes, nbest).translator(nbest=nbest, precision=self.precision, **kwargs)
+    def _new_translator(self, changes: list[str], nbest: int, kwargs: dict[str, Any], plain_options: bool, plain_lines: bool) -> decoding.Translator:
+        loaded = self._models().changed(changes, nbest)
+        plain = plain_options and plain_lines and loaded.is_plain and loaded.ready is not None
+        if not plain:
+            _let_forks_compute()
+        return loaded.translator(nbest=nbest, precision=self.precision, plain=plain, **kwargs)
 
 
 def _frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

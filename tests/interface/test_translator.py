@@ -6,6 +6,8 @@ import inspect
 import json
 import os
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,9 @@ from untrained import sentence, write_untrained
 import nmt_cli as nmt
 from nmt_cli.cli.translate import translate as command
 from nmt_cli.interface.options import TranslateOptions
+from nmt_cli.kernels.choice import apply_kernels
+from nmt_cli.model.folder import load_model
+from nmt_cli.model.precision import convert
 
 app = typer.Typer()
 app.command()(command)
@@ -230,3 +235,38 @@ def test_an_ensemble(model: Path, lines: list[str], tmp_path: Path) -> None:
         assert as_json(translator.translate(lines)) == printed(model, tmp_path / "in", lines, "--model", other)
         with pytest.raises(nmt.NmtError, match="ensemble of 2 models"):
             translator.score([("a", "b")])
+
+
+def run(script: str, model: Path) -> list[str]:
+    """What a program of its own prints; it must end by itself."""
+    begin = f"import sys, nmt_cli as nmt; model = {str(model)!r}; lines = ['the cat sees', '', 'a dog']\n"
+    done = subprocess.run([sys.executable, "-c", begin + script], capture_output=True, text=True, timeout=100, check=True)
+    return done.stdout.splitlines()
+
+
+def test_a_program_that_does_not_close_it_ends(model: Path) -> None:
+    assert run("translator = nmt.load(model, devices=2); print(len(translator.submit(lines).result()))", model) == ["3"]
+
+
+def test_a_list_of_lines_needs_no_torch_from_the_second_use_on(model: Path) -> None:
+    """Other searches load torch when they come, with as many threads as `devices` says; the translations are the same."""
+    if apply_kernels(convert(load_model(model).model, "int8"), "decoding").whole_steps is None:
+        pytest.skip("no compiled steps in int8 on this processor")
+    load = "translator = nmt.load(model, device='cpu', devices=2, precision='int8'); plain = translator.translate(lines); print('torch' in sys.modules)\n"
+    run(load, model)
+    more = "same = translator.translate(iter(lines)); print('torch' in sys.modules, plain == list(same), sys.modules['torch'].get_num_threads())\n"
+    assert run(load + more, model) == ["False", "True True 2"]
+    others = ["nmt.Line('the cat', prefix='a')", "nmt.Line('the cat', terms=['dog'])"]
+    for other in others:
+        assert run(load + f"translator.translate([{other}]); print('torch' in sys.modules)\n", model) == ["False", "True"]
+    assert run(load + "print(translator.score([('the', 'a')])[0].log_prob < 0, translator.translate(lines, sample=True)[1].text)\n", model) == ["False", "True "]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_without_torch_a_fork_translates_too(model: Path) -> None:
+    script = (
+        "import os; translator = nmt.load(model, device='cpu', devices=2, precision='int8'); plain = translator.translate(lines); child = os.fork()\n"
+        "if not child: os._exit(0 if translator.translate(lines) == plain else 1)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), translator.translate(lines) == plain)"
+    )
+    assert [run(script, model) for _ in range(2)] == [["0 True"], ["0 True"]]

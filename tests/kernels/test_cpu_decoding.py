@@ -26,7 +26,7 @@ from nmt_cli.decoding.search import SearchOptions
 from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.files import sha256
 from nmt_cli.kernels.choice import apply_kernels
-from nmt_cli.kernels.cpu_decoding import compiling
+from nmt_cli.kernels.cpu_decoding import compiling, on_tensors
 from nmt_cli.kernels.cpu_decoding import functions as module
 from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
 from nmt_cli.kernels.cpu_decoding.functions import FUNCTIONS, library
@@ -131,7 +131,7 @@ def test_top_candidates(size: int, beam: int, count: int, ties: bool) -> None:
     only[::3] = 4
     some_more = torch.tensor([3, 6, 4])[torch.arange(len(rows)) % 3]
     for bound, banned in itertools.product((None, only), (None, some_more)):
-        values, flat = continuations(module.top_candidates, logits, so_far, rows, count, bound, banned)
+        values, flat = continuations(on_tensors.top_candidates, logits, so_far, rows, count, bound, banned)
         plain_values, plain_flat = continuations(top_candidates, logits, so_far, rows, count, bound, banned)
         values, flat = values[:, : plain_values.size(1)], flat[:, : plain_values.size(1)]
         torch.testing.assert_close(values, plain_values, atol=1e-5, rtol=1e-6)
@@ -142,7 +142,7 @@ def test_top_candidates(size: int, beam: int, count: int, ties: bool) -> None:
 @needed
 def test_the_forced_token_may_be_one_that_is_never_generated() -> None:
     logits, so_far, rows = drawn(1, 50), torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64)
-    for kind in (module.top_candidates, top_candidates):
+    for kind in (on_tensors.top_candidates, top_candidates):
         values, flat = kind(logits.clone(), so_far, rows, 1, (0, 1, 2), torch.tensor([1]))
         assert flat.tolist() == [[1]]
         torch.testing.assert_close(values[0], logits.log_softmax(1)[0, 1:2])
@@ -153,7 +153,7 @@ def test_what_is_banned_keeps_its_share_of_the_probability() -> None:
     """The first ids of `never`, as many as each row says; the others' log-probabilities stay what they were."""
     logits, so_far, rows = drawn(3, 9), torch.zeros(3, 1), torch.arange(3)
     whole, never = logits.log_softmax(1), (0, 1, 8, 4)
-    for kind in (module.top_candidates, top_candidates):
+    for kind in (on_tensors.top_candidates, top_candidates):
         values, flat = kind(logits.clone(), so_far, rows, 9, never, None, torch.tensor([0, 3, 4]))
         for row, count in enumerate((0, 3, 4)):
             left = sorted(set(range(9)) - set(never[:count]), key=lambda token: -float(whole[row, token]))
@@ -166,7 +166,7 @@ def test_what_is_banned_keeps_its_share_of_the_probability() -> None:
 def test_what_is_not_a_number_comes_first() -> None:
     logits, so_far = drawn(4, 50), torch.zeros(2, 2)
     logits[1, 20] = float("nan")
-    values, _ = module.top_candidates(logits, so_far, torch.arange(4), 4, (0,), None)
+    values, _ = on_tensors.top_candidates(logits, so_far, torch.arange(4), 4, (0,), None)
     assert values[0, 0].isnan()
     assert values[1].isfinite().all()
 
@@ -224,7 +224,7 @@ def worker() -> ModelWorker:
 def searched() -> tuple[type, list[list[int]]]:
     """The decoder that a worker takes, and what it finds."""
     some, batch = worker(), Batch([Sentence([5, 6, 7], 4), Sentence([8], 4)])
-    kind = type(some._decoder(batch))
+    kind = type(some.decoder([[*sentence.tokens, 3] for sentence in batch.sentences]))
     some.search_one(batch)
     return kind, [found.hypotheses[0].tokens for found in batch.done.result()]
 

@@ -197,7 +197,7 @@ def test_the_fastest_precision_follows_the_processor(monkeypatch: pytest.MonkeyP
         (False, {"avx2"}, {"fp32"}), (False, {"avx512_bf16"}, {"bf16"}), (False, {"avx512_vnni", "avx512_bf16"}, {"int8", "bf16"}), (True, {"avx2"}, {"int8"}),
     ):  # fmt: skip
         monkeypatch.setattr(module, "multiplies", lambda dtype, compiled=compiled: compiled)
-        monkeypatch.setattr("nmt_cli.kernels.cpu_flags", lambda flags=flags: flags)
+        monkeypatch.setattr("nmt_cli.kernels.choice.cpu_flags", lambda flags=flags: flags)
         monkeypatch.setattr("nmt_cli.hardware.cpu_flags", lambda flags=flags: flags)
         assert fastest_precision("cpu") in expected
 

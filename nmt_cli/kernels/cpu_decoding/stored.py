@@ -15,6 +15,7 @@ import ctypes
 import hashlib
 import json
 import mmap
+import os
 import platform
 import weakref
 from collections.abc import Sequence
@@ -106,7 +107,7 @@ def _made(kind: type[ctypes.Structure], fields: dict[str, Any], addresses: dict[
 def _read(path: Path) -> tuple[mmap.mmap, dict[str, int], dict[str, Any]]:
     """Return the content of a safetensors file in one block of memory, the address of each array, and the description of the model."""
     with path.open("rb") as file:
-        size = path.stat().st_size
+        size = os.fstat(file.fileno()).st_size
         header_size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(header_size))
         data = size - 8 - header_size
@@ -115,6 +116,8 @@ def _read(path: Path) -> tuple[mmap.mmap, dict[str, int], dict[str, Any]]:
             block.madvise(mmap.MADV_HUGEPAGE)
         if file.readinto(memoryview(block)[:data]) != data:
             raise OSError(f"{str(path)!r} is shorter than it was")
+    if "__metadata__" not in header:
+        raise ValueError(f"{str(path)!r} describes no model")
     description = json.loads(header.pop("__metadata__")["model"])
     start = ctypes.addressof(ctypes.c_char.from_buffer(block))
     return block, {name: start + array["data_offsets"][0] for name, array in header.items()}, description
