@@ -91,7 +91,8 @@ class StoredModels:
                 models = self._read(precision) if release else self.models()
                 converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices, release)
                 del models
-                self._keep_ready(converted)
+                if precision == "int8":
+                    self._keep_ready(converted)
                 return_freed_memory()  # reading and converting a model leaves free memory that translating does not need
             for kernels in converted.kernels:
                 if kernels.unknown_forms:
@@ -228,7 +229,7 @@ def load(
             raise ModelError(str(error)) from None
     _check_vocabularies(folders, configs)
     vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies)
-    stored = StoredModels(folders, configs, workers, devices or 0 if ready else 0)
+    stored = StoredModels(folders, configs, workers, (devices or 0) if ready else 0)
     if stored.in_int8 and not ready:  # no other precision is possible, so it is read here, where a damaged file is an error of `load`
         stored.converted("int8")
     return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers, ready)

@@ -23,7 +23,7 @@ from .whole_steps import WholeSteps
 def store(steps: WholeSteps, config: ModelConfig, is_fastest: bool) -> None:
     """Keep a model in int8, if it is not kept already. `is_fastest`: int8 is the fastest precision of this processor."""
     key = key_of(config)
-    if not steps.output.is_int8 or steps.model.model.next_word is not None or FILES.has(key):
+    if not steps.output.is_int8 or steps.model.model.next_word is not None or not FILES.lacks(key):
         return
     arrays, description = _description(steps)
     description["is_fastest"] = is_fastest
@@ -71,4 +71,5 @@ def _description(steps: WholeSteps) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _bytes(tensor: Tensor) -> Tensor:
     """Return the bytes of a tensor, and zeros up to a multiple of ALIGNMENT: then every array of the file begins at such a multiple."""
     data = tensor.contiguous().flatten().view(torch.uint8)
-    return torch.nn.functional.pad(data, (0, -len(data) % ALIGNMENT))
+    missing = -len(data) % ALIGNMENT
+    return torch.nn.functional.pad(data, (0, missing)) if missing else data
