@@ -7,7 +7,8 @@ With --model the weights are exported by our own `nmt export` and every side tra
 Tatoeba's) as a whole job, text in and text out, in a process of its own (decode_sides.py); peers run at their best settings
 (decode_peers.py). --model may be given several times, and --data-dir for each corpus; decode_models.py trains such models.
 The tokens of a side are those of its own translations in our tokenizer, end symbols counted; "length" are its words beside
-those of the references. Peers that are not installed are left out. Hugging Face is given the first sentences only, as it
+those of the references. "peak" is the largest memory of the side's own process, loading included; "all" is that of the process and its workers
+while they translate, where a page that several processes share is counted once. Peers that are not installed are left out. Hugging Face is given the first sentences only, as it
 is slow.
 
 Random weights never choose to end, so every sentence runs to a limit: its own length plus 5 tokens here, near to what a
@@ -32,6 +33,7 @@ from common import alternate, medians, settings, setup, shards, spread_over, tab
 from decode_latency import latencies
 from decode_peers import WARMUP, Count, ctranslate2_jobs, described, huggingface_jobs, ours
 from decode_sides import Answer, Job, Process
+from prepare import Memory
 
 from nmt_cli.data.shards import valid_text
 from nmt_cli.data.tokenizer import Vocabulary
@@ -49,10 +51,10 @@ LATENCY_LINES = 40
 
 
 class Sides:
-    """Processes that take turns; keeps what each answered last."""
+    """Processes that take turns; keeps what each answered last, and the MiB of each with the processes that it starts."""
 
     def __init__(self, lines: list[str], count: Count) -> None:
-        self.lines, self.count, self.answers = lines, count, dict[str, Answer]()
+        self.lines, self.count, self.answers, self.memory = lines, count, dict[str, Answer](), dict[str, float]()
 
     def lines_for(self, job: Job) -> list[str]:
         return self.lines[: job.sentences or None]
@@ -68,7 +70,12 @@ class Sides:
             sides = [stack.enter_context(Process(job)) for job in jobs]
             for side in sides:
                 side([self.lines[:WARMUP]])
-            return medians({side.job.name: partial(self.run, side) for side in sides}, rounds)
+            rates = medians({side.job.name: partial(self.run, side) for side in sides}, rounds)
+            for side in sides:  # after the rounds: looking takes time
+                memory = Memory(side.process.pid)
+                self.run(side)
+                self.memory[side.job.name] = 1024 * memory.stop()[0]
+        return rates
 
 
 def with_search(model: Path, work: Path, search: dict[str, float]) -> Path:
@@ -102,7 +109,7 @@ def beside(model: Path, data_dirs: Sequence[Path], peers: Sequence[str], sentenc
         rates = sides.rates(jobs, rounds)
         fastest = max((rates[job.name] for job in engine), default=0.0)
         exact = sides.answers["nmt, fp32"].texts
-        print(f"\n  {'':<24} {'target tok/s':>12} {'sentences/s':>12} {'÷ CTranslate2':>14} {'BLEU':>7} {'length':>7} {'empty':>6} {'as our fp32':>12} {'peak MiB':>9} {'sentences':>10}   settings")
+        print(f"\n  {'':<24} {'target tok/s':>12} {'sentences/s':>12} {'÷ CTranslate2':>14} {'BLEU':>7} {'length':>7} {'empty':>6} {'as our fp32':>12} {'peak MiB':>9} {'all MiB':>9} {'sentences':>10}   settings")
         for job in jobs:
             answer, rate = sides.answers[job.name], rates[job.name]
             number, tokens = len(answer.texts), count(answer.texts)
@@ -111,7 +118,7 @@ def beside(model: Path, data_dirs: Sequence[Path], peers: Sequence[str], sentenc
             length = sum(len(text.split()) for text in answer.texts) / sum(len(text.split()) for text in reference[:number])
             empty = sum(not text.strip() for text in answer.texts)
             beside_it = f"{rate / fastest:.2f} ×" if fastest else "–"
-            print(f"  {job.name:<24} {rate:>12,.0f} {rate * number / tokens:>12,.1f} {beside_it:>14} {bleu.value:>7.2f} {length:>7.3f} {empty:>6} {same:>12.1%} {answer.peak / 2**20:>9,.0f} {number:>10}   {described(job)}")
+            print(f"  {job.name:<24} {rate:>12,.0f} {rate * number / tokens:>12,.1f} {beside_it:>14} {bleu.value:>7.2f} {length:>7.3f} {empty:>6} {same:>12.1%} {answer.peak / 2**20:>9,.0f} {sides.memory[job.name]:>9,.0f} {number:>10}   {described(job)}")
         print(f"  BLEU: {bleu.signature}")
         latencies(mine, engine, threads, spread_over(source, LATENCY_LINES), rounds)
 
