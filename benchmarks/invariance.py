@@ -5,7 +5,7 @@
 The test set (Multi30k's of 2016, or Tatoeba's) is translated at once, then each line alone, in batches of 8, 64 and 256 sentences, in
 another order, as a stream, and by another number of workers. The table has the number of sentences whose texts, scores and
 log-probabilities are all the same to the bit. In fp32 and int8 they must all be the same, else the exit status is 1; for bf16 the
-table also has the number of equal texts. The last column compares the first sentences with the reference implementation of the
+table also has the number of equal texts. "ready" is int8 without torch, as `nmt translate` does it from the second use of a model on: all its columns are compared with int8's. The last column compares the first sentences with the reference implementation of the
 search: the plain model in fp32, without caches, computed anew in each step.
 """
 
@@ -22,19 +22,22 @@ from unittest.mock import patch
 
 import torch
 from common import setup, test_set
+from decode import use_once
+from decode_sides import Job
 
 from nmt_cli.data.tokenizer import EOS, Vocabulary
 from nmt_cli.decoding import workers as module
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.decoders import ReferenceDecoder
+from nmt_cli.decoding.ready import ready_model
 from nmt_cli.decoding.translator import Candidate, Translator
 from nmt_cli.hardware import has_fast_bf16
 from nmt_cli.kernels.choice import has_int8
-from nmt_cli.model.contents import find_model
+from nmt_cli.model.contents import ModelConfig, find_model, read_config
 from nmt_cli.model.folder import LoadedModel, load_model
 
 SIZES = (8, 64, 256)
-EXACT = ("fp32", "int8")
+EXACT = ("fp32", "int8", "ready")
 """Precisions in which nothing may differ."""
 REFERENCE_BATCH = 10
 
@@ -46,13 +49,15 @@ class Subject:
     loaded: LoadedModel
     vocabulary: Vocabulary
     lines: list[str]
+    config: ModelConfig
 
     def translator(self, precision: str, workers: int, batch_tokens: int = 0) -> Translator:
         recipe = self.loaded.recipe
         decode = recipe.decode.model_copy(update={"batch_tokens": batch_tokens or recipe.decode.batch_tokens})
+        ready = ready_model(self.config, "int8", workers) if precision == "ready" else None
         return Translator(
-            self.loaded.model, self.vocabulary.source, self.vocabulary.target, decode,
-            longest=recipe.data.max_length, precision=precision, devices=["cpu"] * workers,
+            ready or self.loaded.model, self.vocabulary.source, self.vocabulary.target, decode,
+            longest=recipe.data.max_length, precision="int8" if precision == "ready" else precision, devices=["cpu"] * workers,
         )  # fmt: skip
 
 
@@ -102,14 +107,18 @@ def main() -> None:
     setup(options.threads)
     folder = find_model(options.model)
     loaded = load_model(folder)
-    subject = Subject(loaded, Vocabulary.load(folder), test_set([options.data_dir], loaded.recipe, options.sentences)[0])
+    subject = Subject(loaded, Vocabulary.load(folder), test_set([options.data_dir], loaded.recipe, options.sentences)[0], read_config(folder))
+    use_once(Job(name="", kind="nmt", folder=str(folder), precision="int8", workers=1, threads=1))
     slow = reference(subject, subject.translator("fp32", 1), subject.lines[: options.reference])
     print(f"{len(subject.lines)} sentences, {torch.get_num_threads()} workers: how many are the same, texts and scores; beside the reference search, the texts of {len(slow)}")
-    broken, head = False, True
-    here = {"fp32": True, "int8": has_int8(), "bf16": has_fast_bf16("cpu")}
+    broken, head, first = False, True, list[Candidate]()
+    has_ready = ready_model(subject.config, "int8", 1) is not None
+    here = {"fp32": True, "int8": has_int8(), "ready": has_ready, "bf16": has_fast_bf16("cpu")}
     for precision in (precision for precision, is_here in here.items() if is_here):
         began = time.perf_counter()
-        first, outputs = variants(subject, precision)
+        usual, outputs = variants(subject, precision)
+        first = first if precision == "ready" else usual
+        outputs |= {"at once": usual}
         same = {name: sum(a == b for a, b in zip(first, several, strict=True)) for name, several in outputs.items()}
         if head:
             _row("", [*same, "reference", "seconds"])

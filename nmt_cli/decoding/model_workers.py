@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,7 +26,7 @@ from .batches import BatchSource, SearchResult
 from .cached_decoder import CachedDecoder
 from .decoders import EnsembleDecoder
 from .search import Hypothesis, SearchOptions
-from .workers import CPU_ROWS, SearchableModels, SearchClass, Worker
+from .workers import SearchableModels, SearchClass, Worker
 
 if TYPE_CHECKING:
     from .spawned import ProcessPool
@@ -50,14 +49,12 @@ class ModelWorker(Worker):
         super().__init__(options, batch_tokens, search)
         self.device = self.models[0].device
 
-    @cached_property
+    @property
     def sentences(self) -> int:
         """See `Worker`."""
         logits = max(LOGITS_AT_ONCE, int(accelerator_memory(self.device) * LOGITS_SHARE) // torch.float32.itemsize)
-        rows = logits // self.models[0].target_vocab
-        if is_host(self.device):
-            rows = min(rows, CPU_ROWS)
-        return max(1, rows // (2 * self.options.beam))
+        fitting = max(1, logits // self.models[0].target_vocab // (2 * self.options.beam))
+        return min(fitting, super().sentences) if is_host(self.device) else fitting
 
     @torch.inference_mode()
     def run(self, batches: BatchSource) -> None:

@@ -25,7 +25,7 @@ from ..recipe import DecodeSection
 from ..registry import CONSTRAINTS
 from .search import ROWS, FinishedSentences, Hypothesis, Search, SearchOptions, check_numbers
 from .sentence import Sentence
-from .workers import CPU_ROWS, SearchableModels, SearchClass, Worker
+from .workers import SearchableModels, SearchClass, Worker
 
 if TYPE_CHECKING:
     from ..model.contents import ModelConfig
@@ -82,11 +82,6 @@ class ReadyWorker(Worker):
     def __init__(self, model: StoredModel, options: SearchOptions, batch_tokens: int, search: SearchClass, threads: int) -> None:
         super().__init__(options, batch_tokens, search)
         self.model, self.threads = model, threads
-
-    @property
-    def sentences(self) -> int:
-        """See `Worker`."""
-        return max(1, CPU_ROWS // (2 * self.options.beam))
 
     def copy(self) -> Self:
         """See `Worker`."""

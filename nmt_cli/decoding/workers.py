@@ -45,9 +45,9 @@ class Worker(ABC):
         self._lock = threading.Lock()
 
     @property
-    @abstractmethod
     def sentences(self) -> int:
         """Largest number of sentences in a batch: two such batches fill a step."""
+        return max(1, CPU_ROWS // (2 * self.options.beam))
 
     @abstractmethod
     def decoder(self, sources: Sequence[Sequence[int]]) -> GrowingDecoder:
