@@ -2,7 +2,7 @@
 
     python benchmarks/decode_models.py benchmarks/decode.toml --data-dir TATOEBA --out FOLDER [--only NAME …] [--jobs 2] [--markdown]
 
-Models of one vocabulary have one shallow model in common, which is trained first; each goes on from it with all of its layers (deepen.py).
+Models of one vocabulary have one shallow model in common, which is trained first, in stages; each goes on from it with all of its layers (deepen.py).
 For each training the commands of the README run: `nmt preprocess`, `nmt train` with its share of the cores, `nmt average`; then
 `nmt translate` and `nmt score` on the validation text. The models are FOLDER/runs/NAME-1/averaged. The column "length" is the
 words of the translations beside those of the references. Everything is kept; the same command goes on where it was stopped.
@@ -10,6 +10,7 @@ words of the translations beside those of the references. Everything is kept; th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -21,9 +22,13 @@ from trainings import OUTPUT_ERRORS, Job, arguments, chosen
 from nmt_cli.hardware import cores
 
 
-def shallow(job: Job) -> Job:
-    """Train a shallow model, if that was not done before. Return its job."""
+def shallow(stages: Sequence[Job]) -> Job:
+    """Train a shallow model, each stage from the one before, if that was not done before. Return the last job."""
+    job = stages[0]
     job.train()
+    for after in stages[1:]:
+        job = replace(after, settings=(*after.settings, f"train.init={job.run / 'averaged'}"))
+        job.train()
     return job
 
 
@@ -62,12 +67,16 @@ def main() -> None:
         return Job(name, table["recipe"], tuple(settings), 1, options.data_dir, options.out, threads)
 
     jobs = {name: job(name, table["set"] + table["deep_set"] + variants[name]) for name in chosen(options.only, variants)}
-    shallow_jobs = [job(name, table["set"] + table["shallow_set"] + settings) for name, settings in table["shallow"].items()]
-    first = {each.shards: each for each in shallow_jobs if each.shards in {deeper.shards for deeper in jobs.values()}}
-    for each in first.values():
-        each.preprocess()
+    needed = {deeper.shards for deeper in jobs.values()}
+    all_stages = [
+        [job(name if not number else f"{name}, stage {number + 1}", table["set"] + table["shallow_set"] + settings) for number, settings in enumerate(stages)]
+        for name, stages in table["shallow"].items()
+    ]
+    first = {stages[0].shards: stages for stages in all_stages if stages[0].shards in needed}
+    for stages in first.values():
+        stages[0].preprocess()
     with ThreadPoolExecutor(options.jobs) as pool:
-        begun = {shards: pool.submit(shallow, each) for shards, each in first.items()}
+        begun = {shards: pool.submit(shallow, stages) for shards, stages in first.items()}
         running = {name: pool.submit(deep, each, begun[each.shards]) for name, each in jobs.items()}
         rows = [row(name, variants[name], future.result()) for name, future in running.items()]
     print_rows([["model", "settings", "updates", "minutes", "NLL", "BLEU", "length", " / ".join(OUTPUT_ERRORS)], *rows], options.markdown)
