@@ -1,4 +1,4 @@
-"""Plain beam search without torch: a short text is translated before torch would even be loaded, in a third of the memory.
+"""Plain beam search without torch: a short text is translated before torch would even be loaded, in less than half of the memory.
 
     ReadyModel ──▶ ReadyWorker ──▶ StoredDecoder (`kernels.cpu_decoding.stored`) ◀──▶ ReadySearch: the state of the beam in arrays
 
