@@ -7,9 +7,9 @@ With --model the weights are exported by our own `nmt export` and every side tra
 Tatoeba's) as a whole job, text in and text out, in a process of its own (decode_sides.py); peers run at their best settings
 (decode_peers.py). --model may be given several times, and --data-dir for each corpus; decode_models.py trains such models.
 The tokens of a side are those of its own translations in our tokenizer, end symbols counted; "length" are its words beside
-those of the references. "peak" is the largest memory of the side's own process, loading included; "all" is that of the process and its workers
-while they translate, where a page that several processes share is counted once. Peers that are not installed are left out. Hugging Face is given the first sentences only, as it
-is slow.
+those of the references. "peak" is the largest memory of the side's own process, loading included; "all" is that of the process
+and its workers while they translate, where a page that several processes share is counted once. Peers that are not installed are
+left out. Hugging Face is given the first sentences only, as it is slow.
 
 Random weights never choose to end, so every sentence runs to a limit: its own length plus 5 tokens here, near to what a
 trained model writes; the work of a step is the same.

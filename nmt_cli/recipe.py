@@ -326,6 +326,12 @@ class DecodeSection(Section):
     batch_tokens: int = Field(default=4096, ge=1, le=100_000_000)
     """Number of source tokens that are translated together."""
 
+    @property
+    def constraint_options(self) -> dict[str, Any]:
+        """The keys that are names of constraints, with their values, where these are not the defaults."""
+        fields = type(self).model_fields
+        return {name: getattr(self, name) for name, field in fields.items() if name in CONSTRAINTS and getattr(self, name) != field.default}
+
     @model_validator(mode="after")
     def _consistent(self) -> DecodeSection:
         errors = [f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}" for name in self.constraints if name not in CONSTRAINTS]

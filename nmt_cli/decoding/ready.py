@@ -19,10 +19,9 @@ import numpy as np
 from ..errors import UsageError
 from ..hardware import cores, threads_by_default
 from ..kernels.cpu_decoding.functions import Beam
-from ..kernels.cpu_decoding.stored import Array, StoredDecoder, StoredModel, address, stored_model
+from ..kernels.cpu_decoding.stored import Array, StoredDecoder, StoredModel, address, is_stored, stored_model
 from ..kernels.switch import switched_off
 from ..recipe import DecodeSection
-from ..registry import CONSTRAINTS
 from .search import ROWS, FinishedSentences, Hypothesis, Search, SearchOptions, check_numbers
 from .sentence import Sentence
 from .workers import SearchableModels, SearchClass, Worker
@@ -36,15 +35,17 @@ NONE = -np.inf
 
 def is_plain(decode: DecodeSection) -> bool:
     """Return whether these options ask for nothing but plain beam search."""
-    rules = [name for name, field in type(decode).model_fields.items() if name in CONSTRAINTS and getattr(decode, name) != field.default]
-    return decode.search == "beam" and not (decode.coverage_penalty or decode.constraints or rules)
+    return decode.search == "beam" and not (decode.coverage_penalty or decode.constraints or decode.constraint_options)
+
+
+def may_be_ready(config: ModelConfig, precision: str) -> bool:
+    """Return whether `ready_model` may find a model, without reading it."""
+    return precision in ("auto", "int8") and not switched_off() and is_stored(config)
 
 
 def ready_model(config: ModelConfig, precision: str, devices: int | None) -> ReadyModel | None:
     """Return a model on the CPU, with this number of workers (None: one for each core); None if it was not kept, or not in this precision ("auto": the fastest one)."""
-    if precision not in ("auto", "int8") or switched_off():
-        return None
-    model = stored_model(config)
+    model = stored_model(config) if may_be_ready(config, precision) else None
     if model is None or not (precision == "int8" or config.precision == "int8" or model.is_fastest):
         return None
     return ReadyModel(model, devices)
@@ -177,7 +178,7 @@ class ReadySearch(Search):
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: Any) -> None:
         """See `Search`."""
-        max_lengths = np.array([sentence.max_length for sentence in sentences])
+        max_lengths = np.array([sentence.max_length for sentence in sentences], np.int64)
         new = State.start(sentence_ids, max_lengths, self.options)
         self.state = self.state.concat(new) if self.state else new
         if len(self.penalties) < (needed := int(max_lengths.max()) + 2):

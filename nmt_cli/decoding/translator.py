@@ -329,11 +329,8 @@ def named_constraints(decode: DecodeSection, explicit: Mapping[str, Any], target
     A key of [decode] that has a constraint's name holds its value. Constraints that `decode.constraints` names have their
     value in `defaults`, or None. Raises UsageError for an unknown name or a wrong value.
     """
-    values: dict[str, Any] = {"prefix": None, **{name: defaults.get(name) for name in decode.constraints}}
-    for name, field in type(decode).model_fields.items():
-        if name in CONSTRAINTS and getattr(decode, name) != field.default:
-            values[name] = getattr(decode, name)
-    return tuple(load(CONSTRAINTS, name, "constraint")(value, target) for name, value in {**values, **explicit}.items())
+    values = {"prefix": None, **{name: defaults.get(name) for name in decode.constraints}, **decode.constraint_options, **explicit}
+    return tuple(load(CONSTRAINTS, name, "constraint")(value, target) for name, value in values.items())
 
 
 def _alignment(parts: list[_Translated]) -> tuple[tuple[int, int], ...]:

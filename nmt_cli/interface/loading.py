@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +62,14 @@ def recipe_search(paths: Sequence[Path]) -> str:
 
 
 class StoredModels:
-    """The models of folders whose files were checked. A model is read when it is first needed; then torch gets `threads` threads, if that is not 0."""
+    """The models of folders whose files were checked. A model is read when it is first needed.
 
-    def __init__(self, folders: Sequence[Path], configs: Sequence[ModelConfig], devices: Sequence[str], threads: int) -> None:
-        self.folders, self.configs, self.devices, self.threads = folders, configs, devices, threads
+    `ready_in`: the precision of a model that may be `ready`, "": there is none. Then torch is not loaded yet; `threads` is the number of its
+    threads, None: its default.
+    """
+
+    def __init__(self, folders: Sequence[Path], configs: Sequence[ModelConfig], devices: Sequence[str], ready_in: str = "", threads: int | None = None) -> None:
+        self.folders, self.configs, self.devices, self.ready_in, self.threads = folders, configs, devices, ready_in, threads
         self._models: list[Transformer] = []
         self._converted: dict[str, ConvertedModels] = {}
 
@@ -74,9 +78,17 @@ class StoredModels:
         """Whether at least one model is stored in int8."""
         return any(config.precision == "int8" for config in self.configs)
 
+    @cached_property
+    def ready(self) -> ReadyModel | None:
+        """The model for plain beam search without torch, if it can be read."""
+        from ..decoding.ready import ready_model
+
+        return ready_model(self.configs[0], self.ready_in, self.threads) if self.ready_in else None
+
     def models(self) -> list[Transformer]:
         """Return the models on the first device, in fp32; models that are stored in int8 stay in int8. Raises ModelError."""
         if not self._models:
+            self._start_torch()
             self._models = [self._load(folder).to(self.devices[0]) for folder in self.folders]
         return self._models
 
@@ -87,6 +99,7 @@ class StoredModels:
                 from ..decoding.model_workers import ConvertedModels
                 from ..device import return_freed_memory
 
+                self._start_torch()
                 release = self.devices[0] == "cpu" and not self._models
                 models = self._read(precision) if release else self.models()
                 converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices, release)
@@ -98,6 +111,13 @@ class StoredModels:
                 if kernels.unknown_forms:
                     say(kernels.summary)
         return self._converted[precision]
+
+    def _start_torch(self) -> None:
+        import torch
+
+        _let_forks_compute()
+        if self.threads:
+            torch.set_num_threads(self.threads)  # threads for few lines, which one worker translates alone
 
     def _keep_ready(self, converted: ConvertedModels) -> None:
         """Keep a model for later commands that do plain beam search, if the compiled functions take whole steps with it."""
@@ -124,13 +144,8 @@ class StoredModels:
 
     def _load(self, folder: Path) -> Transformer:
         """Return the model of a folder whose files were checked."""
-        import torch
-
         from ..model.folder import load_model
 
-        if self.threads:
-            torch.set_num_threads(self.threads)
-            self.threads = 0
         checked: Future[None] = Future()
         checked.set_result(None)
         return load_model(folder, checked, quantized=True).model
@@ -147,8 +162,6 @@ class Loaded:
     """The recipe of the first model as it is in config.json, without changes."""
     recipe: Recipe
     devices: list[str]
-    ready: ReadyModel | None = None
-    """The model for plain beam search without torch, if `load` found one."""
 
     @property
     def models(self) -> list[Transformer]:
@@ -161,20 +174,14 @@ class Loaded:
 
     def translator(self, *, nbest: int = 1, precision: str = "auto", plain: bool = False, **options: Any) -> Translator:
         """Return a Translator with these models. `options` are further parameters of Translator. `plain`: the lines and `options` need nothing but beam search."""
+        from ..decoding.ready import is_plain
         from ..decoding.translator import Translator
 
-        ready = self.ready if plain and self.is_plain else None
+        ready = self.stored.ready if plain and is_plain(self.recipe.decode) else None
         return Translator(
             ready or self.in_precision(precision), self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
             longest=self.recipe.data.max_length, nbest=nbest, defaults=self.recipe.constraint_values, **options,
         )  # fmt: skip
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the recipe asks for nothing but plain beam search."""
-        from ..decoding.ready import is_plain
-
-        return is_plain(self.recipe.decode)
 
     def in_precision(self, precision: str) -> ConvertedModels:
         """Return the converted models. "auto" means int8 if a model is stored in int8, else the fastest precision on the device."""
@@ -203,7 +210,8 @@ def load(
     For each run folder in `paths`, `chosen` is called with the model folder in it. `ready_in`: a precision. If the cache folder has the model in
     this precision and in the form that the compiled functions read, torch is not loaded before it is needed.
     """
-    from ..hardware import Hardware, surely_cpu
+    from ..decoding.ready import may_be_ready
+    from ..hardware import Hardware, cores, surely_cpu
     from ..model.contents import checking, find_model, read_config
 
     folders = [find_model(path) for path in paths]
@@ -213,9 +221,9 @@ def load(
     configs = [read_config(folder) for folder in folders]
     recipe = _changed(configs[0].recipe, changes, nbest)
     checks = [checking(folder, config) for folder, config in zip(folders, configs, strict=True)]  # the files are checked while torch loads
-    ready = _ready(configs, ready_in, devices) if ready_in and surely_cpu(device) else None
-    if ready:
-        workers = ["cpu"] * ready.devices
+    without_torch = bool(ready_in) and len(configs) == 1 and surely_cpu(device) and may_be_ready(configs[0], ready_in)
+    if without_torch:
+        workers = ["cpu"] * (devices or cores())
     else:
         with status("loading torch"):
             workers = workers_on(Hardware.find(device).device, device, devices)
@@ -229,17 +237,19 @@ def load(
             raise ModelError(str(error)) from None
     _check_vocabularies(folders, configs)
     vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies)
-    stored = StoredModels(folders, configs, workers, (devices or 0) if ready else 0)
-    if stored.in_int8 and not ready:  # no other precision is possible, so it is read here, where a damaged file is an error of `load`
+    stored = StoredModels(folders, configs, workers, ready_in, devices) if without_torch else StoredModels(folders, configs, workers)
+    if stored.in_int8 and not without_torch:  # no other precision is possible, so it is read here, where a damaged file is an error of `load`
         stored.converted("int8")
-    return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers, ready)
+    return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers)
 
 
-def _ready(configs: Sequence[ModelConfig], precision: str, devices: int | None) -> ReadyModel | None:
-    """Return the model for plain beam search without torch; None if there is none, as for an ensemble."""
-    from ..decoding.ready import ready_model
+@cache
+def _let_forks_compute() -> None:
+    """Let forks of this process compute with one thread. A fork does not have the threads of torch's pool, and would wait for them for ever."""
+    import torch
 
-    return ready_model(configs[0], precision, devices) if len(configs) == 1 else None
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:

@@ -11,7 +11,6 @@ once. After a fork, the child process may use it too, with one thread, even if t
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -168,8 +167,6 @@ class Translator:
         self._translators: dict[str, decoding.Translator] = {}
         self._service: Service | None = None
         self._running: weakref.WeakSet[Generator[Translation, None, None] | Generator[Parse, None, None]] = weakref.WeakSet()
-        if loaded.ready is None:
-            _let_forks_compute()
 
     def __enter__(self) -> Self:
         return self
@@ -307,7 +304,6 @@ class Translator:
             check_precision(precision)
         if len(loaded.models) > 1:
             raise UsageError(f"score was called with an ensemble of {len(loaded.models)} models: load one of them.")
-        _let_forks_compute()
         from ..decoding.scoring import Scorer
         from ..model.precision import in_int8
 
@@ -351,11 +347,7 @@ class Translator:
         return choice.changes, options.get("nbest", 1), kwargs, choice.is_plain and not (kwargs["align"] or kwargs["token_log_probs"])
 
     def _new_translator(self, changes: list[str], nbest: int, kwargs: dict[str, Any], plain_options: bool, plain_lines: bool) -> decoding.Translator:
-        loaded = self._models().changed(changes, nbest)
-        plain = plain_options and plain_lines and loaded.is_plain and loaded.ready is not None
-        if not plain:
-            _let_forks_compute()
-        return loaded.translator(nbest=nbest, precision=self.precision, plain=plain, **kwargs)
+        return self._models().changed(changes, nbest).translator(nbest=nbest, precision=self.precision, plain=plain_options and plain_lines, **kwargs)
 
 
 def _frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -394,16 +386,3 @@ def _request(line: str | Line, terms: bool) -> str | Request:
     if line.terms:
         inputs["terms"] = list(line.terms)
     return Request(text, inputs)
-
-
-def _let_forks_compute() -> None:
-    """Let forks of this process compute with one thread. A fork does not have the threads of torch's pool, and would wait for them for ever."""
-    global _registered
-    if not _registered and sys.platform != "win32":
-        import torch
-
-        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
-        _registered = True
-
-
-_registered = False

@@ -59,10 +59,10 @@ class KeptFiles:
             self._make_room(folder, len(data))
             write_private(folder / f"{key}-{hashlib.sha256(data).hexdigest()}.safetensors", data)
 
-    def lacks(self, key: str) -> bool:
-        """Return whether a file with this key can be written and is not there yet."""
+    def has(self, key: str) -> bool:
+        """Return whether there is a file with this key, damaged or not."""
         folder = subfolder(self.name)
-        return folder is not None and not any(folder.glob(f"{key}-*.safetensors"))
+        return folder is not None and any(folder.glob(f"{key}-*.safetensors"))
 
     def _make_room(self, folder: Path, more: int) -> None:
         """Remove the files with the oldest use until `more` bytes fit into the limits. Raises OSError."""

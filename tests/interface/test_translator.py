@@ -262,6 +262,11 @@ def test_a_list_of_lines_needs_no_torch_from_the_second_use_on(model: Path) -> N
     assert run(load + "print(translator.score([('the', 'a')])[0].log_prob < 0, translator.translate(lines, sample=True)[1].text)\n", model) == ["False", "True "]
 
 
+def test_a_server_does_not_read_the_model_twice(model: Path) -> None:
+    script = "with nmt.load(model, device='cpu', devices=1, precision='int8') as translator: translator.submit(lines).result(); print('ready' in vars(translator._loaded.stored))"
+    assert [run(script, model) for _ in range(2)] == [["False"], ["False"]]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_without_torch_a_fork_translates_too(model: Path) -> None:
     script = (

@@ -36,25 +36,32 @@ ALIGNMENT = 64
 """Arrays begin at a multiple of this number of bytes, a line of the cache."""
 FIRST_SLOTS = 256
 """Slots of a new cache. The number doubles when more slots are needed."""
-SOURCES = (Path(__file__).parents[2] / "model" / "precision.py", *sorted(Path(__file__).parent.rglob("*.*p[yp]")))
-"""The code that computes the arrays."""
+SOURCES = (Path(__file__).parents[2] / "model" / "precision.py", *sorted(Path(__file__).parent.glob("*.py")))
+"""The code that computes the arrays; the compiled functions are in the library."""
 
 Array = npt.NDArray[Any]
 
 
 def key_of(config: ModelConfig) -> str:
-    """Return a hash of everything that a stored model depends on; its file also names the compiled library, which `stored_model` checks."""
+    """Return a hash of everything that a stored model depends on; "" if there are no compiled functions."""
+    functions = library()
+    if functions is None:
+        return ""
     code = hashlib.sha256(b"\0".join(path.read_bytes() for path in SOURCES)).hexdigest()
-    parts = [config.sha256[WEIGHTS], config.recipe.get("model"), config.vocabularies, __version__, code, torch_build(), platform.machine(), sorted(cpu_flags())]
+    parts = [config.sha256[WEIGHTS], config.recipe.get("model"), config.vocabularies, __version__, code, functions.origin, torch_build(), platform.machine(), sorted(cpu_flags())]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def stored_model(config: ModelConfig) -> StoredModel | None:
     """Return the model from the cache folder; None if it is not there, or if there are no compiled functions."""
-    if library() is None:
-        return None
-    model = FILES.read(key_of(config), StoredModel)
-    return model if model and model.fits_library else None
+    key = key_of(config)
+    return FILES.read(key, StoredModel) if key else None
+
+
+def is_stored(config: ModelConfig) -> bool:
+    """Return whether `stored_model` has a file to read, damaged or not."""
+    key = key_of(config)
+    return bool(key) and FILES.has(key)
 
 
 class StoredModel:
@@ -66,7 +73,6 @@ class StoredModel:
         self.library = functions
         self._block, addresses, description = _read(path)
         self._structures: list[Any] = []  # kept alive, because their addresses are used
-        self.fits_library = description["library"] == functions.origin
         self.is_fastest: bool = description["is_fastest"]
         self.max_positions: int = description["max_positions"]
         self.width, self.cache_dtype = description["width"], np.dtype(f"V{description['cache_bytes']}")
@@ -145,10 +151,10 @@ class StoredDecoder:
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> Array:
         """Return the encoder's states of packed sentences, (tokens, D)."""
-        lengths = np.array([len(source) for source in sources])
+        lengths = np.array([len(source) for source in sources], np.int64)
         count = np.repeat(lengths, lengths)
         first = np.repeat(lengths.cumsum() - lengths, lengths)
-        ids = np.array([token for source in sources for token in source])
+        ids = np.array([token for source in sources for token in source], np.int64)
         states, positions = np.empty((len(ids), self.model.size), np.float32), np.arange(len(ids)) - first
         self.library.nmt_stack_encode(self.model.encoder, len(ids), *map(address, (ids, positions, first, count)), self.threads, address(states))
         return states

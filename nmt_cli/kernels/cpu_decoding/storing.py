@@ -23,7 +23,7 @@ from .whole_steps import WholeSteps
 def store(steps: WholeSteps, config: ModelConfig, is_fastest: bool) -> None:
     """Keep a model in int8, if it is not kept already. `is_fastest`: int8 is the fastest precision of this processor."""
     key = key_of(config)
-    if not steps.output.is_int8 or steps.model.model.next_word is not None or not FILES.lacks(key):
+    if not steps.output.is_int8 or steps.model.model.next_word is not None or FILES.has(key):
         return
     arrays, description = _description(steps)
     description["is_fastest"] = is_fastest
@@ -63,7 +63,7 @@ def _description(steps: WholeSteps) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return {"stack": described(layers.stack), "sublayers": [described(each) for each in sublayers], "norms": [described(each) for each in norms]}
 
     return arrays, {
-        "library": model.library.origin, "maps": [described(product.map) for product in steps.products], "encoder": stack_of(steps.encoder), "decoder": stack_of(steps.decoder),
+        "maps": [described(product.map) for product in steps.products], "encoder": stack_of(steps.encoder), "decoder": stack_of(steps.decoder),
         "memory_maps": [names[address] for address in steps.memory_maps if address], "width": model.width, "cache_bytes": model.cache_dtype.itemsize, "max_positions": model.model.config.max_positions,
     }  # fmt: skip
 
