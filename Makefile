@@ -34,6 +34,7 @@ test: $(PACKAGES)
 
 lint: $(PACKAGES)
 	$(VENV)/bin/ruff check nmt_cli tests benchmarks
+	$(VENV)/bin/ruff format --check nmt_cli tests benchmarks
 
 types: $(PACKAGES)
 	$(VENV)/bin/mypy

@@ -39,7 +39,16 @@ def row(variant: str, settings: Sequence[str], figures: Sequence[dict[str, Any]]
     """Return a row of the table; of several seeds, the mean, and the lowest and highest BLEU."""
     average = {key: mean(run[key] for run in figures) for key in ("chrf", "nll", "updates", "minutes", *OUTPUT_ERRORS)}
     errors = " / ".join(f"{average[error]:g}" for error in OUTPUT_ERRORS)
-    return [variant, " ".join(settings), f"{average['updates']:,.0f}", f"{average['minutes']:.0f}", f"{average['nll']:.3f}", spread([run["bleu"] for run in figures]), f"{average['chrf']:.2f}", errors]
+    return [
+        variant,
+        " ".join(settings),
+        f"{average['updates']:,.0f}",
+        f"{average['minutes']:.0f}",
+        f"{average['nll']:.3f}",
+        spread([run["bleu"] for run in figures]),
+        f"{average['chrf']:.2f}",
+        errors,
+    ]
 
 
 def main() -> None:
@@ -47,13 +56,33 @@ def main() -> None:
     options, table = arguments(__doc__, "variants")
     variants: dict[str, list[str]] = table["variants"]
     names = chosen(options.only, variants)
-    jobs = {name: [Job(name, table["recipe"], (*table.get("set", []), *variants[name]), seed, options.data_dir, options.out, threads=1) for seed in options.seeds] for name in names}
+    jobs = {
+        name: [
+            Job(
+                name,
+                table["recipe"],
+                (*table.get("set", []), *variants[name]),
+                seed,
+                options.data_dir,
+                options.out,
+                threads=1,
+            )
+            for seed in options.seeds
+        ]
+        for name in names
+    }
     for job in {job.shards: job for of_variant in jobs.values() for job in of_variant}.values():
         job.preprocess()
     with ThreadPoolExecutor(options.jobs) as pool:
-        running = {name: [pool.submit(result, job, table.get("score", [])) for job in of_variant] for name, of_variant in jobs.items()}
+        running = {
+            name: [pool.submit(result, job, table.get("score", [])) for job in of_variant]
+            for name, of_variant in jobs.items()
+        }
         rows = [row(name, variants[name], [future.result() for future in futures]) for name, futures in running.items()]
-    print_rows([["variant", "settings", "updates", "minutes", "NLL", "BLEU", "chrF", " / ".join(OUTPUT_ERRORS)], *rows], options.markdown)
+    print_rows(
+        [["variant", "settings", "updates", "minutes", "NLL", "BLEU", "chrF", " / ".join(OUTPUT_ERRORS)], *rows],
+        options.markdown,
+    )
 
 
 if __name__ == "__main__":

@@ -54,7 +54,12 @@ def breakdown(trainer: Trainer, updates: int) -> tuple[list[float], float]:
                 hidden = weights.compute_model.forward_packed(rows.src, rows.source, rows.tgt_in, rows.target)
                 clock.lap("forward")
                 real = slice(rows.target.tokens)
-                loss, _ = vocabulary_loss(hidden[real], weights.compute_model.output_weight, rows.tgt_out[real], trainer.recipe.train.label_smoothing)
+                loss, _ = vocabulary_loss(
+                    hidden[real],
+                    weights.compute_model.output_weight,
+                    rows.tgt_out[real],
+                    trainer.recipe.train.label_smoothing,
+                )
                 clock.lap("loss")
                 (loss / batch.target_tokens).backward()  # type: ignore[no-untyped-call]
             clock.lap("backward")
@@ -81,7 +86,9 @@ def main() -> None:
     trainer = ours(recipe, folder, options.precision)
     torch.manual_seed(1)
     medians, tokens_per_second = breakdown(trainer, options.updates)
-    print(f"{recipe.train.batch_tokens:,}-token updates, {options.precision}: {tokens_per_second:,.0f} target tok/s; an update of {sum(medians) * 1e3:,.0f} ms:")
+    print(
+        f"{recipe.train.batch_tokens:,}-token updates, {options.precision}: {tokens_per_second:,.0f} target tok/s; an update of {sum(medians) * 1e3:,.0f} ms:"
+    )
     for part, seconds in zip(PARTS, medians, strict=True):
         print(f"  {part:<10} {seconds * 1e3:>8.1f} ms  {100 * seconds / sum(medians):>5.1f} %")
 

@@ -23,7 +23,16 @@ from nmt_cli.lines import read_parallel
 from nmt_cli.recipe import Recipe
 from nmt_cli.recipe_files import load_recipe
 
-BASE = ["model.encoder_layers=6", "model.decoder_layers=6", "model.d_model=512", "model.d_ff=2048", "model.num_heads=8", "model.dropout=0.1", "train.batch_tokens=2048", "data.vocab_size=8000"]
+BASE = [
+    "model.encoder_layers=6",
+    "model.decoder_layers=6",
+    "model.d_model=512",
+    "model.d_ff=2048",
+    "model.num_heads=8",
+    "model.dropout=0.1",
+    "train.batch_tokens=2048",
+    "data.vocab_size=8000",
+]
 SMALL = ["model.d_ff=256", "model.dropout=0.3", "data.vocab_size=10000", "train.batch_tokens=4096"]
 """Of the recipe multi30k_en_de: 4 + 4 layers, d_model 128; here d_ff 256."""
 
@@ -32,7 +41,9 @@ def setup(threads: int) -> None:
     """Threads as `nmt train` takes them; prints what the figures belong to."""
     reproducible_products()
     torch.set_num_threads(threads or cores())
-    print(f"{date.today()} · nmt {__version__} · torch {torch.__version__} · Python {platform.python_version()} · {processor()}, {torch.get_num_threads()} threads · fast bf16: {has_fast_bf16('cpu')}")
+    print(
+        f"{date.today()} · nmt {__version__} · torch {torch.__version__} · Python {platform.python_version()} · {processor()}, {torch.get_num_threads()} threads · fast bf16: {has_fast_bf16('cpu')}"
+    )
 
 
 def processor() -> str:
@@ -79,7 +90,9 @@ def test_set(data_dirs: Sequence[Path], recipe: Recipe, count: int) -> tuple[lis
             if source.exists() and (folder / recipe.data.valid_source[0]).exists():
                 sources, references = parallel_lines(source, reference, 0)
                 return spread_over(sources, count), spread_over(references, count)
-    raise SystemExit(f"--data-dir {' '.join(map(str, data_dirs))}: expected a folder with {recipe.data.valid_source[0]} and {' or '.join(name.format(languages[0]) for name in TEST_SETS)}")
+    raise SystemExit(
+        f"--data-dir {' '.join(map(str, data_dirs))}: expected a folder with {recipe.data.valid_source[0]} and {' or '.join(name.format(languages[0]) for name in TEST_SETS)}"
+    )
 
 
 def parallel_lines(source: Path, reference: Path, count: int) -> tuple[list[str], list[str]]:
@@ -139,4 +152,7 @@ def print_rows(rows: Sequence[Sequence[str]], markdown: bool) -> None:
         return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
-        print(f"{first:<{widths[0]}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)))
+        print(
+            f"{first:<{widths[0]}}"
+            + "".join(f"  {cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
+        )

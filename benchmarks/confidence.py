@@ -27,7 +27,11 @@ BINS = 10
 
 def correlations(rows: Sequence[dict[str, float]], quality: Sequence[float], chrf: Sequence[float]) -> dict[str, float]:
     """Spearman's correlation with chrF, by what is correlated."""
-    sides = {"quality": quality, "mean log-probability": [row["token"] for row in rows], "length": [-row["length"] for row in rows]}
+    sides = {
+        "quality": quality,
+        "mean log-probability": [row["token"] for row in rows],
+        "length": [-row["length"] for row in rows],
+    }
     return {name: rank_correlation(values, chrf) for name, values in sides.items()}
 
 
@@ -37,7 +41,13 @@ def bins(quality: Sequence[float], chrf: Sequence[float]) -> list[tuple[int, flo
     summaries = []
     for number in range(BINS):
         part = pairs[number * len(pairs) // BINS : (number + 1) * len(pairs) // BINS]
-        summaries.append((len(part), sum(estimate for estimate, _ in part) / len(part), sum(value for _, value in part) / len(part) / 100))
+        summaries.append(
+            (
+                len(part),
+                sum(estimate for estimate, _ in part) / len(part),
+                sum(value for _, value in part) / len(part) / 100,
+            )
+        )
     return summaries
 
 
@@ -45,7 +55,9 @@ def report(name: str, rows: Sequence[dict[str, float]], chrf: Sequence[float], c
     """Print the figures of one test set."""
     quality = [calibration.estimate(row) for row in rows]
     error = sum(abs(estimate - value / 100) for estimate, value in zip(quality, chrf, strict=True)) / len(rows)
-    print(f"\n{name}: {len(rows):,} lines, mean chrF / 100 {sum(chrf) / len(rows) / 100:.3f}, mean estimate {sum(quality) / len(rows):.3f}, mean absolute error {error:.3f}")
+    print(
+        f"\n{name}: {len(rows):,} lines, mean chrF / 100 {sum(chrf) / len(rows) / 100:.3f}, mean estimate {sum(quality) / len(rows):.3f}, mean absolute error {error:.3f}"
+    )
     for what, value in correlations(rows, quality, chrf).items():
         print(f"  Spearman, {what:<24} {value:>7.3f}")
     print(f"  {'bin':>5} {'lines':>7} {'estimate':>10} {'chrF / 100':>12}")
@@ -57,13 +69,22 @@ def main() -> None:
     """Translate each test set and print its figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="model or run folder")
-    parser.add_argument("--test", nargs=3, action="append", required=True, metavar=("NAME", "SRC", "REF"), help="a test set; repeat it for several")
+    parser.add_argument(
+        "--test",
+        nargs=3,
+        action="append",
+        required=True,
+        metavar=("NAME", "SRC", "REF"),
+        help="a test set; repeat it for several",
+    )
     parser.add_argument("--lines", type=int, default=1000, help="lines of each test set, from its beginning")
     parser.add_argument("--calibration", type=Path, help="a file of nmt calibrate; default: the default calibration")
     options = parser.parse_args()
     setup(1)
     calibration = read_calibration(options.calibration) if options.calibration else DEFAULT
-    translator = load_translator([options.model], [], nbest=1, device="cpu", devices=1, precision="fp32", token_log_probs=True)
+    translator = load_translator(
+        [options.model], [], nbest=1, device="cpu", devices=1, precision="fp32", token_log_probs=True
+    )
     everything: tuple[list[dict[str, float]], list[float]] = [], []
     for name, source, reference in options.test:
         pairs = list(islice(read_parallel([source], [reference]), options.lines))

@@ -89,7 +89,9 @@ def with_search(model: Path, work: Path, search: dict[str, float]) -> Path:
     return work
 
 
-def beside(model: Path, data_dirs: Sequence[Path], peers: Sequence[str], sentences: int, swept: int, rounds: int) -> None:
+def beside(
+    model: Path, data_dirs: Sequence[Path], peers: Sequence[str], sentences: int, swept: int, rounds: int
+) -> None:
     """Ours and the peers'."""
     recipe, vocabulary = Recipe.from_dict(read_config(model).recipe, str(model)), Vocabulary.load(model)
     source, reference = test_set(data_dirs, recipe, sentences)
@@ -101,7 +103,11 @@ def beside(model: Path, data_dirs: Sequence[Path], peers: Sequence[str], sentenc
     print(f"{_shape(recipe, vocabulary)}, {len(source)} sentences; median of {rounds}", flush=True)
     with tempfile.TemporaryDirectory(prefix="nmt-bench-") as work:
         mine = ours(model, threads)
-        engine = ctranslate2_jobs(model, Path(work), threads, spread_over(source, swept), count) if "ctranslate2" in peers else []
+        engine = (
+            ctranslate2_jobs(model, Path(work), threads, spread_over(source, swept), count)
+            if "ctranslate2" in peers
+            else []
+        )
         jobs = [*mine, *engine, *(huggingface_jobs(model, Path(work), threads) if "huggingface" in peers else [])]
         sides = Sides(source, count)
         for job in mine:
@@ -109,23 +115,45 @@ def beside(model: Path, data_dirs: Sequence[Path], peers: Sequence[str], sentenc
         rates = sides.rates(jobs, rounds)
         fastest = max((rates[job.name] for job in engine), default=0.0)
         exact = sides.answers["nmt, fp32"].texts
-        print(f"\n  {'':<24} {'target tok/s':>12} {'sentences/s':>12} {'÷ CTranslate2':>14} {'BLEU':>7} {'length':>7} {'empty':>6} {'as our fp32':>12} {'peak MiB':>9} {'all MiB':>9} {'sentences':>10}   settings")
+        print(
+            f"\n  {'':<24} {'target tok/s':>12} {'sentences/s':>12} {'÷ CTranslate2':>14} {'BLEU':>7} {'length':>7} {'empty':>6} {'as our fp32':>12} {'peak MiB':>9} {'all MiB':>9} {'sentences':>10}   settings"
+        )
         for job in jobs:
             answer, rate = sides.answers[job.name], rates[job.name]
             number, tokens = len(answer.texts), count(answer.texts)
             same = sum(a.strip() == b.strip() for a, b in zip(answer.texts, exact, strict=False)) / number
             bleu = compute("bleu", answer.texts, [reference[:number]])
-            length = sum(len(text.split()) for text in answer.texts) / sum(len(text.split()) for text in reference[:number])
+            length = sum(len(text.split()) for text in answer.texts) / sum(
+                len(text.split()) for text in reference[:number]
+            )
             empty = sum(not text.strip() for text in answer.texts)
             beside_it = f"{rate / fastest:.2f} ×" if fastest else "–"
-            print(f"  {job.name:<24} {rate:>12,.0f} {rate * number / tokens:>12,.1f} {beside_it:>14} {bleu.value:>7.2f} {length:>7.3f} {empty:>6} {same:>12.1%} {answer.peak / 2**20:>9,.0f} {sides.memory[job.name]:>9,.0f} {number:>10}   {described(job)}")
+            print(
+                f"  {job.name:<24} {rate:>12,.0f} {rate * number / tokens:>12,.1f} {beside_it:>14} {bleu.value:>7.2f} {length:>7.3f} {empty:>6} {same:>12.1%} {answer.peak / 2**20:>9,.0f} {sides.memory[job.name]:>9,.0f} {number:>10}   {described(job)}"
+            )
         print(f"  BLEU: {bleu.signature}")
         latencies(mine, engine, threads, spread_over(source, LATENCY_LINES), rounds)
 
 
 def use_once(job: Job) -> None:
     """Translate a line: the first use of a model on a machine lays it out for the processor, later ones read it so."""
-    subprocess.run([sys.executable, "-m", "nmt_cli", "translate", "--device", "cpu", "--model", job.folder, "--precision", job.precision], input=b"A\n", stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "nmt_cli",
+            "translate",
+            "--device",
+            "cpu",
+            "--model",
+            job.folder,
+            "--precision",
+            job.precision,
+        ],
+        input=b"A\n",
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
 
 
 def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:
@@ -137,7 +165,9 @@ def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:
     decode, workers = recipe.decode.model_copy(update={"max_extra": 5}), ["cpu"] * torch.get_num_threads()
 
     def side(precision: str, batches: Sequence[list[str]]) -> Callable[[int], int]:
-        translator = Translator(model, vocabulary.source, vocabulary.target, decode, precision=precision, devices=workers)
+        translator = Translator(
+            model, vocabulary.source, vocabulary.target, decode, precision=precision, devices=workers
+        )
         return lambda _: sum(result.tokens for batch in batches for result in translator.translate(batch))
 
     precisions = [precision for precision in ("int8", "bf16", "fp32") if precision != "int8" or has_int8()]
@@ -161,13 +191,31 @@ def _version(package: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, action="append", default=[], help="folder of Multi30k's raw text, or of Tatoeba's; repeatable")
-    parser.add_argument("--model", type=Path, action="append", default=[], help="a trained model instead of random weights; repeatable; needs --data-dir")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        action="append",
+        default=[],
+        help="folder of Multi30k's raw text, or of Tatoeba's; repeatable",
+    )
+    parser.add_argument(
+        "--model",
+        type=Path,
+        action="append",
+        default=[],
+        help="a trained model instead of random weights; repeatable; needs --data-dir",
+    )
     parser.add_argument("--beam", type=int, help="beside --model; default: its recipe's")
     parser.add_argument("--alpha", type=float, help="beside --model; default: its recipe's")
-    parser.add_argument("--lookahead", type=int, help="beside --model; default: its recipe's; 0: no hypothesis is given up that could still win")
+    parser.add_argument(
+        "--lookahead",
+        type=int,
+        help="beside --model; default: its recipe's; 0: no hypothesis is given up that could still win",
+    )
     parser.add_argument("--peers", default=",".join(PEERS), help="beside --model: %(default)s, one of them, or nothing")
-    parser.add_argument("--sentences", type=int, default=0, help="default: all of the test set, 128 with random weights")
+    parser.add_argument(
+        "--sentences", type=int, default=0, help="default: all of the test set, 128 with random weights"
+    )
     parser.add_argument("--sweep", type=int, default=200, help="sentences on which CTranslate2's settings are chosen")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
@@ -179,13 +227,26 @@ def main() -> None:
         parser.error("--model needs --data-dir")
     setup(options.threads)
     if not options.model:
-        return random_weights(options.data_dir[0] if options.data_dir else None, options.sentences or 128, options.rounds)
+        return random_weights(
+            options.data_dir[0] if options.data_dir else None, options.sentences or 128, options.rounds
+        )
     print(" · ".join(_version(package) for package in ("sentencepiece", *(PEERS[name] for name in peers))))
-    search = {name: value for name, value in (("beam", options.beam), ("alpha", options.alpha), ("lookahead", options.lookahead)) if value is not None}
+    search = {
+        name: value
+        for name, value in (("beam", options.beam), ("alpha", options.alpha), ("lookahead", options.lookahead))
+        if value is not None
+    }
     for model in options.model:
         print(f"\n{model.name}: ", end="")
         with tempfile.TemporaryDirectory(prefix="nmt-bench-") as work:
-            beside(with_search(find_model(model).resolve(), Path(work) / "model", search), options.data_dir, peers, options.sentences, options.sweep, options.rounds)
+            beside(
+                with_search(find_model(model).resolve(), Path(work) / "model", search),
+                options.data_dir,
+                peers,
+                options.sentences,
+                options.sweep,
+                options.rounds,
+            )
 
 
 if __name__ == "__main__":

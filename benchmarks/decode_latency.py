@@ -36,10 +36,30 @@ def latencies(ours: Sequence[Job], peers: Sequence[Job], threads: int, lines: li
     """Print both; `ours` and `peers` (CTranslate2's) say folder and precision, and `lines` are given in the warm part."""
     alone = [replace(job, workers=1, threads=threads) for job in (*ours, *peers)]
     model = ours[0].folder
-    translate = [sys.executable, "-m", "nmt_cli", "translate", "--model", model, "--devices", str(threads), "--precision"]
-    commands = {f"nmt translate --precision {precision}": [*translate, precision] for precision in ("auto", *(job.precision for job in ours))}
+    translate = [
+        sys.executable,
+        "-m",
+        "nmt_cli",
+        "translate",
+        "--model",
+        model,
+        "--devices",
+        str(threads),
+        "--precision",
+    ]
+    commands = {
+        f"nmt translate --precision {precision}": [*translate, precision]
+        for precision in ("auto", *(job.precision for job in ours))
+    }
     cold: dict[str, tuple[list[str], Mapping[str, str]]] = {name: (command, {}) for name, command in commands.items()}
-    cold |= {job.name: ([sys.executable, "-c", CTRANSLATE2.format(**vars(job) | {"files": tokenizers(job.folder)})], job.environment) for job in alone if job.kind != "nmt"}
+    cold |= {
+        job.name: (
+            [sys.executable, "-c", CTRANSLATE2.format(**vars(job) | {"files": tokenizers(job.folder)})],
+            job.environment,
+        )
+        for job in alone
+        if job.kind != "nmt"
+    }
     cold["import torch"] = ([sys.executable, "-c", "import torch; print(torch.__version__)"], {})
     seconds: dict[str, list[float]] = {name: [] for name in cold}
     for _ in range(rounds):

@@ -52,9 +52,15 @@ def result(job: Job) -> dict[str, Any]:
 def row(name: str, settings: list[str], figures: dict[str, Any]) -> list[str]:
     """Return a row of the table."""
     return [
-        name, " ".join(settings), f"{figures['updates']:,}", f"{figures['minutes']:.0f}", f"{figures['nll']:.3f}", f"{figures['bleu']:.2f}",
-        f"{figures['length']:.3f}", " / ".join(str(figures[error]) for error in OUTPUT_ERRORS),
-    ]  # fmt: skip
+        name,
+        " ".join(settings),
+        f"{figures['updates']:,}",
+        f"{figures['minutes']:.0f}",
+        f"{figures['nll']:.3f}",
+        f"{figures['bleu']:.2f}",
+        f"{figures['length']:.3f}",
+        " / ".join(str(figures[error]) for error in OUTPUT_ERRORS),
+    ]
 
 
 def main() -> None:
@@ -66,10 +72,15 @@ def main() -> None:
     def job(name: str, settings: list[str]) -> Job:
         return Job(name, table["recipe"], tuple(settings), 1, options.data_dir, options.out, threads)
 
-    jobs = {name: job(name, table["set"] + table["deep_set"] + variants[name]) for name in chosen(options.only, variants)}
+    jobs = {
+        name: job(name, table["set"] + table["deep_set"] + variants[name]) for name in chosen(options.only, variants)
+    }
     needed = {deeper.shards for deeper in jobs.values()}
     all_stages = [
-        [job(name if not number else f"{name}, stage {number + 1}", table["set"] + table["shallow_set"] + settings) for number, settings in enumerate(stages)]
+        [
+            job(name if not number else f"{name}, stage {number + 1}", table["set"] + table["shallow_set"] + settings)
+            for number, settings in enumerate(stages)
+        ]
         for name, stages in table["shallow"].items()
     ]
     first = {stages[0].shards: stages for stages in all_stages if stages[0].shards in needed}
@@ -79,7 +90,10 @@ def main() -> None:
         begun = {shards: pool.submit(shallow, stages) for shards, stages in first.items()}
         running = {name: pool.submit(deep, each, begun[each.shards]) for name, each in jobs.items()}
         rows = [row(name, variants[name], future.result()) for name, future in running.items()]
-    print_rows([["model", "settings", "updates", "minutes", "NLL", "BLEU", "length", " / ".join(OUTPUT_ERRORS)], *rows], options.markdown)
+    print_rows(
+        [["model", "settings", "updates", "minutes", "NLL", "BLEU", "length", " / ".join(OUTPUT_ERRORS)], *rows],
+        options.markdown,
+    )
 
 
 if __name__ == "__main__":

@@ -40,7 +40,10 @@ def ours(model: Path, threads: int) -> list[Job]:
     """int8, bf16 and fp32 where the processor has products in them, a worker for each core."""
     here = {"int8": has_int8(), "bf16": has_fast_bf16("cpu"), "fp32": True}
     precisions = [precision for precision, is_here in here.items() if is_here]
-    return [Job(name=f"nmt, {precision}", kind="nmt", folder=str(model), precision=precision, workers=threads, threads=1) for precision in precisions]
+    return [
+        Job(name=f"nmt, {precision}", kind="nmt", folder=str(model), precision=precision, workers=threads, threads=1)
+        for precision in precisions
+    ]
 
 
 def exported(model: Path, kind: str, work: Path, threads: int) -> Job | None:
@@ -56,9 +59,18 @@ def exported(model: Path, kind: str, work: Path, threads: int) -> Job | None:
         return None
     decode = trained.recipe.decode
     return Job(
-        name=kind, kind=kind, folder=str(work / kind), precision="float32", workers=1, threads=threads, batch=BATCHES[0],
-        beam=decode.beam, length_penalty=trained.length_penalty, max_extra=decode.max_extra, min_length=decode.min_length,
-    )  # fmt: skip
+        name=kind,
+        kind=kind,
+        folder=str(work / kind),
+        precision="float32",
+        workers=1,
+        threads=threads,
+        batch=BATCHES[0],
+        beam=decode.beam,
+        length_penalty=trained.length_penalty,
+        max_extra=decode.max_extra,
+        min_length=decode.min_length,
+    )
 
 
 def ctranslate2_jobs(model: Path, work: Path, threads: int, lines: list[str], count: Count) -> list[Job]:
@@ -68,9 +80,20 @@ def ctranslate2_jobs(model: Path, work: Path, threads: int, lines: list[str], co
         return []
     supported: set[str] = importlib.import_module("ctranslate2").get_supported_compute_types("cpu")
     missing = [kind for kind in COMPUTE_TYPES if kind not in supported]
-    print(f"CTranslate2's settings, {len(lines)} sentences, the faster of {SWEEP_ROUNDS} runs, target tok/s" + (f"; not for this CPU: {', '.join(missing)}" if missing else ""))
-    best = {kind: _swept(replace(job, precision=kind), threads, lines, count) for kind in COMPUTE_TYPES if kind in supported}
-    fastest = [max(((rate, job) for kind, (job, rate) in best.items() if kind.startswith("int8") == eighth), key=lambda pair: pair[0]) for eighth in (True, False)]
+    print(
+        f"CTranslate2's settings, {len(lines)} sentences, the faster of {SWEEP_ROUNDS} runs, target tok/s"
+        + (f"; not for this CPU: {', '.join(missing)}" if missing else "")
+    )
+    best = {
+        kind: _swept(replace(job, precision=kind), threads, lines, count) for kind in COMPUTE_TYPES if kind in supported
+    }
+    fastest = [
+        max(
+            ((rate, job) for kind, (job, rate) in best.items() if kind.startswith("int8") == eighth),
+            key=lambda pair: pair[0],
+        )
+        for eighth in (True, False)
+    ]
     return [replace(job, name=f"CTranslate2, {job.precision}") for _, job in fastest]
 
 
@@ -121,4 +144,7 @@ def huggingface_jobs(model: Path, work: Path, threads: int) -> list[Job]:
     if job is None:
         return []
     job = replace(job, batch=HF_BATCH, sentences=HF_SENTENCES)
-    return [replace(job, name=f"Hugging Face, {name}", precision=precision) for name, precision in (("bf16", "bfloat16"), ("fp32", "float32"))]
+    return [
+        replace(job, name=f"Hugging Face, {name}", precision=precision)
+        for name, precision in (("bf16", "bfloat16"), ("fp32", "float32"))
+    ]

@@ -25,7 +25,12 @@ from typing import IO, Any, cast
 
 SETTLE = 0.5
 """Seconds that the threads of idle sides are given to fall asleep."""
-QUIET = {"PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+QUIET = {
+    "PYTHONWARNINGS": "ignore",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
 
 Translate = Callable[[list[str]], list[str]]
 
@@ -72,7 +77,9 @@ def nmt(job: Job) -> Translate:
     from nmt_cli.interface.loading import load
 
     keep_freed_memory()
-    translator = load([Path(job.folder)], [], device="cpu", devices=job.workers * job.threads, ready_in=job.precision).translator(precision=job.precision, plain=True)
+    translator = load(
+        [Path(job.folder)], [], device="cpu", devices=job.workers * job.threads, ready_in=job.precision
+    ).translator(precision=job.precision, plain=True)
     return lambda lines: [result.translation for result in translator.translate(lines)]
 
 
@@ -84,15 +91,23 @@ def ctranslate2(job: Job) -> Translate:
     from nmt_cli.data.tokenizer import BOS, PAD, UNK
 
     source, target = (SentencePieceProcessor(model_file=file) for file in tokenizers(job.folder))
-    translator = ctranslate2.Translator(job.folder, device="cpu", compute_type=job.precision, inter_threads=job.workers, intra_threads=job.threads)
+    translator = ctranslate2.Translator(
+        job.folder, device="cpu", compute_type=job.precision, inter_threads=job.workers, intra_threads=job.threads
+    )
     never = [[target.id_to_piece(i)] for i in (PAD, UNK, BOS)]
 
     def translate(lines: list[str]) -> list[str]:
         pieces = source.encode(lines, out_type=str)
         results = translator.translate_batch(
-            pieces, max_batch_size=job.batch, beam_size=job.beam, length_penalty=job.length_penalty,
-            max_decoding_length=max(map(len, pieces)) + job.max_extra, min_decoding_length=job.min_length, max_input_length=0, suppress_sequences=never,
-        )  # fmt: skip
+            pieces,
+            max_batch_size=job.batch,
+            beam_size=job.beam,
+            length_penalty=job.length_penalty,
+            max_decoding_length=max(map(len, pieces)) + job.max_extra,
+            min_decoding_length=job.min_length,
+            max_input_length=0,
+            suppress_sequences=never,
+        )
         texts: list[str] = target.decode([result.hypotheses[0] for result in results])
         return texts
 
@@ -107,7 +122,11 @@ def huggingface(job: Job) -> Translate:
     library: Any = importlib.import_module("transformers")
     library.utils.logging.disable_progress_bar()
     tokenizer = library.AutoTokenizer.from_pretrained(job.folder, local_files_only=True)
-    model = library.AutoModelForSeq2SeqLM.from_pretrained(job.folder, local_files_only=True).to(getattr(torch, job.precision)).eval()
+    model = (
+        library.AutoModelForSeq2SeqLM.from_pretrained(job.folder, local_files_only=True)
+        .to(getattr(torch, job.precision))
+        .eval()
+    )
 
     @torch.inference_mode()
     def translate(lines: list[str]) -> list[str]:
@@ -116,7 +135,9 @@ def huggingface(job: Job) -> Translate:
         for start in range(0, len(order), job.batch):
             chosen = order[start : start + job.batch]
             inputs = tokenizer.pad({"input_ids": [rows[i] for i in chosen]}, return_tensors="pt")
-            outputs = model.generate(**inputs, num_beams=job.beam, max_new_tokens=inputs["input_ids"].shape[1] + job.max_extra)
+            outputs = model.generate(
+                **inputs, num_beams=job.beam, max_new_tokens=inputs["input_ids"].shape[1] + job.max_extra
+            )
             for i, text in zip(chosen, tokenizer.batch_decode(outputs, skip_special_tokens=True), strict=True):
                 texts[i] = text
         return texts
@@ -133,10 +154,14 @@ def tokenizers(folder: str) -> tuple[str, str]:
     return files[0], files[-1]
 
 
-def started(command: Sequence[str], threads: int, environment: Mapping[str, str], stderr: int | None = None) -> subprocess.Popen[str]:
+def started(
+    command: Sequence[str], threads: int, environment: Mapping[str, str], stderr: int | None = None
+) -> subprocess.Popen[str]:
     """The command with pipes at both ends and so many threads, where it does not choose itself."""
     variables = {**os.environ, **QUIET, "OMP_NUM_THREADS": str(threads), **environment}
-    return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8")
+    return subprocess.Popen(
+        command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8"
+    )
 
 
 def pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
@@ -149,7 +174,9 @@ class Process:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.process = started([sys.executable, __file__, json.dumps(asdict(job))], job.workers * job.threads, job.environment)
+        self.process = started(
+            [sys.executable, __file__, json.dumps(asdict(job))], job.workers * job.threads, job.environment
+        )
 
     def __call__(self, lists: Sequence[Sequence[str]]) -> Answer:
         """Translate lists of lines, one after another. Raises SystemExit where the process has died."""
@@ -164,7 +191,9 @@ class Process:
     def __enter__(self) -> Process:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is not None:
             self.process.kill()
         self.process.communicate()

@@ -27,14 +27,30 @@ def deepen(model: Path, recipe: Recipe, folder: Path) -> None:
     """Write the model with the layers of `recipe` to a new folder. Raises ValueError unless it is pre-norm and not deeper already."""
     loaded, wanted = load_model(model), recipe.model
     have = loaded.recipe.model
-    if have.residual != "pre" or wanted.encoder_layers < have.encoder_layers or wanted.decoder_layers < have.decoder_layers:
-        raise ValueError(f"{model} has {have.encoder_layers} + {have.decoder_layers} layers, {have.residual}-norm: expected pre-norm and at most {wanted.encoder_layers} + {wanted.decoder_layers}")
+    if (
+        have.residual != "pre"
+        or wanted.encoder_layers < have.encoder_layers
+        or wanted.decoder_layers < have.decoder_layers
+    ):
+        raise ValueError(
+            f"{model} has {have.encoder_layers} + {have.decoder_layers} layers, {have.residual}-norm: expected pre-norm and at most {wanted.encoder_layers} + {wanted.decoder_layers}"
+        )
     weights = weights_of(loaded.model)
-    for stack, old, new in (("encoder", have.encoder_layers, wanted.encoder_layers), ("decoder", have.decoder_layers, wanted.decoder_layers)):
+    for stack, old, new in (
+        ("encoder", have.encoder_layers, wanted.encoder_layers),
+        ("decoder", have.decoder_layers, wanted.decoder_layers),
+    ):
         weights = more_layers(weights, stack, old, new)
     config = read_config(model)
     with new_folder(folder) as aside:
-        write_model(aside, weights, recipe, config.vocabularies, {name: (model / name).read_bytes() for name in config.tokenizers}, {})
+        write_model(
+            aside,
+            weights,
+            recipe,
+            config.vocabularies,
+            {name: (model / name).read_bytes() for name in config.tokenizers},
+            {},
+        )
 
 
 def more_layers(weights: Mapping[str, Tensor], stack: str, old: int, new: int) -> dict[str, Tensor]:
@@ -46,5 +62,7 @@ def more_layers(weights: Mapping[str, Tensor], stack: str, old: int, new: int) -
         if match := layer.fullmatch(name):
             for index in (index for index in range(new) if origin[index] == int(match[1])):
                 is_new = index > 0 and origin[index - 1] == origin[index]
-                grown[f"{stack}.{index}.{match[2]}"] = value.new_zeros(value.shape) if is_new and match[2].startswith(LAST_MAPS) else value.clone()
+                grown[f"{stack}.{index}.{match[2]}"] = (
+                    value.new_zeros(value.shape) if is_new and match[2].startswith(LAST_MAPS) else value.clone()
+                )
     return grown

@@ -39,15 +39,65 @@ from nmt_cli.documents.xml import tokens as xml_tokens
 from nmt_cli.interface.translator import load
 
 LEXICON = {
-    "red": "rot", "blue": "blau", "green": "grün", "black": "schwarz", "white": "weiß", "yellow": "gelb", "orange": "orange", "brown": "braun", "gray": "grau",
-    "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "dog": "hund", "dogs": "hunde", "man": "mann", "men": "männer", "woman": "frau", "women": "frauen",
-    "boy": "junge", "boys": "jungen", "girl": "mädchen", "girls": "mädchen", "child": "kind", "children": "kinder", "snow": "schnee", "water": "wasser",
-    "street": "straße", "bench": "bank", "beach": "strand", "horse": "pferd", "ball": "ball", "grass": "gras", "guitar": "gitarre", "shirt": "hemd", "dress": "kleid",
-    "baby": "baby", "and": "und", "with": "mit", "under": "unter", "between": "zwischen",
-    "tree": "baum", "car": "auto", "bus": "bus", "bicycle": "fahrrad", "house": "haus", "table": "tisch", "window": "fenster", "book": "buch",
-}  # fmt: skip
+    "red": "rot",
+    "blue": "blau",
+    "green": "grün",
+    "black": "schwarz",
+    "white": "weiß",
+    "yellow": "gelb",
+    "orange": "orange",
+    "brown": "braun",
+    "gray": "grau",
+    "two": "zwei",
+    "three": "drei",
+    "four": "vier",
+    "five": "fünf",
+    "dog": "hund",
+    "dogs": "hunde",
+    "man": "mann",
+    "men": "männer",
+    "woman": "frau",
+    "women": "frauen",
+    "boy": "junge",
+    "boys": "jungen",
+    "girl": "mädchen",
+    "girls": "mädchen",
+    "child": "kind",
+    "children": "kinder",
+    "snow": "schnee",
+    "water": "wasser",
+    "street": "straße",
+    "bench": "bank",
+    "beach": "strand",
+    "horse": "pferd",
+    "ball": "ball",
+    "grass": "gras",
+    "guitar": "gitarre",
+    "shirt": "hemd",
+    "dress": "kleid",
+    "baby": "baby",
+    "and": "und",
+    "with": "mit",
+    "under": "unter",
+    "between": "zwischen",
+    "tree": "baum",
+    "car": "auto",
+    "bus": "bus",
+    "bicycle": "fahrrad",
+    "house": "haus",
+    "table": "tisch",
+    "window": "fenster",
+    "book": "buch",
+}
 """English word → how its German translation begins, in lower case."""
-SENTENCES = ("A man in a blue shirt is standing on a ladder.", "Two dogs run in the snow!", "She said: It is 3.5 km, isn't it?", "Mr. Smith has the red ball and the red hat.", "Yes", "A small, old house & a tree")
+SENTENCES = (
+    "A man in a blue shirt is standing on a ladder.",
+    "Two dogs run in the snow!",
+    "She said: It is 3.5 km, isn't it?",
+    "Mr. Smith has the red ball and the red hat.",
+    "Yes",
+    "A small, old house & a tree",
+)
 
 
 def lines_of(path: Path | None, count: int) -> list[str]:
@@ -63,14 +113,18 @@ def lines_of(path: Path | None, count: int) -> list[str]:
 
 def tags(text: str, format: str) -> Counter[str]:
     """Everything that is not text, byte for byte."""
-    return Counter(token.raw for token in (xml_tokens if format == "xml" else tokens)(text) if token.type is not Type.TEXT)
+    return Counter(
+        token.raw for token in (xml_tokens if format == "xml" else tokens)(text) if token.type is not Type.TEXT
+    )
 
 
 def html_errors(text: str) -> tuple[int, list[str]]:
     """How malformed HTML is: the number of tags without partner, and their names."""
     tag_tokens = [token for token in tokens(text) if token.type in (Type.OPEN, Type.CLOSE)]
     partners = matched([_markup(token) for token in tag_tokens])
-    return sum(partner is None for partner in partners), sorted(token.name for token, partner in zip(tag_tokens, partners, strict=True) if partner is None)
+    return sum(partner is None for partner in partners), sorted(
+        token.name for token, partner in zip(tag_tokens, partners, strict=True) if partner is None
+    )
 
 
 def _markup(token: Token) -> Markup:
@@ -100,14 +154,26 @@ def markup(options: argparse.Namespace) -> None:
             rng = random.Random(seed)
             text = generate(rng)
             document = read_document(text, format, "en")
-            translations: Sequence[Any] = translator.translate(document.lines, alignment=True) if translator else [scrambled(rng, line) for line in document.lines]
+            translations: Sequence[Any] = (
+                translator.translate(document.lines, alignment=True)
+                if translator
+                else [scrambled(rng, line) for line in document.lines]
+            )
             output = document.write(translations)
             right = tags(output, format) == tags(text, format), errors_of(output) == errors_of(text)
             if not all(right) and options.show:
                 print(f"--- seed {seed}: {right}\n{text}\n+++\n{output}")
-            same, formed, size, lines = same + right[0], formed + right[1], size + len(text), lines + len(document.lines)
+            same, formed, size, lines = (
+                same + right[0],
+                formed + right[1],
+                size + len(text),
+                lines + len(document.lines),
+            )
         seconds = time.perf_counter() - start
-        print(f"{name:<18} {count:>6,} documents, {lines:>7,} sentences: tags the same {same / count:.2%}, as well-formed {formed / count:.2%}   ({size / seconds / 1e6:.2f} MB/s with these checks)", flush=True)
+        print(
+            f"{name:<18} {count:>6,} documents, {lines:>7,} sentences: tags the same {same / count:.2%}, as well-formed {formed / count:.2%}   ({size / seconds / 1e6:.2f} MB/s with these checks)",
+            flush=True,
+        )
 
 
 # --- words ---
@@ -123,7 +189,11 @@ def words(options: argparse.Namespace) -> None:
     for line, translation in zip(lines, translations, strict=True):
         for match in re.finditer(r"\w+", line):
             prefix = LEXICON.get(match[0].lower())
-            if not prefix or len(re.findall(rf"\b{match[0]}\b", line, re.IGNORECASE)) > 1 or len(re.findall(rf"\b{prefix}", translation.text.lower())) != 1:
+            if (
+                not prefix
+                or len(re.findall(rf"\b{match[0]}\b", line, re.IGNORECASE)) > 1
+                or len(re.findall(rf"\b{prefix}", translation.text.lower())) != 1
+            ):
                 continue
             text = f"{line[: match.start()]}<b>{match[0]}</b>{line[match.end() :]}"
             document = read_document(text, "html", "en", split_sentences="0")
@@ -134,7 +204,9 @@ def words(options: argparse.Namespace) -> None:
                 wrong[match[0].lower()] += 1
                 if options.show:
                     print(f"{text}\n  {document.write([translation])}")
-    print(f"{total:,} words in {len(lines):,} lines: the tag encloses the translation {inside / total:.1%}, and nothing else {alone / total:.1%}. Misses: {wrong.most_common(8)}")
+    print(
+        f"{total:,} words in {len(lines):,} lines: the tag encloses the translation {inside / total:.1%}, and nothing else {alone / total:.1%}. Misses: {wrong.most_common(8)}"
+    )
 
 
 # --- sentences ---
@@ -155,7 +227,11 @@ def splitters(language: str) -> dict[str, Callable[[str], list[str]]]:
         "sentencex, as used": lambda text: [text[start:end] for start, end in spans_of(text)],
         "sentencex": lambda text: list(sentencex.segment(language, text)),
         "pysbd": pysbd.Segmenter(language=language, clean=False).segment,
-        "syntok": lambda text: ["".join(token.spacing + token.value for token in sentence) for paragraph in segmenter.analyze(text) for sentence in paragraph],
+        "syntok": lambda text: [
+            "".join(token.spacing + token.value for token in sentence)
+            for paragraph in segmenter.analyze(text)
+            for sentence in paragraph
+        ],
         "sentence-splitter": SentenceSplitter(language=language).split,
     }
 
@@ -190,7 +266,10 @@ def sentences(options: argparse.Namespace) -> None:
             right, size = right + len(got & want), size + len(text)
             predicted, expected = predicted + len(got), expected + len(want)
         precision, recall = right / predicted, right / expected
-        print(f"{options.language}  {name:<20} precision {precision:6.2%}  recall {recall:6.2%}  F1 {2 * precision * recall / (precision + recall):6.2%}  {size / seconds / 1e6:6.2f} MB/s", flush=True)
+        print(
+            f"{options.language}  {name:<20} precision {precision:6.2%}  recall {recall:6.2%}  F1 {2 * precision * recall / (precision + recall):6.2%}  {size / seconds / 1e6:6.2f} MB/s",
+            flush=True,
+        )
 
 
 def main() -> None:

@@ -29,7 +29,14 @@ from nmt_cli.recipe_files import load_recipe
 from nmt_cli.training.loader import rank_batches
 from nmt_cli.training.process_group import ProcessGroup
 
-SIZES = ["model.encoder_layers=4", "model.decoder_layers=4", "model.d_model=256", "model.d_ff=1024", "model.num_heads=4", "train.batch_tokens=2048"]
+SIZES = [
+    "model.encoder_layers=4",
+    "model.decoder_layers=4",
+    "model.d_model=256",
+    "model.d_ff=1024",
+    "model.num_heads=4",
+    "train.batch_tokens=2048",
+]
 FORMS = {
     "the paper's": "",
     "residual pre": 'model.residual="pre"',
@@ -71,7 +78,9 @@ def form_of(recipe: Recipe, folder: Path, rounds: int, precision: str) -> Form:
     vocabulary: Vocabulary = trainer.vocabulary
     torch.manual_seed(1)
     model = Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size).eval()
-    decode = recipe.decode.model_copy(update={"beam": 4, "alpha": 0.6, "min_length": LENGTH, "max_len_ratio": 0.0, "max_extra": LENGTH})
+    decode = recipe.decode.model_copy(
+        update={"beam": 4, "alpha": 0.6, "min_length": LENGTH, "max_len_ratio": 0.0, "max_extra": LENGTH}
+    )
     translator = Translator(model, vocabulary.source, vocabulary.target, decode, precision=fastest_precision("cpu"))
     pairs = [trainer.corpus.pair(index) for index in range(LINES)]
     lines = vocabulary.source.decode([source.tolist()[:LENGTH] for source, _ in pairs])
@@ -80,7 +89,11 @@ def form_of(recipe: Recipe, folder: Path, rounds: int, precision: str) -> Form:
         return sum(result.tokens for result in translator.translate(lines))
 
     kernels = summaries(recipe.model, "cpu", trainer.hardware.dtype)
-    plain = [f"{purpose}: {text.partition('plain torch')[2].removeprefix(': ') or 'nothing'}" for purpose, text in kernels.items() if "plain torch" in text]
+    plain = [
+        f"{purpose}: {text.partition('plain torch')[2].removeprefix(': ') or 'nothing'}"
+        for purpose, text in kernels.items()
+        if "plain torch" in text
+    ]
     return Form(update, run, "; ".join(plain))
 
 
@@ -96,12 +109,25 @@ def main() -> None:
     _, folder = shards(None, SIZES)
     precision = Hardware.find("cpu", "auto").precision
     total = options.rounds + 2
-    forms = {what: form_of(load_recipe("demo", [*SIZES, 'model.residual="post"', *([change] if change else [])]), folder, total, precision) for what, change in FORMS.items()}
+    forms = {
+        what: form_of(
+            load_recipe("demo", [*SIZES, 'model.residual="post"', *([change] if change else [])]),
+            folder,
+            total,
+            precision,
+        )
+        for what, change in FORMS.items()
+    }
     training = alternate({what: form.update for what, form in forms.items()}, options.rounds, 2)
     decoding = alternate({what: form.decode for what, form in forms.items()}, options.rounds, 2)
     paper = next(iter(FORMS))
-    rows = [[what, f"{training[what] / training[paper]:.2f}", f"{decoding[what] / decoding[paper]:.2f}", form.plain or "-"] for what, form in forms.items()]
-    print(f"{paper}: training {training[paper]:,.0f} target tok/s in {precision}, decoding {decoding[paper]:,.0f} in {fastest_precision('cpu')}")
+    rows = [
+        [what, f"{training[what] / training[paper]:.2f}", f"{decoding[what] / decoding[paper]:.2f}", form.plain or "-"]
+        for what, form in forms.items()
+    ]
+    print(
+        f"{paper}: training {training[paper]:,.0f} target tok/s in {precision}, decoding {decoding[paper]:,.0f} in {fastest_precision('cpu')}"
+    )
     print_rows([["form", "training", "decoding", "plain torch"], *rows], options.markdown)
 
 

@@ -52,8 +52,22 @@ SIDE = 8192
 RECIPES = ("wmt14_en_de_base", "wmt14_en_de_big")
 WARMUP, MEASURED = 40, 80
 """Updates of `train`."""
-QUIET = ["train.valid_every=1000000", "train.checkpoint_every=1000000", "train.checkpoint_minutes=0", "train.valid_bleu_sentences=0", "train.best_metric=nll"]
-TINY = ["model.encoder_layers=1", "model.decoder_layers=1", "model.d_model=64", "model.d_ff=128", "model.num_heads=4", "train.batch_tokens=2048", "data.vocab_size=2000"]
+QUIET = [
+    "train.valid_every=1000000",
+    "train.checkpoint_every=1000000",
+    "train.checkpoint_minutes=0",
+    "train.valid_bleu_sentences=0",
+    "train.best_metric=nll",
+]
+TINY = [
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.d_model=64",
+    "model.d_ff=128",
+    "model.num_heads=4",
+    "train.batch_tokens=2048",
+    "data.vocab_size=2000",
+]
 NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 BATCHES = (4096, 16_384, 65_536)
 """Source tokens translated together."""
@@ -85,10 +99,19 @@ class Options(argparse.Namespace):
 
 def text(data_dir: Path) -> list[str]:
     """Return settings of the recipe: training text of all three data sets, newstest2013 to validate."""
-    pairs = [("tatoeba-en-de/train", ".gz"), *((f"wmt-newstest/newstest{year}", ".gz") for year in range(2008, 2013)), ("multi30k/train", ".gz")]
+    pairs = [
+        ("tatoeba-en-de/train", ".gz"),
+        *((f"wmt-newstest/newstest{year}", ".gz") for year in range(2008, 2013)),
+        ("multi30k/train", ".gz"),
+    ]
     sides = {side: [str(data_dir / f"{stem}.{side}{suffix}") for stem, suffix in pairs] for side in ("en", "de")}
     valid = {side: [str(data_dir / f"wmt-newstest/newstest2013.{side}")] for side in ("en", "de")}
-    keys = {"train_source": sides["en"], "train_target": sides["de"], "valid_source": valid["en"], "valid_target": valid["de"]}
+    keys = {
+        "train_source": sides["en"],
+        "train_target": sides["de"],
+        "valid_source": valid["en"],
+        "valid_target": valid["de"],
+    }
     return [f"data.{key}={json.dumps(files)}" for key, files in keys.items()]
 
 
@@ -97,7 +120,16 @@ def shards(options: Options) -> Path:
     folder = options.out / "shards"
     if not folder.exists():
         settings = [*text(options.data_dir), *options.settings]
-        nmt(options.out / "log", "preprocess", "wmt14_en_de_base", "--data-dir", options.data_dir, "--out", folder, *sets(settings))
+        nmt(
+            options.out / "log",
+            "preprocess",
+            "wmt14_en_de_base",
+            "--data-dir",
+            options.data_dir,
+            "--out",
+            folder,
+            *sets(settings),
+        )
     return folder
 
 
@@ -139,18 +171,37 @@ def operations(recipe: Recipe, source_tokens: int, target_tokens: int, vocabular
 def speed(options: Options, name: str, precision: str, backend: str = "") -> list[str]:
     """Train a few updates of the recipe `name`, and return a row of the table. `backend` is that of torch.compile."""
     run = options.out / "speed" / f"{name}-{precision}-{time.time_ns()}"
-    recipe = load_recipe(name, [*text(options.data_dir), *options.settings, *QUIET, f"train.updates={WARMUP + MEASURED}", f"train.log_every={WARMUP // 4}"])
+    recipe = load_recipe(
+        name,
+        [
+            *text(options.data_dir),
+            *options.settings,
+            *QUIET,
+            f"train.updates={WARMUP + MEASURED}",
+            f"train.log_every={WARMUP // 4}",
+        ],
+    )
     hardware = Hardware.find(options.device, precision)
     trainer = Trainer(recipe, shards(options), run, hardware, ProcessGroup(), (), backend)
     reset_peak_memory(hardware.device)
     trainer.train_updates()
     records = [json.loads(line) for line in trainer.run.metrics.read_text(encoding="utf-8").splitlines()]
-    rate = statistics.median(record["tokens_per_second"] for record in records if record["type"] == "train" and record["update"] > WARMUP)
+    rate = statistics.median(
+        record["tokens_per_second"] for record in records if record["type"] == "train" and record["update"] > WARMUP
+    )
     pairs = next(trainer.plan.updates(0))
     source, target = (int(lengths.sum()) for lengths in trainer.plan.lengths(pairs))
     share = operations(recipe, source, target, trainer.vocabulary.target_size) / target * rate
     share /= multiply(hardware.device, hardware.dtype, 512 if options.tiny else SIDE)
-    return [recipe.name, precision + ", compiled" * bool(backend), f"{rate:,.0f}", f"{target / rate * 1000:,.0f}", f"{trainer.micro_batch_tokens:,}", f"{peak_memory(hardware.device) / 2**30:.1f}", f"{share:.0%}"]
+    return [
+        recipe.name,
+        precision + ", compiled" * bool(backend),
+        f"{rate:,.0f}",
+        f"{target / rate * 1000:,.0f}",
+        f"{trainer.micro_batch_tokens:,}",
+        f"{peak_memory(hardware.device) / 2**30:.1f}",
+        f"{share:.0%}",
+    ]
 
 
 def train(options: Options) -> list[list[str]]:
@@ -158,7 +209,10 @@ def train(options: Options) -> list[list[str]]:
     start_training(Hardware.find(options.device).device)
     rows = [["recipe", "precision", "target tok/s", "ms per update", "micro-batch", "peak GiB", "share of matmul"]]
     compiled = "inductor" if options.on_gpu else "eager"
-    for name, precision, backend in [*((name, precision, "") for name in RECIPES for precision in ("bf16", "fp32")), (RECIPES[0], "bf16", compiled)]:
+    for name, precision, backend in [
+        *((name, precision, "") for name in RECIPES for precision in ("bf16", "fp32")),
+        (RECIPES[0], "bf16", compiled),
+    ]:
         rows.append(speed(options, name, precision, backend))
         gc.collect()
         release_cached_memory(Hardware.find(options.device).device)
@@ -172,7 +226,9 @@ def eole(options: Options, environments: Path) -> list[str]:
     settings = [*text(options.data_dir), *options.settings]
     side = Eole(environments, "bf16", gpu=options.on_gpu)
     side.install()
-    side.prepare(options.out / f"eole-{time.time_ns()}", Task(load_recipe(RECIPES[0], settings), settings, shards(options)))
+    side.prepare(
+        options.out / f"eole-{time.time_ns()}", Task(load_recipe(RECIPES[0], settings), settings, shards(options))
+    )
     rate = statistics.median(side.train(WARMUP + MEASURED, threads=0)[WARMUP // LOG_EVERY :])
     return [side.name, "bf16", f"{rate:,.0f}", "", "", "", ""]
 
@@ -182,16 +238,51 @@ def quality(options: Options) -> list[list[str]]:
     run, began = options.out / "runs" / "quality", time.perf_counter()
     updates = 60 if options.tiny else 6000
     settings = [
-        *text(options.data_dir), f"train.updates={updates}", f"train.decay_updates={updates * 2 // 5}", f"train.warmup={updates // 4}", "train.lr_factor=0.7", "model.dropout=0.2", "model.residual=pre",
-        "train.checkpoint_minutes=0", "train.checkpoint_every=500", f"train.valid_every={updates // 3}", "train.valid_bleu_sentences=300", *options.settings,
-    ]  # fmt: skip
-    nmt(options.out / "log", "train", "wmt14_en_de_base", "--data", shards(options), "--run", run, "--device", options.device, *sets(settings))
+        *text(options.data_dir),
+        f"train.updates={updates}",
+        f"train.decay_updates={updates * 2 // 5}",
+        f"train.warmup={updates // 4}",
+        "train.lr_factor=0.7",
+        "model.dropout=0.2",
+        "model.residual=pre",
+        "train.checkpoint_minutes=0",
+        "train.checkpoint_every=500",
+        f"train.valid_every={updates // 3}",
+        "train.valid_bleu_sentences=300",
+        *options.settings,
+    ]
+    nmt(
+        options.out / "log",
+        "train",
+        "wmt14_en_de_base",
+        "--data",
+        shards(options),
+        "--run",
+        run,
+        "--device",
+        options.device,
+        *sets(settings),
+    )
     minutes = (time.perf_counter() - began) / 60
     hypothesis = options.out / "newstest2013.hyp"
     source, reference = (options.data_dir / f"wmt-newstest/newstest2013.{side}" for side in ("en", "de"))
-    nmt(options.out / "log", "translate", "--model", run / "last", "--input", source, "--output", hypothesis, "--device", options.device)
+    nmt(
+        options.out / "log",
+        "translate",
+        "--model",
+        run / "last",
+        "--input",
+        source,
+        "--output",
+        hypothesis,
+        "--device",
+        options.device,
+    )
     scores = json.loads(nmt(options.out / "log", "score", hypothesis, "--ref", reference, "--json"))["scores"]
-    return [["updates", "minutes", "BLEU newstest2013", "signature"], [f"{updates:,}", f"{minutes:.1f}", f"{scores['bleu']['score']:.2f}", scores["bleu"]["signature"]]]
+    return [
+        ["updates", "minutes", "BLEU newstest2013", "signature"],
+        [f"{updates:,}", f"{minutes:.1f}", f"{scores['bleu']['score']:.2f}", scores["bleu"]["signature"]],
+    ]
 
 
 def decode(options: Options) -> list[list[str]]:
@@ -205,14 +296,29 @@ def decode(options: Options) -> list[list[str]]:
         os.environ["NMT_CUDA_GRAPHS"] = graphs
         for batch in BATCHES[: 1 if options.tiny else None]:
             settings = loaded.recipe.decode.model_copy(update={"batch_tokens": batch})
-            translator = Translator(loaded.model.to(device), vocabulary.source, vocabulary.target, settings, longest=loaded.recipe.data.max_length, precision=precision, devices=[device])
+            translator = Translator(
+                loaded.model.to(device),
+                vocabulary.source,
+                vocabulary.target,
+                settings,
+                longest=loaded.recipe.data.max_length,
+                precision=precision,
+                devices=[device],
+            )
             with_graphs = CUDA_GRAPHS in cast(ModelWorker, translator.engine.workers[0]).kernels[0].used
             if graphs and not with_graphs:  # no GPU
                 continue
             timed(translator, source if graphs else source[:200])  # graphs are recorded the first time
             reset_peak_memory(device)
             results, seconds = timed(translator, source)
-            rows.append([f"nmt {precision}{', CUDA graphs' * with_graphs}", f"{batch:,}", f"{sum(result.tokens for result in results) / seconds:,.0f}", f"{peak_memory(device) / 2**30:.1f}"])
+            rows.append(
+                [
+                    f"nmt {precision}{', CUDA graphs' * with_graphs}",
+                    f"{batch:,}",
+                    f"{sum(result.tokens for result in results) / seconds:,.0f}",
+                    f"{peak_memory(device) / 2**30:.1f}",
+                ]
+            )
     if importlib.util.find_spec("ctranslate2"):
         rows += ctranslate2(options, folder, source, vocabulary)
     return rows
@@ -228,7 +334,9 @@ def ctranslate2(options: Options, model: Path, source: list[str], vocabulary: Vo
     if not folder.exists():
         nmt(options.out / "log", "export", model, "--to", "ctranslate2", "--out", folder)
     processor = SentencePieceProcessor(model_file=str(tokenizers(str(folder))[0]))
-    translator = ctranslate2.Translator(str(folder), device=kind, compute_type="float32" if kind == "cpu" else "float16")
+    translator = ctranslate2.Translator(
+        str(folder), device=kind, compute_type="float32" if kind == "cpu" else "float16"
+    )
     pieces = processor.encode(source, out_type=str)
     rows = []
     for batch in (64, 256, 1024):
@@ -236,7 +344,14 @@ def ctranslate2(options: Options, model: Path, source: list[str], vocabulary: Vo
         began = time.perf_counter()
         results = translator.translate_batch(pieces, max_batch_size=batch, beam_size=4, max_input_length=0)
         seconds = time.perf_counter() - began
-        rows.append([f"CTranslate2 {translator.compute_type}", f"{batch:,} sentences", f"{sum(len(result.hypotheses[0]) + 1 for result in results) / seconds:,.0f}", ""])
+        rows.append(
+            [
+                f"CTranslate2 {translator.compute_type}",
+                f"{batch:,} sentences",
+                f"{sum(len(result.hypotheses[0]) + 1 for result in results) / seconds:,.0f}",
+                "",
+            ]
+        )
     return rows
 
 
@@ -251,10 +366,19 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help="%(default)s")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small models, to try the script")
-    parser.add_argument("--peers", type=Path, metavar="ENVIRONMENTS", help="also train with eole; the folder holds its environment, or gets it")
+    parser.add_argument(
+        "--peers",
+        type=Path,
+        metavar="ENVIRONMENTS",
+        help="also train with eole; the folder holds its environment, or gets it",
+    )
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args(namespace=Options())
-    options.data_dir, options.out, options.peers = options.data_dir.resolve(), options.out.resolve(), options.peers and options.peers.resolve()
+    options.data_dir, options.out, options.peers = (
+        options.data_dir.resolve(),
+        options.out.resolve(),
+        options.peers and options.peers.resolve(),
+    )
     setup(0)
     if options.device.startswith("cuda"):
         print(torch.cuda.get_device_name())

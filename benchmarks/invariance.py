@@ -56,9 +56,14 @@ class Subject:
         decode = recipe.decode.model_copy(update={"batch_tokens": batch_tokens or recipe.decode.batch_tokens})
         ready = ready_model(self.config, "int8", workers) if precision == "ready" else None
         return Translator(
-            ready or self.loaded.model, self.vocabulary.source, self.vocabulary.target, decode,
-            longest=recipe.data.max_length, precision="int8" if precision == "ready" else precision, devices=["cpu"] * workers,
-        )  # fmt: skip
+            ready or self.loaded.model,
+            self.vocabulary.source,
+            self.vocabulary.target,
+            decode,
+            longest=recipe.data.max_length,
+            precision="int8" if precision == "ready" else precision,
+            devices=["cpu"] * workers,
+        )
 
 
 def translated(translator: Translator, lines: Iterable[str], batch: int = 0) -> list[Candidate]:
@@ -73,9 +78,13 @@ def reference(subject: Subject, translator: Translator, lines: list[str]) -> lis
     texts: list[str] = []
     for start in range(0, len(lines), REFERENCE_BATCH):
         sources = [[*ids, EOS] for ids in subject.vocabulary.source.encode(lines[start : start + REFERENCE_BATCH])]
-        limits = torch.tensor([min(len(ids) - 1 + translator.decode.max_extra, translator.longest_output) for ids in sources])
+        limits = torch.tensor(
+            [min(len(ids) - 1 + translator.decode.max_extra, translator.longest_output) for ids in sources]
+        )
         with torch.inference_mode():
-            results = beam_search(ReferenceDecoder(subject.loaded.model, sources, translator.decode.beam), limits, translator.options)
+            results = beam_search(
+                ReferenceDecoder(subject.loaded.model, sources, translator.decode.beam), limits, translator.options
+            )
         texts += subject.vocabulary.target.decode([hypotheses[0].tokens for hypotheses in results])
     return texts
 
@@ -107,10 +116,17 @@ def main() -> None:
     setup(options.threads)
     folder = find_model(options.model)
     loaded = load_model(folder)
-    subject = Subject(loaded, Vocabulary.load(folder), test_set([options.data_dir], loaded.recipe, options.sentences)[0], read_config(folder))
+    subject = Subject(
+        loaded,
+        Vocabulary.load(folder),
+        test_set([options.data_dir], loaded.recipe, options.sentences)[0],
+        read_config(folder),
+    )
     use_once(Job(name="", kind="nmt", folder=str(folder), precision="int8", workers=1, threads=1))
     slow = reference(subject, subject.translator("fp32", 1), subject.lines[: options.reference])
-    print(f"{len(subject.lines)} sentences, {torch.get_num_threads()} workers: how many are the same, texts and scores; beside the reference search, the texts of {len(slow)}")
+    print(
+        f"{len(subject.lines)} sentences, {torch.get_num_threads()} workers: how many are the same, texts and scores; beside the reference search, the texts of {len(slow)}"
+    )
     broken, head, first = False, True, list[Candidate]()
     has_ready = ready_model(subject.config, "int8", 1) is not None
     here = {"fp32": True, "int8": has_int8(), "ready": has_ready, "bf16": has_fast_bf16("cpu")}
@@ -128,7 +144,10 @@ def main() -> None:
         if precision in EXACT:
             broken |= min(same.values()) < len(first)
         else:
-            _row(f"{precision}, texts", [sum(a.text == b.text for a, b in zip(first, several, strict=True)) for several in outputs.values()])
+            _row(
+                f"{precision}, texts",
+                [sum(a.text == b.text for a, b in zip(first, several, strict=True)) for several in outputs.values()],
+            )
     print("different where nothing may differ" if broken else f"nothing differs in {' and '.join(EXACT)}")
     sys.exit(1 if broken else 0)
 

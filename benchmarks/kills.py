@@ -92,7 +92,13 @@ def start(folder: Path, *arguments: str | Path, prelude: str = "") -> subprocess
     """Start `nmt` in `folder`; a `prelude` of Python code is run before it in the same process."""
     code = ["-m", "nmt_cli"] if not prelude else ["-c", f"{prelude}\nfrom nmt_cli.__main__ import main; main()"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    return subprocess.Popen([sys.executable, *code, *map(str, arguments)], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, *code, *map(str, arguments)],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
 
 
 def nmt(folder: Path, *arguments: str | Path, prelude: str = "", code: int = 0) -> str:
@@ -280,7 +286,10 @@ def killed_runs(folder: Path, kills: int, seed: int, *options: str) -> tuple[Kil
         nmt(folder, "train", "numbers.toml", "--run", run, *options)
         nmt(folder, "average", run)
         differ = differences(run, reference)
-        print(f"run {number}: killed {account.hits.total() - before} times, then {'; '.join(differ) or 'equal'}", flush=True)
+        print(
+            f"run {number}: killed {account.hits.total() - before} times, then {'; '.join(differ) or 'equal'}",
+            flush=True,
+        )
         all_differences += differ
     return account, all_differences
 
@@ -296,12 +305,17 @@ def main() -> None:
         prepare(folder)
         account, all_differences = killed_runs(folder, options.kills, options.seed, "--precision", options.precision)
     phases = sorted({phase for _, phase in account.hits})
-    print(f"\n{account.hits.total()} kills in {options.precision}\n{'':10}" + "".join(f"{phase:>12}" for phase in phases))
+    print(
+        f"\n{account.hits.total()} kills in {options.precision}\n{'':10}" + "".join(f"{phase:>12}" for phase in phases)
+    )
     for number in SIGNALS:
         print(f"{number.name:10}" + "".join(f"{account.hits[number.name, phase]:>12}" for phase in phases))
     for line in account.complaints:
         print(f"after a kill: {line}")
-    print("\ncheckpoints, moments, states, links, records and averages: " + ("NOT equal" if all_differences else "equal to the uninterrupted run's, to the bit"))
+    print(
+        "\ncheckpoints, moments, states, links, records and averages: "
+        + ("NOT equal" if all_differences else "equal to the uninterrupted run's, to the bit")
+    )
     sys.exit(bool(all_differences or account.complaints))
 
 

@@ -44,11 +44,45 @@ class Machine:
     def start(self, folder: Path, run: str, restarts: int) -> None:
         """Start torchrun; what it and the ranks say is appended to NAME.log."""
         command = [
-            "ip", "netns", "exec", self.name, sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", str(self.processes),
-            "--max-restarts", str(restarts), "--local-addr", self.address, "--rdzv-id", run, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{ADDRESSES[0]}:{PORT}",
-            "--rdzv-conf", f"is_host={int(self.address == ADDRESSES[0])}", "-m", "--", "nmt_cli", "train", "numbers.toml", "--run", f"runs/{run}", "--threads", "1",
-        ]  # fmt: skip
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": self.card, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+            "ip",
+            "netns",
+            "exec",
+            self.name,
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nnodes",
+            "2",
+            "--nproc-per-node",
+            str(self.processes),
+            "--max-restarts",
+            str(restarts),
+            "--local-addr",
+            self.address,
+            "--rdzv-id",
+            run,
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            f"{ADDRESSES[0]}:{PORT}",
+            "--rdzv-conf",
+            f"is_host={int(self.address == ADDRESSES[0])}",
+            "-m",
+            "--",
+            "nmt_cli",
+            "train",
+            "numbers.toml",
+            "--run",
+            f"runs/{run}",
+            "--threads",
+            "1",
+        ]
+        environment = {
+            **os.environ,
+            "GLOO_SOCKET_IFNAME": self.card,
+            "OMP_NUM_THREADS": "1",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        }
         with (folder / f"{run}-{self.address}.log").open("ab") as log:
             self.torchrun = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
 
@@ -106,10 +140,15 @@ def wait_for(what: str, log: Path, start: int) -> float:
 
 
 def _tails(folder: Path) -> str:
-    return "\n".join(f"--- {log.name}\n{log.read_text(encoding='utf-8', errors='replace')[-4000:]}" for log in sorted(folder.glob("*.log")))
+    return "\n".join(
+        f"--- {log.name}\n{log.read_text(encoding='utf-8', errors='replace')[-4000:]}"
+        for log in sorted(folder.glob("*.log"))
+    )
 
 
-def trained(pair: Sequence[Machine], folder: Path, run: str, kills: int, draw: random.Random) -> tuple[list[float], list[float]]:
+def trained(
+    pair: Sequence[Machine], folder: Path, run: str, kills: int, draw: random.Random
+) -> tuple[list[float], list[float]]:
     """Train to the end with so many kills. Return the seconds until the first machine noticed, and from the new start to training."""
     noticed, resumed = list[float](), list[float]()
     first, second = pair
@@ -126,7 +165,11 @@ def trained(pair: Sequence[Machine], folder: Path, run: str, kills: int, draw: r
         size, again = log.stat().st_size, time.monotonic()
         second.start(folder, run, kills)
         resumed.append(wait_for("resuming after update", log, size) - again)
-        print(f"kill {number + 1}: noticed after {noticed[-1]:.1f} s, back in training {resumed[-1]:.1f} s after the new start", file=sys.stderr, flush=True)
+        print(
+            f"kill {number + 1}: noticed after {noticed[-1]:.1f} s, back in training {resumed[-1]:.1f} s after the new start",
+            file=sys.stderr,
+            flush=True,
+        )
     codes = [machine.wait() for machine in pair]
     if codes != [0, 0]:
         raise SystemExit(f"torchrun ended with {codes}:\n{_tails(folder)}")
@@ -146,8 +189,13 @@ def main() -> None:
         trained(pair, folder, "untouched", 0, random.Random())
         noticed, resumed = trained(pair, folder, "killed", options.kills, random.Random(options.seed))
         errors = [*run_errors(folder / "runs/killed"), *differences(folder / "runs/killed", folder / "runs/untouched")]
-    print(f"2 machines of {options.processes} processes, {options.kills} kills: noticed after {statistics.median(noticed):.1f} s (median), trained again {statistics.median(resumed):.1f} s after the new start")
-    print("checkpoints, moments, states, links and records: " + ("NOT equal: " + "; ".join(errors) if errors else "equal to the uninterrupted run's, to the bit"))
+    print(
+        f"2 machines of {options.processes} processes, {options.kills} kills: noticed after {statistics.median(noticed):.1f} s (median), trained again {statistics.median(resumed):.1f} s after the new start"
+    )
+    print(
+        "checkpoints, moments, states, links and records: "
+        + ("NOT equal: " + "; ".join(errors) if errors else "equal to the uninterrupted run's, to the bit")
+    )
     sys.exit(bool(errors))
 
 

@@ -43,7 +43,17 @@ def texts(trees: Path, out: Path, terminals: str) -> Path:
     """Write the sentences and linearised trees with this kind of terminals, if that was not done before. Return their folder."""
     folder = out / "text" / terminals
     if not (folder / "dev.ptb").exists():
-        nmt(out / "logs" / f"trees-{terminals}.log", "data", "trees", trees / "train.trees.gz", trees / "dev.trees.gz", "--out", folder, "--terminals", terminals)
+        nmt(
+            out / "logs" / f"trees-{terminals}.log",
+            "data",
+            "trees",
+            trees / "train.trees.gz",
+            trees / "dev.trees.gz",
+            "--out",
+            folder,
+            "--terminals",
+            terminals,
+        )
     return folder
 
 
@@ -59,16 +69,35 @@ def parsed(job: Job, search: str, model: str = "averaged", sentences: int | None
         part.write_text("".join(f"{line}\n" for line in lines[:sentences]), encoding="utf-8")
     if not trees.exists():
         log.unlink(missing_ok=True)
-        nmt(log, "parse", "--model", job.run / model, "--tokenized", "--input", words, "--output", trees, "--set", f"decode.constraints={SEARCHES[search]}")
+        nmt(
+            log,
+            "parse",
+            "--model",
+            job.run / model,
+            "--tokenized",
+            "--input",
+            words,
+            "--output",
+            trees,
+            "--set",
+            f"decode.constraints={SEARCHES[search]}",
+        )
 
     def score(*options: str) -> dict[str, Any]:
-        scores: dict[str, Any] = json.loads(job.nmt("score", trees, "--ref", reference, "--metric", "evalb", "--json", *options))["scores"]["evalb"]
+        scores: dict[str, Any] = json.loads(
+            job.nmt("score", trees, "--ref", reference, "--metric", "evalb", "--json", *options)
+        )["scores"]["evalb"]
         return scores
 
     all_sentences, strict = score("--evalb-repair"), score()["counts"]
     repaired = re.search(r"([\d,]+) of [\d,]+ trees were repaired", log.read_text(encoding="utf-8"))
     left_out = strict["errors"] + strict["skipped"]
-    return {**all_sentences["counts"], "f1": all_sentences["score"], "repaired": int(repaired[1].replace(",", "")) if repaired else 0, "left_out": left_out}
+    return {
+        **all_sentences["counts"],
+        "f1": all_sentences["score"],
+        "repaired": int(repaired[1].replace(",", "")) if repaired else 0,
+        "left_out": left_out,
+    }
 
 
 def result(job: Job, curve: Sequence[int], sentences: int) -> dict[str, dict[str, Any]]:
@@ -76,7 +105,9 @@ def result(job: Job, curve: Sequence[int], sentences: int) -> dict[str, dict[str
     training = job.train()
     figures = {search: {**training, **parsed(job, search)} for search in SEARCHES}
     for search, of_search in figures.items():
-        of_search["curve"] = {update: parsed(job, search, f"checkpoints/step-{update:08}", sentences)["f1"] for update in curve}
+        of_search["curve"] = {
+            update: parsed(job, search, f"checkpoints/step-{update:08}", sentences)["f1"] for update in curve
+        }
     return figures
 
 
@@ -88,9 +119,19 @@ def row(variant: str, search: str, settings: Sequence[str], figures: Sequence[di
 
     average = {key: mean(run[key] for run in figures) for key in ("updates", "minutes", "nll", "repaired", "left_out")}
     return [
-        variant, search, " ".join(settings), f"{average['updates']:,.0f}", f"{average['minutes']:.0f}", f"{average['nll']:.3f}", spread([run["f1"] for run in figures]),
-        share("matched", "test"), share("matched", "gold"), share("correct_tags", "words"), f"{average['repaired']:g}", f"{average['left_out']:g}",
-    ]  # fmt: skip
+        variant,
+        search,
+        " ".join(settings),
+        f"{average['updates']:,.0f}",
+        f"{average['minutes']:.0f}",
+        f"{average['nll']:.3f}",
+        spread([run["f1"] for run in figures]),
+        share("matched", "test"),
+        share("matched", "gold"),
+        share("correct_tags", "words"),
+        f"{average['repaired']:g}",
+        f"{average['left_out']:g}",
+    ]
 
 
 def main() -> None:
@@ -107,14 +148,46 @@ def main() -> None:
         job.preprocess()
     with ThreadPoolExecutor(options.jobs) as pool:
         curve, sentences = table.get("curve", []), table.get("curve_sentences", 400)
-        running = {name: [pool.submit(result, job, curve, sentences) for job in of_variant] for name, of_variant in jobs.items()}
+        running = {
+            name: [pool.submit(result, job, curve, sentences) for job in of_variant]
+            for name, of_variant in jobs.items()
+        }
         results = {name: [future.result() for future in futures] for name, futures in running.items()}
-    rows = [row(name, search, variants[name], [figures[search] for figures in results[name]]) for name in results for search in SEARCHES]
-    print_rows([["variant", "search", "settings", "updates", "minutes", "NLL", "F1", "P", "R", "tags", "repaired", "left out by EVALB"], *rows], options.markdown)
+    rows = [
+        row(name, search, variants[name], [figures[search] for figures in results[name]])
+        for name in results
+        for search in SEARCHES
+    ]
+    print_rows(
+        [
+            [
+                "variant",
+                "search",
+                "settings",
+                "updates",
+                "minutes",
+                "NLL",
+                "F1",
+                "P",
+                "R",
+                "tags",
+                "repaired",
+                "left out by EVALB",
+            ],
+            *rows,
+        ],
+        options.markdown,
+    )
     if curve:
         print()
         points = [
-            [name, search, *(spread([figures[search]["curve"][update] for figures in results[name]]) for update in curve)] for name in results for search in SEARCHES
+            [
+                name,
+                search,
+                *(spread([figures[search]["curve"][update] for figures in results[name]]) for update in curve),
+            ]
+            for name in results
+            for search in SEARCHES
         ]
         print_rows([["variant", "search", *(f"{update:,} updates" for update in curve)], *points], options.markdown)
 

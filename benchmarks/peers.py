@@ -67,7 +67,10 @@ class Peer(Side):
 
     def install(self) -> None:
         """Make the environment, unless a complete one is there."""
-        wanted, mark = f"{self.package}=={self.pinned} torch=={torch.__version__} {self.requirements}", self.environment / ".complete"
+        wanted, mark = (
+            f"{self.package}=={self.pinned} torch=={torch.__version__} {self.requirements}",
+            self.environment / ".complete",
+        )
         if mark.exists() and mark.read_text(encoding="utf-8") == wanted:
             return
         checked([sys.executable, "-m", "venv", str(self.environment)])
@@ -80,7 +83,13 @@ class Peer(Side):
 
     @property
     def version(self) -> str:
-        return checked([self.python, "-c", f"from importlib.metadata import version as v; print(v({self.package!r}), '· torch', v('torch'))"]).strip()
+        return checked(
+            [
+                self.python,
+                "-c",
+                f"from importlib.metadata import version as v; print(v({self.package!r}), '· torch', v('torch'))",
+            ]
+        ).strip()
 
     def prepare(self, work: Path, task: Task) -> None:
         work.mkdir(parents=True)
@@ -90,7 +99,10 @@ class Peer(Side):
         for split in SPLITS:
             corpus = Corpus.open(task.shards, split)
             for number, side in enumerate(("source", "target")):
-                write_lines(work / f"{split}.{side}", (" ".join(pieces[i] for i in corpus.pair(n)[number]) for n in range(len(corpus))))
+                write_lines(
+                    work / f"{split}.{side}",
+                    (" ".join(pieces[i] for i in corpus.pair(n)[number]) for n in range(len(corpus))),
+                )
 
     def command(self, run: Path, updates: int, threads: int) -> list[str]:
         run.mkdir()
@@ -131,7 +143,13 @@ class Eole(Peer):
             "save_data": str(run / "data"),
             "overwrite": True,
             "report_every": LOG_EVERY,
-            "data": {"corpus": {"path_src": str(self.data / "train.source"), "path_tgt": str(self.data / "train.target"), "transforms": []}},
+            "data": {
+                "corpus": {
+                    "path_src": str(self.data / "train.source"),
+                    "path_tgt": str(self.data / "train.target"),
+                    "transforms": [],
+                }
+            },
             "training": {
                 "batch_type": "tokens",
                 "batch_size": train.batch_tokens,

@@ -30,7 +30,9 @@ class Plain(nn.Module):
         m = recipe.model
         self.scale = math.sqrt(m.d_model)
         self.embedding = nn.Embedding(vocabulary, m.d_model)
-        self.transformer = nn.Transformer(m.d_model, m.num_heads, m.encoder_layers, m.decoder_layers, m.d_ff, m.dropout, batch_first=True)
+        self.transformer = nn.Transformer(
+            m.d_model, m.num_heads, m.encoder_layers, m.decoder_layers, m.d_ff, m.dropout, batch_first=True
+        )
         self.dropout = nn.Dropout(m.dropout)
         self.register_buffer("table", sinusoids(m.max_positions, m.d_model))
 
@@ -41,11 +43,17 @@ class Plain(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         causal = nn.Transformer.generate_square_subsequent_mask(batch.tgt_in.size(1))
         hidden = self.transformer(
-            self.embed(batch.src), self.embed(batch.tgt_in), tgt_mask=causal, tgt_is_causal=True,
-            src_key_padding_mask=(batch.src == 0).float() * -1e9, memory_key_padding_mask=(batch.src == 0).float() * -1e9,
-        )  # fmt: skip
+            self.embed(batch.src),
+            self.embed(batch.tgt_in),
+            tgt_mask=causal,
+            tgt_is_causal=True,
+            src_key_padding_mask=(batch.src == 0).float() * -1e9,
+            memory_key_padding_mask=(batch.src == 0).float() * -1e9,
+        )
         logits = F.linear(hidden, self.embedding.weight)
-        return F.cross_entropy(logits.float().flatten(0, 1), batch.tgt_out.flatten(), ignore_index=0, label_smoothing=0.1, reduction="sum")
+        return F.cross_entropy(
+            logits.float().flatten(0, 1), batch.tgt_out.flatten(), ignore_index=0, label_smoothing=0.1, reduction="sum"
+        )
 
 
 class PlainSide:
@@ -79,7 +87,10 @@ def steps(recipe: Recipe, folder: Path, rounds: int) -> dict[str, Callable[[int]
     batches = [next(stream) for _ in range(rounds)]
     padded = [[micro_batch.padded() for micro_batch in batch.micro_batches] for batch in batches]
     plain = Plain(recipe, first.vocabulary.target_size)
-    plain_sides = {"nn.Transformer, bf16 autocast": PlainSide(copy.deepcopy(plain), True), "nn.Transformer, fp32": PlainSide(plain, False)}
+    plain_sides = {
+        "nn.Transformer, bf16 autocast": PlainSide(copy.deepcopy(plain), True),
+        "nn.Transformer, fp32": PlainSide(plain, False),
+    }
 
     def step(trainer: Trainer, number: int) -> int:
         trainer.updater(batches[number], number + 1)

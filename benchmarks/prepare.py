@@ -70,15 +70,50 @@ checkpoint_minutes = 0.0
 def words(language: int) -> list[str]:
     """TYPES word forms, the frequent ones short: stems of syllables, and endings."""
     random = np.random.default_rng(language)
-    onsets = ["b", "bl", "br", "d", "dr", "f", "fl", "g", "gr", "h", "k", "kl", "kr", "l", "m", "n", "p", "pr", "r", "s", "sch", "sp", "st", "t", "tr", "v", "w", "z"]
+    onsets = [
+        "b",
+        "bl",
+        "br",
+        "d",
+        "dr",
+        "f",
+        "fl",
+        "g",
+        "gr",
+        "h",
+        "k",
+        "kl",
+        "kr",
+        "l",
+        "m",
+        "n",
+        "p",
+        "pr",
+        "r",
+        "s",
+        "sch",
+        "sp",
+        "st",
+        "t",
+        "tr",
+        "v",
+        "w",
+        "z",
+    ]
     vowels = ("a e i o u ea ou ai" if language == 0 else "a e i o u ei ie au ä ö ü").split()
     codas = ["", "", "", "n", "r", "l", "s", "t", "nd", "st", "ng", "ck", "m"]
-    endings = ["", "", "s", "ed", "ing", "ly", "er", "ness"] if language == 0 else ["", "", "e", "en", "er", "es", "ung", "lich", "te"]
+    endings = (
+        ["", "", "s", "ed", "ing", "ly", "er", "ness"]
+        if language == 0
+        else ["", "", "e", "en", "er", "es", "ung", "lich", "te"]
+    )
     unique_forms: dict[str, None] = {}
     while len(unique_forms) < TYPES:
         syllables = 1 + int(np.log10(len(unique_forms) + 1) / 2.6 + random.random() * 0.9)
         picks = random.integers(0, 1 << 30, (syllables, 3))
-        stem = "".join(onsets[a % len(onsets)] + vowels[b % len(vowels)] + codas[c % len(codas)] for a, b, c in picks.tolist())
+        stem = "".join(
+            onsets[a % len(onsets)] + vowels[b % len(vowels)] + codas[c % len(codas)] for a, b, c in picks.tolist()
+        )
         unique_forms.setdefault(stem + endings[int(random.integers(len(endings)))])
     forms = list(unique_forms)
     return [form.capitalize() if random.random() < (0.3 if language else 0.1) else form for form in forms]
@@ -97,7 +132,9 @@ def random_text(language: int, vocabulary: list[str], seed: int, lines: int) -> 
         position += length
         if number % 7 == 0:
             sentence[0] += ","
-        out.append(" ".join(sentence) + (" ?" if number % 23 == 0 else "." if number % 5 else f" {seed * lines + number}."))
+        out.append(
+            " ".join(sentence) + (" ?" if number % 23 == 0 else "." if number % 5 else f" {seed * lines + number}.")
+        )
     return "\n".join(out) + "\n"
 
 
@@ -153,7 +190,10 @@ def tree(root: int) -> list[int]:
         pids.append(pid)
         try:
             for task in os.listdir(f"/proc/{pid}/task"):
-                queue += [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="ascii").split()]
+                queue += [
+                    int(child)
+                    for child in Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="ascii").split()
+                ]
         except OSError:
             continue
     return pids
@@ -164,13 +204,19 @@ def tree(root: int) -> list[int]:
 NMT = [sys.executable, "-m", "nmt_cli"]
 
 
-def preprocess(folder: Path, name: str, vocab: int, text: Path, tokenizer: str = "") -> tuple[float, float, float, dict[str, object]]:
+def preprocess(
+    folder: Path, name: str, vocab: int, text: Path, tokenizer: str = ""
+) -> tuple[float, float, float, dict[str, object]]:
     """Seconds, peak GiB of all processes and without file maps, and the command's own summary."""
     recipe = folder / f"{name}.toml"
     recipe.write_text(RECIPE.format(vocab=vocab, tokenizer=tokenizer), encoding="utf-8")
     shutil.rmtree(folder / name, ignore_errors=True)
     began = time.perf_counter()
-    process = subprocess.Popen([*NMT, "preprocess", str(recipe), "--data-dir", str(text), "--out", str(folder / name), "--json"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*NMT, "preprocess", str(recipe), "--data-dir", str(text), "--out", str(folder / name), "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     memory = Memory(process.pid)
     out, _ = process.communicate()
     seconds = time.perf_counter() - began
@@ -217,7 +263,10 @@ def encode_slice(task: tuple[str, str, int, int]) -> tuple[int, float]:
 def sentencepiece_alone(model: Path, text: Path, pairs: int, lines: int = 100_000) -> float:
     """Lines a second of a process a core, both languages, from the middle of the text."""
     count = min(lines, pairs // 2)
-    tasks = [(str(model), str(text / f"train.{LANGUAGES[number % 2]}"), pairs // 3, count) for number in range(max(2, cores()))]
+    tasks = [
+        (str(model), str(text / f"train.{LANGUAGES[number % 2]}"), pairs // 3, count)
+        for number in range(max(2, cores()))
+    ]
     with get_context("spawn").Pool(len(tasks)) as pool:
         return sum(done / seconds for done, seconds in pool.map(encode_slice, tasks, 1))
 
@@ -234,7 +283,14 @@ def main() -> None:
     for name, pairs in (("whole", options.pairs), ("tenth", options.pairs // 10)):
         texts[name].mkdir(parents=True, exist_ok=True)
         with get_context("spawn").Pool(2) as pool:
-            pool.map(make_side, [(str(texts[name]), number, pairs) for number in range(2) if not (texts[name] / f"train.{LANGUAGES[number]}").exists()])
+            pool.map(
+                make_side,
+                [
+                    (str(texts[name]), number, pairs)
+                    for number in range(2)
+                    if not (texts[name] / f"train.{LANGUAGES[number]}").exists()
+                ],
+            )
     size = sum((texts["whole"] / f"train.{name}").stat().st_size for name in LANGUAGES)
     print(f"{options.pairs:,} pairs, {size / 2**30:.2f} GiB of text")
     preprocess(work, "tenth", options.vocab, texts["tenth"])  # and with it a model for SentencePiece before the whole
@@ -242,13 +298,21 @@ def main() -> None:
     seconds, peak, anonymous, summary = preprocess(work, "whole", options.vocab, texts["whole"])
     after = sentencepiece_alone(work / "whole" / "tokenizer.model", texts["whole"], options.pairs)
     alone = 2 * options.pairs / ((before + after) / 2)
-    print(f"nmt preprocess, all of it          {seconds:8.1f} s   {2 * options.pairs / seconds:10,.0f} lines/s   peak {peak:.2f} GiB ({anonymous:.2f} without file maps)")
-    print(f"SentencePiece alone, encoding only {alone:8.1f} s   {before:10,.0f} and {after:,.0f} lines/s before and after")
-    print(f"nmt preprocess reaches {alone / seconds:.2f} × of SentencePiece alone; for 36 million pairs: {seconds * 36e6 / options.pairs / 60:.0f} minutes")
+    print(
+        f"nmt preprocess, all of it          {seconds:8.1f} s   {2 * options.pairs / seconds:10,.0f} lines/s   peak {peak:.2f} GiB ({anonymous:.2f} without file maps)"
+    )
+    print(
+        f"SentencePiece alone, encoding only {alone:8.1f} s   {before:10,.0f} and {after:,.0f} lines/s before and after"
+    )
+    print(
+        f"nmt preprocess reaches {alone / seconds:.2f} × of SentencePiece alone; for 36 million pairs: {seconds * 36e6 / options.pairs / 60:.0f} minutes"
+    )
     print("splits:", json.dumps(summary["splits"])[:300])
     for name in ("tenth", "whole"):
         started, first, peak, anonymous = train(work, name)
-        print(f"training on the {name}: starts after {started:.1f} s, first update after {first:.1f} s; peak {peak:.2f} GiB ({anonymous:.2f} without file maps)")
+        print(
+            f"training on the {name}: starts after {started:.1f} s, first update after {first:.1f} s; peak {peak:.2f} GiB ({anonymous:.2f} without file maps)"
+        )
 
 
 if __name__ == "__main__":

@@ -53,7 +53,10 @@ def main() -> None:
     name = f"{options.corpus}-{options.pairs}"
     options.out.mkdir(parents=True, exist_ok=True)
     log, recipe, run = options.out / "log", options.out / f"{name}.toml", options.out / "runs" / name
-    train, valid, test = ([(options.data_dir / names.format(language)).resolve() for language in LANGUAGES] for names in CORPORA[options.corpus])
+    train, valid, test = (
+        [(options.data_dir / names.format(language)).resolve() for language in LANGUAGES]
+        for names in CORPORA[options.corpus]
+    )
     if not recipe.exists():
         sides = [f"--{of}{side}" for of in ("", "valid-", "test-") for side in ("source", "target")]
         files = [file.resolve() for file in (*draw(train, options.pairs, options.out / name), *valid, *test)]
@@ -65,13 +68,39 @@ def main() -> None:
     if not (run / "averaged").exists():
         nmt(log, "average", run, "--out", run / "averaged")
     loaded, figures = load_recipe(str(recipe)), training_figures(run)
-    row = [f"{options.pairs:,}", options.corpus, f"{loaded.model.encoder_layers} + {loaded.model.decoder_layers}, {loaded.model.d_model}", f"{figures['updates']:,}", f"{figures['minutes']:.0f}", f"{figures['nll']:.3f}"]
+    row = [
+        f"{options.pairs:,}",
+        options.corpus,
+        f"{loaded.model.encoder_layers} + {loaded.model.decoder_layers}, {loaded.model.d_model}",
+        f"{figures['updates']:,}",
+        f"{figures['minutes']:.0f}",
+        f"{figures['nll']:.3f}",
+    ]
     for part, (source, target) in (("valid", valid), ("test", test)):
         scores = score(log, run / "averaged", run / part, [source], [target], [])
         errors = " / ".join(str(scores[error]) for error in OUTPUT_ERRORS)
         row += [f"{scores['bleu']:.2f}", f"{scores['chrf']:.2f}", errors]
     errors_head = " / ".join(OUTPUT_ERRORS)
-    print_rows([["pairs", "corpus", "layers, d_model", "updates", "minutes", "NLL", "BLEU, valid", "chrF", errors_head, "BLEU, test", "chrF", errors_head], row], options.markdown)
+    print_rows(
+        [
+            [
+                "pairs",
+                "corpus",
+                "layers, d_model",
+                "updates",
+                "minutes",
+                "NLL",
+                "BLEU, valid",
+                "chrF",
+                errors_head,
+                "BLEU, test",
+                "chrF",
+                errors_head,
+            ],
+            row,
+        ],
+        options.markdown,
+    )
 
 
 if __name__ == "__main__":

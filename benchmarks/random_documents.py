@@ -1,7 +1,7 @@
 """Random documents for tests and figures: HTML as people write it, well-formed or not, XML, and translations with random alignments.
 
-    random.Random, sentences ──▶ html_document / xml_document ──▶ a document
-    lines, random.Random     ──▶ scrambled ──▶ translations: the words in another order, some left out or repeated
+random.Random, sentences ──▶ html_document / xml_document ──▶ a document
+lines, random.Random     ──▶ scrambled ──▶ translations: the words in another order, some left out or repeated
 """
 
 from __future__ import annotations
@@ -12,10 +12,56 @@ from dataclasses import dataclass
 
 INLINE = ("b", "i", "em", "strong", "a", "span", "u", "sub", "font", "x-word")
 BLOCK = ("p", "div", "section", "blockquote", "h2", "ul", "table")
-POINTS = ("<br>", "<br/>", "<img src='a>b.png' alt=\"two dogs\">", "<!-- a <b>comment</b> -->", "<wbr>", "<hr>", "<input disabled>", "<?php echo 1 ?>")
-STAYING = ("<code>x = <b>1</b></code>", "<kbd>Ctrl</kbd>", "<span translate=no>Not this</span>", '<i class="a notranslate">nor <b>this</b></i>', "<span translate=no>Not <b translate=yes>but this</b> and not <i>that</i></span>", "<script>if (a < b && c > d) '<p>'</script>", "<pre>\n  a\n  b </pre>", "<style>p > b {}</style>")
-WORDS = ("&amp;", "&lt;3", "&nbsp;", "&#8364;", "{name}", "{0}", "%s", "%(count)d", "${x}", "{{ y }}", "https://example.org/a?b=c&amp;d=1", "me@example.org", "caf\u00e9", "\u4f60\u597d", "&copy 2020", "AT&T")
-ATTRIBUTES = ("", "", "", " class=x", ' id="a b"', " title='She said: \"Hi\" &amp; went'", " data-x=a>b", " href=/a/b", ' a="1" a="2"', ' title="a > b"')
+POINTS = (
+    "<br>",
+    "<br/>",
+    "<img src='a>b.png' alt=\"two dogs\">",
+    "<!-- a <b>comment</b> -->",
+    "<wbr>",
+    "<hr>",
+    "<input disabled>",
+    "<?php echo 1 ?>",
+)
+STAYING = (
+    "<code>x = <b>1</b></code>",
+    "<kbd>Ctrl</kbd>",
+    "<span translate=no>Not this</span>",
+    '<i class="a notranslate">nor <b>this</b></i>',
+    "<span translate=no>Not <b translate=yes>but this</b> and not <i>that</i></span>",
+    "<script>if (a < b && c > d) '<p>'</script>",
+    "<pre>\n  a\n  b </pre>",
+    "<style>p > b {}</style>",
+)
+WORDS = (
+    "&amp;",
+    "&lt;3",
+    "&nbsp;",
+    "&#8364;",
+    "{name}",
+    "{0}",
+    "%s",
+    "%(count)d",
+    "${x}",
+    "{{ y }}",
+    "https://example.org/a?b=c&amp;d=1",
+    "me@example.org",
+    "caf\u00e9",
+    "\u4f60\u597d",
+    "&copy 2020",
+    "AT&T",
+)
+ATTRIBUTES = (
+    "",
+    "",
+    "",
+    " class=x",
+    ' id="a b"',
+    " title='She said: \"Hi\" &amp; went'",
+    " data-x=a>b",
+    " href=/a/b",
+    ' a="1" a="2"',
+    ' title="a > b"',
+)
 XML_ATTRIBUTES = ("", "", ' id="1"', " title='a > \"b\" &amp; c'", ' xml:lang="en"')
 
 
@@ -24,7 +70,12 @@ def html_document(rng: random.Random, sentences: Sequence[str], malformed: bool 
     pieces = ["<!DOCTYPE html>\n<html><head><title>A dog</title></head><body>"] if rng.random() < 0.2 else []
     for _ in range(rng.randint(1, 4)):
         name = rng.choice(BLOCK)
-        pieces += [f"<{name}{_attribute(rng, ATTRIBUTES, malformed)}>", *_html_run(rng, sentences, 0, malformed), f"</{name}>", rng.choice(("", "\n", " \n\t"))]
+        pieces += [
+            f"<{name}{_attribute(rng, ATTRIBUTES, malformed)}>",
+            *_html_run(rng, sentences, 0, malformed),
+            f"</{name}>",
+            rng.choice(("", "\n", " \n\t")),
+        ]
     if malformed:
         for _ in range(rng.randint(1, 4)):
             _damage(rng, pieces)
@@ -79,7 +130,29 @@ def _damage(rng: random.Random, pieces: list[str]) -> None:
     elif kind == 1:
         pieces.insert(at, pieces[rng.randrange(len(pieces))])
     elif kind == 2:
-        pieces.insert(at, rng.choice(("</b>", "</p>", "<b>", "<i", "<", "</", "< b>", "</ b>", "<!", "<!--", "&", "&#x;", "<a href='", "<p", '<b title="', ">")))
+        pieces.insert(
+            at,
+            rng.choice(
+                (
+                    "</b>",
+                    "</p>",
+                    "<b>",
+                    "<i",
+                    "<",
+                    "</",
+                    "< b>",
+                    "</ b>",
+                    "<!",
+                    "<!--",
+                    "&",
+                    "&#x;",
+                    "<a href='",
+                    "<p",
+                    '<b title="',
+                    ">",
+                )
+            ),
+        )
     elif kind == 3:
         other = rng.randrange(len(pieces))
         pieces[at], pieces[other] = pieces[other], pieces[at]
@@ -105,7 +178,18 @@ def xml_document(rng: random.Random, sentences: Sequence[str]) -> str:
             if chance < 0.35 and depth < 5:
                 content.append(element(depth + 1))
             elif chance < 0.45:
-                content.append(rng.choice(("<!-- <a> & -->", "<![CDATA[a < b & <c>]]>", "<?pi x='>'?>", "&#60;", "{name}", " https://a.org/?x&amp;y ")))
+                content.append(
+                    rng.choice(
+                        (
+                            "<!-- <a> & -->",
+                            "<![CDATA[a < b & <c>]]>",
+                            "<?pi x='>'?>",
+                            "&#60;",
+                            "{name}",
+                            " https://a.org/?x&amp;y ",
+                        )
+                    )
+                )
             else:
                 words = rng.choice(sentences).replace("&", "&amp;").replace("<", "&lt;").split()
                 content.append(rng.choice((" ", "")) + " ".join(words[: rng.randint(1, len(words))]))
@@ -133,5 +217,14 @@ def scrambled(rng: random.Random, line: str) -> Scrambled:
         if rng.random() < 0.2:
             order[index], order[index + 1] = order[index + 1], order[index]
     words = [source[index].upper() for index in order]
-    pairs = [(index if rng.random() < 0.9 else rng.randrange(len(source)), position) for position, index in enumerate(order) if rng.random() < 0.9]
-    return Scrambled(" ".join(words), tuple("\u2581" + word for word in words), tuple("\u2581" + word for word in source), tuple(pairs))
+    pairs = [
+        (index if rng.random() < 0.9 else rng.randrange(len(source)), position)
+        for position, index in enumerate(order)
+        if rng.random() < 0.9
+    ]
+    return Scrambled(
+        " ".join(words),
+        tuple("\u2581" + word for word in words),
+        tuple("\u2581" + word for word in source),
+        tuple(pairs),
+    )

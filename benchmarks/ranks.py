@@ -53,7 +53,9 @@ def main() -> None:
     sides = [Ranks(options.processes, 1), Ranks(1, options.processes), Ranks(1, 1)]
     for side in sides:
         side.prepare(folder.parent, Task(recipe, changes, folder))
-    print(f"{recipe.model.encoder_layers} + {recipe.model.decoder_layers} layers, d_model {recipe.model.d_model}, {recipe.train.batch_tokens:,}-token updates; median of {options.rounds}")
+    print(
+        f"{recipe.model.encoder_layers} + {recipe.model.decoder_layers} layers, d_model {recipe.model.d_model}, {recipe.train.batch_tokens:,}-token updates; median of {options.rounds}"
+    )
     ratios(medians({side.name: partial(rate, side) for side in sides}, options.rounds), [sides[0].name], "target tok/s")
 
 

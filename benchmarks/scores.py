@@ -38,7 +38,10 @@ def train(folder: Path, commands: Sequence[str], data_dir: Path, seed: int, thre
     if done != commands[: len(done)]:
         raise SystemExit(f"{folder} was begun with other commands; give another --out")
     for command in commands[len(done) :]:
-        words = [str(data_dir / word.removeprefix(DIR).lstrip("/")) if word.split("/")[0] == DIR else word for word in shlex.split(command)[1:]]
+        words = [
+            str(data_dir / word.removeprefix(DIR).lstrip("/")) if word.split("/")[0] == DIR else word
+            for word in shlex.split(command)[1:]
+        ]
         train_options = ["--set", f"train.seed={seed}", "--threads", str(threads)] if words[0] == "train" else []
         nmt(folder / "log", *words, *train_options, cwd=folder)
         done.append(command)
@@ -52,19 +55,43 @@ def result(recipe: str, entry: dict[str, Any], data_dir: Path, out: Path, seed: 
     folder.mkdir(parents=True, exist_ok=True)
     minutes = train(folder, entry["commands"], data_dir, seed, threads)
     run = folder / "runs" / recipe
-    trained = {**training_figures(run), "minutes": minutes, "date": str(date.today()), "version": __version__, "machine": processor(), "threads": threads}
+    trained = {
+        **training_figures(run),
+        "minutes": minutes,
+        "date": str(date.today()),
+        "version": __version__,
+        "machine": processor(),
+        "threads": threads,
+    }
     tests = {
-        name: score(folder / "log", run, folder / name, [data_dir / source], [data_dir / reference], entry.get("score", []))
+        name: score(
+            folder / "log", run, folder / name, [data_dir / source], [data_dir / reference], entry.get("score", [])
+        )
         for name, (source, reference) in entry["tests"].items()
     }
     for name, test in tests.items():
         test["compared"] = test["bleu"]
         if "compare" in entry:
-            report = json.loads(nmt(folder / "log", "score", folder / f"{name}.hyp", "--ref", folder / f"{name}.reference", "--json", *entry["compare"]))["scores"]["bleu"]
+            report = json.loads(
+                nmt(
+                    folder / "log",
+                    "score",
+                    folder / f"{name}.hyp",
+                    "--ref",
+                    folder / f"{name}.reference",
+                    "--json",
+                    *entry["compare"],
+                )
+            )["scores"]["bleu"]
             test |= {"compared": report["score"], "compared_signature": report["signature"]}
     figures = {**trained, "tests": tests}
     (folder / "scores.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    print(f"{recipe}, seed {seed}: {minutes:.0f} min, " + ", ".join(f"{name} {test['bleu']:.2f}" for name, test in tests.items()), file=sys.stderr, flush=True)
+    print(
+        f"{recipe}, seed {seed}: {minutes:.0f} min, "
+        + ", ".join(f"{name} {test['bleu']:.2f}" for name, test in tests.items()),
+        file=sys.stderr,
+        flush=True,
+    )
     return figures
 
 
@@ -92,9 +119,22 @@ def main() -> None:
     names, threads = chosen(options.only, table), max(1, cores() // options.jobs)
     data_dir, out = options.data_dir.resolve(), options.out.resolve()
     with ThreadPoolExecutor(options.jobs) as pool:
-        running = {name: [pool.submit(result, name, table[name], data_dir, out, seed, threads) for seed in options.seeds] for name in names}
-        done = [row for name, futures in running.items() for row in rows(name, table[name], [future.result() for future in futures])]
-    print_rows([["recipe", "test set", "BLEU", "as published", "published", "chrF", " / ".join(OUTPUT_ERRORS), "minutes"], *done], options.markdown)
+        running = {
+            name: [pool.submit(result, name, table[name], data_dir, out, seed, threads) for seed in options.seeds]
+            for name in names
+        }
+        done = [
+            row
+            for name, futures in running.items()
+            for row in rows(name, table[name], [future.result() for future in futures])
+        ]
+    print_rows(
+        [
+            ["recipe", "test set", "BLEU", "as published", "published", "chrF", " / ".join(OUTPUT_ERRORS), "minutes"],
+            *done,
+        ],
+        options.markdown,
+    )
 
 
 if __name__ == "__main__":

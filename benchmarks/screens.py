@@ -62,7 +62,14 @@ def watch(command: list[str], folder: Path, seconds: float) -> Seen:
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     begin = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "nmt_cli", *command], stdin=slave, stdout=slave, stderr=slave, cwd=folder, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nmt_cli", *command],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        cwd=folder,
+        start_new_session=True,
+    )
     os.close(slave)
     try:
         while (left := begin + seconds - time.monotonic()) > 0:
@@ -95,21 +102,76 @@ def watch(command: list[str], folder: Path, seconds: float) -> Seen:
 
 def commands(model: Path, text: Path, out: Path) -> dict[str, list[str]]:
     """Return the arguments of each command, by name."""
-    source, hypothesis, other, reference = (str(out / name) for name in ("source.en", "hypothesis.de", "other.de", "reference.de"))
+    source, hypothesis, other, reference = (
+        str(out / name) for name in ("source.en", "hypothesis.de", "other.de", "reference.de")
+    )
     return {
         "init": ["init", "mine", "--source", source, "--target", reference],
         "preprocess": ["preprocess", "multi30k_en_de", "--data-dir", str(text), "--out", str(out / "new-shards")],
         "train": ["train", "multi30k_en_de", "--data", str(out / "shards"), "--run", str(out / "run")],
-        "train, base": ["train", "multi30k_en_de", "--data", str(out / "shards"), "--run", str(out / "base"), *(f"--set=model.{key}" for key in ("encoder_layers=6", "decoder_layers=6", "d_model=512", "d_ff=2048", "num_heads=8"))],
-        "train --dry-run": ["train", "multi30k_en_de", "--data", str(out / "shards"), "--run", str(out / "dry"), "--dry-run"],
+        "train, base": [
+            "train",
+            "multi30k_en_de",
+            "--data",
+            str(out / "shards"),
+            "--run",
+            str(out / "base"),
+            *(
+                f"--set=model.{key}"
+                for key in ("encoder_layers=6", "decoder_layers=6", "d_model=512", "d_ff=2048", "num_heads=8")
+            ),
+        ],
+        "train --dry-run": [
+            "train",
+            "multi30k_en_de",
+            "--data",
+            str(out / "shards"),
+            "--run",
+            str(out / "dry"),
+            "--dry-run",
+        ],
         "info --probe": ["info", "wmt14_en_de_base", "--probe"],
         "average": ["average", str(model), "--out", str(out / "averaged")],
-        "translate": ["translate", "--model", str(model), "--input", source, "--output", str(out / "translated.de"), "--beam", "12", "--precision", "fp32"],
-        "score, significance": ["score", hypothesis, other, "--ref", reference, "--significance", "bootstrap", "--samples", "10000", "--metric", "chrf"],
+        "translate": [
+            "translate",
+            "--model",
+            str(model),
+            "--input",
+            source,
+            "--output",
+            str(out / "translated.de"),
+            "--beam",
+            "12",
+            "--precision",
+            "fp32",
+        ],
+        "score, significance": [
+            "score",
+            hypothesis,
+            other,
+            "--ref",
+            reference,
+            "--significance",
+            "bootstrap",
+            "--samples",
+            "10000",
+            "--metric",
+            "chrf",
+        ],
         "score --model": ["score", "--model", str(model), "--src", source, "--ref", reference],
         "quantize": ["quantize", str(model), "--out", str(out / "int8")],
         "export": ["export", str(model), "--to", "ctranslate2", "--out", str(out / "ctranslate2")],
-        "calibrate": ["calibrate", "--model", str(model), "--src", source, "--ref", reference, "--out", str(out / "calibration.json")],
+        "calibrate": [
+            "calibrate",
+            "--model",
+            str(model),
+            "--src",
+            source,
+            "--ref",
+            reference,
+            "--out",
+            str(out / "calibration.json"),
+        ],
     }
 
 
@@ -117,16 +179,37 @@ def write_text(model: Path, text: Path, out: Path) -> None:
     """Write the files that the commands read."""
     pairs = list(islice(read_parallel([text / "train.en.gz"], [text / "train.de.gz"]), LINES))
     source, reference = ([f"{pair[side]}\n" for pair in pairs] for side in (0, 1))
-    for name, lines in (("source.en", source), ("reference.de", reference), ("hypothesis.de", reference[1:] + reference[:1]), ("other.de", reference[2:] + reference[:2])):
+    for name, lines in (
+        ("source.en", source),
+        ("reference.de", reference),
+        ("hypothesis.de", reference[1:] + reference[:1]),
+        ("other.de", reference[2:] + reference[:2]),
+    ):
         (out / name).write_text("".join(lines), encoding="utf-8")
-    subprocess.run([sys.executable, "-m", "nmt_cli", "preprocess", "multi30k_en_de", "--data-dir", str(text), "--out", str(out / "shards")], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "nmt_cli",
+            "preprocess",
+            "multi30k_en_de",
+            "--data-dir",
+            str(text),
+            "--out",
+            str(out / "shards"),
+        ],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def main() -> None:
     """Watch the commands and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="run folder of a trained model")
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder with the text of the recipe multi30k_en_de")
+    parser.add_argument(
+        "--data-dir", type=Path, required=True, help="folder with the text of the recipe multi30k_en_de"
+    )
     parser.add_argument("--only", nargs="+", default=[], help="names of the table's rows")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long each command is watched")
     parser.add_argument("--show", action="store_true", help="print the last screen of each")
@@ -139,7 +222,9 @@ def main() -> None:
             if options.only and what not in options.only:
                 continue
             seen = watch(command, out, options.seconds)
-            print(f"{what:<22} {seen.first:>8.1f} {len(seen.changes):>8} {seen.longest_pause:>16.1f} {f'{seen.ended:.1f}' if seen.ended else '-':>8}")
+            print(
+                f"{what:<22} {seen.first:>8.1f} {len(seen.changes):>8} {seen.longest_pause:>16.1f} {f'{seen.ended:.1f}' if seen.ended else '-':>8}"
+            )
             if options.show:
                 print("\n".join(f"    {line}" for line in seen.screen if line), end="\n\n")
 

@@ -95,7 +95,16 @@ class Subject:
         """Return a translator with the search of this name, on one core."""
         run = SEARCHES[name]
         changes = [*self.settings, *run.changes]
-        return load_translator([self.model], changes, nbest=nbest, device="cpu", devices=1, precision="fp32", sampling=run.sampling, mbr=run.mbr)
+        return load_translator(
+            [self.model],
+            changes,
+            nbest=nbest,
+            device="cpu",
+            devices=1,
+            precision="fp32",
+            sampling=run.sampling,
+            mbr=run.mbr,
+        )
 
 
 def warm(subject: Subject, name: str) -> Translator:
@@ -119,7 +128,9 @@ def compare(subject: Subject, names: Sequence[str]) -> tuple[dict[str, list[Resu
     return outputs, times
 
 
-def table(subject: Subject, outputs: Mapping[str, Sequence[Result]], times: Mapping[str, Sequence[float]]) -> list[list[str]]:
+def table(
+    subject: Subject, outputs: Mapping[str, Sequence[Result]], times: Mapping[str, Sequence[float]]
+) -> list[list[str]]:
     """Return the rows of the table of quality and time: the heads, then the searches."""
     rows = [["search", "BLEU", "chrF", "seconds", "÷ beam 4", "empty", "loops", "copies"]]
     for name, results in outputs.items():
@@ -149,7 +160,10 @@ def invariance(subject: Subject, names: Sequence[str], alone: int) -> tuple[list
         row = [SEARCHES[name].label]
         for size in SIZES:
             lines = subject.source[: alone if size == 1 else None]
-            equal = sum(same(grouped, ungrouped) for grouped, ungrouped in zip(in_groups(translator, lines, size), together, strict=False))
+            equal = sum(
+                same(grouped, ungrouped)
+                for grouped, ungrouped in zip(in_groups(translator, lines, size), together, strict=False)
+            )
             all_equal &= equal == len(lines)
             row.append(f"{equal:,} / {len(lines) - equal:,}")
         rows.append(row)
@@ -159,7 +173,9 @@ def invariance(subject: Subject, names: Sequence[str], alone: int) -> tuple[list
 
 def in_groups(translator: Translator, lines: Sequence[str], size: int) -> list[Result]:
     """Translate each group of `size` lines by itself."""
-    return [result for start in range(0, len(lines), size) for result in translator.translate(lines[start : start + size])]
+    return [
+        result for start in range(0, len(lines), size) for result in translator.translate(lines[start : start + size])
+    ]
 
 
 def same(one: Result, other: Result) -> bool:
@@ -179,12 +195,29 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="model or run folder")
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--reference", type=Path, required=True)
-    parser.add_argument("--lines", type=int, default=0, help=f"lines of the file, from its beginning; default: all, with --invariance {INVARIANCE_LINES}")
-    parser.add_argument("--only", default=",".join(SEARCHES), metavar="NAME,NAME", help="searches; default: %(default)s")
-    parser.add_argument("--set", action="append", default=[], metavar="decode.KEY=VALUE", help="change the recipe's [decode] for all searches, as decode.alpha=1.2")
+    parser.add_argument(
+        "--lines",
+        type=int,
+        default=0,
+        help=f"lines of the file, from its beginning; default: all, with --invariance {INVARIANCE_LINES}",
+    )
+    parser.add_argument(
+        "--only", default=",".join(SEARCHES), metavar="NAME,NAME", help="searches; default: %(default)s"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="decode.KEY=VALUE",
+        help="change the recipe's [decode] for all searches, as decode.alpha=1.2",
+    )
     parser.add_argument("--invariance", action="store_true", help="compare groups of lines instead of searches")
-    parser.add_argument("--invariance-lines", type=int, default=100, help="lines of the groups of one line; default: %(default)s")
-    parser.add_argument("--outputs", type=Path, metavar="FOLDER", help="write the outputs of each search to FOLDER/NAME.txt")
+    parser.add_argument(
+        "--invariance-lines", type=int, default=100, help="lines of the groups of one line; default: %(default)s"
+    )
+    parser.add_argument(
+        "--outputs", type=Path, metavar="FOLDER", help="write the outputs of each search to FOLDER/NAME.txt"
+    )
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     options = parser.parse_args()
     names = options.only.split(",")
@@ -202,7 +235,9 @@ def main() -> None:
     print_rows(table(subject, outputs, times), options.markdown)
     for name in outputs if options.outputs else ():
         options.outputs.mkdir(parents=True, exist_ok=True)
-        (options.outputs / f"{name}.txt").write_text("".join(f"{result.translation}\n" for result in outputs[name]), encoding="utf-8")
+        (options.outputs / f"{name}.txt").write_text(
+            "".join(f"{result.translation}\n" for result in outputs[name]), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -52,7 +52,11 @@ uvicorn.run(app, port={port}, log_level="warning", access_log=False)
 def request_of(line: str) -> bytes:
     """Return the bytes of a request."""
     body = json.dumps({"q": line, "source": "en", "target": "de"}).encode()
-    return b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    return (
+        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % len(body)
+        + body
+    )
 
 
 async def client(url: str, requests: Callable[[], bytes], until: float, waits: list[float]) -> None:
@@ -116,7 +120,22 @@ class Measured:
 def our_server(model: Path, precision: str) -> Iterator[tuple[str, int]]:
     """Run `nmt serve`. Yield its address and process id."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "nmt_cli", "serve", "--model", str(model), "--port", "0", "--precision", precision, "--device", "cpu"], stderr=subprocess.PIPE, text=True
+        [
+            sys.executable,
+            "-m",
+            "nmt_cli",
+            "serve",
+            "--model",
+            str(model),
+            "--port",
+            "0",
+            "--precision",
+            precision,
+            "--device",
+            "cpu",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stderr
     with tempfile.TemporaryFile("w") as log:
@@ -138,7 +157,9 @@ def our_server(model: Path, precision: str) -> Iterator[tuple[str, int]]:
 @contextmanager
 def peer_server(folder: Path, precision: str, beam: int, threads: int, port: int) -> Iterator[str]:
     """Run CTranslate2 behind a handler of a few lines. Yield its address."""
-    code = PEER.format(files=tokenizers(str(folder)), folder=str(folder), precision=precision, threads=threads, beam=beam, port=port)
+    code = PEER.format(
+        files=tokenizers(str(folder)), folder=str(folder), precision=precision, threads=threads, beam=beam, port=port
+    )
     process = subprocess.Popen([sys.executable, "-c", code])
     url = f"http://127.0.0.1:{port}"
     try:
@@ -165,7 +186,9 @@ def translate_rate(translator: Translator, lines: Sequence[str], seconds: float)
 def memory(pid: int) -> float:
     """MiB of a process and its children: each page once, divided by how many share it."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    threads = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    threads = [
+        child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
     total = 0
     for process in {str(pid), *children, *threads}:
         match = re.search(r"Pss:\s+(\d+)", Path(f"/proc/{process}/smaps_rollup").read_text())
@@ -181,7 +204,10 @@ def soak(url: str, pid: int, lines: Sequence[str], clients: int, minutes: float)
     for part in range(10):
         rate, _ = load(url, lines, clients, minutes * 6)
         sizes.append(memory(pid))
-        print(f"soak: {sizes[-1]:.1f} MiB after {(part + 1) * minutes / 10:.1f} minutes, {rate:.1f} sentences/s", flush=True)
+        print(
+            f"soak: {sizes[-1]:.1f} MiB after {(part + 1) * minutes / 10:.1f} minutes, {rate:.1f} sentences/s",
+            flush=True,
+        )
     print(f"soak: {100 * (sizes[-1] / sizes[1] - 1):+.1f} % since minute {minutes / 10:.1f}", flush=True)
 
 
@@ -192,7 +218,9 @@ def main() -> None:
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--precision", default="int8")
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=20, help="of each side, in all rounds together; default: %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, default=20, help="of each side, in all rounds together; default: %(default)s"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="the sides alternate; default: %(default)s")
     parser.add_argument("--soak", type=float, metavar="MINUTES")
     parser.add_argument("--peer", choices=["ctranslate2"])
@@ -209,14 +237,22 @@ def main() -> None:
         if options.peer:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "peer"
             nmt.export(options.model, "ctranslate2", folder)
-            peer = peer_server(folder, options.precision.replace("fp32", "float32"), translator.recipe_beam, cores(), 18080)
+            peer = peer_server(
+                folder, options.precision.replace("fp32", "float32"), translator.recipe_beam, cores(), 18080
+            )
             urls["ctranslate2"] = stack.enter_context(peer)
         compare(urls, translator, lines, options.clients, options.seconds, options.rounds)
 
 
-def compare(urls: Mapping[str, str], translator: Translator, lines: Sequence[str], clients: int, seconds: float, rounds: int) -> None:
+def compare(
+    urls: Mapping[str, str], translator: Translator, lines: Sequence[str], clients: int, seconds: float, rounds: int
+) -> None:
     """Measure servers and translator alternately, and print a row for each."""
-    sides = {f"{name}, {count} client{'s' if count > 1 else ''}": (url, count) for name, url in urls.items() for count in (1, clients)}
+    sides = {
+        f"{name}, {count} client{'s' if count > 1 else ''}": (url, count)
+        for name, url in urls.items()
+        for count in (1, clients)
+    }
     measured = {name: Measured() for name in (*sides, "nmt translate")}
     for url in urls.values():
         load(url, lines, clients, 2)
@@ -226,8 +262,15 @@ def compare(urls: Mapping[str, str], translator: Translator, lines: Sequence[str
         measured["nmt translate"].add(translate_rate(translator, lines, seconds / rounds))
     for name, side in measured.items():
         print(side.row(name), flush=True)
-    ratios = [ours / whole for ours, whole in zip(measured[f"nmt serve, {clients} clients"].rates, measured["nmt translate"].rates, strict=True)]
-    print(f"nmt serve with {clients} clients ÷ nmt translate: {statistics.median(ratios):.3f}, the median of {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
+    ratios = [
+        ours / whole
+        for ours, whole in zip(
+            measured[f"nmt serve, {clients} clients"].rates, measured["nmt translate"].rates, strict=True
+        )
+    ]
+    print(
+        f"nmt serve with {clients} clients ÷ nmt translate: {statistics.median(ratios):.3f}, the median of {', '.join(f'{ratio:.2f}' for ratio in ratios)}"
+    )
 
 
 if __name__ == "__main__":

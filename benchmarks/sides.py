@@ -59,7 +59,9 @@ class Side(ABC):
             run = Path(folder) / "run"
             rates = self.rates(checked(self.command(run, updates, threads), threads), run)
         if len(rates) != updates // LOG_EVERY or len(rates) <= WARMUP:
-            raise SystemExit(f"{self.name}: {len(rates)} intervals in its log, expected {updates // LOG_EVERY}, more than {WARMUP}")
+            raise SystemExit(
+                f"{self.name}: {len(rates)} intervals in its log, expected {updates // LOG_EVERY}, more than {WARMUP}"
+            )
         return rates[WARMUP:]
 
 
@@ -75,10 +77,34 @@ class Nmt(Side):
         self.task = task
 
     def command(self, run: Path, updates: int, threads: int) -> list[str]:
-        train = {"updates": updates, "log_every": LOG_EVERY, "valid_every": NEVER, "checkpoint_every": 0, "valid_bleu_sentences": 0, "valid_samples": 0, "best_metric": "nll"}
+        train = {
+            "updates": updates,
+            "log_every": LOG_EVERY,
+            "valid_every": NEVER,
+            "checkpoint_every": 0,
+            "valid_bleu_sentences": 0,
+            "valid_samples": 0,
+            "best_metric": "nll",
+        }
         settings = [*self.task.settings, *(f"train.{key}={value}" for key, value in train.items())]
-        options = ["--run", str(run), "--data", str(self.task.shards), "--device=cpu", f"--precision={self.precision}", f"--threads={threads}"]
-        return [sys.executable, "-m", "nmt_cli", "train", self.task.recipe.name, *options, *(f"--set={setting}" for setting in settings)]
+        options = [
+            "--run",
+            str(run),
+            "--data",
+            str(self.task.shards),
+            "--device=cpu",
+            f"--precision={self.precision}",
+            f"--threads={threads}",
+        ]
+        return [
+            sys.executable,
+            "-m",
+            "nmt_cli",
+            "train",
+            self.task.recipe.name,
+            *options,
+            *(f"--set={setting}" for setting in settings),
+        ]
 
     def rates(self, log: str, run: Path) -> list[float]:
         records = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
@@ -88,7 +114,9 @@ class Nmt(Side):
 def checked(command: Sequence[str], threads: int = 0) -> str:
     """What the command prints, both streams; where it fails, the end of that and no more."""
     environment = {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {}), "PYTHONUNBUFFERED": "1"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\nfailed with status {done.returncode}:\n{done.stdout[-4000:]}")
     return done.stdout

@@ -54,9 +54,19 @@ KINDS = {
     "ten words": Kind(10, 1),
 }
 HEADS = [
-    "terms", "beam", "number", "in free outputs", "in outputs with terms", "of the missing",
-    "BLEU, free", "BLEU, with terms", "BLEU of the rest, free", "BLEU of the rest, with terms", "time", "length",
-]  # fmt: skip
+    "terms",
+    "beam",
+    "number",
+    "in free outputs",
+    "in outputs with terms",
+    "of the missing",
+    "BLEU, free",
+    "BLEU, with terms",
+    "BLEU of the rest, free",
+    "BLEU of the rest, with terms",
+    "time",
+    "length",
+]
 
 
 def drawn_terms(reference: str, kind: Kind, rng: random.Random) -> list[str]:
@@ -68,7 +78,9 @@ def drawn_terms(reference: str, kind: Kind, rng: random.Random) -> list[str]:
         length = min(rng.randint(1, kind.longest), len(words))
         start = rng.randrange(len(words) - length + 1)
         phrase = " ".join(words[start : start + length])
-        if used.isdisjoint(range(start, start + length)) and occurrences(phrase, reference):  # none where a comma is between the words
+        if used.isdisjoint(range(start, start + length)) and occurrences(
+            phrase, reference
+        ):  # none where a comma is between the words
             used.update(range(start, start + length))
             terms.append(phrase)
         if len(terms) == kind.count:
@@ -104,7 +116,11 @@ def term_columns(terms: Sequence[Sequence[str]], free: Sequence[str], outputs: S
     before, after = ([satisfied(*pair) for pair in zip(terms, texts, strict=True)] for texts in (free, outputs))
     missing = total - sum(map(Counter.total, before))
     gained = sum((now - then).total() for now, then in zip(after, before, strict=True))
-    return [f"{total:,}", *(share(sum(map(Counter.total, counts)), total) for counts in (before, after)), share(gained, missing)]
+    return [
+        f"{total:,}",
+        *(share(sum(map(Counter.total, counts)), total) for counts in (before, after)),
+        share(gained, missing),
+    ]
 
 
 def share(part: int, total: int) -> str:
@@ -112,14 +128,20 @@ def share(part: int, total: int) -> str:
     return f"{100 * part / total:.2f} %" if total else "–"
 
 
-def bleu_columns(terms: Sequence[Sequence[str]], free: Sequence[str], outputs: Sequence[str], references: Sequence[str]) -> list[str]:
+def bleu_columns(
+    terms: Sequence[Sequence[str]], free: Sequence[str], outputs: Sequence[str], references: Sequence[str]
+) -> list[str]:
     """Return BLEU of both outputs, and of the rest of both."""
     stripped = [[without(*pair) for pair in zip(terms, texts, strict=True)] for texts in (free, outputs, references)]
-    scores = [corpus_bleu(texts, [references]) for texts in (free, outputs)] + [corpus_bleu(texts, [stripped[2]]) for texts in stripped[:2]]
+    scores = [corpus_bleu(texts, [references]) for texts in (free, outputs)] + [
+        corpus_bleu(texts, [stripped[2]]) for texts in stripped[:2]
+    ]
     return [f"{score.score:.2f}" for score in scores]
 
 
-def measure(free_search: Translator, with_terms: Translator, source: Sequence[str], references: Sequence[str], seed: int) -> list[list[str]]:
+def measure(
+    free_search: Translator, with_terms: Translator, source: Sequence[str], references: Sequence[str], seed: int
+) -> list[list[str]]:
     """Return a row for each kind of terms, without the column of the beam."""
     rows, free_times, times = [], [], []
     for name, kind in KINDS.items():
@@ -131,8 +153,19 @@ def measure(free_search: Translator, with_terms: Translator, source: Sequence[st
         times.append(seconds)
         free, outputs = ([result.translation for result in side] for side in (free_results, results))
         length = sum(map(len, outputs)) / max(1, sum(map(len, free)))
-        rows.append([name, *term_columns(terms, free, outputs), *bleu_columns(terms, free, outputs, references), f"{length:.3f}"])
-        print(f"{name}, beam {free_search.decode.beam}: free {free_seconds:.1f} s, with terms {seconds:.1f} s", file=sys.stderr, flush=True)
+        rows.append(
+            [
+                name,
+                *term_columns(terms, free, outputs),
+                *bleu_columns(terms, free, outputs, references),
+                f"{length:.3f}",
+            ]
+        )
+        print(
+            f"{name}, beam {free_search.decode.beam}: free {free_seconds:.1f} s, with terms {seconds:.1f} s",
+            file=sys.stderr,
+            flush=True,
+        )
     usual = statistics.median(free_times)
     return [[*row[:-1], f"{seconds / usual:.2f}", row[-1]] for row, seconds in zip(rows, times, strict=True)]
 
@@ -146,7 +179,13 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=0, help="lines of the file, from its beginning; default: all")
     parser.add_argument("--beams", type=int, nargs="+", default=[4, 8], help="default: 4 8")
     parser.add_argument("--seed", type=int, default=5, help="random seed of the terms; default: %(default)s")
-    parser.add_argument("--set", action="append", default=[], metavar="decode.KEY=VALUE", help="change the recipe's [decode], as decode.alpha=1.2")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="decode.KEY=VALUE",
+        help="change the recipe's [decode], as decode.alpha=1.2",
+    )
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     options = parser.parse_args()
     setup(1)
@@ -156,10 +195,14 @@ def main() -> None:
     for beam in options.beams:
         changes = [*options.set, "decode.search=beam", f"decode.beam={beam}"]
         free_search, with_terms = (
-            load_translator([options.model], changes, nbest=1, device="cpu", devices=1, precision="fp32", constraints=constraints)
+            load_translator(
+                [options.model], changes, nbest=1, device="cpu", devices=1, precision="fp32", constraints=constraints
+            )
             for constraints in ({}, {"terms": None})
-        )  # fmt: skip
-        rows += [[row[0], str(beam), *row[1:]] for row in measure(free_search, with_terms, source, references, options.seed)]
+        )
+        rows += [
+            [row[0], str(beam), *row[1:]] for row in measure(free_search, with_terms, source, references, options.seed)
+        ]
     print_rows(rows, options.markdown)
 
 

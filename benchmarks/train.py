@@ -53,7 +53,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, help="folder of Multi30k's raw text")
     parser.add_argument("--small", action="store_true", help="the small model instead of base")
-    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="beside other toolkits; FOLDER holds their environments, or gets them")
+    parser.add_argument(
+        "--peers",
+        type=Path,
+        metavar="FOLDER",
+        help="beside other toolkits; FOLDER holds their environments, or gets them",
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     options = parser.parse_args()
@@ -62,7 +67,9 @@ def main() -> None:
     changes = settings(options.data_dir, options.small)
     recipe, folder = shards(options.data_dir, changes)
     model, what = recipe.model, "training" if options.peers else "training step"
-    print(f"{what}: {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, {recipe.data.vocab_size:,} pieces, {recipe.train.batch_tokens:,}-token updates; median of {options.rounds}")
+    print(
+        f"{what}: {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, {recipe.data.vocab_size:,} pieces, {recipe.train.batch_tokens:,}-token updates; median of {options.rounds}"
+    )
     if options.peers:
         beside(options.peers.resolve(), Task(recipe, changes, folder), options.rounds)
     else:

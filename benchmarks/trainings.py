@@ -32,7 +32,14 @@ def nmt(log: Path, *arguments: str | Path, cwd: Path | None = None) -> str:
     """Run a command of nmt and return its stdout; its messages are appended to the log. Raises SystemExit when it fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as messages:
-        done = subprocess.run([sys.executable, "-m", "nmt_cli", *map(str, arguments)], stdout=subprocess.PIPE, stderr=messages, text=True, check=False, cwd=cwd)
+        done = subprocess.run(
+            [sys.executable, "-m", "nmt_cli", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            text=True,
+            check=False,
+            cwd=cwd,
+        )
     if done.returncode:
         raise SystemExit(f"nmt {' '.join(map(str, arguments))}: exit status {done.returncode}; see {log}")
     return done.stdout
@@ -45,7 +52,9 @@ def training_figures(run: Path) -> dict[str, Any]:
     return {"nll": last["nll"], "updates": last["update"], "minutes": last["seconds"] / 60}
 
 
-def score(log: Path, model: Path, stem: Path, source: Sequence[Path], reference: Sequence[Path], options: Sequence[str]) -> dict[str, Any]:
+def score(
+    log: Path, model: Path, stem: Path, source: Sequence[Path], reference: Sequence[Path], options: Sequence[str]
+) -> dict[str, Any]:
     """Translate a text, if that was not done before, and score it with the options of nmt score. Return BLEU, chrF and the number of each output error.
 
     The text, its references and the translations are kept in STEM.source, STEM.reference and STEM.hyp.
@@ -55,7 +64,23 @@ def score(log: Path, model: Path, stem: Path, source: Sequence[Path], reference:
         paths[side].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if not paths["hyp"].exists():
         nmt(log, "translate", "--model", model, "--input", paths["source"], "--output", paths["hyp"])
-    report = json.loads(nmt(log, "score", paths["hyp"], "--ref", paths["reference"], "--src", paths["source"], "--metric", "bleu", "--metric", "chrf", "--json", *options))
+    report = json.loads(
+        nmt(
+            log,
+            "score",
+            paths["hyp"],
+            "--ref",
+            paths["reference"],
+            "--src",
+            paths["source"],
+            "--metric",
+            "bleu",
+            "--metric",
+            "chrf",
+            "--json",
+            *options,
+        )
+    )
     return {
         **{metric: report["scores"][metric]["score"] for metric in ("bleu", "chrf")},
         "signature": report["scores"]["bleu"]["signature"],
@@ -109,12 +134,16 @@ class Job:
 
         A run of another recipe is refused by nmt train.
         """
-        self.nmt("train", self.recipe, "--data", self.shards, "--run", self.run, "--threads", str(self.threads), *self.sets)
+        self.nmt(
+            "train", self.recipe, "--data", self.shards, "--run", self.run, "--threads", str(self.threads), *self.sets
+        )
         if not (self.run / "averaged").exists():
             self.nmt("average", self.run, "--out", self.run / "averaged")
         return training_figures(self.run)
 
-    def score(self, name: str, source: Sequence[Path], reference: Sequence[Path], options: Sequence[str]) -> dict[str, Any]:
+    def score(
+        self, name: str, source: Sequence[Path], reference: Sequence[Path], options: Sequence[str]
+    ) -> dict[str, Any]:
         """Translate the text `name` once, and score it with the options of nmt score."""
         return score(self.log, self.run / "averaged", self.run / name, source, reference, options)
 
@@ -128,8 +157,12 @@ def arguments(description: str, what: str) -> tuple[argparse.Namespace, dict[str
     parser.add_argument("table", type=Path, metavar="TABLE.toml")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"of the {what}, repeatable; default: all")
-    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1], metavar="N,N")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help=f"of the {what}, repeatable; default: all"
+    )
+    parser.add_argument(
+        "--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1], metavar="N,N"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="trainings side by side; default: %(default)s")
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     options = parser.parse_args()

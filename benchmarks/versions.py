@@ -24,8 +24,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-SMALL = ("model.encoder_layers=3", "model.decoder_layers=3", "model.d_model=256", "model.d_ff=1024", "model.num_heads=4", "train.batch_tokens=2048", "train.micro_batch_tokens=2048")
-BASE = ("model.encoder_layers=6", "model.decoder_layers=6", "model.d_model=512", "model.d_ff=2048", "model.num_heads=8", "train.batch_tokens=2048", "train.micro_batch_tokens=2048")
+SMALL = (
+    "model.encoder_layers=3",
+    "model.decoder_layers=3",
+    "model.d_model=256",
+    "model.d_ff=1024",
+    "model.num_heads=4",
+    "train.batch_tokens=2048",
+    "train.micro_batch_tokens=2048",
+)
+BASE = (
+    "model.encoder_layers=6",
+    "model.decoder_layers=6",
+    "model.d_model=512",
+    "model.d_ff=2048",
+    "model.num_heads=8",
+    "train.batch_tokens=2048",
+    "train.micro_batch_tokens=2048",
+)
 STEPS = {"train-small": 12, "train-base": 1}
 """Updates per round."""
 
@@ -47,7 +63,9 @@ class Checkout:
 
     def run(self, *arguments: str, text: bytes = b"") -> bytes:
         """Run `nmt` to its end and return its output. Raises CalledProcessError."""
-        return subprocess.run(self.command(*arguments), env=self.environment, input=text, capture_output=True, check=True).stdout
+        return subprocess.run(
+            self.command(*arguments), env=self.environment, input=text, capture_output=True, check=True
+        ).stdout
 
 
 Round = Callable[[], float]
@@ -57,7 +75,13 @@ Round = Callable[[], float]
 @contextmanager
 def decoding(checkout: Checkout, model: Path, lines: list[bytes], precision: str) -> Iterator[Round]:
     """Yield a round that translates `lines` with a process that stays."""
-    process = subprocess.Popen(checkout.command("translate", "--model", str(model), "--precision", precision), env=checkout.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        checkout.command("translate", "--model", str(model), "--precision", precision),
+        env=checkout.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     assert process.stdin is not None
     assert process.stdout is not None
 
@@ -80,9 +104,21 @@ def decoding(checkout: Checkout, model: Path, lines: list[bytes], precision: str
 @contextmanager
 def training(checkout: Checkout, data: Path, run: Path, changes: tuple[str, ...], steps: int) -> Iterator[Round]:
     """Yield a round of `steps` updates of a training that is stopped between rounds."""
-    changes = (*changes, "train.updates=100000", "train.log_every=1", "train.valid_every=100000", "train.checkpoint_every=100000", "train.checkpoint_minutes=0")
+    changes = (
+        *changes,
+        "train.updates=100000",
+        "train.log_every=1",
+        "train.valid_every=100000",
+        "train.checkpoint_every=100000",
+        "train.checkpoint_minutes=0",
+    )
     options = [word for change in changes for word in ("--set", change)]
-    process = subprocess.Popen(checkout.command("train", "demo", "--data", str(data), "--run", str(run), "--precision", "fp32", *options), env=checkout.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        checkout.command("train", "demo", "--data", str(data), "--run", str(run), "--precision", "fp32", *options),
+        env=checkout.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     records = run / "metrics.jsonl"
 
     def updates() -> int:
@@ -125,15 +161,21 @@ def starting(checkout: Checkout, model: Path, line: bytes) -> Iterator[Round]:
 
 
 @contextmanager
-def job(name: str, checkout: Checkout, model: Path, base: Path, data: Path, folder: Path, lines: list[bytes]) -> Iterator[Round]:
+def job(
+    name: str, checkout: Checkout, model: Path, base: Path, data: Path, folder: Path, lines: list[bytes]
+) -> Iterator[Round]:
     """Yield the round of the job `name` for a checkout."""
     kind, _, rest = name.partition("-")
     if kind == "train":
-        with training(checkout, data, folder / f"{checkout.path.name}-{name}", SMALL if rest == "small" else BASE, STEPS[name]) as work:
+        with training(
+            checkout, data, folder / f"{checkout.path.name}-{name}", SMALL if rest == "small" else BASE, STEPS[name]
+        ) as work:
             yield work
     elif kind == "decode":
         size, _, precision = rest.partition("-")
-        with decoding(checkout, model if size == "small" else base, lines if size == "small" else lines[:24], precision or "fp32") as work:
+        with decoding(
+            checkout, model if size == "small" else base, lines if size == "small" else lines[:24], precision or "fp32"
+        ) as work:
             yield work
     else:
         with starting(checkout, model, lines[0]) as work:
@@ -142,7 +184,9 @@ def job(name: str, checkout: Checkout, model: Path, base: Path, data: Path, fold
 
 def untrained_base(checkout: Checkout, data: Path, folder: Path) -> Path:
     """Return a model folder of base size after one update."""
-    options = [word for change in (*BASE, "train.updates=1", "train.valid_bleu_sentences=1") for word in ("--set", change)]
+    options = [
+        word for change in (*BASE, "train.updates=1", "train.valid_bleu_sentences=1") for word in ("--set", change)
+    ]
     checkout.run("train", "demo", "--data", str(data), "--run", str(folder), *options)
     return folder
 
@@ -153,16 +197,26 @@ def compare(names: list[str], first: Checkout, second: Checkout, model: Path, li
         folder = Path(name)
         data = folder / "data"
         first.run("preprocess", "demo", "--out", str(data))
-        base = untrained_base(first, data, folder / "base") if any(job_name.startswith("decode-base") for job_name in names) else folder
+        base = (
+            untrained_base(first, data, folder / "base")
+            if any(job_name.startswith("decode-base") for job_name in names)
+            else folder
+        )
         print(f"{'job':<20} {'A, s':>9} {'B, s':>9} {'B / A':>7}  middle half")
         for job_name in names:
-            with job(job_name, first, model, base, data, folder / "a", lines) as a, job(job_name, second, model, base, data, folder / "b", lines) as b:
+            with (
+                job(job_name, first, model, base, data, folder / "a", lines) as a,
+                job(job_name, second, model, base, data, folder / "b", lines) as b,
+            ):
                 a(), b()  # warm-up
                 pairs = [(a(), b()) for _ in range(rounds)]
             ratios = [after / before for before, after in pairs]
             low, _, high = statistics.quantiles(ratios, n=4)
             medians = [statistics.median(column) for column in zip(*pairs, strict=True)]
-            print(f"{job_name:<20} {medians[0]:>9.3f} {medians[1]:>9.3f} {statistics.median(ratios):>7.3f}  {low:.3f} to {high:.3f}", flush=True)
+            print(
+                f"{job_name:<20} {medians[0]:>9.3f} {medians[1]:>9.3f} {statistics.median(ratios):>7.3f}  {low:.3f} to {high:.3f}",
+                flush=True,
+            )
 
 
 def main() -> None:

@@ -12,14 +12,37 @@ docs/python.md describes the names, and `interface` defines them.
 __version__ = "0.1.0"
 
 _NAMES = {
-    "init": "interface.init", "Initialized": "interface.init", "fetch": "interface.fetching", "datasets": "interface.fetching",
-    "info": "interface.information", "table3": "interface.information",
-    "preprocess": "interface.commands", "train": "interface.commands", "forecast": "interface.commands", "average": "interface.commands",
-    "quantize": "interface.commands", "export": "interface.commands", "Run": "interface.commands",
-    "load": "interface.translator", "Translator": "interface.translator", "Line": "interface.translator",
-    "Translation": "interface.translator", "Candidate": "interface.translator", "Parse": "interface.parsing", "evaluate": "interface.evaluation",
-    "Evaluation": "interface.evaluation", "calibrate": "interface.calibration", "Calibrated": "interface.calibration", "attend": "interface.attention", "Attended": "interface.attention", "trees": "interface.trees", "brackets": "interface.trees", "TreeFiles": "interface.trees", "Progress": "interface.progress", "NmtError": "errors",
-}  # fmt: skip
+    "init": "interface.init",
+    "Initialized": "interface.init",
+    "fetch": "interface.fetching",
+    "datasets": "interface.fetching",
+    "info": "interface.information",
+    "table3": "interface.information",
+    "preprocess": "interface.commands",
+    "train": "interface.commands",
+    "forecast": "interface.commands",
+    "average": "interface.commands",
+    "quantize": "interface.commands",
+    "export": "interface.commands",
+    "Run": "interface.commands",
+    "load": "interface.translator",
+    "Translator": "interface.translator",
+    "Line": "interface.translator",
+    "Translation": "interface.translator",
+    "Candidate": "interface.translator",
+    "Parse": "interface.parsing",
+    "evaluate": "interface.evaluation",
+    "Evaluation": "interface.evaluation",
+    "calibrate": "interface.calibration",
+    "Calibrated": "interface.calibration",
+    "attend": "interface.attention",
+    "Attended": "interface.attention",
+    "trees": "interface.trees",
+    "brackets": "interface.trees",
+    "TreeFiles": "interface.trees",
+    "Progress": "interface.progress",
+    "NmtError": "errors",
+}
 """Public names → the modules that define them. `__init__.pyi` declares the same names for type checkers."""
 
 __all__ = ["__version__", *_NAMES]

@@ -50,7 +50,9 @@ def cache_folder() -> Path | None:
     try:
         return _private(_base(), "nmt")
     except (OSError, RuntimeError) as error:  # RuntimeError: links that form a circle
-        console.warn_once(f"no cache folder is used, so some work is done again at every start: {explained(error)}. Fix that (chown, chmod go-w), or set XDG_CACHE_HOME to a folder of yours with mode 700.")
+        console.warn_once(
+            f"no cache folder is used, so some work is done again at every start: {explained(error)}. Fix that (chown, chmod go-w), or set XDG_CACHE_HOME to a folder of yours with mode 700."
+        )
         return None
 
 
@@ -108,7 +110,11 @@ def _private(parent: Path, name: str) -> Path:
 def _check_own(path: Path, status: os.stat_result) -> None:
     """Raise OSError unless `path` belongs to the effective user and no other user can write to it."""
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise OSError(errno.EPERM, f"it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):03o}, expected user {os.geteuid()} and no write permission for group and others", str(path))
+        raise OSError(
+            errno.EPERM,
+            f"it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):03o}, expected user {os.geteuid()} and no write permission for group and others",
+            str(path),
+        )
 
 
 def _check_above(path: Path, status: os.stat_result) -> None:

@@ -88,8 +88,17 @@ def listening(listener: Callable[[Progress], None]) -> Iterator[None]:
 class _Reported:
     """Replaces the tqdm bar within `listening`. It has the part of tqdm's interface that this package uses."""
 
-    def __init__(self, listener: Callable[[Progress], None], what: str, total: float | None, unit: str, initial: float) -> None:
-        self.listener, self.what, self.total, self.unit, self.n, self.text = listener, what, total, unit.strip(), initial, ""
+    def __init__(
+        self, listener: Callable[[Progress], None], what: str, total: float | None, unit: str, initial: float
+    ) -> None:
+        self.listener, self.what, self.total, self.unit, self.n, self.text = (
+            listener,
+            what,
+            total,
+            unit.strip(),
+            initial,
+            "",
+        )
         self._report()
 
     def __enter__(self) -> Self:
@@ -115,14 +124,34 @@ class _Reported:
         self.listener(Progress(self.what, self.n, self.total, self.unit, self.text))
 
 
-def progress(total: int | None, what: str, unit: str = "", *, scale: bool = True, initial: int = 0, bar_format: str | None = None, shown: bool = True) -> Any:
+def progress(
+    total: int | None,
+    what: str,
+    unit: str = "",
+    *,
+    scale: bool = True,
+    initial: int = 0,
+    bar_format: str | None = None,
+    shown: bool = True,
+) -> Any:
     """Return a tqdm bar on stderr, which is shown only on a terminal; within `listening`, return an object that calls the listener. `total` None means an unknown length."""
     if shown and (listener := _listener.get()) is not None:
         return _Reported(listener, what, total, unit, initial)
     from tqdm import tqdm
 
     hidden = not (shown and on_terminal())
-    return tqdm(total=total, desc=what, unit=unit, unit_scale=scale, initial=initial, bar_format=bar_format, miniters=0, disable=hidden, leave=False, dynamic_ncols=True)
+    return tqdm(
+        total=total,
+        desc=what,
+        unit=unit,
+        unit_scale=scale,
+        initial=initial,
+        bar_format=bar_format,
+        miniters=0,
+        disable=hidden,
+        leave=False,
+        dynamic_ncols=True,
+    )
 
 
 def status(what: str, *, shown: bool = True) -> AbstractContextManager[object]:

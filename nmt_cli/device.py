@@ -52,7 +52,9 @@ def start_process(device: str) -> None:
         import torch
 
         torch.cuda.set_device(device)
-        torch.backends.cuda.enable_cudnn_sdp(False)  # it compiles attention for each new shape, and almost every batch has one
+        torch.backends.cuda.enable_cudnn_sdp(
+            False
+        )  # it compiles attention for each new shape, and almost every batch has one
 
 
 def start_training(device: str) -> None:
@@ -167,7 +169,11 @@ def communication(device: str) -> dict[str, Any]:
     """
     import torch
 
-    return {"backend": "cpu:gloo,cuda:nccl", "device_id": torch.device(device)} if _is_cuda(device) else {"backend": "gloo"}
+    return (
+        {"backend": "cpu:gloo,cuda:nccl", "device_id": torch.device(device)}
+        if _is_cuda(device)
+        else {"backend": "gloo"}
+    )
 
 
 def abort_communication(device: str) -> None:

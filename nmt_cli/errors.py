@@ -60,7 +60,9 @@ class RankFailed(TrainingError):
     reported = True
 
     def __init__(self, rank: int, ranks: int, exit_code: int) -> None:
-        super().__init__(f"rank {rank} of {ranks} failed with exit status {exit_code}; it has said why on standard error.")
+        super().__init__(
+            f"rank {rank} of {ranks} failed with exit status {exit_code}; it has said why on standard error."
+        )
         self.exit_code = exit_code
 
 
@@ -98,7 +100,11 @@ class Terminated(KeyboardInterrupt):
 
 def system_reason(error: OSError) -> str:
     """Return the system's message, with the name of the file."""
-    return f"{error.filename!r}: {error.strerror}" if error.filename and error.strerror else str(error) or type(error).__name__
+    return (
+        f"{error.filename!r}: {error.strerror}"
+        if error.filename and error.strerror
+        else str(error) or type(error).__name__
+    )
 
 
 def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = DataError) -> NmtError:
@@ -130,7 +136,11 @@ def shown(value: object, longest: int = 200) -> str:
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # a number of thousands of digits, or deeply nested lists
-        text = f"a number of about {int(value.bit_length() * 0.30103):,} digits" if isinstance(value, int) else f"a {type(value).__name__}"
+        text = (
+            f"a number of about {int(value.bit_length() * 0.30103):,} digits"
+            if isinstance(value, int)
+            else f"a {type(value).__name__}"
+        )
     return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-longest // 2 :]}"
 
 

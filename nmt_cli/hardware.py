@@ -44,7 +44,9 @@ class Hardware:
 
         device = device_named(device, local_rank)
         if device.startswith("cuda"):
-            torch.backends.cuda.enable_cudnn_sdp(False)  # it compiles attention for each new shape, and almost every batch has one
+            torch.backends.cuda.enable_cudnn_sdp(
+                False
+            )  # it compiles attention for each new shape, and almost every batch has one
             memory = torch.cuda.mem_get_info(device)[0]
         elif device.startswith("mps"):
             memory = torch.mps.recommended_max_memory()
@@ -72,9 +74,13 @@ def device_named(device: str = "auto", local_rank: int = 0) -> str:
         device = f"cuda:{local_rank}"
     if re.fullmatch(r"cuda:\d+", device):
         if not torch.cuda.is_available():
-            raise UsageError(f"--device {device!r}: torch {torch.__version__} sees no CUDA device here. Use --device cpu.")
+            raise UsageError(
+                f"--device {device!r}: torch {torch.__version__} sees no CUDA device here. Use --device cpu."
+            )
         if int(device[5:]) >= torch.cuda.device_count():
-            raise UsageError(f"--device {device!r}: torch sees {torch.cuda.device_count()} CUDA devices here, counted from 0.")
+            raise UsageError(
+                f"--device {device!r}: torch sees {torch.cuda.device_count()} CUDA devices here, counted from 0."
+            )
     elif device in ("mps", "mps:0"):
         device = "mps:0"
         if not torch.backends.mps.is_available():
@@ -120,7 +126,11 @@ def keep_freed_memory() -> None:
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        for parameter, value in ((-3, 2**30), (-1, 2**31 - 1), (-2, 2**26)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD
+        for parameter, value in (
+            (-3, 2**30),
+            (-1, 2**31 - 1),
+            (-2, 2**26),
+        ):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD
             mallopt(parameter, value)
 
 
@@ -205,7 +215,9 @@ def memory_size(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
     size = float(match[1]) * UNITS[match[2]] if match else 0.0
     if not 2**26 <= size < 2**63:
-        raise UsageError(f"{shown(text)} is no size of memory to work in: expected at least 64MiB, such as 4GiB, 800M or 2147483648.")
+        raise UsageError(
+            f"{shown(text)} is no size of memory to work in: expected at least 64MiB, such as 4GiB, 800M or 2147483648."
+        )
     return int(size)
 
 

@@ -43,7 +43,9 @@ class _Readable(io.RawIOBase):
     def __init__(self, inner: io.BufferedIOBase | io.RawIOBase, outer: BinaryIO, name: str, shown: str) -> None:
         """`inner` decompresses `outer`, or is the same file. `shown` is the name in messages."""
         self._inner, self._outer, self.name, self.shown = inner, outer, name, shown
-        self._read = inner.read1 if isinstance(inner, io.BufferedIOBase) else inner.read  # returns buffered data, else does one read: lines of a pipe are not held back
+        self._read = (
+            inner.read1 if isinstance(inner, io.BufferedIOBase) else inner.read
+        )  # returns buffered data, else does one read: lines of a pipe are not held back
 
     def readable(self) -> bool:
         return True
@@ -82,7 +84,9 @@ def open_binary(path: str | Path) -> BinaryIO:
     kind = next((suffix for suffix, magic in MAGIC.items() if magic.match(head)), None)
     if kind is None and path.suffix in MAGIC:
         file.close()
-        raise DataError(f"{str(path)!r} is named {path.suffix} but is no such archive; it begins with {head!r}. Rename it, or compress it again.")
+        raise DataError(
+            f"{str(path)!r} is named {path.suffix} but is no such archive; it begins with {head!r}. Rename it, or compress it again."
+        )
     inner = OPENERS[kind](filename=file) if kind in (".xz", ".bz2") else gzip.GzipFile(fileobj=file) if kind else file
     return io.BufferedReader(_Readable(cast(io.BufferedIOBase, inner), file, str(path), repr(str(path))), BUFFER)
 
@@ -149,7 +153,9 @@ def read_parallel(
     their number of lines.
     """
     if len(source_paths) != len(target_paths):
-        raise DataError(f"{len(source_paths)} source file(s) but {len(target_paths)} target file(s): they are read in pairs.")
+        raise DataError(
+            f"{len(source_paths)} source file(s) but {len(target_paths)} target file(s): they are read in pairs."
+        )
     counts: Counter[str] = Counter() if replaced is None else replaced
     for source, target in zip(source_paths, target_paths, strict=True):
         with open_binary(source) as source_stream, open_binary(target) as target_stream:
@@ -157,7 +163,12 @@ def read_parallel(
 
 
 def read_pairs(
-    source: str | Path, source_stream: BinaryIO, target: str | Path, target_stream: BinaryIO, replaced: Counter[str], any_bytes: bool = False
+    source: str | Path,
+    source_stream: BinaryIO,
+    target: str | Path,
+    target_stream: BinaryIO,
+    replaced: Counter[str],
+    any_bytes: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """Yield the pairs of lines of two open streams, as `read_parallel` does; `source` and `target` are their names. For `any_bytes` see `iter_lines`."""
     source_lines, target_lines = iter_lines(source_stream, any_bytes), iter_lines(target_stream, any_bytes)
@@ -174,7 +185,9 @@ def read_pairs(
         pairs += 1
     if first is None and second is None:
         return
-    raw, rest, longer, shorter = (second, target_lines, target, source) if first is None else (first, source_lines, source, target)
+    raw, rest, longer, shorter = (
+        (second, target_lines, target, source) if first is None else (first, source_lines, source, target)
+    )
     total = pairs + 1 + sum(1 for _ in rest)
     text = decode_line(raw or b"")[0]
     counted = {str(longer): total, str(shorter): pairs}

@@ -52,7 +52,9 @@ def check_inputs(path: Path, what: str, inputs: Iterable[Path]) -> None:
         if identity in _above(path):
             raise UsageError(f"{what} would be written inside its own input {str(source)!r}. Choose another output.")
         if path_identity in _above(source):
-            raise UsageError(f"{what} would replace the folder {str(path)!r}, which holds its own input {str(source)!r}. Choose another output.")
+            raise UsageError(
+                f"{what} would replace the folder {str(path)!r}, which holds its own input {str(source)!r}. Choose another output."
+            )
 
 
 Identity = tuple[int, int]
@@ -81,7 +83,9 @@ def _above(path: Path) -> list[Identity]:
 
 
 @contextmanager
-def output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path] = (), kind: type[NmtError] = DataError) -> Iterator[Path]:
+def output_folder(
+    path: Path, what: str, ours: Ours, inputs: Sequence[Path] = (), kind: type[NmtError] = DataError
+) -> Iterator[Path]:
     """Provide a folder to fill, which becomes `path` at the end of the block.
 
     Raises UsageError if `path` may not be replaced, `kind` if it cannot be written.
@@ -126,7 +130,9 @@ def output_file(path: Path, what: str, inputs: Sequence[Path] = (), ours: Ours |
 
 
 @contextmanager
-def output_files(paths: Sequence[Path], what: str, inputs: Sequence[Path] = (), ours: Ours | None = None) -> Iterator[list[BinaryIO]]:
+def output_files(
+    paths: Sequence[Path], what: str, inputs: Sequence[Path] = (), ours: Ours | None = None
+) -> Iterator[list[BinaryIO]]:
     """Provide streams for several files, as `output_file` does for one: all files are written, or none."""
 
     def check(new: Path, path: Path) -> None:
@@ -141,7 +147,10 @@ def output_files(paths: Sequence[Path], what: str, inputs: Sequence[Path] = (), 
                 target.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             asides = iter(stack.enter_context(new_files([target for target in targets if target is not None], check)))
-            yield [next(asides) if target is not None else stack.enter_context(path.open("wb")) for path, target in zip(paths, targets, strict=True)]
+            yield [
+                next(asides) if target is not None else stack.enter_context(path.open("wb"))
+                for path, target in zip(paths, targets, strict=True)
+            ]
     except BrokenPipeError:
         raise ReaderLeft from None
     except OSError as error:
@@ -155,8 +164,12 @@ def _target(path: Path, what: str, inputs: Sequence[Path]) -> Path | None:
     except FileNotFoundError:
         mode = None
     if mode is not None and stat.S_ISDIR(mode):
-        raise UsageError(f"{what} is a file, and {str(path)!r} is a folder. Give the name of a file, such as {str(path / 'output')!r}.")
-    if mode is not None and (not stat.S_ISREG(mode) or os.path.abspath(path).startswith(tuple(f"{folder}/" for folder in DESCRIPTORS))):
+        raise UsageError(
+            f"{what} is a file, and {str(path)!r} is a folder. Give the name of a file, such as {str(path / 'output')!r}."
+        )
+    if mode is not None and (
+        not stat.S_ISREG(mode) or os.path.abspath(path).startswith(tuple(f"{folder}/" for folder in DESCRIPTORS))
+    ):
         return None
     real = resolved(path, what)
     check_inputs(real, what, inputs)

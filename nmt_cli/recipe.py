@@ -74,7 +74,11 @@ def _listed_in(registry: Mapping[str, str]) -> AfterValidator:
 
     def check(name: str) -> str:
         if name not in registry:
-            raise PydanticCustomError("listed", "{expected}", {"expected": f"expected {' or '.join(registry)}.{did_you_mean(name, list(registry))}"})
+            raise PydanticCustomError(
+                "listed",
+                "{expected}",
+                {"expected": f"expected {' or '.join(registry)}.{did_you_mean(name, list(registry))}"},
+            )
         return name
 
     return AfterValidator(check)
@@ -129,19 +133,29 @@ class DataSection(Section):
         for split in ("train", "valid"):
             source, target = getattr(self, f"{split}_source"), getattr(self, f"{split}_target")
             if len(source) != len(target):
-                errors.append(f"{split}_source names {len(source)} file(s), {split}_target {len(target)}: they are read in pairs")
+                errors.append(
+                    f"{split}_source names {len(source)} file(s), {split}_target {len(target)}: they are read in pairs"
+                )
         if self.generator and (self.train_source or self.valid_source):
             errors.append(f"generator = {self.generator!r} makes its own text: leave train_source and valid_source out")
         if not self.generator and not self.train_source:
             errors.append("train_source and train_target are needed (files below --data-dir)")
         if self.target_vocab_size and self.joint_vocab:
-            errors.append(f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary has vocab_size = {self.vocab_size} pieces")
+            errors.append(
+                f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary has vocab_size = {self.vocab_size} pieces"
+            )
         if 0 < self.target_vocab_size < 8:
-            errors.append(f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = {self.vocab_size}")
+            errors.append(
+                f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = {self.vocab_size}"
+            )
         if self.target_tokenization == "words" and self.joint_vocab:
-            errors.append('target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself')
+            errors.append(
+                'target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself'
+            )
         if self.terminals in ("xx", "tags") and self.target_tokenization != "words":
-            errors.append(f'terminals = "{self.terminals}" needs target_tokenization = "words": each symbol of a tree is one token')
+            errors.append(
+                f'terminals = "{self.terminals}" needs target_tokenization = "words": each symbol of a tree is one token'
+            )
         if self.min_length > self.max_length:
             errors.append(f"min_length = {self.min_length} exceeds max_length = {self.max_length}")
         return _checked(self, errors)
@@ -192,13 +206,19 @@ class ModelSection(Section):
     def _consistent(self) -> ModelSection:
         errors = []
         if not (self.d_k and self.d_v) and self.d_model % self.num_heads:
-            errors.append(f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v")
+            errors.append(
+                f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v"
+            )
         if self.positions == "sinusoidal" and self.d_model % 2:
             errors.append(f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine")
         if self.positions == "rotary" and self.key_size % 2:
-            errors.append(f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs of them. Change num_heads or d_k")
+            errors.append(
+                f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs of them. Change num_heads or d_k"
+            )
         if self.max_positions * self.d_model > MOST_POSITIONS:
-            errors.append(f"max_positions = {self.max_positions} times d_model = {self.d_model} are {self.max_positions * self.d_model:,} numbers for positions: expected at most {MOST_POSITIONS:,}")
+            errors.append(
+                f"max_positions = {self.max_positions} times d_model = {self.d_model} are {self.max_positions * self.d_model:,} numbers for positions: expected at most {MOST_POSITIONS:,}"
+            )
         return _checked(self, errors)
 
     def parameters(self, source_vocab: int, target_vocab: int) -> int:
@@ -285,9 +305,13 @@ class TrainSection(Section):
         if not self.checkpoint_every and not self.checkpoint_minutes:
             errors.append("checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved")
         if self.decay_updates > self.updates:
-            errors.append(f"decay_updates = {self.decay_updates} exceeds updates = {self.updates}: the learning rate falls over the last updates")
+            errors.append(
+                f"decay_updates = {self.decay_updates} exceeds updates = {self.updates}: the learning rate falls over the last updates"
+            )
         if self.average > self.keep:
-            errors.append(f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints")
+            errors.append(
+                f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints"
+            )
         if self.best_metric == "bleu" and not self.valid_bleu_sentences:
             errors.append('best_metric = "bleu" needs valid_bleu_sentences > 0')
         return _checked(self, errors)
@@ -330,13 +354,23 @@ class DecodeSection(Section):
     def constraint_options(self) -> dict[str, Any]:
         """The keys that are names of constraints, with their values, where these are not the defaults."""
         fields = type(self).model_fields
-        return {name: getattr(self, name) for name, field in fields.items() if name in CONSTRAINTS and getattr(self, name) != field.default}
+        return {
+            name: getattr(self, name)
+            for name, field in fields.items()
+            if name in CONSTRAINTS and getattr(self, name) != field.default
+        }
 
     @model_validator(mode="after")
     def _consistent(self) -> DecodeSection:
-        errors = [f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}" for name in self.constraints if name not in CONSTRAINTS]
+        errors = [
+            f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}"
+            for name in self.constraints
+            if name not in CONSTRAINTS
+        ]
         if self.search == "diverse" and self.beam % self.diverse_groups:
-            errors.append(f'beam = {self.beam} is not a multiple of diverse_groups = {self.diverse_groups}: search = "diverse" divides the beam into groups of equal size')
+            errors.append(
+                f'beam = {self.beam} is not a multiple of diverse_groups = {self.diverse_groups}: search = "diverse" divides the beam into groups of equal size'
+            )
         return _checked(self, errors)
 
 
@@ -354,10 +388,14 @@ class Recipe(Section):
     def _consistent(self) -> Recipe:
         errors = []
         if self.model.tie_embeddings and not self.data.joint_vocab:
-            errors.append("model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix")
+            errors.append(
+                "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"
+            )
         if self.train.both_directions and not self.data.joint_vocab:
             errors.append("train.both_directions = true needs data.joint_vocab = true: source and target change places")
-        if self.model.monotonic_attention and (not self.data.terminals or (self.data.terminals, self.data.target_tokenization) == ("words", "bpe")):
+        if self.model.monotonic_attention and (
+            not self.data.terminals or (self.data.terminals, self.data.target_tokenization) == ("words", "bpe")
+        ):
             errors.append(
                 f'model.monotonic_attention = true with data.terminals = "{self.data.terminals}" and data.target_tokenization = "{self.data.target_tokenization}": '
                 "it is for parsers, and which words a tree has must follow from its tokens: both, tags, xx, or words that are one token each"
@@ -368,7 +406,9 @@ class Recipe(Section):
                 "a sentence and its end symbol would not fit"
             )
         if self.data.max_length >= self.train.batch_tokens:
-            errors.append(f"data.max_length = {self.data.max_length} must be below train.batch_tokens = {self.train.batch_tokens}")
+            errors.append(
+                f"data.max_length = {self.data.max_length} must be below train.batch_tokens = {self.train.batch_tokens}"
+            )
         parameters = self.model.parameters(self.data.vocab_size, self.data.target_size)
         if parameters > MOST_PARAMETERS:
             errors.append(
@@ -383,8 +423,14 @@ class Recipe(Section):
         Raises RecipeError if the recipe's name cannot be the name of a folder in PARENT.
         """
         if self.name in ("", LATEST) or self.name.startswith(".") or not self.name.isprintable() or "/" in self.name:
-            why = f"{parent}/{LATEST} is kept for the link to the latest run" if self.name == LATEST else "expected a name that can be printed and does not begin with a dot"
-            raise RecipeError(f"the recipe's name {shown(self.name)} cannot name a folder in {parent}/: {why}. Rename the recipe's file, or give {option} DIR.")
+            why = (
+                f"{parent}/{LATEST} is kept for the link to the latest run"
+                if self.name == LATEST
+                else "expected a name that can be printed and does not begin with a dot"
+            )
+            raise RecipeError(
+                f"the recipe's name {shown(self.name)} cannot name a folder in {parent}/: {why}. Rename the recipe's file, or give {option} DIR."
+            )
         return Path(parent) / self.name
 
     @property
@@ -403,7 +449,9 @@ class Recipe(Section):
         Raises RecipeError.
         """
         if _depth(values) > DEEPEST:
-            raise RecipeError(f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts.")
+            raise RecipeError(
+                f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts."
+            )
         if isinstance(values, dict):
             values = without_retired(with_present_names(values, where), where)
         try:
@@ -426,4 +474,9 @@ def _inside(value: Any) -> Sequence[Any]:
     return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
-SECTIONS: dict[str, type[Section]] = {"data": DataSection, "model": ModelSection, "train": TrainSection, "decode": DecodeSection}
+SECTIONS: dict[str, type[Section]] = {
+    "data": DataSection,
+    "model": ModelSection,
+    "train": TrainSection,
+    "decode": DecodeSection,
+}

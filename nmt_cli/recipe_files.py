@@ -1,6 +1,6 @@
 """Recipes as files: find a recipe by name or path, read it and the recipes that it extends, and apply overrides.
 
-    load_recipe("demo", ["train.updates=7"]) ──▶ TOML ──▶ the recipes that it extends ──▶ overrides ──▶ Recipe
+load_recipe("demo", ["train.updates=7"]) ──▶ TOML ──▶ the recipes that it extends ──▶ overrides ──▶ Recipe
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def recipe_folder() -> Any:
 
 def recipe_names() -> list[str]:
     """Return the names of the recipes that ship with the package."""
-    return sorted(item.name.removesuffix(RECIPE_SUFFIX) for item in recipe_folder().iterdir() if item.name.endswith(RECIPE_SUFFIX))
+    return sorted(
+        item.name.removesuffix(RECIPE_SUFFIX) for item in recipe_folder().iterdir() if item.name.endswith(RECIPE_SUFFIX)
+    )
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
@@ -58,9 +60,13 @@ def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], s
     """
     text, name, where = _find(name_or_path)
     if where in children:
-        raise RecipeError(f"{children[0]} extends itself: {' → '.join([*children, where])}. Remove one of these `extends`.")
+        raise RecipeError(
+            f"{children[0]} extends itself: {' → '.join([*children, where])}. Remove one of these `extends`."
+        )
     if len(children) >= LONGEST_CHAIN:
-        raise RecipeError(f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → {children[1]} → … → {where}. Put their keys into fewer files.")
+        raise RecipeError(
+            f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → {children[1]} → … → {where}. Put their keys into fewer files."
+        )
     try:
         values = with_present_names(_parsed(text, where), where)
     except tomllib.TOMLDecodeError as error:
@@ -74,7 +80,9 @@ def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], s
         return values, name, where
     beside = Path(name_or_path).parent / parent
     try:
-        under, _, parent_location = _read(str(beside) if _is_path(name_or_path) and _is_path(parent) else parent, [*children, where])
+        under, _, parent_location = _read(
+            str(beside) if _is_path(name_or_path) and _is_path(parent) else parent, [*children, where]
+        )
     except RecipeError as error:
         raise error if children else RecipeError(f"{where} extends {parent!r}: {error}") from None
     for section, keys in values.items():
@@ -90,9 +98,13 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
-        raise RecipeError(f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts.") from None
+        raise RecipeError(
+            f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts."
+        ) from None
     except ValueError:  # an integer with more digits than Python allows
-        raise RecipeError(f"{where} holds a number of more than {sys.get_int_max_str_digits():,} digits: no key takes one.") from None
+        raise RecipeError(
+            f"{where} holds a number of more than {sys.get_int_max_str_digits():,} digits: no key takes one."
+        ) from None
 
 
 def folder_beside(name_or_path: str) -> Path | None:
@@ -109,8 +121,14 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
     if not _is_path(name_or_path):
         names = recipe_names()
         if name_or_path in names:
-            return (recipe_folder() / f"{name_or_path}{RECIPE_SUFFIX}").read_text(encoding="utf-8"), name_or_path, f"recipe {name_or_path!r}"
-        raise RecipeError(f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file.")
+            return (
+                (recipe_folder() / f"{name_or_path}{RECIPE_SUFFIX}").read_text(encoding="utf-8"),
+                name_or_path,
+                f"recipe {name_or_path!r}",
+            )
+        raise RecipeError(
+            f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file."
+        )
     path = Path(name_or_path)
     where = f"recipe {shown(str(path))}"
     try:
@@ -127,7 +145,9 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
         raise RecipeError(f"{where} is not UTF-8 text: {error}") from None
     except (OSError, ValueError) as error:  # a ValueError: a NUL in the file name
         reason = error.strerror if isinstance(error, OSError) else "a file name holds no NUL character"
-        raise RecipeError(f"cannot read {where}: {reason}. Give the path of a .toml file, or a name: {', '.join(recipe_names())}.") from None
+        raise RecipeError(
+            f"cannot read {where}: {reason}. Give the path of a .toml file, or a name: {', '.join(recipe_names())}."
+        ) from None
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:

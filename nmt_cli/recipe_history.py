@@ -1,6 +1,6 @@
 """Recipe keys of earlier versions: renamed keys are read under their old names, retired keys are ignored.
 
-    TOML file, --set, stored recipe ──▶ with_present_names ──▶ without_retired ──▶ Recipe
+TOML file, --set, stored recipe ──▶ with_present_names ──▶ without_retired ──▶ Recipe
 """
 
 from __future__ import annotations
@@ -48,11 +48,20 @@ def with_present_names(values: dict[str, Any], where: str) -> dict[str, Any]:
     for old, renamed in RENAMED.items():
         section, _, key = old.partition(".")
         table = values.get(section)
-        if not isinstance(table, dict) or key not in table or (renamed.values is not None and table[key] not in renamed.values):
+        if (
+            not isinstance(table, dict)
+            or key not in table
+            or (renamed.values is not None and table[key] not in renamed.values)
+        ):
             continue
         if renamed.now in table and table[renamed.now] != table[key]:
-            raise RecipeError(f"{where}: {old} = {shown(table[key])} is the old name of {section}.{renamed.now}, which is {shown(table[renamed.now])} here. Remove one of the two.")
-        values = {**values, section: {**{name: value for name, value in table.items() if name != key}, renamed.now: table[key]}}
+            raise RecipeError(
+                f"{where}: {old} = {shown(table[key])} is the old name of {section}.{renamed.now}, which is {shown(table[renamed.now])} here. Remove one of the two."
+            )
+        values = {
+            **values,
+            section: {**{name: value for name, value in table.items() if name != key}, renamed.now: table[key]},
+        }
     return values
 
 
@@ -64,5 +73,8 @@ def without_retired(values: dict[str, Any], where: str) -> dict[str, Any]:
         if isinstance(table, dict) and key in table:
             values = {**values, section: {name: value for name, value in table.items() if name != key}}
             if table[key] != retired.neutral:
-                warn_once(f"{key_path} = {table[key]!r} is ignored: nmt {retired.since} retired this key. {retired.why}", where)
+                warn_once(
+                    f"{key_path} = {table[key]!r} is ignored: nmt {retired.since} retired this key. {retired.why}",
+                    where,
+                )
     return values

@@ -48,7 +48,11 @@ RecordT = TypeVar("RecordT", bound=Record)
 def content_hash(values: dict[str, Any]) -> str:
     """Return the SHA-256 of a record's content, in hex."""
     content = {key: value for key, value in values.items() if key != HASH}
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(
+        json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(
+            "utf-8", "surrogatepass"
+        )
+    ).hexdigest()
 
 
 def to_json(record: Record) -> bytes:
@@ -80,18 +84,26 @@ def parse_record(data: bytes, path: Path, kind: type[RecordT], error: type[NmtEr
     values = kind.upgrade(parse_json(data, path, error, remedy))
     version = values.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise error(f"{str(path)!r} is damaged: format_version is {version!r}, expected a whole number from 1 to {kind.newest}. {remedy}")
+        raise error(
+            f"{str(path)!r} is damaged: format_version is {version!r}, expected a whole number from 1 to {kind.newest}. {remedy}"
+        )
     if version > kind.newest:
-        raise error(f"{str(path)!r} has format version {version}; this nmt {__version__} reads up to {kind.newest}. Install a newer nmt.")
+        raise error(
+            f"{str(path)!r} has format version {version}; this nmt {__version__} reads up to {kind.newest}. Install a newer nmt."
+        )
     if version >= kind.sealed and values.get(HASH) != content_hash(values):
-        raise error(f"{str(path)!r} was changed or damaged: its content does not have the SHA-256 that it states ({HASH}). {remedy}")
+        raise error(
+            f"{str(path)!r} was changed or damaged: its content does not have the SHA-256 that it states ({HASH}). {remedy}"
+        )
     values.pop(HASH, None)
     try:
         return kind.model_validate(values)
     except ValidationError as invalid:
         first = invalid.errors()[0]
         key = ".".join(map(str, first["loc"])) or "the file"
-        raise error(f"{str(path)!r} is damaged: {key}: {first['msg'][:1].lower()}{first['msg'][1:]}. {remedy}") from None
+        raise error(
+            f"{str(path)!r} is damaged: {key}: {first['msg'][:1].lower()}{first['msg'][1:]}. {remedy}"
+        ) from None
 
 
 def parse_json(data: bytes, path: Path, error: type[NmtError], remedy: str) -> dict[str, Any]:

@@ -88,12 +88,19 @@ METRICS = {
     "comet": "nmt_cli.evaluation.comet:SPEC",
 }
 """--metric of nmt score: a MetricSpec."""
-EXPORTERS = {"ctranslate2": "nmt_cli.exporting.ctranslate2:EXPORTER", "huggingface": "nmt_cli.exporting.huggingface:EXPORTER"}
+EXPORTERS = {
+    "ctranslate2": "nmt_cli.exporting.ctranslate2:EXPORTER",
+    "huggingface": "nmt_cli.exporting.huggingface:EXPORTER",
+}
 """--to of nmt export: an Exporter."""
 
 # --- documents ---
 
-FORMATS = {"text": "nmt_cli.documents.text:FORMAT", "html": "nmt_cli.documents.html:FORMAT", "xml": "nmt_cli.documents.xml:FORMAT"}
+FORMATS = {
+    "text": "nmt_cli.documents.text:FORMAT",
+    "html": "nmt_cli.documents.html:FORMAT",
+    "xml": "nmt_cli.documents.xml:FORMAT",
+}
 """--format of nmt translate: a Format (nmt_cli/documents/format.py)."""
 
 # --- data ---
@@ -120,4 +127,6 @@ def load(registry: Mapping[str, str], name: str, what: str) -> Any:
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"{what} {name!r} is listed as {registry[name]!r}, which cannot be imported: {error}.") from None
+        raise UsageError(
+            f"{what} {name!r} is listed as {registry[name]!r}, which cannot be imported: {error}."
+        ) from None

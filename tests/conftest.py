@@ -13,7 +13,9 @@ from nmt_cli.hardware import reproducible_products
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")  # read when torch is loaded
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores it for what it starts in the background; tests press Ctrl-C
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a shell ignores it for what it starts in the background; tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 reproducible_products()

@@ -64,7 +64,9 @@ def test_the_folder_is_made_for_the_user_alone(base: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("value", ["", "relative/cache", "."])
-def test_without_an_absolute_path_it_is_in_the_home_folder(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_absolute_path_it_is_in_the_home_folder(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", value)
@@ -81,7 +83,9 @@ def test_a_link_to_another_disk_is_followed_once(base: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("bits", [0o777, 0o770, 0o702, 0o1777])
-def test_a_folder_that_others_may_write_to_is_not_used(bits: int, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_others_may_write_to_is_not_used(
+    bits: int, base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (base / "nmt").mkdir(parents=True)
     (base / "nmt").chmod(bits)
     assert cache_folder() is None
@@ -91,7 +95,9 @@ def test_a_folder_that_others_may_write_to_is_not_used(bits: int, base: Path, ca
         assert part in line
 
 
-def test_a_folder_of_another_user_is_not_used(base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_another_user_is_not_used(
+    base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cache_folder() is not None
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
@@ -114,8 +120,12 @@ def test_nothing_is_made_in_the_home_of_another_user(tmp_path: Path, monkeypatch
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.parametrize(("bits", "safe"), [(0o755, True), (0o1777, True), (0o777, False), (0o757, False), (0o775, False)])
-def test_nor_is_one_that_others_could_replace(bits: int, safe: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("bits", "safe"), [(0o755, True), (0o1777, True), (0o777, False), (0o757, False), (0o775, False)]
+)
+def test_nor_is_one_that_others_could_replace(
+    bits: int, safe: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A folder above it decides: writable by others, unless it is sticky as /tmp is."""
     monkeypatch.setattr(cache, "_own_group", lambda _: False)
     above = tmp_path / "above"
@@ -128,15 +138,35 @@ def test_nor_is_one_that_others_could_replace(bits: int, safe: bool, tmp_path: P
     assert [repr(str(above)) in line and "others can replace" in line for line in lines] == ([] if safe else [True])
 
 
-@pytest.mark.parametrize(("gid", "name", "members", "own"), [(7, "me", [], True), (7, "me", ["me"], True), (7, "staff", [], False), (7, "me", ["you"], False), (8, "me", [], False)])
-def test_a_group_of_the_user_alone(gid: int, name: str, members: list[str], own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("gid", "name", "members", "own"),
+    [
+        (7, "me", [], True),
+        (7, "me", ["me"], True),
+        (7, "staff", [], False),
+        (7, "me", ["you"], False),
+        (8, "me", [], False),
+    ],
+)
+def test_a_group_of_the_user_alone(
+    gid: int, name: str, members: list[str], own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_name="me", pw_gid=7))
     monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name=name, gr_mem=members))
     assert cache._own_group(gid) is own
 
 
-@pytest.mark.parametrize("fault", ["no home", "no such home", "the home is a file", "a file in the way", "a circle of links", "no user"])
-def test_without_a_folder_hashes_are_computed(fault: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], computed: list[Path]) -> None:
+@pytest.mark.parametrize(
+    "fault", ["no home", "no such home", "the home is a file", "a file in the way", "a circle of links", "no user"]
+)
+def test_without_a_folder_hashes_are_computed(
+    fault: str,
+    base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    computed: list[Path],
+) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"text")
     if fault == "a file in the way":
@@ -146,7 +176,9 @@ def test_without_a_folder_hashes_are_computed(fault: str, base: Path, tmp_path: 
         base.symlink_to(base)
     else:
         monkeypatch.delenv("XDG_CACHE_HOME")
-        monkeypatch.setenv("HOME", {"no such home": str(tmp_path / "none"), "the home is a file": str(file)}.get(fault, ""))
+        monkeypatch.setenv(
+            "HOME", {"no such home": str(tmp_path / "none"), "the home is a file": str(file)}.get(fault, "")
+        )
         user = {"no home": SimpleNamespace(pw_dir="/nonexistent")}.get(fault)
         monkeypatch.setattr(pwd, "getpwuid", lambda _: user if user else {}[0])
     for _ in range(2):
@@ -159,8 +191,13 @@ def test_without_a_folder_hashes_are_computed(fault: str, base: Path, tmp_path: 
     assert fault != "a file in the way" or (base / "nmt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("fault", ["a link", "a pipe", "a folder", "writable by the group", "writable by all", "of another user", "too large"])
-def test_a_file_that_others_could_have_written_is_not_read(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    ["a link", "a pipe", "a folder", "writable by the group", "writable by all", "of another user", "too large"],
+)
+def test_a_file_that_others_could_have_written_is_not_read(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "file"
     write_private(path, b"data")
     assert read_private(path) == b"data"
@@ -198,7 +235,14 @@ def test_files_are_the_users_alone_whatever_the_umask(tmp_path: Path) -> None:
 def test_a_flushed_file_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (order.append("folder" if os.path.samestat(os.fstat(descriptor), tmp_path.stat()) else "file"), fsync(descriptor))[1])
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda descriptor: (
+            order.append("folder" if os.path.samestat(os.fstat(descriptor), tmp_path.stat()) else "file"),
+            fsync(descriptor),
+        )[1],
+    )
     monkeypatch.setattr(os, "replace", lambda *paths: (order.append("name"), replace(*paths))[1])
     write_private(tmp_path / "file", b"data", flush=True)
     assert order == ["file", "name", "folder"]
@@ -217,8 +261,12 @@ def test_a_hash_is_computed_once(base: Path, tmp_path: Path, computed: list[Path
     assert mode(record.parent) == 0o700
 
 
-@pytest.mark.parametrize("change", ["a flipped bit", "replaced", "overwritten", "cut off", "through a hard link", "a link to another file"])
-def test_a_changed_file_is_noticed_though_its_mtime_is_restored(change: str, tmp_path: Path, computed: list[Path]) -> None:
+@pytest.mark.parametrize(
+    "change", ["a flipped bit", "replaced", "overwritten", "cut off", "through a hard link", "a link to another file"]
+)
+def test_a_changed_file_is_noticed_though_its_mtime_is_restored(
+    change: str, tmp_path: Path, computed: list[Path]
+) -> None:
     file, other = tmp_path / "file", tmp_path / "other"
     real = file
     if change == "a link to another file":
@@ -248,7 +296,9 @@ def test_a_changed_file_is_noticed_though_its_mtime_is_restored(change: str, tmp
     assert remembered_sha256(file) == sha256(file) != hashlib.sha256(b"weights").hexdigest()
 
 
-def test_what_changed_a_moment_ago_is_not_remembered(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_changed_a_moment_ago_is_not_remembered(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A second change within the clock's tick would leave the times as they are."""
     now = cache.time.time_ns()
     file = tmp_path / "file"
@@ -265,7 +315,9 @@ def test_what_changed_a_moment_ago_is_not_remembered(base: Path, tmp_path: Path,
     assert len(list((base / "nmt" / "sha256").iterdir())) == 1
 
 
-def test_nor_is_what_changes_while_it_is_read(tmp_path: Path, computed: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_is_what_changes_while_it_is_read(
+    tmp_path: Path, computed: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"weights")
 
@@ -328,7 +380,14 @@ def test_a_planted_record_does_not_count(planted: str, base: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
-def test_a_cache_that_cannot_be_written_changes_nothing(number: int, base: Path, tmp_path: Path, computed: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cache_that_cannot_be_written_changes_nothing(
+    number: int,
+    base: Path,
+    tmp_path: Path,
+    computed: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"weights")
 
@@ -343,7 +402,9 @@ def test_a_cache_that_cannot_be_written_changes_nothing(number: int, base: Path,
     assert warnings(capsys) == []
 
 
-def test_old_records_are_removed(base: Path, tmp_path: Path, computed: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_records_are_removed(
+    base: Path, tmp_path: Path, computed: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert MOST_RECORDS == 4096
     monkeypatch.setattr(cache, "MOST_RECORDS", 8)
     files = [tmp_path / str(number) for number in range(30)]
@@ -387,7 +448,12 @@ def test_processes_share_the_records(base: Path, tmp_path: Path, monkeypatch: py
     folder.mkdir()
     for number in range(24):
         (folder / hashlib.sha256(b"%d" % number).hexdigest()).write_bytes(b"%d" % number)
-    processes = [subprocess.Popen([sys.executable, "-c", CONCURRENT, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(4)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", CONCURRENT, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for _ in range(4)
+    ]
     assert [process.communicate()[0] for process in processes] == ["done\n"] * 4
     records = list((base / "nmt" / "sha256").iterdir())
     assert 0 < len(records) <= 24
@@ -404,7 +470,9 @@ print(torch.compile(lambda x: (2 * x).relu())(torch.ones(9)).tolist() == [2.0] *
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler for torch.compile")
-def test_torch_keeps_compiled_code_in_the_cache_folder(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_keeps_compiled_code_in_the_cache_folder(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And none in a folder for temporary files, where others can have put some before."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
@@ -412,7 +480,9 @@ def test_torch_keeps_compiled_code_in_the_cache_folder(base: Path, tmp_path: Pat
     assert done.stdout == "True\n", done.stderr
     assert mode(base / "nmt" / "inductor") == 0o700
     assert list((base / "nmt" / "inductor").rglob("*.so")) != []
-    assert [path for path in (tmp_path / "tmp").rglob("*") if path.suffix in (".py", ".so", ".h", ".gch", ".o", ".cpp")] == []
+    assert [
+        path for path in (tmp_path / "tmp").rglob("*") if path.suffix in (".py", ".so", ".h", ".gch", ".o", ".cpp")
+    ] == []
 
 
 def test_unless_another_folder_is_named(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,9 @@ def test_write_atomic_writes_and_replaces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 @pytest.mark.parametrize("there_before", [True, False])
-def test_a_fault_while_writing_leaves_what_was_there(step: str, there_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_while_writing_leaves_what_was_there(
+    step: str, there_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "file"
     if there_before:
         path.write_bytes(b"old")
@@ -205,7 +207,9 @@ def test_a_new_folder_replaces_the_old_one_altogether(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", [Fault, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("there_before", [True, False])
-def test_a_fault_in_the_block_leaves_what_was_there(fault: type[BaseException], there_before: bool, tmp_path: Path) -> None:
+def test_a_fault_in_the_block_leaves_what_was_there(
+    fault: type[BaseException], there_before: bool, tmp_path: Path
+) -> None:
     path = tmp_path / "folder"
     if there_before:
         path.mkdir()
@@ -223,7 +227,9 @@ def test_a_fault_in_the_block_leaves_what_was_there(fault: type[BaseException], 
 
 
 @pytest.mark.parametrize("failing_rename", [1, 2])
-def test_a_fault_while_folders_change_places_leaves_the_old_one(failing_rename: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_while_folders_change_places_leaves_the_old_one(
+    failing_rename: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "folder"
     path.mkdir()
     (path / "old").touch()
@@ -336,7 +342,9 @@ def test_locks_are_shared_or_held_alone(shared: bool, tmp_path: Path) -> None:
     os.close(second)
 
 
-def test_everything_in_a_folder_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_in_a_folder_is_flushed_before_it_is_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[str | int] = []
     rename, fsync = Path.rename, os.fsync
 

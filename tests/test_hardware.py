@@ -29,7 +29,12 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("two_gpus")
 def test_each_rank_of_a_machine_has_a_gpu_of_its_own() -> None:
-    assert [device_named(device, 1) for device in ("auto", "cuda", "cuda:0", "cpu")] == ["cuda:1", "cuda:1", "cuda:0", "cpu"]
+    assert [device_named(device, 1) for device in ("auto", "cuda", "cuda:0", "cpu")] == [
+        "cuda:1",
+        "cuda:1",
+        "cuda:0",
+        "cpu",
+    ]
     for device, rank in (("cuda", 2), ("cuda:7", 0)):
         with pytest.raises(UsageError, match="torch sees 2 CUDA devices here, counted from 0"):
             device_named(device, rank)
@@ -47,8 +52,13 @@ def test_an_absent_gpu_of_apple_is_refused() -> None:
         Hardware.find("mps")
 
 
-@pytest.mark.parametrize(("has_bf16", "capability", "expected"), [(True, (9, 0), "bf16"), (False, (7, 5), "fp16"), (False, (7, 0), "fp16"), (False, (6, 1), "fp32")])
-def test_the_precision_is_what_the_gpu_computes_fast(has_bf16: bool, capability: tuple[int, int], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("has_bf16", "capability", "expected"),
+    [(True, (9, 0), "bf16"), (False, (7, 5), "fp16"), (False, (7, 0), "fp16"), (False, (6, 1), "fp32")],
+)
+def test_the_precision_is_what_the_gpu_computes_fast(
+    has_bf16: bool, capability: tuple[int, int], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """H100, T4, V100, P40."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
@@ -61,4 +71,8 @@ def test_a_gpus_rank_names_its_device_to_nccl() -> None:
 
 
 def test_apples_gpus_have_no_float64() -> None:
-    assert [widest_float(device) for device in ("mps:0", "cpu", "cuda:0")] == [torch.float32, torch.float64, torch.float64]
+    assert [widest_float(device) for device in ("mps:0", "cpu", "cuda:0")] == [
+        torch.float32,
+        torch.float64,
+        torch.float64,
+    ]

@@ -80,12 +80,24 @@ def imported_parts(path: Path) -> Iterator[tuple[str, int]]:
 
 def test_every_part_has_its_layer() -> None:
     assert {part(path) for path in FILES} <= set(LAYERS)
-    assert {"cli", "training", "decoding", "data", "model", "evaluation", "recipe", "errors"} <= {part(path) for path in FILES}
+    assert {"cli", "training", "decoding", "data", "model", "evaluation", "recipe", "errors"} <= {
+        part(path) for path in FILES
+    }
 
 
 def test_imports_are_seen_at_all() -> None:
-    assert {name for name, _ in imported_parts(PACKAGE / "model" / "folder.py")} == {"__init__", "errors", "files", "hardware", "model", "recipe", "records"}
-    assert "training" in {name for name, _ in imported_parts(PACKAGE / "interface" / "commands.py")}  # inside a function
+    assert {name for name, _ in imported_parts(PACKAGE / "model" / "folder.py")} == {
+        "__init__",
+        "errors",
+        "files",
+        "hardware",
+        "model",
+        "recipe",
+        "records",
+    }
+    assert "training" in {
+        name for name, _ in imported_parts(PACKAGE / "interface" / "commands.py")
+    }  # inside a function
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -101,10 +113,20 @@ def test_imports_run_down_only(path: Path) -> None:
 
 def test_search_sees_a_step_function_and_no_model() -> None:
     search, candidates = PACKAGE / "decoding" / "search.py", PACKAGE / "decoding" / "candidates.py"
-    for path in (search, candidates, *(PACKAGE / "decoding" / f"{name}.py" for name in ("beam_search", "coverage", "diverse_beam_search", "sampling"))):
+    for path in (
+        search,
+        candidates,
+        *(
+            PACKAGE / "decoding" / f"{name}.py"
+            for name in ("beam_search", "coverage", "diverse_beam_search", "sampling")
+        ),
+    ):
         assert {name for name, _ in imported_parts(path)} <= {"errors", "device", "decoding", "kernels"}
         modules = {node.module for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.level}
-        assert not any("decoder" in (module or "") or ((module or "").startswith("kernels") and module != "kernels.protocols") for module in modules)
+        assert not any(
+            "decoder" in (module or "") or ((module or "").startswith("kernels") and module != "kernels.protocols")
+            for module in modules
+        )
 
 
 CORE = ("model", "training", "decoding")
@@ -113,25 +135,40 @@ COMMUNICATION = ("process_group.py", "collective_errors.py")
 KINDS_OF_DEVICE = ("cuda", "onednn", "mkldnn", "amx", "avx", "nccl")
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if part(path) in CORE and path.name not in COMMUNICATION], ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if part(path) in CORE and path.name not in COMMUNICATION],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
 def test_the_core_names_no_kind_of_device(path: Path) -> None:
     """Comparing a device with "cpu" is naming it; moving a tensor to the host is not."""
     text = path.read_text(encoding="utf-8").lower()
     assert [word for word in KINDS_OF_DEVICE if word in text] == []
     compared = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Compare)]
-    constants = [child.value for node in compared for child in (node.left, *node.comparators) if isinstance(child, ast.Constant)]
+    constants = [
+        child.value for node in compared for child in (node.left, *node.comparators) if isinstance(child, ast.Constant)
+    ]
     assert "cpu" not in constants
 
 
 def is_stdout(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr in ("stdout", "__stdout__") and isinstance(node.value, ast.Name) and node.value.id == "sys"
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr in ("stdout", "__stdout__")
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "sys"
+    )
 
 
 def writes_to_stdout(path: Path) -> list[int]:
     """Lines with a call of print or a use of sys.stdout other than flushing it."""
     nodes = list(ast.walk(tree(path)))
     flushed = [node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "flush"]
-    printed = [node.lineno for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"]
+    printed = [
+        node.lineno
+        for node in nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
     return printed + [node.lineno for node in nodes if is_stdout(node) and node not in flushed]  # type: ignore[attr-defined]
 
 

@@ -142,7 +142,10 @@ def test_parallel_files_are_read_in_pairs_and_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("source", "target"), [(5, 3), (3, 5), (1, 0), (0, 1), (4, 3)])
 def test_unequal_sides_name_both_counts_and_where_they_part(tmp_path: Path, source: int, target: int) -> None:
-    files = [write(tmp_path / name, *(b"line %d" % i for i in range(1, count + 1))) for name, count in (("s", source), ("t", target))]
+    files = [
+        write(tmp_path / name, *(b"line %d" % i for i in range(1, count + 1)))
+        for name, count in (("s", source), ("t", target))
+    ]
     shorter = min(source, target)
     with pytest.raises(DataError) as caught:
         list(read_parallel(files[:1], files[1:]))
@@ -187,7 +190,12 @@ def test_utf_16_is_known_by_its_mark_or_its_zero_bytes(head: bytes, encoding: st
 @pytest.mark.parametrize("kind", COMPRESS)
 def test_utf_16_is_refused_by_the_name_of_its_file(tmp_path: Path, kind: str) -> None:
     (tmp_path / "text").write_bytes(COMPRESS[kind]("Ein Haus.\n".encode("utf-16-le")))
-    with open_binary(tmp_path / "text") as stream, pytest.raises(DataError, match=rf"^'{tmp_path}/text' is UTF-16LE text: expected UTF-8\. Convert it: iconv -f UTF-16LE"):
+    with (
+        open_binary(tmp_path / "text") as stream,
+        pytest.raises(
+            DataError, match=rf"^'{tmp_path}/text' is UTF-16LE text: expected UTF-8\. Convert it: iconv -f UTF-16LE"
+        ),
+    ):
         list(iter_lines(stream))
     with open_binary(tmp_path / "text") as stream:
         assert len(list(iter_lines(stream, any_bytes=True))) == 2

@@ -12,7 +12,19 @@ import pytest
 import nmt_cli
 
 PACKAGE = Path(nmt_cli.__file__).parent.parent
-BEFORE = {"importlib", "types", "warnings", "contextlib", "collections", "functools", "keyword", "operator", "reprlib", "os", "sys"}
+BEFORE = {
+    "importlib",
+    "types",
+    "warnings",
+    "contextlib",
+    "collections",
+    "functools",
+    "keyword",
+    "operator",
+    "reprlib",
+    "os",
+    "sys",
+}
 """What `python -m` itself may import before a package has a say."""
 
 
@@ -20,13 +32,21 @@ BEFORE = {"importlib", "types", "warnings", "contextlib", "collections", "functo
 def folder(tmp_path: Path) -> Path:
     """A working folder that holds a file named as each module of Python's own, and some of others; each says that it ran."""
     for name in sorted({*sys.stdlib_module_names, "torch", "numpy", "typer", "rich", "pydantic", "tqdm"} - BEFORE):
-        (tmp_path / f"{name}.py").write_text(f"import sys\nsys.stderr.write('{name}.py of the working folder ran\\n')\nsys.exit(9)\n")
+        (tmp_path / f"{name}.py").write_text(
+            f"import sys\nsys.stderr.write('{name}.py of the working folder ran\\n')\nsys.exit(9)\n"
+        )
     return tmp_path
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    return subprocess.run([sys.executable, *arguments], cwd=folder, env={**environment, "PYTHONPATH": str(PACKAGE)}, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(PACKAGE)},
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_python_m_does_not_import_from_the_working_folder(folder: Path) -> None:
@@ -56,7 +76,9 @@ def test_a_package_in_the_working_folder_is_still_found(tmp_path: Path) -> None:
     code = "import os, sys; sys.argv = ['nmt', '--version']; import nmt_cli.__main__ as main; main.leave_working_folder(); print('PYTHONSAFEPATH' in os.environ, os.getcwd() in sys.path or '' in sys.path)"
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONSAFEPATH", "PYTHONPATH")}
     for where, left in ((PACKAGE, "False True\n"), (tmp_path, "False True\n")):
-        done = subprocess.run([sys.executable, "-c", code], cwd=where, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=where, env=environment, capture_output=True, text=True, check=True
+        )
         assert done.stdout == left
 
 

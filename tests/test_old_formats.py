@@ -24,7 +24,10 @@ CLOCKS = {"seconds", "tokens_per_second"}
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in json.loads(line).items() if key not in CLOCKS} for line in path.read_text(encoding="utf-8").splitlines()]
+    return [
+        {key: value for key, value in json.loads(line).items() if key not in CLOCKS}
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
 
 
 @pytest.fixture(params=FIXTURES, ids=lambda path: path.name)
@@ -39,7 +42,9 @@ def test_there_are_fixtures() -> None:
 
 def test_an_old_model_translates_the_same(old: Path) -> None:
     for folder in ("model", "run"):
-        done = forked.run(old, "translate", "--model", folder, "--input", "test.en", "--precision", "fp32", "--devices", "1")
+        done = forked.run(
+            old, "translate", "--model", folder, "--input", "test.en", "--precision", "fp32", "--devices", "1"
+        )
         assert done.returncode == 0, done.stderr.decode()
         if folder == "model":
             assert done.stdout == (old / "test.translated.de").read_bytes()
@@ -53,15 +58,37 @@ def test_an_old_model_and_run_are_described(old: Path) -> None:
 
 
 def test_an_old_run_resumes_to_the_same_weights(old: Path) -> None:
-    command = [sys.executable, "-m", "nmt_cli", "train", "count.toml", "--run", "run", "--data", "shards", "--threads", "1", "--set", "train.updates=1550"]
+    command = [
+        sys.executable,
+        "-m",
+        "nmt_cli",
+        "train",
+        "count.toml",
+        "--run",
+        "run",
+        "--data",
+        "shards",
+        "--threads",
+        "1",
+        "--set",
+        "train.updates=1550",
+    ]
     drawn_as_then = {"ATEN_CPU_CAPABILITY": "avx2"}  # with AVX-512, torch draws other numbers for dropout
-    subprocess.run(command, cwd=old, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **drawn_as_then})
+    subprocess.run(
+        command,
+        cwd=old,
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **drawn_as_then},
+    )
     ours, expected = (load_file(folder / "model.safetensors") for folder in (old / "run/last", old / "resumed"))
     assert ours.keys() == expected.keys()
     for name, weights in expected.items():
         np.testing.assert_allclose(ours[name], weights, rtol=0, atol=1e-3, err_msg=name)
     resumed, wanted = records(old / "run/metrics.jsonl"), records(old / "resumed/metrics.jsonl")
-    assert [(record["type"], record["update"]) for record in resumed] == [(record["type"], record["update"]) for record in wanted]
+    assert [(record["type"], record["update"]) for record in resumed] == [
+        (record["type"], record["update"]) for record in wanted
+    ]
     assert resumed[-1]["nll"] == pytest.approx(wanted[-1]["nll"], abs=1e-3)
 
 

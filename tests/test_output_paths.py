@@ -114,7 +114,12 @@ def test_its_own_input_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "input").write_bytes(b"text")
     (tmp_path / "link").symlink_to("input")
     (tmp_path / "model").mkdir()
-    for path, inputs in (("input", ["input"]), ("link", ["input"]), ("input", ["link"]), ("model/config.json", ["model"])):
+    for path, inputs in (
+        ("input", ["input"]),
+        ("link", ["input"]),
+        ("input", ["link"]),
+        ("model/config.json", ["model"]),
+    ):
         with pytest.raises(UsageError, match="its own input"):
             write(tmp_path / path, inputs=[tmp_path / name for name in inputs])
     assert (tmp_path / "input").read_bytes() == b"text"

@@ -57,18 +57,44 @@ def test_every_recipe_that_ships_loads(name: str) -> None:
 PAPER = {
     "both": {
         "data": {"joint_vocab": True},
-        "model": {"encoder_layers": 6, "decoder_layers": 6, "residual": "post", "positions": "sinusoidal", "tie_embeddings": True},
+        "model": {
+            "encoder_layers": 6,
+            "decoder_layers": 6,
+            "residual": "post",
+            "positions": "sinusoidal",
+            "tie_embeddings": True,
+        },
         "train": {
-            "batch_tokens": 25_000, "warmup": 4000, "lr_factor": 1.0, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9,
-            "label_smoothing": 0.1, "clip_norm": 0.0, "checkpoint_minutes": 10.0, "checkpoint_every": 0,
+            "batch_tokens": 25_000,
+            "warmup": 4000,
+            "lr_factor": 1.0,
+            "adam_beta1": 0.9,
+            "adam_beta2": 0.98,
+            "adam_epsilon": 1e-9,
+            "label_smoothing": 0.1,
+            "clip_norm": 0.0,
+            "checkpoint_minutes": 10.0,
+            "checkpoint_every": 0,
         },
         "decode": {"beam": 4, "alpha": 0.6, "max_extra": 50},
     },
-    "wmt14_en_de_base": {"model": {"d_model": 512, "d_ff": 2048, "num_heads": 8, "dropout": 0.1}, "train": {"updates": 100_000, "average": 5}},
-    "wmt14_en_fr_base": {"model": {"d_model": 512, "d_ff": 2048, "num_heads": 8, "dropout": 0.1}, "train": {"updates": 100_000, "average": 5}},
-    "wmt14_en_fr_big": {"model": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.1}, "train": {"updates": 300_000, "average": 20}},
-    "wmt14_en_de_big": {"model": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}, "train": {"updates": 300_000, "average": 20}},
-}  # fmt: skip
+    "wmt14_en_de_base": {
+        "model": {"d_model": 512, "d_ff": 2048, "num_heads": 8, "dropout": 0.1},
+        "train": {"updates": 100_000, "average": 5},
+    },
+    "wmt14_en_fr_base": {
+        "model": {"d_model": 512, "d_ff": 2048, "num_heads": 8, "dropout": 0.1},
+        "train": {"updates": 100_000, "average": 5},
+    },
+    "wmt14_en_fr_big": {
+        "model": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.1},
+        "train": {"updates": 300_000, "average": 20},
+    },
+    "wmt14_en_de_big": {
+        "model": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
+        "train": {"updates": 300_000, "average": 20},
+    },
+}
 """Table 3 and sections 5.1 to 6.1."""
 
 
@@ -86,14 +112,35 @@ def test_the_papers_recipes_hold_the_papers_numbers(name: str) -> None:
 
 def test_the_papers_parser_holds_the_papers_numbers() -> None:
     # section 6.3, and what it leaves as in the base model; the settings that the recipe's head names undo what is not the paper's
-    head = (Path(__file__).parents[1] / "recipes" / "wsj_parsing.toml").read_text(encoding="utf-8").partition("extends")[0]
+    head = (
+        (Path(__file__).parents[1] / "recipes" / "wsj_parsing.toml").read_text(encoding="utf-8").partition("extends")[0]
+    )
     recipe = load_recipe("wsj_parsing", re.findall(r"--set '?([^\s']+)", head))
     model, base = recipe.model, load_recipe("wmt14_en_de_base")
-    assert (recipe.data.terminals, model.monotonic_attention, recipe.train.bpe_dropout, recipe.decode.constraints) == ("xx", False, 0.0, [])
+    assert (recipe.data.terminals, model.monotonic_attention, recipe.train.bpe_dropout, recipe.decode.constraints) == (
+        "xx",
+        False,
+        0.0,
+        [],
+    )
     assert (model.encoder_layers, model.decoder_layers, model.d_model, recipe.data.vocab_size) == (4, 4, 1024, 16_000)
     assert (recipe.decode.beam, recipe.decode.alpha, recipe.decode.max_extra) == (21, 0.3, 300)
-    assert (model.d_ff, model.num_heads, model.residual, model.positions) == (base.model.d_ff, base.model.num_heads, "post", "sinusoidal")
-    for key in ("batch_tokens", "updates", "adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing", "clip_norm", "average"):
+    assert (model.d_ff, model.num_heads, model.residual, model.positions) == (
+        base.model.d_ff,
+        base.model.num_heads,
+        "post",
+        "sinusoidal",
+    )
+    for key in (
+        "batch_tokens",
+        "updates",
+        "adam_beta1",
+        "adam_beta2",
+        "adam_epsilon",
+        "label_smoothing",
+        "clip_norm",
+        "average",
+    ):
         assert getattr(recipe.train, key) == getattr(base.train, key)
 
 
@@ -172,27 +219,72 @@ def test_a_list_of_files_is_a_list_of_strings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[data]\ntrain_source = ["a", "b"]\ntrain_target = ["c"]', "data: train_source names 2 file(s), train_target 1: they are read in pairs"),
-        ('[data]\ntrain_source = ["a"]\ntrain_target = ["c"]\nvalid_source = ["v"]', "data: valid_source names 1 file(s), valid_target 0: they are read in pairs"),
+        (
+            '[data]\ntrain_source = ["a", "b"]\ntrain_target = ["c"]',
+            "data: train_source names 2 file(s), train_target 1: they are read in pairs",
+        ),
+        (
+            '[data]\ntrain_source = ["a"]\ntrain_target = ["c"]\nvalid_source = ["v"]',
+            "data: valid_source names 1 file(s), valid_target 0: they are read in pairs",
+        ),
         ("[data]", "data: train_source and train_target are needed (files below --data-dir)"),
-        (TEACHING + 'train_source = ["a"]\ntrain_target = ["b"]', "data: generator = 'teaching' makes its own text: leave train_source and valid_source out"),
+        (
+            TEACHING + 'train_source = ["a"]\ntrain_target = ["b"]',
+            "data: generator = 'teaching' makes its own text: leave train_source and valid_source out",
+        ),
         (TEACHING + "min_length = 9\nmax_length = 8", "data: min_length = 9 exceeds max_length = 8"),
-        (TEACHING + "[model]\nnum_heads = 7", "model: d_model = 512 is not a multiple of num_heads = 7: give d_k and d_v"),
-        (TEACHING + "[model]\nd_model = 33\nnum_heads = 1", "model: d_model = 33 is odd: sinusoids come in pairs of sine and cosine"),
-        (TEACHING + "[train]\nbatch_tokens = 1000\nmicro_batch_tokens = 2000", "train: micro_batch_tokens = 2000 exceeds batch_tokens = 1000"),
-        (TEACHING + "[train]\ncheckpoint_every = 0\ncheckpoint_minutes = 0.0", "train: checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved"),
-        (TEACHING + "[train]\naverage = 6", "train: average = 6 exceeds keep = 5: averaging would miss pruned checkpoints"),
-        (TEACHING + '[train]\nbest_metric = "bleu"\nvalid_bleu_sentences = 0', 'train: best_metric = "bleu" needs valid_bleu_sentences > 0'),
-        (TEACHING + 'target_tokenization = "words"', 'data: target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself'),
-        (TEACHING + 'terminals = "tags"', 'data: terminals = "tags" needs target_tokenization = "words": each symbol of a tree is one token'),
-        (TEACHING + "target_vocab_size = 9", "data: target_vocab_size = 9 needs joint_vocab = false: a joint vocabulary has vocab_size = 37000 pieces"),
-        (TEACHING + "target_vocab_size = 7\njoint_vocab = false\n[model]\ntie_embeddings = false", "data: target_vocab_size = 7: expected 8 or more, or 0 for vocab_size = 37000"),
-        (TEACHING + "joint_vocab = false", "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"),
+        (
+            TEACHING + "[model]\nnum_heads = 7",
+            "model: d_model = 512 is not a multiple of num_heads = 7: give d_k and d_v",
+        ),
+        (
+            TEACHING + "[model]\nd_model = 33\nnum_heads = 1",
+            "model: d_model = 33 is odd: sinusoids come in pairs of sine and cosine",
+        ),
+        (
+            TEACHING + "[train]\nbatch_tokens = 1000\nmicro_batch_tokens = 2000",
+            "train: micro_batch_tokens = 2000 exceeds batch_tokens = 1000",
+        ),
+        (
+            TEACHING + "[train]\ncheckpoint_every = 0\ncheckpoint_minutes = 0.0",
+            "train: checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved",
+        ),
+        (
+            TEACHING + "[train]\naverage = 6",
+            "train: average = 6 exceeds keep = 5: averaging would miss pruned checkpoints",
+        ),
+        (
+            TEACHING + '[train]\nbest_metric = "bleu"\nvalid_bleu_sentences = 0',
+            'train: best_metric = "bleu" needs valid_bleu_sentences > 0',
+        ),
+        (
+            TEACHING + 'target_tokenization = "words"',
+            'data: target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself',
+        ),
+        (
+            TEACHING + 'terminals = "tags"',
+            'data: terminals = "tags" needs target_tokenization = "words": each symbol of a tree is one token',
+        ),
+        (
+            TEACHING + "target_vocab_size = 9",
+            "data: target_vocab_size = 9 needs joint_vocab = false: a joint vocabulary has vocab_size = 37000 pieces",
+        ),
+        (
+            TEACHING + "target_vocab_size = 7\njoint_vocab = false\n[model]\ntie_embeddings = false",
+            "data: target_vocab_size = 7: expected 8 or more, or 0 for vocab_size = 37000",
+        ),
+        (
+            TEACHING + "joint_vocab = false",
+            "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix",
+        ),
         (
             TEACHING + "[model]\nmax_positions = 256",
             "data.max_length = 256 must be below model.max_positions = 256: a sentence and its end symbol would not fit",
         ),
-        (TEACHING + "joint_vocab = false\n[model]\ntie_embeddings = false\n[train]\nboth_directions = true", "train.both_directions = true needs data.joint_vocab = true: source and target change places"),
+        (
+            TEACHING + "joint_vocab = false\n[model]\ntie_embeddings = false\n[train]\nboth_directions = true",
+            "train.both_directions = true needs data.joint_vocab = true: source and target change places",
+        ),
         (TEACHING + "[train]\nbatch_tokens = 256", "data.max_length = 256 must be below train.batch_tokens = 256"),
     ],
 )
@@ -202,8 +294,15 @@ def test_a_contradiction_is_named_with_both_values(text: str, said: str, tmp_pat
 
 def test_what_lifts_a_contradiction_is_accepted(tmp_path: Path) -> None:
     assert load_recipe(own(tmp_path, TEACHING + "[model]\nnum_heads = 7\nd_k = 64\nd_v = 64")).model.num_heads == 7
-    assert load_recipe(own(tmp_path, TEACHING + '[model]\nd_model = 33\nnum_heads = 1\npositions = "learned"')).model.d_model == 33
-    assert not load_recipe(own(tmp_path, TEACHING + "joint_vocab = false\n[model]\ntie_embeddings = false")).data.joint_vocab
+    assert (
+        load_recipe(
+            own(tmp_path, TEACHING + '[model]\nd_model = 33\nnum_heads = 1\npositions = "learned"')
+        ).model.d_model
+        == 33
+    )
+    assert not load_recipe(
+        own(tmp_path, TEACHING + "joint_vocab = false\n[model]\ntie_embeddings = false")
+    ).data.joint_vocab
 
 
 def test_all_faults_are_reported_in_one_error(tmp_path: Path) -> None:
@@ -225,8 +324,14 @@ def test_all_faults_are_reported_in_one_error(tmp_path: Path) -> None:
     lines = faults(text, tmp_path)
     assert lines[0] == f"recipe {str(tmp_path / 'own.toml')!r} has 7 errors:"
     assert sorted(line.split(" = ")[0].split(":")[0] for line in lines[1:]) == [
-        "  - data", "  - data.vocab", "  - decode.alpha", "  - model", "  - model.dropout", "  - train", "  - train.beam",
-    ]  # fmt: skip
+        "  - data",
+        "  - data.vocab",
+        "  - decode.alpha",
+        "  - model",
+        "  - model.dropout",
+        "  - train",
+        "  - train.beam",
+    ]
 
 
 def test_a_contradiction_that_may_come_of_a_faulty_value_is_not_reported(tmp_path: Path) -> None:
@@ -272,9 +377,14 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
         load_recipe(str(tmp_path / "own.toml"))
 
 
-@pytest.mark.parametrize(("name", "nearest"), [("dmeo", "demo"), ("wmt14_en_de_bsae", "wmt14_en_de_base"), ("multi30k_ende", "multi30k_en_de")])
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("dmeo", "demo"), ("wmt14_en_de_bsae", "wmt14_en_de_base"), ("multi30k_ende", "multi30k_en_de")],
+)
 def test_an_unknown_name_is_told_the_nearest_and_all(name: str, nearest: str) -> None:
-    with pytest.raises(RecipeError, match=re.escape(f"no recipe is called '{name}'. Did you mean '{nearest}'?")) as error:
+    with pytest.raises(
+        RecipeError, match=re.escape(f"no recipe is called '{name}'. Did you mean '{nearest}'?")
+    ) as error:
         load_recipe(name)
     assert all(known in str(error.value) for known in recipe_names())
 
@@ -322,7 +432,11 @@ def test_a_recipe_extends_a_file_beside_it_over_several_steps(tmp_path: Path) ->
 
 
 def test_a_list_is_replaced_not_joined(tmp_path: Path) -> None:
-    path = chain(tmp_path, a='extends = "b.toml"\n[data]\ntrain_source = ["x"]\ntrain_target = ["y"]\n', b='[data]\ntrain_source = ["p", "q"]\ntrain_target = ["r", "s"]\n')
+    path = chain(
+        tmp_path,
+        a='extends = "b.toml"\n[data]\ntrain_source = ["x"]\ntrain_target = ["y"]\n',
+        b='[data]\ntrain_source = ["p", "q"]\ntrain_target = ["r", "s"]\n',
+    )
     assert load_recipe(path).data.train_source == ["x"]
 
 
@@ -336,14 +450,29 @@ def test_the_stored_recipe_is_whole_and_does_not_extend(tmp_path: Path) -> None:
     ("texts", "said"),
     [
         ({"a": 'extends = "a.toml"\n'}, r"a.toml' extends itself: recipe '.*a.toml' → recipe '.*a.toml'. Remove one"),
-        ({"a": 'extends = "b.toml"\n', "b": 'extends = "a.toml"\n'}, r"a.toml' extends itself: recipe '.*a.toml' → recipe '.*b.toml' → recipe '.*a.toml'"),
-        ({"a": 'extends = "wmt14_en_de_bas"\n'}, r"recipe '.*a.toml' extends 'wmt14_en_de_bas': no recipe is called 'wmt14_en_de_bas'. Did you mean 'wmt14_en_de_base'"),
-        ({"a": 'extends = "gone.toml"\n'}, r"recipe '.*a.toml' extends 'gone.toml': cannot read recipe '.*/gone.toml': No such file"),
+        (
+            {"a": 'extends = "b.toml"\n', "b": 'extends = "a.toml"\n'},
+            r"a.toml' extends itself: recipe '.*a.toml' → recipe '.*b.toml' → recipe '.*a.toml'",
+        ),
+        (
+            {"a": 'extends = "wmt14_en_de_bas"\n'},
+            r"recipe '.*a.toml' extends 'wmt14_en_de_bas': no recipe is called 'wmt14_en_de_bas'. Did you mean 'wmt14_en_de_base'",
+        ),
+        (
+            {"a": 'extends = "gone.toml"\n'},
+            r"recipe '.*a.toml' extends 'gone.toml': cannot read recipe '.*/gone.toml': No such file",
+        ),
         ({"a": "extends = 7\n"}, r"extends = 7: expected the name of a recipe, or the path of a .toml file"),
-        ({"a": 'extends = "demo"\n[model]\nd_modell = 1\n'}, r"a.toml' \(with recipe 'demo' under it\) has 1 error:\n  - model.d_modell: unknown key. Did you mean 'd_model'"),
+        (
+            {"a": 'extends = "demo"\n[model]\nd_modell = 1\n'},
+            r"a.toml' \(with recipe 'demo' under it\) has 1 error:\n  - model.d_modell: unknown key. Did you mean 'd_model'",
+        ),
         ({"a": 'extends = "demo"\nmodel = 3\n'}, r"model = 3"),
         ({"a": 'extends = "b.toml"\n', "b": "model = 3\n[data]\n"}, r"model = 3"),
-        ({"a": 'extends = "b.toml"\n', "b": "[oops\n"}, r"a.toml' extends 'b.toml': recipe '.*b.toml' is not valid TOML"),
+        (
+            {"a": 'extends = "b.toml"\n', "b": "[oops\n"},
+            r"a.toml' extends 'b.toml': recipe '.*b.toml' is not valid TOML",
+        ),
     ],
 )
 def test_what_is_wrong_with_extending_is_named(texts: dict[str, str], said: str, tmp_path: Path) -> None:
@@ -352,10 +481,19 @@ def test_what_is_wrong_with_extending_is_named(texts: dict[str, str], said: str,
 
 
 def test_overrides_are_laid_over_the_file() -> None:
-    recipe = load_recipe("demo", ["train.updates=7", "model.dropout = 0.25", 'data.source_language="fr"', "model.tie_embeddings=true"])
-    assert (recipe.train.updates, recipe.model.dropout, recipe.data.source_language, recipe.model.tie_embeddings) == (7, 0.25, "fr", True)
+    recipe = load_recipe(
+        "demo", ["train.updates=7", "model.dropout = 0.25", 'data.source_language="fr"', "model.tie_embeddings=true"]
+    )
+    assert (recipe.train.updates, recipe.model.dropout, recipe.data.source_language, recipe.model.tie_embeddings) == (
+        7,
+        0.25,
+        "fr",
+        True,
+    )
     before, after = load_recipe("demo").to_dict(), recipe.to_dict()
-    changed = {(section, key) for section in SECTIONS for key in before[section] if before[section][key] != after[section][key]}
+    changed = {
+        (section, key) for section in SECTIONS for key in before[section] if before[section][key] != after[section][key]
+    }
     assert changed == {("train", "updates"), ("model", "dropout"), ("data", "source_language")}
 
 
@@ -364,8 +502,14 @@ def test_the_later_override_counts() -> None:
 
 
 def test_a_bare_word_is_a_string_and_a_list_is_a_list() -> None:
-    recipe = load_recipe("demo", ["model.norm=pre", "data.target_language=pt-BR", "data.tokenizer=other/run/tokenizer.model"])
-    assert (recipe.model.residual, recipe.data.target_language, recipe.data.tokenizer) == ("pre", "pt-BR", "other/run/tokenizer.model")
+    recipe = load_recipe(
+        "demo", ["model.norm=pre", "data.target_language=pt-BR", "data.tokenizer=other/run/tokenizer.model"]
+    )
+    assert (recipe.model.residual, recipe.data.target_language, recipe.data.tokenizer) == (
+        "pre",
+        "pt-BR",
+        "other/run/tokenizer.model",
+    )
     files = load_recipe("multi30k_en_de", ['data.train_source=["x.gz"]']).data.train_source
     assert files == ["x.gz"]
 
@@ -380,7 +524,9 @@ def test_an_override_may_open_a_section(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("override", ["updates=7", "train.updates", "train.=7", ".updates=7", "", "="])
 def test_an_override_that_is_no_override_is_quoted(override: str) -> None:
-    with pytest.raises(RecipeError, match=r"expected section\.key=value, for example --set train\.updates=1000") as error:
+    with pytest.raises(
+        RecipeError, match=r"expected section\.key=value, for example --set train\.updates=1000"
+    ) as error:
         load_recipe("demo", [override])
     assert f"--set {override!r}" in str(error.value)
 
@@ -414,20 +560,33 @@ def warned_anew() -> None:
     console.WARNED.clear()
 
 
-@pytest.mark.parametrize(("value", "warns"), [(0.0, False), (0, False), (3.0, True), (-1, True), ("high", True), ([1], True), (None, True)])
+@pytest.mark.parametrize(
+    ("value", "warns"), [(0.0, False), (0, False), (3.0, True), (-1, True), ("high", True), ([1], True), (None, True)]
+)
 @pytest.mark.usefixtures("warned_anew")
-def test_a_retired_key_is_ignored_with_a_warning_where_it_had_an_effect(value: Any, warns: bool, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_retired_key_is_ignored_with_a_warning_where_it_had_an_effect(
+    value: Any, warns: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
     stored = {**MINIMAL, "decode": {"beam": 5, "prune": value}}
     for _ in range(2):
-        assert Recipe.from_dict(stored, "'m/config.json'") == Recipe.from_dict({**MINIMAL, "decode": {"beam": 5}}, "test")
+        assert Recipe.from_dict(stored, "'m/config.json'") == Recipe.from_dict(
+            {**MINIMAL, "decode": {"beam": 5}}, "test"
+        )
     said = f"warning: 'm/config.json': decode.prune = {value!r} is ignored: nmt 0.1.0 retired this key. decode.lookahead says when search gives up a hypothesis.\n"
     assert capfd.readouterr() == ("", said if warns else "")  # once
     assert stored["decode"] == {"beam": 5, "prune": value}
 
 
 @pytest.mark.usefixtures("warned_anew")
-def test_a_retired_key_is_ignored_in_files_that_they_extend_and_in_overrides(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    recipe = load_recipe(chain(tmp_path, a='extends = "b.toml"\n[decode]\nbeam = 2\n', b=TEACHING + "[decode]\nprune = 2.5\nalpha = 0.1\n"), ["decode.prune=7"])
+def test_a_retired_key_is_ignored_in_files_that_they_extend_and_in_overrides(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recipe = load_recipe(
+        chain(
+            tmp_path, a='extends = "b.toml"\n[decode]\nbeam = 2\n', b=TEACHING + "[decode]\nprune = 2.5\nalpha = 0.1\n"
+        ),
+        ["decode.prune=7"],
+    )
     assert (recipe.decode.beam, recipe.decode.alpha) == (2, 0.1)
     assert "decode.prune = 7 is ignored" in capfd.readouterr().err
 
@@ -446,7 +605,9 @@ def test_a_retired_key_does_not_hide_what_is_wrong_beside_it(tmp_path: Path) -> 
 
 def test_every_value_stands_in_a_stored_recipe_defaults_too() -> None:
     stored = Recipe.from_dict(MINIMAL, "test").to_dict()
-    assert {section: set(keys) for section, keys in stored.items() if section != "name"} == {name: set(model.model_fields) for name, model in SECTIONS.items()}
+    assert {section: set(keys) for section, keys in stored.items() if section != "name"} == {
+        name: set(model.model_fields) for name, model in SECTIONS.items()
+    }
 
 
 @pytest.mark.parametrize("values", [None, [], "text", 3])
@@ -476,14 +637,22 @@ def test_every_number_of_a_recipe_has_bounds_that_refuse_minus_one_and_infinity(
 # Extremes: each is refused at once, before memory is taken
 
 
-NESTED = "is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts."
+NESTED = (
+    "is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts."
+)
 EXTREMES = {
     "a width": ("[model]\nd_model = 1000000000", "model.d_model = 1000000000: expected at most 65,536"),
     "layers": ("[model]\nencoder_layers = 100_000", "model.encoder_layers = 100000: expected at most 1,000"),
-    "positions": ("[model]\nmax_positions = 9999999999", "model.max_positions = 9999999999: expected at most 1,048,576"),
+    "positions": (
+        "[model]\nmax_positions = 9999999999",
+        "model.max_positions = 9999999999: expected at most 1,048,576",
+    ),
     "a beam": ("[decode]\nbeam = 100_000", "decode.beam = 100000: expected at most 4,096"),
     "digits": (f"[model]\nd_model = {'9' * 5000}", "holds a number of more than 4,300 digits: no key takes one."),
-    "hexadecimal digits": (f"[model]\nd_model = 0x{'f' * 5000}", "model.d_model = a number of about 6,020 digits: expected at most 65,536"),
+    "hexadecimal digits": (
+        f"[model]\nd_model = 0x{'f' * 5000}",
+        "model.d_model = a number of about 6,020 digits: expected at most 65,536",
+    ),
     "a fraction of 400 digits": (f"[decode]\nalpha = 1{'0' * 400}", "input should be a valid number"),
     "lists": (f"[model]\nd_model = {'[' * 5000}{']' * 5000}", NESTED),
     "lists that Python still reads": (f"[model]\nd_model = {'[' * 300}{']' * 300}", NESTED),
@@ -491,11 +660,20 @@ EXTREMES = {
     "keys with dots": (f"[model]\n{'.'.join('a' * 5000)} = 1", NESTED),
     "a section with dots": (f"[{'.'.join('a' * 5000)}]", NESTED),
     "unknown keys": ("\n".join(f"key{number} = 1" for number in range(20_000)), "  - … and 19,970 more"),
-    "the product": ("[model]\nd_model = 65536\nd_ff = 1048576\nencoder_layers = 1000\ndecoder_layers = 1000", "the model has 326,423,609,344,000 parameters, which take 4,750.1 TiB to train: expected at most 1,000,000,000,000."),
-    "the product of positions": ("[model]\nd_model = 65536\nmax_positions = 1048576", "max_positions = 1048576 times d_model = 65536 are 68,719,476,736 numbers for positions: expected at most 268,435,456"),
-    "a NUL in a name": ('tokenizer = "a\\u0000b"', "data.tokenizer: 'a\\x00b' holds a NUL character: no file name has one"),
+    "the product": (
+        "[model]\nd_model = 65536\nd_ff = 1048576\nencoder_layers = 1000\ndecoder_layers = 1000",
+        "the model has 326,423,609,344,000 parameters, which take 4,750.1 TiB to train: expected at most 1,000,000,000,000.",
+    ),
+    "the product of positions": (
+        "[model]\nd_model = 65536\nmax_positions = 1048576",
+        "max_positions = 1048576 times d_model = 65536 are 68,719,476,736 numbers for positions: expected at most 268,435,456",
+    ),
+    "a NUL in a name": (
+        'tokenizer = "a\\u0000b"',
+        "data.tokenizer: 'a\\x00b' holds a NUL character: no file name has one",
+    ),
     "bytes": ("#" * 2**20, "has more than 1,048,576 bytes: that is no recipe."),
-}  # fmt: skip
+}
 
 
 @pytest.mark.timeout(10)
@@ -533,11 +711,21 @@ def test_every_number_of_a_recipe_has_an_upper_bound_that_its_error_states() -> 
         for key, field in model.model_fields.items():
             if field.annotation in (int, float):
                 with pytest.raises(RecipeError, match=rf"{name}\.{key} = .*: expected (at most|less than) "):
-                    Recipe.from_dict({**MINIMAL, name: {**MINIMAL.get(name, {}), key: 10**30 if field.annotation is int else 1e30}}, "test")
+                    Recipe.from_dict(
+                        {**MINIMAL, name: {**MINIMAL.get(name, {}), key: 10**30 if field.annotation is int else 1e30}},
+                        "test",
+                    )
 
 
 def test_the_largest_models_ever_trained_are_within_the_bounds() -> None:
-    gopher = {"d_model": 16384, "num_heads": 128, "d_ff": 65536, "encoder_layers": 80, "decoder_layers": 80, "max_positions": 2048}
+    gopher = {
+        "d_model": 16384,
+        "num_heads": 128,
+        "d_ff": 65536,
+        "encoder_layers": 80,
+        "decoder_layers": 80,
+        "max_positions": 2048,
+    }
     deepnet = {"d_model": 512, "encoder_layers": 500, "decoder_layers": 500}
     for model in (gopher, deepnet):
         Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": 1_000_000}, "model": model}, "test")
@@ -548,9 +736,13 @@ def test_the_largest_models_ever_trained_are_within_the_bounds() -> None:
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("heads", [{"num_heads": 4}, {"num_heads": 7, "d_k": 3, "d_v": 5}])
-def test_parameters_are_counted_without_making_them(residual: str, norm: str, positions: str, tied: bool, heads: dict[str, int]) -> None:
+def test_parameters_are_counted_without_making_them(
+    residual: str, norm: str, positions: str, tied: bool, heads: dict[str, int]
+) -> None:
     sizes = {"d_model": 32, "d_ff": 48, "encoder_layers": 2, "decoder_layers": 3, "max_positions": 50}
-    model = ModelSection.model_validate({**sizes, **heads, "residual": residual, "norm": norm, "positions": positions, "tie_embeddings": tied})
+    model = ModelSection.model_validate(
+        {**sizes, **heads, "residual": residual, "norm": norm, "positions": positions, "tie_embeddings": tied}
+    )
     vocabularies = (40, 40) if tied else (40, 70)
     with torch.device("meta"):
         assert count_parameters(Transformer(model, *vocabularies))["total"] == model.parameters(*vocabularies)
@@ -561,7 +753,10 @@ def test_a_long_chain_is_named_in_short(tmp_path: Path) -> None:
     for number in range(1500):
         (tmp_path / f"r{number}.toml").write_text(f'extends = "r{number + 1}.toml"\n')
     (tmp_path / "r1500.toml").write_text(TEACHING)
-    with pytest.raises(RecipeError, match=r"a chain of more than 32 recipes that extend each other: recipe '.*r0.toml' → recipe '.*r1.toml' → … → recipe '.*r32.toml'. Put their keys"):
+    with pytest.raises(
+        RecipeError,
+        match=r"a chain of more than 32 recipes that extend each other: recipe '.*r0.toml' → recipe '.*r1.toml' → … → recipe '.*r32.toml'. Put their keys",
+    ):
         load_recipe(str(tmp_path / "r0.toml"))
     assert load_recipe(str(tmp_path / "r1469.toml")).data.generator == "teaching"
 
@@ -575,7 +770,10 @@ def test_a_byte_order_mark_is_read(tmp_path: Path) -> None:
 def test_a_recipe_in_utf_16_is_named(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_bytes(TEACHING.encode(encoding))
     name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
-    with pytest.raises(RecipeError, match=rf"own\.toml' is {name} text: expected UTF-8\. Convert it: iconv -f {name} -t UTF-8 FILE > FILE\.utf8"):
+    with pytest.raises(
+        RecipeError,
+        match=rf"own\.toml' is {name} text: expected UTF-8\. Convert it: iconv -f {name} -t UTF-8 FILE > FILE\.utf8",
+    ):
         load_recipe(str(tmp_path / "own.toml"))
 
 
@@ -598,7 +796,9 @@ def test_a_name_that_no_file_can_have_is_an_error(path: str) -> None:
 def test_a_name_that_no_folder_of_runs_can_have_is_refused(file: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text(TEACHING)
     recipe = load_recipe(str(tmp_path / file))
-    with pytest.raises(RecipeError, match=r"cannot name a folder in runs/: .* Rename the recipe's file, or give --run DIR\."):
+    with pytest.raises(
+        RecipeError, match=r"cannot name a folder in runs/: .* Rename the recipe's file, or give --run DIR\."
+    ):
         recipe.folder("runs", "--run")
 
 
@@ -618,7 +818,12 @@ RENAMED_KEYS = [
 @pytest.mark.parametrize(("text", "section", "key", "value"), RENAMED_KEYS)
 def test_a_key_under_its_old_name_is_read(text: str, section: str, key: str, value: str, tmp_path: Path) -> None:
     path = tmp_path / "old.toml"
-    path.write_text(f'extends = "demo"\n[model]\ntie_embeddings = false\n{text}' if section == "data" else f'extends = "demo"\n{text}', encoding="utf-8")
+    path.write_text(
+        f'extends = "demo"\n[model]\ntie_embeddings = false\n{text}'
+        if section == "data"
+        else f'extends = "demo"\n{text}',
+        encoding="utf-8",
+    )
     recipe = load_recipe(str(path))
     assert getattr(getattr(recipe, section), key) == value
     assert Recipe.from_dict(recipe.to_dict(), "stored") == recipe
@@ -627,7 +832,10 @@ def test_a_key_under_its_old_name_is_read(text: str, section: str, key: str, val
 def test_a_key_under_both_names_is_refused_unless_they_agree(tmp_path: Path) -> None:
     path = tmp_path / "both.toml"
     path.write_text('extends = "demo"\n[model]\nresidual = "post"\nnorm = "pre"\n', encoding="utf-8")
-    with pytest.raises(RecipeError, match=r"model\.norm = 'pre' is the old name of model\.residual, which is 'post' here\. Remove one of the two\."):
+    with pytest.raises(
+        RecipeError,
+        match=r"model\.norm = 'pre' is the old name of model\.residual, which is 'post' here\. Remove one of the two\.",
+    ):
         load_recipe(str(path))
     path.write_text('extends = "demo"\n[model]\nresidual = "post"\nnorm = "post"\n', encoding="utf-8")
     assert load_recipe(str(path)).model.residual == "post"

@@ -94,14 +94,31 @@ def test_wrong_types_are_named_though_the_hash_fits(changes: dict[str, Any], sai
         read((tmp_path / "example.json").read_bytes(), tmp_path)
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"3", b"\xff", b'{"rate": NaN}', b'{"rate": -Infinity}', b'{"rate": 1e999}', b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000, b'{"a": ' + b"9" * 5000 + b"}"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"3",
+        b"\xff",
+        b'{"rate": NaN}',
+        b'{"rate": -Infinity}',
+        b'{"rate": 1e999}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"9" * 5000,
+        b'{"a": ' + b"9" * 5000 + b"}",
+    ],
+)
 def test_what_is_no_json_of_ours_is_named(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"example\.json' is damaged"):
         read(data, tmp_path)
 
 
 def test_a_changed_value_is_noticed_by_the_hash(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"its content does not have the SHA-256 that it states \(content_sha256\)\. Restore it\."):
+    with pytest.raises(
+        DataError, match=r"its content does not have the SHA-256 that it states \(content_sha256\)\. Restore it\."
+    ):
         read(to_json(EXAMPLE).replace(b'"count": 3', b'"count": 4'), tmp_path)
     values = json.loads(to_json(EXAMPLE))
     del values["content_sha256"]

@@ -41,7 +41,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-for command in (init, preprocess, train, average, translate, parse, score, calibrate, attend, serve, quantize, export, info):
+for command in (
+    init,
+    preprocess,
+    train,
+    average,
+    translate,
+    parse,
+    score,
+    calibrate,
+    attend,
+    serve,
+    quantize,
+    export,
+    info,
+):
     app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
 app.add_typer(data)
 
@@ -53,7 +67,11 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False) -> None:
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Options of `nmt` itself."""
 
 
@@ -108,7 +126,9 @@ def _system_error(error: BaseException) -> str | None:
         names = " → ".join(shown(name) for name in (error.filename, error.filename2) if name is not None)
         return f"cannot use {names}: {_reason(error)}." if names else f"the system refuses: {_reason(error)}."
     if isinstance(error, UnicodeEncodeError):
-        return f"{shown(error.object)} contains characters that UTF-8 does not have: expected a name in UTF-8. Rename it."
+        return (
+            f"{shown(error.object)} contains characters that UTF-8 does not have: expected a name in UTF-8. Rename it."
+        )
     if isinstance(error, ValueError) and "embedded null" in str(error):
         return "a file name contains a NUL character: expected one without."
     if isinstance(error, RecursionError):
@@ -131,4 +151,3 @@ def _reason(error: OSError) -> str:
     if error.errno == errno.ENAMETOOLONG:
         return "the name is too long. Choose a shorter one"
     return error.strerror or str(error)
-

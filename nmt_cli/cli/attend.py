@@ -29,22 +29,94 @@ OUT = Path("attention.html")
 
 
 def attend(
-    sentence: Annotated[list[str] | None, typer.Argument(metavar="SENTENCE", help="The sentence, in quotes.  [default: one line from stdin]", show_default=False)] = None,
-    model: Annotated[Path | None, typer.Option("--model", "-m", metavar="DIR", autocompletion=runs, help="Model folder, or run folder (its averaged model, else the best, else the last).  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", parser=output_path, metavar="FILE", help="HTML page to write.  [default: attention.html; none with --png or --json]", show_default=False)] = None,
-    png: Annotated[Path | None, typer.Option("--png", parser=output_path, metavar="FILE|DIR", help="Also write pictures: into DIR one per kind; into FILE.png one, of cross-attention or of --kind. Needs matplotlib.", show_default=False)] = None,
-    target: Annotated[str | None, typer.Option("--target", metavar="TEXT", help="Use this translation instead of searching for one.", show_default=False)] = None,
-    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only this kind of attention: encoder, decoder or cross.  [default: all three]", show_default=False)] = None,
-    layer: Annotated[int | None, typer.Option("--layer", metavar="N", help="Only this layer, counted from 1.  [default: all]", show_default=False)] = None,
-    head: Annotated[int | None, typer.Option("--head", metavar="N", help="Only this head, counted from 1.  [default: all]", show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object with all weights instead of the translation.")] = False,
+    sentence: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SENTENCE", help="The sentence, in quotes.  [default: one line from stdin]", show_default=False
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="DIR",
+            autocompletion=runs,
+            help="Model folder, or run folder (its averaged model, else the best, else the last).  [env var: NMT_MODEL; default: runs/latest]",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            parser=output_path,
+            metavar="FILE",
+            help="HTML page to write.  [default: attention.html; none with --png or --json]",
+            show_default=False,
+        ),
+    ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option(
+            "--png",
+            parser=output_path,
+            metavar="FILE|DIR",
+            help="Also write pictures: into DIR one per kind; into FILE.png one, of cross-attention or of --kind. Needs matplotlib.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", metavar="TEXT", help="Use this translation instead of searching for one.", show_default=False
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="Only this kind of attention: encoder, decoder or cross.  [default: all three]",
+            show_default=False,
+        ),
+    ] = None,
+    layer: Annotated[
+        int | None,
+        typer.Option(
+            "--layer", metavar="N", help="Only this layer, counted from 1.  [default: all]", show_default=False
+        ),
+    ] = None,
+    head: Annotated[
+        int | None,
+        typer.Option("--head", metavar="N", help="Only this head, counted from 1.  [default: all]", show_default=False),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object with all weights instead of the translation.")
+    ] = False,
     beam: BeamSize = None,
     alpha: Alpha = None,
-    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", rich_help_panel=SEARCH, help="Longest output: tokens of the sentence plus N.  [default: the recipe's, 50]", show_default=False)] = None,
+    max_extra: Annotated[
+        int | None,
+        typer.Option(
+            "--max-extra",
+            metavar="N",
+            rich_help_panel=SEARCH,
+            help="Longest output: tokens of the sentence plus N.  [default: the recipe's, 50]",
+            show_default=False,
+        ),
+    ] = None,
     min_length: MinLength = None,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
-    precision: Annotated[str, typer.Option(metavar="P", help="Precision of the search: fp32, bf16, fp16, int8 or auto (the fastest on this hardware). The plotted weights are always fp32.")] = "fp32",
+    precision: Annotated[
+        str,
+        typer.Option(
+            metavar="P",
+            help="Precision of the search: fp32, bf16, fp16, int8 or auto (the fastest on this hardware). The plotted weights are always fp32.",
+        ),
+    ] = "fp32",
 ) -> None:
     """Translate a sentence and plot the attention of every head: one page for the browser.
 
@@ -55,7 +127,9 @@ def attend(
     --json prints source, translation, score, log_prob, and attention, a list with one object per kind: kind, rows and columns (pieces), layers and heads (numbers from 1), weights as [layer][head][row][column].
     """
     check_precision(precision)
-    changes = decode_changes(overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length})
+    changes = decode_changes(
+        overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length}
+    )
     check_attend(target, out, png)
     text = _sentence(sentence or [])
 
@@ -63,9 +137,19 @@ def attend(
 
     page = out or (None if png or as_json else OUT)
     seen = attended(
-        text, model=model, target=None if target is None else _valid(target), out=page, png=png, kind=kind, layer=layer, head=head,
-        overrides=changes, device=device, precision=precision, chosen=say_model,
-    )  # fmt: skip
+        text,
+        model=model,
+        target=None if target is None else _valid(target),
+        out=page,
+        png=png,
+        kind=kind,
+        layer=layer,
+        head=head,
+        overrides=changes,
+        device=device,
+        precision=precision,
+        chosen=say_model,
+    )
     for file in seen.files:
         say(f"wrote {file} ({_size(file.stat().st_size)}){': open it in a browser' if file == page else ''}")
     output.write(_json(seen.record) if as_json else seen.record.translation)
@@ -77,7 +161,9 @@ def _sentence(sentences: list[str]) -> str:
     from .inputs import open_input
 
     if len(sentences) > 1:
-        raise UsageError(f"{len(sentences)} sentences were given, the second is {sentences[1]!r}: a page shows one. Put quotes around the words of a sentence.")
+        raise UsageError(
+            f"{len(sentences)} sentences were given, the second is {sentences[1]!r}: a page shows one. Put quotes around the words of a sentence."
+        )
     if sentences:
         lines, where = [_valid(line) for line in sentences[0].split("\n")], "the sentence"
     else:
@@ -91,7 +177,9 @@ def _sentence(sentences: list[str]) -> str:
                 if typed or (len(lines) > 1 and lines[-1].strip()):
                     break
     if any(line.strip() for line in lines[1:]):
-        raise DataError(f"{where} has more than one line: a page shows one sentence. Call nmt attend once for each, with a file of its own (--out).")
+        raise DataError(
+            f"{where} has more than one line: a page shows one sentence. Call nmt attend once for each, with a file of its own (--out)."
+        )
     if not lines or not lines[0].strip():
         raise DataError(f"{where} is empty{f' ({lines[0]!r})' if lines else ''}: expected a sentence to translate.")
     return lines[0]
@@ -108,9 +196,21 @@ def _size(count: int) -> str:
 
 def _json(seen: AttentionRecord) -> str:
     attention = [
-        {"kind": view.kind, "rows": view.rows, "columns": view.columns, "layers": view.layers, "heads": view.heads, "weights": view.weights.double().numpy().round(9).tolist()}
+        {
+            "kind": view.kind,
+            "rows": view.rows,
+            "columns": view.columns,
+            "layers": view.layers,
+            "heads": view.heads,
+            "weights": view.weights.double().numpy().round(9).tolist(),
+        }
         for view in seen.views
     ]
-    values = {"source": seen.source, "translation": seen.translation, "score": seen.score, "log_prob": seen.log_prob, "attention": attention}
+    values = {
+        "source": seen.source,
+        "translation": seen.translation,
+        "score": seen.score,
+        "log_prob": seen.log_prob,
+        "attention": attention,
+    }
     return json.dumps(values, ensure_ascii=False)
-

@@ -13,10 +13,43 @@ from .completion import runs
 
 
 def average(
-    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", autocompletion=runs, help="A run folder, or several checkpoints or model folders.  [default: runs/latest]", show_default=False)] = None,
-    last: Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="Average the last N checkpoints.  [default: the recipe's train.average]", show_default=False)] = 0,
-    best: Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="Average the N checkpoints with the best validation score.", show_default=False)] = 0,
-    out: Annotated[Path | None, typer.Option(parser=output_path, metavar="DIR", help="Model folder to write: a new one, or an earlier average.  [default: RUN/averaged]")] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN",
+            autocompletion=runs,
+            help="A run folder, or several checkpoints or model folders.  [default: runs/latest]",
+            show_default=False,
+        ),
+    ] = None,
+    last: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=1_000_000,
+            help="Average the last N checkpoints.  [default: the recipe's train.average]",
+            show_default=False,
+        ),
+    ] = 0,
+    best: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=1_000_000,
+            help="Average the N checkpoints with the best validation score.",
+            show_default=False,
+        ),
+    ] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            parser=output_path,
+            metavar="DIR",
+            help="Model folder to write: a new one, or an earlier average.  [default: RUN/averaged]",
+        ),
+    ] = None,
 ) -> None:
     """Average the weights of a run's last or best checkpoints into a model folder."""
     from ..interface import commands

@@ -17,14 +17,59 @@ from .completion import runs
 
 
 def calibrate(
-    src: Annotated[Path, typer.Option("--src", metavar="SRC", help="Source text, one line per sentence: plain, .gz, .xz or .bz2; - is stdin.", show_default=False)],
-    ref: Annotated[Path, typer.Option("--ref", metavar="REF", help="Reference translations, line by line parallel to SRC.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", parser=output_path, metavar="FILE", help="JSON file to write: a new one, or an earlier calibration.", show_default=False)],
-    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", autocompletion=runs, help="Model or run folder; repeat it for an ensemble.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
+    src: Annotated[
+        Path,
+        typer.Option(
+            "--src",
+            metavar="SRC",
+            help="Source text, one line per sentence: plain, .gz, .xz or .bz2; - is stdin.",
+            show_default=False,
+        ),
+    ],
+    ref: Annotated[
+        Path,
+        typer.Option(
+            "--ref", metavar="REF", help="Reference translations, line by line parallel to SRC.", show_default=False
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            parser=output_path,
+            metavar="FILE",
+            help="JSON file to write: a new one, or an earlier calibration.",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="DIR",
+            autocompletion=runs,
+            help="Model or run folder; repeat it for an ensemble.  [env var: NMT_MODEL; default: runs/latest]",
+            show_default=False,
+        ),
+    ] = None,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
-    devices: Annotated[int | None, typer.Option("--devices", metavar="N", min=1, max=1024, help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]", show_default=False)] = None,
-    precision: Annotated[str, typer.Option(metavar="P", help="fp32, bf16, fp16, int8 or auto (the fastest on this hardware).")] = "auto",
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            "--devices",
+            metavar="N",
+            min=1,
+            max=1024,
+            help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]",
+            show_default=False,
+        ),
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(metavar="P", help="fp32, bf16, fp16, int8 or auto (the fastest on this hardware).")
+    ] = "auto",
 ) -> None:
     """Fit the quality estimates of `nmt translate --confidence` on your own data.
 
@@ -42,6 +87,18 @@ def calibrate(
     check_calibration_path(out, [path for path in (src, ref) if path != STDIN])
     _, [reference], source = read_parallel([], [ref], src)
     assert source is not None
-    fitted = fit(source, reference, model=model, out=out, overrides=overrides or [], device=device, devices=devices, precision=precision, chosen=say_model)
-    say(f"calibrated on {fitted.lines:,} lines: mean chrF {fitted.mean_chrf:.2f}, mean estimate {fitted.mean_estimate:.2f}, Spearman {fitted.spearman:.3f}")
+    fitted = fit(
+        source,
+        reference,
+        model=model,
+        out=out,
+        overrides=overrides or [],
+        device=device,
+        devices=devices,
+        precision=precision,
+        chosen=say_model,
+    )
+    say(
+        f"calibrated on {fitted.lines:,} lines: mean chrF {fitted.mean_chrf:.2f}, mean estimate {fitted.mean_estimate:.2f}, Spearman {fitted.spearman:.3f}"
+    )
     say(f"next: nmt translate --json --confidence --calibration {out} < input")

@@ -31,5 +31,9 @@ def _paths(incomplete: str, suffix: str) -> list[str]:
         names = sorted(os.listdir(parent or slash or "."))
     except OSError:
         return []
-    paths = [f"{parent}{slash}{name}{'/' * os.path.isdir(f'{parent}{slash}{name}')}" for name in names if name.startswith(begin) and (begin or not name.startswith("."))]
+    paths = [
+        f"{parent}{slash}{name}{'/' * os.path.isdir(f'{parent}{slash}{name}')}"
+        for name in names
+        if name.startswith(begin) and (begin or not name.startswith("."))
+    ]
     return [path for path in paths if path.endswith(("/", suffix))]

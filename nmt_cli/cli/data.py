@@ -59,23 +59,58 @@ def _table(context: typer.Context) -> None:
         listing(as_json=False)
 
 
-def listing(as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON, with every address.")] = False) -> None:
+def listing(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON, with every address.")] = False,
+) -> None:
     """List the data sets with their sizes, licences and addresses."""
     if as_json:
         _print_json(datasets())
         return
     width = max(map(len, DATASETS))
     by_name = {name: dataset_named(name) for name in DATASETS}
-    output.write("\n".join(f"{name:<{width}}  {dataset.size:>6}  {dataset.title}\n{'':<{width}}          licence: {dataset.licence}" for name, dataset in by_name.items()))
+    output.write(
+        "\n".join(
+            f"{name:<{width}}  {dataset.size:>6}  {dataset.title}\n{'':<{width}}          licence: {dataset.licence}"
+            for name, dataset in by_name.items()
+        )
+    )
 
 
 def fetch(
     context: typer.Context,
-    out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Folder for the text.  [default: text/NAME]", show_default=False)] = None,
-    downloads: Annotated[Path | None, typer.Option("--downloads", parser=output_path, metavar="DIR", help="Folder for the archives. An archive that is already there is not downloaded.  [default: OUT/downloads]", show_default=False)] = None,
-    mirror: Annotated[list[str] | None, typer.Option("--mirror", metavar="URL", help="Try URL/ARCHIVE before the official address. Repeatable, tried in order.", show_default=False)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            parser=output_path,
+            metavar="DIR",
+            help="Folder for the text.  [default: text/NAME]",
+            show_default=False,
+        ),
+    ] = None,
+    downloads: Annotated[
+        Path | None,
+        typer.Option(
+            "--downloads",
+            parser=output_path,
+            metavar="DIR",
+            help="Folder for the archives. An archive that is already there is not downloaded.  [default: OUT/downloads]",
+            show_default=False,
+        ),
+    ] = None,
+    mirror: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mirror",
+            metavar="URL",
+            help="Try URL/ARCHIVE before the official address. Repeatable, tried in order.",
+            show_default=False,
+        ),
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Keep the archives after the text is written.")] = True,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Refuse an archive with a wrong checksum.")] = True,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Refuse an archive with a wrong checksum.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON on stdout.")] = False,
 ) -> None:
     """Download the data set that the subcommand is named after."""
@@ -90,13 +125,17 @@ def _help(name: str) -> str:
     )
 
 
-def _fetch(name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool) -> None:
+def _fetch(
+    name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool
+) -> None:
     dataset = dataset_named(name)
     console.say(f"{name}: {dataset.title}; licence: {dataset.licence}")
     try:
         summary = fetching.fetch(name, out=out, downloads=downloads, mirror=mirrors, keep=keep, verify=verify)
     except KeyboardInterrupt as interrupt:
-        raise Stopped(signal_of(interrupt), "interrupted. The downloaded part is kept; the same command resumes there.") from None
+        raise Stopped(
+            signal_of(interrupt), "interrupted. The downloaded part is kept; the same command resumes there."
+        ) from None
     console.say(_summary(summary))
     console.say("next: " + shlex.join(["nmt", "preprocess", dataset.recipe, "--data-dir", str(summary.folder)]))
     if as_json:
@@ -109,7 +148,12 @@ def _summary(summary: Summary) -> str:
         return f"nothing to do: {summary.folder} is complete"
     files = [file for text in summary.manifest.texts for file in text.files]
     width = max(len(file.file) for file in files)
-    return "\n".join([f"{summary.folder}: written in {summary.seconds:.1f} s", *(f"  {file.file:<{width}}  {file.lines:>12,} lines" for file in files)])
+    return "\n".join(
+        [
+            f"{summary.folder}: written in {summary.seconds:.1f} s",
+            *(f"  {file.file:<{width}}  {file.lines:>12,} lines" for file in files),
+        ]
+    )
 
 
 def _print_json(value: Any) -> None:

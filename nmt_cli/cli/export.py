@@ -17,10 +17,35 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", autocompletion=runs, help="Model folder, or run folder (its averaged model, else the best, else the last).")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            autocompletion=runs,
+            help="Model folder, or run folder (its averaged model, else the best, else the last).",
+        ),
+    ],
     to: Annotated[str, typer.Option("--to", metavar="LIBRARY", help=f"{' or '.join(EXPORTERS)}.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", parser=output_path, metavar="DIR", help="Folder to write: a new or an empty one.", show_default=False)],
-    text: Annotated[Path | None, typer.Option("--text", metavar="FILE", help="Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2).", show_default=False)] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            parser=output_path,
+            metavar="DIR",
+            help="Folder to write: a new or an empty one.",
+            show_default=False,
+        ),
+    ],
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            "--text",
+            metavar="FILE",
+            help="Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Convert a trained model for CTranslate2 or Hugging Face transformers, then verify that it is equal.
 
@@ -35,7 +60,9 @@ def export(
     if folder != model:
         say(f"model: {folder}")
     exported = commands.export(folder, to, out, text=text)
-    say(f"wrote {out}: {to}, {sum(parameter.numel() for parameter in exported.source_model.model.parameters()):,} parameters, fp32")
+    say(
+        f"wrote {out}: {to}, {sum(parameter.numel() for parameter in exported.source_model.model.parameters()):,} parameters, fp32"
+    )
     say(_verified(exported))
     say(_different(exported))
     say(f"next: see {out / 'README.md'}")

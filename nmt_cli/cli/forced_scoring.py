@@ -78,7 +78,12 @@ def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str | 
 
         loaded = load_model(folder, quantized=True)
     vocabulary = Vocabulary.load(folder, loaded.config.vocabularies)
-    return Scorer(loaded.model.to(hardware.device), vocabulary, batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens, precision=precision)
+    return Scorer(
+        loaded.model.to(hardware.device),
+        vocabulary,
+        batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens,
+        precision=precision,
+    )
 
 
 @dataclass
@@ -117,14 +122,18 @@ def _report(totals: _Totals, names: list[str], replaced: Counter[str], longest: 
 
     for name in dict.fromkeys(names):
         if replaced[name]:
-            warn(f"{name!r}: {replaced[name]:,} of {names.count(name) * totals.lines:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+            warn(
+                f"{name!r}: {replaced[name]:,} of {names.count(name) * totals.lines:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD."
+            )
     if totals.too_long:
         warn(
             f"{totals.too_long:,} of {totals.lines:,} pairs, the first at line {totals.first_too_long:,}, have a side longer than the model's maximum "
             f"(model.max_positions = {longest}, end symbol counted): they have no score and do not count in the totals."
         )
     nll, likely = totals.nll / max(totals.tokens, 1), perplexity(-totals.nll, totals.tokens)
-    say(f"NLL {nll:.{width}f}  perplexity {likely:.{width}f}  sentences {totals.lines - totals.too_long}  tokens {totals.tokens}")
+    say(
+        f"NLL {nll:.{width}f}  perplexity {likely:.{width}f}  sentences {totals.lines - totals.too_long}  tokens {totals.tokens}"
+    )
 
 
 def _text(scored: Scored, width: int) -> str:
@@ -134,6 +143,12 @@ def _text(scored: Scored, width: int) -> str:
 
 def _json(scored: Scored) -> str:
     return json.dumps(
-        {"source": scored.source, "target": scored.target, "tokens": scored.tokens, "log_prob": scored.log_prob, "perplexity": scored.perplexity},
+        {
+            "source": scored.source,
+            "target": scored.target,
+            "tokens": scored.tokens,
+            "log_prob": scored.log_prob,
+            "perplexity": scored.perplexity,
+        },
         ensure_ascii=False,
     )

@@ -15,13 +15,38 @@ from .completion import recipes
 
 
 def info(
-    what: Annotated[str, typer.Argument(metavar="RECIPE|RUN|MODEL|SHARDS", autocompletion=recipes, help="Name or path of a recipe, a run folder, a model folder, or a folder of shards.")] = "demo",
-    devices: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Number of devices to estimate for.")] = 1,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE|RUN|MODEL|SHARDS",
+            autocompletion=recipes,
+            help="Name or path of a recipe, a run folder, a model folder, or a folder of shards.",
+        ),
+    ] = "demo",
+    devices: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1_000_000, help="Number of devices to estimate for.")
+    ] = 1,
     device: Device = "auto",
     overrides: Overrides = None,
-    table3: Annotated[bool, typer.Option("--table3", help="Show every row of the paper's table 3 instead, with the paper's figures and ours.")] = False,
-    probe: Annotated[bool, typer.Option("--probe", help="Measure some micro-batches on this machine, and estimate the hours of a training.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="For a folder: read every file, also all checkpoints of a run, and compare it with the recorded SHA-256, even if it was checked before.")] = False,
+    table3: Annotated[
+        bool,
+        typer.Option(
+            "--table3", help="Show every row of the paper's table 3 instead, with the paper's figures and ours."
+        ),
+    ] = False,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe", help="Measure some micro-batches on this machine, and estimate the hours of a training."
+        ),
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="For a folder: read every file, also all checkpoints of a run, and compare it with the recorded SHA-256, even if it was checked before.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
     """Show parameters, vocabulary, updates, tokens per update and memory on this hardware; check a recipe without running it.
@@ -37,7 +62,9 @@ def info(
         table = information.table3(devices=devices, device=device, probe=probe)
         output.write(_json(table) if as_json else _as_table(**table))
         return
-    values = information.info(what, devices=devices, device=device, overrides=overrides or [], probe=probe, verify=verify)
+    values = information.info(
+        what, devices=devices, device=device, overrides=overrides or [], probe=probe, verify=verify
+    )
     if as_json:
         output.write(_json(values))
     else:
@@ -51,20 +78,65 @@ def _json(values: dict[str, Any]) -> str:
 def _as_table(rows: list[dict[str, Any]], device: str, precision: str, devices: int) -> str:
     from ..training.table3 import common_vocabulary
 
-    head = ("row", "recipe", "what differs from base", "PPL", "BLEU", "paper", "ours", "differs", "explained by", "updates", "tokens", "hours")
+    head = (
+        "row",
+        "recipe",
+        "what differs from base",
+        "PPL",
+        "BLEU",
+        "paper",
+        "ours",
+        "differs",
+        "explained by",
+        "updates",
+        "tokens",
+        "hours",
+    )
     lines = [head, ("", "", "", "paper", "paper", "params", "params", "", "vocabulary", "", "per update", "here")]
     million = 1_000_000
     for row in rows:
         least, most = row["vocabulary_of_paper"]
-        counts = (f"{row['paper_parameters'] / million:.0f}M", f"{row['parameters'] / million:.2f}M", f"{row['difference'] / million:+.1f}M", f"{least / 1000:.1f}k-{most / 1000:.1f}k")
-        hours = "-" if row["hours"] is None else f"{row['hours']:,.3g}" if row["hours"] < 100 else f"{row['hours']:,.0f}"
+        counts = (
+            f"{row['paper_parameters'] / million:.0f}M",
+            f"{row['parameters'] / million:.2f}M",
+            f"{row['difference'] / million:+.1f}M",
+            f"{least / 1000:.1f}k-{most / 1000:.1f}k",
+        )
+        hours = (
+            "-" if row["hours"] is None else f"{row['hours']:,.3g}" if row["hours"] < 100 else f"{row['hours']:,.0f}"
+        )
         scores = (f"{row['paper_perplexity']:.2f}", f"{row['paper_bleu']:.1f}")
-        lines.append((row["row"], row["recipe"], row["what"], *scores, *counts, f"{row['updates']:,}", f"{row['batch_tokens']:,}", hours))
+        lines.append(
+            (
+                row["row"],
+                row["recipe"],
+                row["what"],
+                *scores,
+                *counts,
+                f"{row['updates']:,}",
+                f"{row['batch_tokens']:,}",
+                hours,
+            )
+        )
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = ["  ".join(cell.ljust(width) if number < 3 else cell.rjust(width) for number, (cell, width) in enumerate(zip(line, widths, strict=True))).rstrip() for line in lines]
-    measured = f"hours: all updates on {devices} × {device} in {precision}, " + ("from micro-batches measured just now" if rows[0]["hours"] is not None else "measured with --probe")
+    text = [
+        "  ".join(
+            cell.ljust(width) if number < 3 else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    measured = f"hours: all updates on {devices} × {device} in {precision}, " + (
+        "from micro-batches measured just now" if rows[0]["hours"] is not None else "measured with --probe"
+    )
     common = common_vocabulary([row for row in rows if row["row"] not in APART])
-    explained = [f"A vocabulary of {common[0] / 1000:.1f}k to {common[1] / 1000:.1f}k pieces would explain every row at once but {' and '.join(APART)}."] if common else []
+    explained = (
+        [
+            f"A vocabulary of {common[0] / 1000:.1f}k to {common[1] / 1000:.1f}k pieces would explain every row at once but {' and '.join(APART)}."
+        ]
+        if common
+        else []
+    )
     return "\n".join([*text, "", *NOTES, *explained, measured])
 
 
@@ -79,8 +151,15 @@ NOTES = (
 
 
 def _of_shards(values: dict[str, Any]) -> str:
-    sizes = f"{values['source_size']:,} joint" if values["joint"] else f"{values['source_size']:,} source, {values['target_size']:,} target"
-    splits = ", ".join(f"{name} {split['pairs']:,} pairs ({split['source_tokens']:,} and {split['target_tokens']:,} tokens)" for name, split in values["splits"].items())
+    sizes = (
+        f"{values['source_size']:,} joint"
+        if values["joint"]
+        else f"{values['source_size']:,} source, {values['target_size']:,} target"
+    )
+    splits = ", ".join(
+        f"{name} {split['pairs']:,} pairs ({split['source_tokens']:,} and {split['target_tokens']:,} tokens)"
+        for name, split in values["splits"].items()
+    )
     return (
         f"shards {values['folder']}\n  recipe      {values['recipe']}\n  vocabulary  {sizes}\n  splits      {splits}\n"
         f"  files       {WHOLE} (written by nmt {values['package_version']})"
@@ -93,8 +172,14 @@ WHOLE = "whole and unchanged"
 def _described(values: dict[str, Any]) -> str:
     parts = values["parameters_by_part"]
     model, data, gigabyte = values["recipe"]["model"], values["recipe"]["data"], 2**30
-    most = "at most " if values["kind"] == "recipe" and data["target_tokenization"] == "words" else ""  # the final size depends on the text
-    vocabulary = f"{values['source_vocab']:,} joint" if data["joint_vocab"] else f"{values['source_vocab']:,} source, {most}{values['target_vocab']:,} target"
+    most = (
+        "at most " if values["kind"] == "recipe" and data["target_tokenization"] == "words" else ""
+    )  # the final size depends on the text
+    vocabulary = (
+        f"{values['source_vocab']:,} joint"
+        if data["joint_vocab"]
+        else f"{values['source_vocab']:,} source, {most}{values['target_vocab']:,} target"
+    )
     lines = [
         f"{values['kind']} {values['name']}",
         f"  model       {model['encoder_layers']} + {model['decoder_layers']} layers, d_model {model['d_model']}, d_ff {model['d_ff']}, {model['num_heads']} heads, {model['residual']}-norm, {model['positions']} positions, dropout {model['dropout']}",
@@ -104,16 +189,29 @@ def _described(values: dict[str, Any]) -> str:
         f"  here        {values['devices']} × {values['device']} in {values['precision']}: micro-batches of up to {values['micro_batch_tokens']:,} tokens, about {values['micro_batches_per_update']} per update",
         f"  memory      about {values['memory_bytes'] / gigabyte:.1f} GiB to train, {values['memory_free_bytes'] / gigabyte:.1f} GiB free on a device",
     ]
-    lines += [f"  {'kernels' if number == 0 else '':<10}  {summary}" for number, summary in enumerate(values["kernels"].values())]
+    lines += [
+        f"  {'kernels' if number == 0 else '':<10}  {summary}"
+        for number, summary in enumerate(values["kernels"].values())
+    ]
     if "hours" in values:
-        lines.append(f"  time        {values['seconds_per_update']:.3g} s per update, measured here: about {values['hours']:,.3g} hours for all updates, begun now until {datetime.fromisoformat(values['end']):%a %d %b %H:%M}")
+        lines.append(
+            f"  time        {values['seconds_per_update']:.3g} s per update, measured here: about {values['hours']:,.3g} hours for all updates, begun now until {datetime.fromisoformat(values['end']):%a %d %b %H:%M}"
+        )
     if values["kind"] != "recipe":
         read = f"; {len(values['verified'])} folders read" if "verified" in values else ""
         lines.append(f"  files       {WHOLE} ({values['model']}, written by nmt {values['package_version']}{read})")
     if values.get("weights", "fp32") != "fp32":
         lines.append(f"  weights     {values['weights']}: for translation only")
     if "updates_done" in values:
-        lines.append(f"  done        {values['updates_done']:,} updates; checkpoints {', '.join(values['checkpoints'])}")
-    scores = {key: value for key, value in values.get("scores", {}).items() if key in ("update", "nll", "ppl", "bleu", "bleu_signature", "averaged") and value is not None}
-    lines += [f"  {key:<10}  {value if not isinstance(value, float) else f'{value:.4g}'}" for key, value in scores.items()]
+        lines.append(
+            f"  done        {values['updates_done']:,} updates; checkpoints {', '.join(values['checkpoints'])}"
+        )
+    scores = {
+        key: value
+        for key, value in values.get("scores", {}).items()
+        if key in ("update", "nll", "ppl", "bleu", "bleu_signature", "averaged") and value is not None
+    }
+    lines += [
+        f"  {key:<10}  {value if not isinstance(value, float) else f'{value:.4g}'}" for key, value in scores.items()
+    ]
     return "\n".join(lines)

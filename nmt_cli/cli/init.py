@@ -17,16 +17,67 @@ File = list[Path] | None
 
 
 def init(
-    name: Annotated[Path, typer.Argument(metavar="NAME", help="Name of the recipe: NAME.toml is written, and NAME-text, a folder for the sets.")],
-    source: Annotated[list[Path], typer.Option("--source", metavar="FILE", help="Text to translate from (plain, .gz, .xz or .bz2), one sentence per line; repeatable.")],
-    target: Annotated[list[Path], typer.Option("--target", metavar="FILE", help="Its translation, parallel line by line; as many files as --source.")],
-    valid_source: Annotated[File, typer.Option("--valid-source", metavar="FILE", help="Validation set. Without one, pairs of the text are held out.", show_default=False)] = None,
+    name: Annotated[
+        Path,
+        typer.Argument(
+            metavar="NAME", help="Name of the recipe: NAME.toml is written, and NAME-text, a folder for the sets."
+        ),
+    ],
+    source: Annotated[
+        list[Path],
+        typer.Option(
+            "--source",
+            metavar="FILE",
+            help="Text to translate from (plain, .gz, .xz or .bz2), one sentence per line; repeatable.",
+        ),
+    ],
+    target: Annotated[
+        list[Path],
+        typer.Option(
+            "--target", metavar="FILE", help="Its translation, parallel line by line; as many files as --source."
+        ),
+    ],
+    valid_source: Annotated[
+        File,
+        typer.Option(
+            "--valid-source",
+            metavar="FILE",
+            help="Validation set. Without one, pairs of the text are held out.",
+            show_default=False,
+        ),
+    ] = None,
     valid_target: Annotated[File, typer.Option("--valid-target", metavar="FILE", show_default=False)] = None,
-    test_source: Annotated[File, typer.Option("--test-source", metavar="FILE", help="Test set, likewise.", show_default=False)] = None,
+    test_source: Annotated[
+        File, typer.Option("--test-source", metavar="FILE", help="Test set, likewise.", show_default=False)
+    ] = None,
     test_target: Annotated[File, typer.Option("--test-target", metavar="FILE", show_default=False)] = None,
-    source_language: Annotated[str, typer.Option("--source-language", metavar="CODE", help="Such as en.  [default: the ending of the file]", show_default=False)] = "",
-    target_language: Annotated[str, typer.Option("--target-language", metavar="CODE", help="Such as de.  [default: the ending of the file]", show_default=False)] = "",
-    time: Annotated[str, typer.Option("--time", metavar="TIME", help="Longest training, such as 90m, 1h or 2d12h: a smaller model or fewer updates.", show_default=False)] = "",
+    source_language: Annotated[
+        str,
+        typer.Option(
+            "--source-language",
+            metavar="CODE",
+            help="Such as en.  [default: the ending of the file]",
+            show_default=False,
+        ),
+    ] = "",
+    target_language: Annotated[
+        str,
+        typer.Option(
+            "--target-language",
+            metavar="CODE",
+            help="Such as de.  [default: the ending of the file]",
+            show_default=False,
+        ),
+    ] = "",
+    time: Annotated[
+        str,
+        typer.Option(
+            "--time",
+            metavar="TIME",
+            help="Longest training, such as 90m, 1h or 2d12h: a smaller model or fewer updates.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Write a recipe for your own text: look at the text and at this machine, hold out validation and test sets, choose the sizes.
 
@@ -35,9 +86,17 @@ def init(
     from ..interface.init import init as initialize
 
     done = initialize(
-        name, source, target, valid_source=valid_source or (), valid_target=valid_target or (), test_source=test_source or (), test_target=test_target or (),
-        source_language=source_language, target_language=target_language, time=time,
-    )  # fmt: skip
+        name,
+        source,
+        target,
+        valid_source=valid_source or (),
+        valid_target=valid_target or (),
+        test_source=test_source or (),
+        test_target=test_target or (),
+        source_language=source_language,
+        target_language=target_language,
+        time=time,
+    )
     _say_text(done.survey)
     _say_recipe(done, bool(time))
 
@@ -60,7 +119,9 @@ def _say_text(text: Survey) -> None:
 
 
 def _scripts(side: Side) -> str:
-    shown = [f"{name.capitalize()} {100 * share:.0f} %" for name, share in list(side.scripts.items())[:3] if share >= 0.005]
+    shown = [
+        f"{name.capitalize()} {100 * share:.0f} %" for name, share in list(side.scripts.items())[:3] if share >= 0.005
+    ]
     return ", ".join(shown) or "none"
 
 
@@ -78,5 +139,7 @@ def _say_recipe(done: Initialized, limited: bool) -> None:
     if done.updates < preset.updates:
         say(f"The preset has {preset.updates:,} updates: with more --time the model gets better.")
     elif not limited and done.seconds > 86_400:
-        say("That is long: with --time, such as --time 12h, the model and its training get smaller. A GPU is much faster.")
+        say(
+            "That is long: with --time, such as --time 12h, the model and its training get smaller. A GPU is much faster."
+        )
     say(f"next: nmt preprocess {done.recipe}")

@@ -24,7 +24,9 @@ System = tuple[str, list[str]]
 """The name of a hypothesis, and its lines."""
 
 
-def read_parallel(hypotheses: list[Path], ref: list[Path], src: Path | None = None) -> tuple[list[System], list[list[str]], list[str] | None]:
+def read_parallel(
+    hypotheses: list[Path], ref: list[Path], src: Path | None = None
+) -> tuple[list[System], list[list[str]], list[str] | None]:
     """Return the lines of all files: systems, references and source. Raises one DataError for all unequal line counts."""
     if [*hypotheses, *ref, src].count(STDIN) > 1:
         raise UsageError(STDIN_TWICE)
@@ -40,7 +42,8 @@ def read_parallel(hypotheses: list[Path], ref: list[Path], src: Path | None = No
     ]
     if errors:
         raise DataError(
-            "; ".join(errors) + ". They must be parallel, line by line. A line ends at \\n only: U+2028, \\r and the like are characters of a line."
+            "; ".join(errors)
+            + ". They must be parallel, line by line. A line ends at \\n only: U+2028, \\r and the like are characters of a line."
         )
     return systems, references, source
 
@@ -79,11 +82,21 @@ def _read(path: Path) -> list[str]:
         raise DataError(f"{_shown(path)} is empty: expected one translation per line.")
     damaged = sum(replaced for _, replaced in decoded)
     if damaged:
-        warn(f"{_shown(path)}: {damaged:,} of {len(decoded):,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+        warn(
+            f"{_shown(path)}: {damaged:,} of {len(decoded):,} lines held invalid UTF-8; the bytes were replaced by U+FFFD."
+        )
     return [text for text, _ in decoded]
 
 
-def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metrics: Sequence[str], tokenize: str | None, *, protocol: bool = False) -> None:
+def remark(
+    systems: list[System],
+    hypotheses: list[Path],
+    ref: list[Path],
+    metrics: Sequence[str],
+    tokenize: str | None,
+    *,
+    protocol: bool = False,
+) -> None:
     """Warn about input that is allowed but seldom intended."""
     for hypothesis in hypotheses:
         for reference in ref:
@@ -94,8 +107,14 @@ def remark(systems: list[System], hypotheses: list[Path], ref: list[Path], metri
     for name, lines in systems if "bleu" in metrics and tokenize != "none" else ():
         count = sum(line.endswith(" .") for line in lines)
         if count >= LOOKS_TOKENISED:
-            way_out = "the protocol tokenises plain text" if protocol else "or, if the references are tokenised alike, use --tokenize none"
-            warn(f"{_shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; {way_out}.")
+            way_out = (
+                "the protocol tokenises plain text"
+                if protocol
+                else "or, if the references are tokenised alike, use --tokenize none"
+            )
+            warn(
+                f"{_shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; {way_out}."
+            )
 
 
 def remark_on_scores(systems: list[System], scorers: Mapping[str, Scorer]) -> None:

@@ -24,7 +24,14 @@ def score_by_metrics(request: ScoreRequest) -> None:
     options = _options(request)
     options.check_names()  # a wrong name is an error before any file is read
     systems, references, source = read_parallel(request.hypotheses, request.references, request.source)
-    remark(systems, request.hypotheses, request.references, options.names, request.tokenize, protocol=request.protocol is not None)
+    remark(
+        systems,
+        request.hypotheses,
+        request.references,
+        options.names,
+        request.tokenize,
+        protocol=request.protocol is not None,
+    )
     evaluation = evaluated(systems, references, source, options)
     remark_on_scores(systems, evaluation.scorers)
     if request.as_json:
@@ -54,7 +61,9 @@ def _texts(width: int | None, evaluation: Evaluation) -> Iterable[str | Table]:
 def _line(score: Score, width: int | None, row: Row | None = None) -> str:
     width = _decimals(score.metric, width)
     interval = f"mean {row.mean:.{width}f}  ci95 {row.ci:.{width}f}  " if row else ""
-    return f"{score.name:<5}  {score.value:>{width + 4}.{width}f}  {interval}{score.signature}  {score.details}".rstrip()
+    return (
+        f"{score.name:<5}  {score.value:>{width + 4}.{width}f}  {interval}{score.signature}  {score.details}".rstrip()
+    )
 
 
 def _compared(rows: Sequence[Row], width: int | None) -> Table:
@@ -78,14 +87,21 @@ def _by_length(system: str, parts: Sequence[Part], scorers: Mapping[str, Scorer]
         + [f"{part.scores[name].value:.{_decimals(name, width)}f}" if part.scores else "-" for name in names]
         for part in parts
     ]
-    columns = [Column("words"), Column("lines", 6), Column("ratio", 5), *(Column(names[name], _decimals(name, width) + 4) for name in names)]
+    columns = [
+        Column("words"),
+        Column("lines", 6),
+        Column("ratio", 5),
+        *(Column(names[name], _decimals(name, width) + 4) for name in names),
+    ]
     return Table(f"{system}  by words of the reference", columns, rows)
 
 
 def _json(request: ScoreRequest, evaluation: Evaluation) -> str:
     """Return one JSON object for one system, a list of objects for several systems."""
     references = [str(path) for path in request.references]
-    values = [{"hypothesis": values["hypothesis"], "references": references, **values} for values in evaluation.as_dicts()]
+    values = [
+        {"hypothesis": values["hypothesis"], "references": references, **values} for values in evaluation.as_dicts()
+    ]
     return json.dumps(values if len(values) > 1 else values[0], ensure_ascii=False, indent=2)
 
 

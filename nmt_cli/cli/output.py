@@ -71,7 +71,9 @@ class _StandardStream(io.RawIOBase):
         if self._was_closed:
             return OutputError("standard output is closed: expected a terminal, a file or a pipe to write to.")
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return OutputError("cannot write to standard output: the disk is full. Free some space, or send the output elsewhere.")
+            return OutputError(
+                "cannot write to standard output: the disk is full. Free some space, or send the output elsewhere."
+            )
         return OutputError(f"cannot write to standard output: {error.strerror or error}.")
 
 
@@ -86,7 +88,9 @@ def install(closed: Set[int]) -> None:
         before = getattr(sys, name)
         encoding = getattr(before, "encoding", None) or "utf-8"
         raw = _StandardStream(number, number in closed)
-        stream = io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=number == 2 or raw.isatty())
+        stream = io.TextIOWrapper(
+            io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=number == 2 or raw.isatty()
+        )
         setattr(sys, name, stream)
 
 

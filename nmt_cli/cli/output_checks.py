@@ -29,7 +29,11 @@ def texts(results: Sequence[SystemOutputs]) -> Iterable[str | Table]:
         return
     names = list(results[0].counts)
     rows = [[str(result.lines), *(str(result.counts[name]) for name in names), result.system] for result in results]
-    yield Table("outputs  (lines with a fault)", [Column("lines", 6), *(Column(name) for name in names), Column("system", left=True)], rows)
+    yield Table(
+        "outputs  (lines with a fault)",
+        [Column("lines", 6), *(Column(name) for name in names), Column("system", left=True)],
+        rows,
+    )
     width = max(shutil.get_terminal_size().columns, NARROWEST) if sys.stdout.isatty() else ROW
     for result in results:
         if result.worst:
@@ -46,11 +50,13 @@ def _shown(line: WorstLine, width: int) -> str:
 def visible(text: str) -> str:
     """Return `text` in a form that cannot control a terminal: control characters become numbers, such as \\x1b, and every kind of space a plain space."""
     return "".join(
-        character if character.isprintable() or character in JOINERS
-        else " " if unicodedata.category(character) == "Zs"
+        character
+        if character.isprintable() or character in JOINERS
+        else " "
+        if unicodedata.category(character) == "Zs"
         else repr(character)[1:-1]
         for character in text
-    )  # fmt: skip
+    )
 
 
 def shortened(text: str, width: int) -> str:

@@ -1,6 +1,6 @@
 """`nmt parse`: sentences in, bracketed trees out, line by line.
 
-    line ──▶ interface.parsing: words ──▶ translator ──▶ interface.parsing: tree ──▶ translate_output writes it in brackets
+line ──▶ interface.parsing: words ──▶ translator ──▶ interface.parsing: tree ──▶ translate_output writes it in brackets
 """
 
 from __future__ import annotations
@@ -27,10 +27,45 @@ WHAT = "the trees"
 
 
 def parse(
-    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", autocompletion=runs, help="Folder of a model or run, trained with data.terminals in its recipe. Repeat it for an ensemble of models with the same vocabulary.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
-    input_file: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Read from FILE (plain, .gz, .xz, .bz2) instead of stdin.", show_default=False)] = None,
-    output_file: Annotated[Path | None, typer.Option("--output", "-o", parser=output_path, metavar="FILE", help="Write to FILE instead of stdout. FILE appears when everything is parsed; an existing file is replaced and keeps its mode. A device or pipe is written to directly.", show_default=False)] = None,
-    tokenized: Annotated[bool, typer.Option("--tokenized", help="Words are separated by spaces already, as in .words of nmt data trees. Without it NLTK separates them: pip install 'nmt-cli[parse]'.")] = False,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="DIR",
+            autocompletion=runs,
+            help="Folder of a model or run, trained with data.terminals in its recipe. Repeat it for an ensemble of models with the same vocabulary.  [env var: NMT_MODEL; default: runs/latest]",
+            show_default=False,
+        ),
+    ] = None,
+    input_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="Read from FILE (plain, .gz, .xz, .bz2) instead of stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    output_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            parser=output_path,
+            metavar="FILE",
+            help="Write to FILE instead of stdout. FILE appears when everything is parsed; an existing file is replaced and keeps its mode. A device or pipe is written to directly.",
+            show_default=False,
+        ),
+    ] = None,
+    tokenized: Annotated[
+        bool,
+        typer.Option(
+            "--tokenized",
+            help="Words are separated by spaces already, as in .words of nmt data trees. Without it NLTK separates them: pip install 'nmt-cli[parse]'.",
+        ),
+    ] = False,
     beam: BeamSize = None,
     overrides: DecodeOverrides = None,
     batch_tokens: options.BatchTokens = None,
@@ -55,7 +90,11 @@ def parse(
     terminals = terminals_of(find_model(models_named(model)[0]))
     split = None if tokenized else treebank_words()
     if output_file:
-        check_output_file(output_file, WHAT, [path for path in (input_file,) if path] + [find_model(path) for path in models_named(model)])
+        check_output_file(
+            output_file,
+            WHAT,
+            [path for path in (input_file,) if path] + [find_model(path) for path in models_named(model)],
+        )
 
     from ..interface.loading import load
     from .inputs import say_model, typed_at_terminal
@@ -76,6 +115,14 @@ def parse(
 
     lines = parses.sentences(read_requests(InputFormat(input_file, False, None, False, None), replaced))
     with writing(output_file, WHAT) as sink:
-        translate_lines(parses.translator, lines, sink, tree, replaced, "parsing", "one sentence per line, end with Ctrl-D" if typed_at_terminal(input_file) else "")
+        translate_lines(
+            parses.translator,
+            lines,
+            sink,
+            tree,
+            replaced,
+            "parsing",
+            "one sentence per line, end with Ctrl-D" if typed_at_terminal(input_file) else "",
+        )
     if repaired:
         say(f"{repaired:,} of {trees:,} trees were repaired: the model's output was not a tree of the sentence.")

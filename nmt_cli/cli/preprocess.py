@@ -19,12 +19,44 @@ if TYPE_CHECKING:
 
 
 def preprocess(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", autocompletion=recipes, help="Name of a recipe, or path of a .toml file.")] = "demo",
-    data_dirs: Annotated[list[Path] | None, typer.Option("--data-dir", metavar="DIR", help="Folder with the text files of the recipe; repeatable: each file is taken from the first folder that has it.", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Folder for the shards.  [default: data/RECIPE]", show_default=False)] = None,
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", autocompletion=recipes, help="Name of a recipe, or path of a .toml file.")
+    ] = "demo",
+    data_dirs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            help="Folder with the text files of the recipe; repeatable: each file is taken from the first folder that has it.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            parser=output_path,
+            metavar="DIR",
+            help="Folder for the shards.  [default: data/RECIPE]",
+            show_default=False,
+        ),
+    ] = None,
     overrides: Overrides = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace existing shards. Only files that the folder's index lists are replaced.")] = False,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, max=1024, metavar="N", help="Number of encoding processes.  [default: one per core]", show_default=False)] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Replace existing shards. Only files that the folder's index lists are replaced."),
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            max=1024,
+            metavar="N",
+            help="Number of encoding processes.  [default: one per core]",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
 ) -> None:
     """Learn the subword vocabulary and write the shards that training reads.
@@ -35,9 +67,15 @@ def preprocess(
     from ..interface import commands
     from ..recipe_files import load_recipe
 
-    summary = commands.preprocess(recipe, data_dirs=data_dirs or [], out=out, overrides=overrides or [], force=force, workers=workers)
+    summary = commands.preprocess(
+        recipe, data_dirs=data_dirs or [], out=out, overrides=overrides or [], force=force, workers=workers
+    )
     console.say(_described(summary))
-    data = ["--data", str(out)] if out is not None and out != Path("data") / load_recipe(recipe, overrides or []).name else []
+    data = (
+        ["--data", str(out)]
+        if out is not None and out != Path("data") / load_recipe(recipe, overrides or []).name
+        else []
+    )
     changes = [word for override in overrides or [] for word in ("--set", override)]
     console.say("next: " + shlex.join(["nmt", "train", recipe, *data, *changes]))
     if as_json:
@@ -47,13 +85,26 @@ def preprocess(
 def _described(summary: Summary) -> str:
     """Return a summary as text."""
     index, train = summary.index, summary.index.splits["train"]
-    sizes = f"{index.source_size:,} pieces, joint" if index.joint else f"{index.source_size:,} source and {index.target_size:,} target pieces"
+    sizes = (
+        f"{index.source_size:,} pieces, joint"
+        if index.joint
+        else f"{index.source_size:,} source and {index.target_size:,} target pieces"
+    )
     if not summary.fresh:
         return f"nothing to do: {summary.folder} already holds these shards ({train.pairs:,} training pairs, {sizes}); --force writes them again"
-    reasons = {"empty": "empty", "too_long": f"longer than {index.data['max_length']} tokens", "ratio": f"of lengths more than {index.data['max_ratio']:g} to 1"}
+    reasons = {
+        "empty": "empty",
+        "too_long": f"longer than {index.data['max_length']} tokens",
+        "ratio": f"of lengths more than {index.data['max_ratio']:g} to 1",
+    }
     lines = [f"{summary.folder}: written in {summary.seconds:.1f} s", f"  vocabulary  {sizes}"]
     for name, split in (("training", train), ("validation", index.splits["valid"])):
-        dropped = ", ".join(f"{count:,} {reasons[reason]}" for reason, count in split.dropped.items() if count) or "none"
+        dropped = (
+            ", ".join(f"{count:,} {reasons[reason]}" for reason, count in split.dropped.items() if count) or "none"
+        )
         tokens = f"{split.source_tokens / max(split.pairs, 1):.1f} and {split.target_tokens / max(split.pairs, 1):.1f} tokens per line"
-        lines.append(f"  {name:<10}  " + (f"{split.pairs:,} of {split.read:,} pairs; dropped: {dropped}; {tokens}" if split.read else "none"))
+        lines.append(
+            f"  {name:<10}  "
+            + (f"{split.pairs:,} of {split.read:,} pairs; dropped: {dropped}; {tokens}" if split.read else "none")
+        )
     return "\n".join(lines)

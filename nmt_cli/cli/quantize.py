@@ -13,8 +13,25 @@ from .completion import runs
 
 
 def quantize(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", autocompletion=runs, help="Model folder, or run folder (its averaged model, else the best, else the last).")],
-    out: Annotated[Path, typer.Option("--out", "-o", parser=output_path, metavar="DIR", help="Model folder to write: a new one, or an earlier result.", show_default=False)],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            autocompletion=runs,
+            help="Model folder, or run folder (its averaged model, else the best, else the last).",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            parser=output_path,
+            metavar="DIR",
+            help="Model folder to write: a new one, or an earlier result.",
+            show_default=False,
+        ),
+    ],
 ) -> None:
     """Write a trained model in int8: a model folder of a quarter of the size, which loads sooner.
 

@@ -52,12 +52,32 @@ def score(
     --model DIR --src SRC --ref REF prints a line for each line of REF, in order: LOG_PROB, a tab, PERPLEXITY, a tab, TOKENS; with --json one object per line: source, target, tokens, log_prob, perplexity. LOG_PROB is the natural log of P(REF's line | SRC's line), the sum over its TOKENS, end symbol counted; PERPLEXITY is exp(-LOG_PROB / TOKENS). Two blank lines have 0 tokens, LOG_PROB 0 and PERPLEXITY 1; a blank line against text is scored as its end symbol alone. A pair with a side longer than the model's maximum has nan (null), and stderr reports it. The totals over all pairs with a score go to stderr: NLL per token, perplexity, sentences, tokens.
     """
     request = ScoreRequest(
-        hypotheses=hypotheses or [], references=references, metrics=list(dict.fromkeys(name.lower() for name in metrics)) if metrics else None,
-        lowercase=lowercase, tokenize=tokenize, comet_model=comet_model, evalb_repair=evalb_repair, as_json=as_json, width=width,
-        protocol=protocol, language=language, no_compounds=no_compounds, tokenized_ref=tokenized_ref,
-        significance=significance, confidence=confidence, samples=samples, seed=seed, by_length=by_length, lengths=lengths,
-        source=source, worst=worst, model=model, batch_tokens=batch_tokens, device=device, precision=precision,
-    )  # fmt: skip
+        hypotheses=hypotheses or [],
+        references=references,
+        metrics=list(dict.fromkeys(name.lower() for name in metrics)) if metrics else None,
+        lowercase=lowercase,
+        tokenize=tokenize,
+        comet_model=comet_model,
+        evalb_repair=evalb_repair,
+        as_json=as_json,
+        width=width,
+        protocol=protocol,
+        language=language,
+        no_compounds=no_compounds,
+        tokenized_ref=tokenized_ref,
+        significance=significance,
+        confidence=confidence,
+        samples=samples,
+        seed=seed,
+        by_length=by_length,
+        lengths=lengths,
+        source=source,
+        worst=worst,
+        model=model,
+        batch_tokens=batch_tokens,
+        device=device,
+        precision=precision,
+    )
     check(request)
     if request.model:
         from .forced_scoring import score_by_model

@@ -13,9 +13,21 @@ OPTION_NAMES = {"metrics": "--metric", "source": "--src"}
 """Fields whose option has another name → the option. For other fields, the option is --NAME."""
 PROTOCOL_OPTIONS = ("language", "no_compounds", "tokenized_ref")
 METRIC_OPTIONS = (
-    "metrics", "lowercase", "tokenize", "protocol", *PROTOCOL_OPTIONS, "significance", "confidence", "samples", "seed", "by_length", "lengths",
-    "comet_model", "evalb_repair", "worst",
-)  # fmt: skip
+    "metrics",
+    "lowercase",
+    "tokenize",
+    "protocol",
+    *PROTOCOL_OPTIONS,
+    "significance",
+    "confidence",
+    "samples",
+    "seed",
+    "by_length",
+    "lengths",
+    "comet_model",
+    "evalb_repair",
+    "worst",
+)
 MODEL_OPTIONS = ("batch_tokens", "device", "precision")
 
 
@@ -52,7 +64,11 @@ class ScoreRequest:
     def explicit_options(self, fields: tuple[str, ...]) -> list[str]:
         """Return the names of those options in `fields` that were given."""
         values: list[tuple[str, Any]] = [(field, getattr(self, field)) for field in fields]
-        return [OPTION_NAMES.get(field, "--" + field.replace("_", "-")) for field, value in values if value is not None and value is not False]
+        return [
+            OPTION_NAMES.get(field, "--" + field.replace("_", "-"))
+            for field, value in values
+            if value is not None and value is not False
+        ]
 
 
 def check(request: ScoreRequest) -> None:
@@ -68,11 +84,15 @@ def check(request: ScoreRequest) -> None:
 
 def _check_model(request: ScoreRequest) -> None:
     if request.hypotheses:
-        raise UsageError(f"HYP ({str(request.hypotheses[0])!r}) and --model were both given: a model scores REF. Give --model DIR --src SRC --ref REF, or HYP --ref REF.")
+        raise UsageError(
+            f"HYP ({str(request.hypotheses[0])!r}) and --model were both given: a model scores REF. Give --model DIR --src SRC --ref REF, or HYP --ref REF."
+        )
     if request.source is None:
         raise UsageError("--model needs --src SRC, the text that REF translates.")
     if len(request.references) != 1:
-        raise UsageError(f"--ref was given {len(request.references)} times: a model scores one text at a time. Give it once.")
+        raise UsageError(
+            f"--ref was given {len(request.references)} times: a model scores one text at a time. Give it once."
+        )
     if options := request.explicit_options(METRIC_OPTIONS):
         raise UsageError(f"{', '.join(options)}: not with --model DIR, which scores REF by a model's probability.")
     if [request.source, *request.references].count(STDIN) > 1:
@@ -83,7 +103,9 @@ def _check_no_model(request: ScoreRequest) -> None:
     if options := request.explicit_options(MODEL_OPTIONS):
         raise UsageError(f"{', '.join(options)}: only with --model DIR, which scores REF by a model's probability.")
     if not request.hypotheses:
-        raise UsageError("nothing to score: give HYP, the translations; or --model DIR --src SRC, to score REF by a model's probability.")
+        raise UsageError(
+            "nothing to score: give HYP, the translations; or --model DIR --src SRC, to score REF by a model's probability."
+        )
 
 
 def _check_protocol(request: ScoreRequest) -> None:
@@ -91,17 +113,25 @@ def _check_protocol(request: ScoreRequest) -> None:
     if protocol is None and options:
         raise UsageError(f"{', '.join(options)}: only with --protocol, whose steps it changes. Give --protocol paper.")
     if protocol is not None and request.tokenize is not None:
-        raise UsageError(f"--tokenize {request.tokenize} and --protocol {protocol} were both given: a protocol has its own tokenizer. Give one of them.")
+        raise UsageError(
+            f"--tokenize {request.tokenize} and --protocol {protocol} were both given: a protocol has its own tokenizer. Give one of them."
+        )
     if protocol is not None and request.metrics and "bleu" not in request.metrics:
-        raise UsageError(f"--protocol {protocol} says how BLEU is computed, and BLEU is not asked for. Give --metric bleu too, or no --metric.")
+        raise UsageError(
+            f"--protocol {protocol} says how BLEU is computed, and BLEU is not asked for. Give --metric bleu too, or no --metric."
+        )
 
 
 def _check_resampling(request: ScoreRequest) -> None:
     systems, resampling = len(request.hypotheses), request.explicit_options(("samples", "seed"))
     if request.significance is not None and systems < 2:
-        raise UsageError(f"--significance {request.significance} needs several HYP: it tests them against the first. Give two or more; for one, --confidence.")
+        raise UsageError(
+            f"--significance {request.significance} needs several HYP: it tests them against the first. Give two or more; for one, --confidence."
+        )
     if resampling and systems < 2 and not request.confidence:
-        raise UsageError(f"{', '.join(resampling)}: nothing is resampled for one HYP. Give --confidence, or several HYP.")
+        raise UsageError(
+            f"{', '.join(resampling)}: nothing is resampled for one HYP. Give --confidence, or several HYP."
+        )
 
 
 def _check_metrics(request: ScoreRequest) -> None:
@@ -113,6 +143,10 @@ def _check_metrics(request: ScoreRequest) -> None:
     if "comet" in metrics and request.source is None:
         raise UsageError("--metric comet needs --src SRC, the text that HYP translates.")
     if "evalb" in metrics and "comet" not in metrics and request.source is not None:
-        raise UsageError("--src: not with --metric evalb, which scores parses. With --src the outputs are checked as translations.")
+        raise UsageError(
+            "--src: not with --metric evalb, which scores parses. With --src the outputs are checked as translations."
+        )
     if request.worst is not None and request.source is None:
-        raise UsageError(f"--worst {request.worst} needs --src SRC, the text that HYP translates: its lines are chosen by checks against SRC.")
+        raise UsageError(
+            f"--worst {request.worst} needs --src SRC, the text that HYP translates: its lines are chosen by checks against SRC."
+        )

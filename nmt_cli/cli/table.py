@@ -36,7 +36,10 @@ class Table:
         cells = [[column.name for column in self.columns], *self.rows]
         widths = [max(column.width, *(len(row[index]) for row in cells)) for index, column in enumerate(self.columns)]
         lines = [
-            "  ".join(cell.ljust(width) if column.left else cell.rjust(width) for cell, width, column in zip(row, widths, self.columns, strict=True)).rstrip()
+            "  ".join(
+                cell.ljust(width) if column.left else cell.rjust(width)
+                for cell, width, column in zip(row, widths, self.columns, strict=True)
+            ).rstrip()
             for row in cells
         ]
         return "\n".join([self.title, *lines])
@@ -68,7 +71,12 @@ def _print_rich(parts: Sequence[str | Table]) -> None:
         console.print(f"[bold]{printable(part.title)}[/bold]")
         table = RichTable()
         for column in part.columns:
-            table.add_column(printable(column.name), justify="left" if column.left else "right", no_wrap=not column.left, overflow="fold")
+            table.add_column(
+                printable(column.name),
+                justify="left" if column.left else "right",
+                no_wrap=not column.left,
+                overflow="fold",
+            )
         for row in part.rows:
             table.add_row(*(printable(cell) for cell in row))
         console.print(table)

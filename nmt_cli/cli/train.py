@@ -13,19 +13,53 @@ from .completion import recipes
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", autocompletion=recipes, help="Name of a recipe, or path of a .toml file.")] = "demo",
-    run: Annotated[Path | None, typer.Option(parser=output_path, metavar="DIR", help="Run folder.  [default: runs/RECIPE]")] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of shards from `nmt preprocess`.  [default: data/RECIPE]")] = None,
-    devices: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Number of processes on this machine, one per GPU.")] = 1,
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", autocompletion=recipes, help="Name of a recipe, or path of a .toml file.")
+    ] = "demo",
+    run: Annotated[
+        Path | None, typer.Option(parser=output_path, metavar="DIR", help="Run folder.  [default: runs/RECIPE]")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of shards from `nmt preprocess`.  [default: data/RECIPE]")
+    ] = None,
+    devices: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1024, help="Number of processes on this machine, one per GPU.")
+    ] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps (Apple, untested).")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16, fp16 or fp32.  [default: the recipe's]")] = "",
-    threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="CPU threads per process; 0: its share of the cores.")] = 0,
-    memory_limit: Annotated[str, typer.Option(metavar="SIZE", help="Maximum memory of a process, such as 4GiB.  [default: all free memory]")] = "",
-    compiled: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile: takes minutes at the start; for long trainings on GPUs.")] = False,
-    loggers: Annotated[list[str] | None, typer.Option("--logger", metavar="NAME", help="Also send training records to this logger: tensorboard; repeatable.")] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="The same as --logger tensorboard (needs the extra).")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Make every check, measure some micro-batches, and say how long the training would take. Nothing is written.")] = False,
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.")] = None,
+    threads: Annotated[
+        int, typer.Option(metavar="N", min=0, max=1024, help="CPU threads per process; 0: its share of the cores.")
+    ] = 0,
+    memory_limit: Annotated[
+        str, typer.Option(metavar="SIZE", help="Maximum memory of a process, such as 4GiB.  [default: all free memory]")
+    ] = "",
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="Compile the model with torch.compile: takes minutes at the start; for long trainings on GPUs.",
+        ),
+    ] = False,
+    loggers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logger", metavar="NAME", help="Also send training records to this logger: tensorboard; repeatable."
+        ),
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="The same as --logger tensorboard (needs the extra).")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Make every check, measure some micro-batches, and say how long the training would take. Nothing is written.",
+        ),
+    ] = False,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable."),
+    ] = None,
 ) -> None:
     """Train a model. A second run resumes where the first stopped.
 
@@ -36,9 +70,17 @@ def train(
     names = list(dict.fromkeys([*(loggers or []), *(["tensorboard"] if tensorboard else [])]))
     if dry_run:
         forecast = commands.forecast(
-            recipe, run=run, data=data, devices=devices, device=device, precision=precision, threads=threads, memory_limit=memory_limit, loggers=names,
+            recipe,
+            run=run,
+            data=data,
+            devices=devices,
+            device=device,
+            precision=precision,
+            threads=threads,
+            memory_limit=memory_limit,
+            loggers=names,
             overrides=overrides or [],
-        )  # fmt: skip
+        )
         say(
             f"{forecast.name}: {forecast.parameters:,} parameters, {forecast.pairs:,} pairs, {forecast.updates:,} updates{f', {forecast.updates_done:,} of them done' if forecast.updates_done else ''}\n"
             f"{forecast.devices} × {forecast.device} in {forecast.precision}: {forecast.seconds_per_update:.3g} s per update, about {forecast.seconds / 3600:.3g} hours without validation, until {forecast.end:%a %d %b %H:%M}\n"
@@ -46,6 +88,15 @@ def train(
         )
         return
     commands.train(
-        recipe, run=run, data=data, devices=devices, device=device, precision=precision, threads=threads, memory_limit=memory_limit, compiled=compiled,
-        loggers=names, overrides=overrides or [],
-    )  # fmt: skip
+        recipe,
+        run=run,
+        data=data,
+        devices=devices,
+        device=device,
+        precision=precision,
+        threads=threads,
+        memory_limit=memory_limit,
+        compiled=compiled,
+        loggers=names,
+        overrides=overrides or [],
+    )

@@ -28,23 +28,103 @@ WHAT = "the translation"
 
 
 def translate(
-    model: Annotated[list[Path] | None, typer.Option("--model", "-m", metavar="DIR", autocompletion=runs, help="Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for an ensemble of models with the same vocabulary; options come from the first one's recipe.  [env var: NMT_MODEL; default: runs/latest]", show_default=False)] = None,
-    input_file: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Read from FILE (plain, .gz, .xz, .bz2) instead of stdin.", show_default=False)] = None,
-    output_file: Annotated[Path | None, typer.Option("--output", "-o", parser=output_path, metavar="FILE", help="Write to FILE instead of stdout. FILE appears when everything is translated; an existing file is replaced and keeps its mode. A device or pipe is written to directly.", show_default=False)] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="DIR",
+            autocompletion=runs,
+            help="Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for an ensemble of models with the same vocabulary; options come from the first one's recipe.  [env var: NMT_MODEL; default: runs/latest]",
+            show_default=False,
+        ),
+    ] = None,
+    input_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="Read from FILE (plain, .gz, .xz, .bz2) instead of stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    output_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            parser=output_path,
+            metavar="FILE",
+            help="Write to FILE instead of stdout. FILE appears when everything is translated; an existing file is replaced and keeps its mode. A device or pipe is written to directly.",
+            show_default=False,
+        ),
+    ] = None,
     document_format: options.DocumentFormat = None,
     split_sentences: options.SplitSentences = None,
-    nbest: Annotated[int, typer.Option("--nbest", metavar="N", min=1, max=4096, rich_help_panel=options.FORMAT, help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.")] = 1,
-    scores: Annotated[bool, typer.Option("--scores", rich_help_panel=options.FORMAT, help="Print SCORE, a tab, the translation.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", rich_help_panel=options.FORMAT, help="Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.")] = False,
-    alignment: Annotated[bool, typer.Option("--alignment", rich_help_panel=options.FORMAT, help="With --json: also source_tokens, and alignment: for each token of the translation the source token with the most attention.")] = False,
-    confidence: Annotated[bool, typer.Option("--confidence", rich_help_panel=options.FORMAT, help="With --json: also words, the probability of each word, and quality, an estimate of chrF / 100 for each line, 0 to 1.")] = False,
-    calibration: Annotated[Path | None, typer.Option("--calibration", metavar="FILE", rich_help_panel=options.FORMAT, help="With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted on a small model]", show_default=False)] = None,
+    nbest: Annotated[
+        int,
+        typer.Option(
+            "--nbest",
+            metavar="N",
+            min=1,
+            max=4096,
+            rich_help_panel=options.FORMAT,
+            help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.",
+        ),
+    ] = 1,
+    scores: Annotated[
+        bool, typer.Option("--scores", rich_help_panel=options.FORMAT, help="Print SCORE, a tab, the translation.")
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            rich_help_panel=options.FORMAT,
+            help="Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.",
+        ),
+    ] = False,
+    alignment: Annotated[
+        bool,
+        typer.Option(
+            "--alignment",
+            rich_help_panel=options.FORMAT,
+            help="With --json: also source_tokens, and alignment: for each token of the translation the source token with the most attention.",
+        ),
+    ] = False,
+    confidence: Annotated[
+        bool,
+        typer.Option(
+            "--confidence",
+            rich_help_panel=options.FORMAT,
+            help="With --json: also words, the probability of each word, and quality, an estimate of chrF / 100 for each line, 0 to 1.",
+        ),
+    ] = False,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration",
+            metavar="FILE",
+            rich_help_panel=options.FORMAT,
+            help="With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted on a small model]",
+            show_default=False,
+        ),
+    ] = None,
     search: options.SearchName = None,
     beam: BeamSize = None,
     length_penalty: options.LengthPenalty = None,
     alpha: Alpha = None,
     coverage_penalty: options.CoveragePenalty = None,
-    max_extra: Annotated[int | None, typer.Option("--max-extra", metavar="N", rich_help_panel=SEARCH, help="Longest output: tokens of the line, and of its prefix and terms, plus N.  [default: the recipe's, 50]", show_default=False)] = None,
+    max_extra: Annotated[
+        int | None,
+        typer.Option(
+            "--max-extra",
+            metavar="N",
+            rich_help_panel=SEARCH,
+            help="Longest output: tokens of the line, and of its prefix and terms, plus N.  [default: the recipe's, 50]",
+            show_default=False,
+        ),
+    ] = None,
     max_len_ratio: options.MaxLenRatio = None,
     min_length: MinLength = None,
     diverse_groups: options.DiverseGroups = None,
@@ -106,22 +186,51 @@ def translate(
     input_format = InputFormat(input_file, prefix_column, prefix_file, terms_columns, terms)
     _check_usage(precision, alignment and not as_json, confidence and not as_json)
     lines_only = {
-        "--nbest": nbest > 1, "--scores": scores, "--json": as_json, "--prefix-column": prefix_column, "--prefix-file": prefix_file is not None,
-        "--terms": terms is not None, "--terms-columns": terms_columns,
-    }  # fmt: skip
+        "--nbest": nbest > 1,
+        "--scores": scores,
+        "--json": as_json,
+        "--prefix-column": prefix_column,
+        "--prefix-file": prefix_file is not None,
+        "--terms": terms is not None,
+        "--terms-columns": terms_columns,
+    }
     check_format(document_format, split_sentences, lines_only)
     calibrated = calibration_of(confidence, calibration)
     chosen = TranslateOptions(
-        nbest=nbest, search=search, beam=beam, length_penalty=length_penalty, alpha=alpha, coverage_penalty=coverage_penalty, max_extra=max_extra,
-        max_len_ratio=max_len_ratio, min_length=min_length, diverse_groups=diverse_groups, diversity_penalty=diversity_penalty, sample=sample, top_k=top_k,
-        top_p=top_p, min_p=min_p, temperature=temperature, seed=seed, mbr_samples=mbr_samples, mbr_utility=mbr_utility, mbr_candidates=mbr_candidates,
-        terms=input_format.terms, banned_words=entries(banned_words, "words or phrases"), outputs=entries(outputs, "translations"), no_repeat_ngram=no_repeat_ngram,
-        repetition_penalty=repetition_penalty, overrides=overrides or [], batch_tokens=batch_tokens,
-    )  # fmt: skip
+        nbest=nbest,
+        search=search,
+        beam=beam,
+        length_penalty=length_penalty,
+        alpha=alpha,
+        coverage_penalty=coverage_penalty,
+        max_extra=max_extra,
+        max_len_ratio=max_len_ratio,
+        min_length=min_length,
+        diverse_groups=diverse_groups,
+        diversity_penalty=diversity_penalty,
+        sample=sample,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        temperature=temperature,
+        seed=seed,
+        mbr_samples=mbr_samples,
+        mbr_utility=mbr_utility,
+        mbr_candidates=mbr_candidates,
+        terms=input_format.terms,
+        banned_words=entries(banned_words, "words or phrases"),
+        outputs=entries(outputs, "translations"),
+        no_repeat_ngram=no_repeat_ngram,
+        repetition_penalty=repetition_penalty,
+        overrides=overrides or [],
+        batch_tokens=batch_tokens,
+    )
     choice = choose(chosen, recipe_search(models_named(model)))
 
     if output_file:
-        inputs = [path for path in (*input_format.paths, banned_words, outputs, calibration) if path] + [find_model(path) for path in models_named(model)]
+        inputs = [path for path in (*input_format.paths, banned_words, outputs, calibration) if path] + [
+            find_model(path) for path in models_named(model)
+        ]
         check_output_file(output_file, WHAT, inputs)
 
     from ..interface.loading import load
@@ -130,20 +239,45 @@ def translate(
 
     keep_freed_memory()
     plain = choice.is_plain and not (alignment or confidence or prefix_column or prefix_file or document_format)
-    loaded = load(models_named(model), choice.changes, nbest=nbest, device=device, devices=devices, ready_in=precision if plain else "", chosen=say_model)
+    loaded = load(
+        models_named(model),
+        choice.changes,
+        nbest=nbest,
+        device=device,
+        devices=devices,
+        ready_in=precision if plain else "",
+        chosen=say_model,
+    )
     if document_format:
         text = translate_document(loaded, choice, precision, input_file, document_format, split_sentences)
         with writing(output_file, WHAT) as sink:
             write_document(text, sink)
         return
     translator = loaded.translator(
-        nbest=nbest, precision=precision, plain=plain, sampling=choice.sampling, mbr=choice.mbr, constraints=choice.constraints, align=alignment, token_log_probs=confidence,
-    )  # fmt: skip
+        nbest=nbest,
+        precision=precision,
+        plain=plain,
+        sampling=choice.sampling,
+        mbr=choice.mbr,
+        constraints=choice.constraints,
+        align=alignment,
+        token_log_probs=confidence,
+    )
     data = loaded.recipe.data
-    prompt = f"{data.source_language} → {data.target_language}, end with Ctrl-D" if typed_at_terminal(input_file) else ""
+    prompt = (
+        f"{data.source_language} → {data.target_language}, end with Ctrl-D" if typed_at_terminal(input_file) else ""
+    )
     replaced: Counter[str] = Counter()
     lines = read_requests(input_format, replaced)
-    form = partial(forms.json_object, calibration=calibrated) if as_json else forms.moses if nbest > 1 else forms.scored if scores else forms.plain
+    form = (
+        partial(forms.json_object, calibration=calibrated)
+        if as_json
+        else forms.moses
+        if nbest > 1
+        else forms.scored
+        if scores
+        else forms.plain
+    )
     with writing(output_file, WHAT) as sink:
         translate_lines(translator, lines, sink, form, replaced, "translating", prompt)
 

@@ -1,6 +1,6 @@
 """`nmt translate --format`: the whole input is one document, and so is the output.
 
-    input ──▶ documents.read_document ──▶ lines ──▶ Translator ──▶ Document.write ──▶ output
+input ──▶ documents.read_document ──▶ lines ──▶ Translator ──▶ Document.write ──▶ output
 """
 
 from __future__ import annotations
@@ -47,17 +47,30 @@ def check_format(name: str | None, split_sentences: str | None, explicit: Mappin
             raise UsageError(f"--format {name} and {option} do not go together: {reason}. Leave out one of them.")
 
 
-def translate_document(loaded: Loaded, choice: SearchChoice, precision: str, source: Path | None, name: str, split_sentences: str | None) -> str:
+def translate_document(
+    loaded: Loaded, choice: SearchChoice, precision: str, source: Path | None, name: str, split_sentences: str | None
+) -> str:
     """Return the translated document. Raises DocumentError, DataError, UsageError."""
     from ..documents import read_document
     from ..interface.translator import translation_of
 
-    document = read_document(_read(source, name), name, loaded.recipe.data.source_language, split_sentences=split_sentences)
+    document = read_document(
+        _read(source, name), name, loaded.recipe.data.source_language, split_sentences=split_sentences
+    )
     if not document.lines:
         return document.write([])
-    translator = loaded.translator(precision=precision, sampling=choice.sampling, mbr=choice.mbr, constraints=choice.constraints, align=document.aligned)
+    translator = loaded.translator(
+        precision=precision,
+        sampling=choice.sampling,
+        mbr=choice.mbr,
+        constraints=choice.constraints,
+        align=document.aligned,
+    )
     results: list[Translation] = []
-    with console.progress(len(document.lines), "translating", " sentences") as bar, closing(translator.windows(document.lines)) as windows:
+    with (
+        console.progress(len(document.lines), "translating", " sentences") as bar,
+        closing(translator.windows(document.lines)) as windows,
+    ):
         for window in windows:
             results += map(translation_of, window)
             bar.update(len(window))
@@ -81,8 +94,12 @@ def _read(path: Path | None, format: str) -> str:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise DocumentError(f"{shown}, line {line:,}: byte {raw[error.start]:#04x} at offset {error.start:,} is not UTF-8. Convert it: iconv -f ENCODING -t UTF-8") from None
+        raise DocumentError(
+            f"{shown}, line {line:,}: byte {raw[error.start]:#04x} at offset {error.start:,} is not UTF-8. Convert it: iconv -f ENCODING -t UTF-8"
+        ) from None
     declared = _ENCODING.match(text.removeprefix("\ufeff")) if format == "xml" else None
     if declared and declared[1].lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
-        raise DocumentError(f"{shown} declares the encoding {declared[1]!r}: expected UTF-8. Convert it to UTF-8, and write encoding=\"UTF-8\" in its first line.")
+        raise DocumentError(
+            f'{shown} declares the encoding {declared[1]!r}: expected UTF-8. Convert it to UTF-8, and write encoding="UTF-8" in its first line.'
+        )
     return text

@@ -28,9 +28,13 @@ class InputFormat:
     def __post_init__(self) -> None:
         """Raise UsageError if two options give prefixes, or two options give terms."""
         if self.prefix_column and self.prefix_file:
-            raise UsageError("--prefix-column and --prefix-file were both given: give prefixes either in the input or in a file.")
+            raise UsageError(
+                "--prefix-column and --prefix-file were both given: give prefixes either in the input or in a file."
+            )
         if self.terms_columns and self.terms_file:
-            raise UsageError("--terms-columns and --terms were both given: give terms either in the input or in a file.")
+            raise UsageError(
+                "--terms-columns and --terms were both given: give terms either in the input or in a file."
+            )
 
     @property
     def terms(self) -> bool:
@@ -52,9 +56,15 @@ def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator
     from ..lines import decode_line, iter_lines, open_binary
     from .inputs import open_input
 
-    names = [str(input_format.file) if input_format.file else "standard input", *(str(path) for path in input_format.paths if path != input_format.file)]
+    names = [
+        str(input_format.file) if input_format.file else "standard input",
+        *(str(path) for path in input_format.paths if path != input_format.file),
+    ]
     with ExitStack() as stack:  # the streams are closed in the thread that reads them
-        streams = [stack.enter_context(open_input(input_format.file)), *(stack.enter_context(open_binary(Path(name))) for name in names[1:])]
+        streams = [
+            stack.enter_context(open_input(input_format.file)),
+            *(stack.enter_context(open_binary(Path(name))) for name in names[1:]),
+        ]
         readers = [iter_lines(stream, any_bytes=True) for stream in streams]
         count = 0
         while None not in (raws := [next(reader, None) for reader in readers]):
@@ -91,7 +101,9 @@ def _check_ends(names: list[str], readers: list[Iterator[bytes]], raws: list[byt
         return
     from ..lines import decode_line
 
-    counts = [count if raw is None else count + 1 + sum(1 for _ in reader) for raw, reader in zip(raws, readers, strict=True)]
+    counts = [
+        count if raw is None else count + 1 + sum(1 for _ in reader) for raw, reader in zip(raws, readers, strict=True)
+    ]
     longer = next(index for index, raw in enumerate(raws) if raw is not None)
     text = decode_line(raws[longer] or b"")[0]
     raise DataError(

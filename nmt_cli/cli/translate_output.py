@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def translate_lines(
-    translator: Translator, lines: Iterable[Line], sink: BinaryIO, form: Callable[[int, Result], str], replaced: Counter[str], doing: str, prompt: str = ""
+    translator: Translator,
+    lines: Iterable[Line],
+    sink: BinaryIO,
+    form: Callable[[int, Result], str],
+    replaced: Counter[str],
+    doing: str,
+    prompt: str = "",
 ) -> None:
     """Translate all lines and write each window as soon as it is done. `doing` is the text of the progress bar.
 
@@ -29,7 +35,10 @@ def translate_lines(
     start, count, tokens = time.perf_counter(), 0, 0
     if prompt:
         console.say(prompt)
-    with console.progress(None, doing, " lines", shown=not prompt) as bar, closing(translator.windows(lines)) as windows:
+    with (
+        console.progress(None, doing, " lines", shown=not prompt) as bar,
+        closing(translator.windows(lines)) as windows,
+    ):
         for window in windows:
             for result in window:
                 sink.write((form(count, result) + "\n").encode("utf-8"))
@@ -38,7 +47,9 @@ def translate_lines(
             bar.update(len(window))
     for name, damaged in replaced.items():
         if damaged:
-            console.warn(f"{name!r}: {damaged:,} of {count:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+            console.warn(
+                f"{name!r}: {damaged:,} of {count:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD."
+            )
     if console.on_terminal() and not prompt:
         seconds = time.perf_counter() - start
         console.say(f"{count:,} lines, {tokens:,} tokens in {seconds:.1f} s: {tokens / seconds:,.0f} tokens/s")

@@ -21,15 +21,72 @@ from .inputs import open_input
 
 
 def trees(
-    inputs: Annotated[list[Path] | None, typer.Argument(metavar="IN", help="Files of bracketed trees, plain, .gz, .xz or .bz2; - is stdin. With --back one file of parses.  [default with --back: stdin]", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option("--out", parser=output_path, metavar="DIR", help="Folder for the files.", show_default=False)] = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Write one NAME.words, NAME.linear and NAME.ptb for all IN together, in order.  [default: files for each IN, with its name up to the first dot]", show_default=False)] = None,
-    functions: Annotated[bool, typer.Option("--functions/--no-functions", help="Keep function tags and indices (NP-SBJ, NP=2), or only the label (NP).")] = False,
-    traces: Annotated[bool, typer.Option("--traces/--no-traces", help="Keep empty elements (-NONE- 0) as words, or remove them and constituents of nothing else.")] = False,
-    escapes: Annotated[bool, typer.Option("--escapes/--no-escapes", help="In .words: keep -LRB- and other escapes of treebanks, or write them as ( and so on.")] = False,
-    terminals: Annotated[str | None, typer.Option("--terminals", metavar="KIND", help="What a word is in .linear: xx (XX), tags (its part of speech), words (itself), both (itself, then / and its part of speech). With --back: what it is in IN.  [default: xx; with --back what is recorded beside FILE]", show_default=False)] = None,
-    back: Annotated[bool, typer.Option("--back", help="The other direction: IN is linearised trees, as `nmt translate` writes them; bracketed trees go to stdout.")] = False,
-    words: Annotated[Path | None, typer.Option("--words", metavar="FILE", help="With --back: the parsed sentences, line by line parallel to IN.", show_default=False)] = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="IN",
+            help="Files of bracketed trees, plain, .gz, .xz or .bz2; - is stdin. With --back one file of parses.  [default with --back: stdin]",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", parser=output_path, metavar="DIR", help="Folder for the files.", show_default=False),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Write one NAME.words, NAME.linear and NAME.ptb for all IN together, in order.  [default: files for each IN, with its name up to the first dot]",
+            show_default=False,
+        ),
+    ] = None,
+    functions: Annotated[
+        bool,
+        typer.Option(
+            "--functions/--no-functions", help="Keep function tags and indices (NP-SBJ, NP=2), or only the label (NP)."
+        ),
+    ] = False,
+    traces: Annotated[
+        bool,
+        typer.Option(
+            "--traces/--no-traces",
+            help="Keep empty elements (-NONE- 0) as words, or remove them and constituents of nothing else.",
+        ),
+    ] = False,
+    escapes: Annotated[
+        bool,
+        typer.Option(
+            "--escapes/--no-escapes",
+            help="In .words: keep -LRB- and other escapes of treebanks, or write them as ( and so on.",
+        ),
+    ] = False,
+    terminals: Annotated[
+        str | None,
+        typer.Option(
+            "--terminals",
+            metavar="KIND",
+            help="What a word is in .linear: xx (XX), tags (its part of speech), words (itself), both (itself, then / and its part of speech). With --back: what it is in IN.  [default: xx; with --back what is recorded beside FILE]",
+            show_default=False,
+        ),
+    ] = None,
+    back: Annotated[
+        bool,
+        typer.Option(
+            "--back",
+            help="The other direction: IN is linearised trees, as `nmt translate` writes them; bracketed trees go to stdout.",
+        ),
+    ] = False,
+    words: Annotated[
+        Path | None,
+        typer.Option(
+            "--words",
+            metavar="FILE",
+            help="With --back: the parsed sentences, line by line parallel to IN.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Turn bracketed trees into pairs for training a parser, or a parser's output back into trees.
 
@@ -38,11 +95,23 @@ def trees(
     --back prints a tree for each line: N lines in, N lines out. Words are tagged as the parse says with --terminals tags and both, else XX. A line that is not a tree is repaired: stray brackets are dropped, open ones are closed at the end, and missing words are added at the end. A wrong word becomes the sentence's. The tree has exactly the sentence's words. A line without words gives an empty line.
     """
     if back:
-        options = [option for option, value in (("--out", out), ("--name", name), ("--functions", functions), ("--traces", traces), ("--escapes", escapes)) if value]
+        options = [
+            option
+            for option, value in (
+                ("--out", out),
+                ("--name", name),
+                ("--functions", functions),
+                ("--traces", traces),
+                ("--escapes", escapes),
+            )
+            if value
+        ]
         if options:
             raise UsageError(f"{', '.join(options)}: not with --back, which prints trees on stdout.")
         if words is None:
-            raise UsageError("--back needs --words FILE, the sentences that were parsed: linearised trees have no words.")
+            raise UsageError(
+                "--back needs --words FILE, the sentences that were parsed: linearised trees have no words."
+            )
         if len(inputs or []) > 1:
             raise UsageError(f"--back was given {len(inputs or [])} files of parses: give one, or stdin.")
         _print(words, (inputs or [STDIN])[0], terminals)
@@ -50,17 +119,29 @@ def trees(
     if words is not None:
         raise UsageError("--words: only with --back. Without it the words come from the trees.")
     if not inputs or out is None:
-        raise UsageError("give IN, files of bracketed trees, and --out DIR, the folder for the files; or --back --words FILE for the other direction.")
+        raise UsageError(
+            "give IN, files of bracketed trees, and --out DIR, the folder for the files; or --back --words FILE for the other direction."
+        )
     if inputs.count(STDIN) > 1:
         raise UsageError(STDIN_TWICE)
     from ..interface.trees import check_terminals
     from ..interface.trees import trees as convert
 
     check_terminals(terminals or "xx")
-    for written in convert([_lines(path) for path in inputs], out, name=name, functions=functions, traces=traces, escapes=escapes, terminals=terminals or "xx"):
+    for written in convert(
+        [_lines(path) for path in inputs],
+        out,
+        name=name,
+        functions=functions,
+        traces=traces,
+        escapes=escapes,
+        terminals=terminals or "xx",
+    ):
         stem = written.files[0].with_suffix("")
         kinds = ",".join(path.suffix[1:] for path in written.files)
-        say(f"{stem}.{{{kinds}}}: {written.trees:,} trees, {written.words:,} words, {written.symbols:,} symbols (the longest tree {written.longest:,})")
+        say(
+            f"{stem}.{{{kinds}}}: {written.trees:,} trees, {written.words:,} words, {written.symbols:,} symbols (the longest tree {written.longest:,})"
+        )
 
 
 def _print(words: Path, parses: Path, terminals: str | None) -> None:

@@ -92,7 +92,9 @@ def check_holds(path: Path, sizes: dict[str, int], names: list[str]) -> None:
         for name in missing:
             near = difflib.get_close_matches(name, list(sizes), n=2, cutoff=0.6)
             messages.append(repr(name) + (f" (near: {', '.join(map(repr, near))})" if near else ""))
-        raise DataError(f"{str(path)!r} does not hold {', '.join(messages)}; it has {len(sizes):,} files. Is it the archive that it should be? Remove it to have it fetched again.")
+        raise DataError(
+            f"{str(path)!r} does not hold {', '.join(messages)}; it has {len(sizes):,} files. Is it the archive that it should be? Remove it to have it fetched again."
+        )
 
 
 @contextmanager
@@ -152,11 +154,18 @@ def _contents_of_tar(path: Path) -> dict[str, int]:
                 for member in archive:
                     _check_name(path, member.name)
                     if member.issym():
-                        _check_link(path, member.name, posixpath.join(posixpath.dirname(member.name), member.linkname), member.linkname)
+                        _check_link(
+                            path,
+                            member.name,
+                            posixpath.join(posixpath.dirname(member.name), member.linkname),
+                            member.linkname,
+                        )
                     elif member.islnk():
                         _check_link(path, member.name, member.linkname, member.linkname)
                     elif not (member.isfile() or member.isdir()):
-                        raise DataError(f"{str(path)!r} is refused: {member.name!r} is a device or pipe; expected plain files. Nothing was unpacked.")
+                        raise DataError(
+                            f"{str(path)!r} is refused: {member.name!r} is a device or pipe; expected plain files. Nothing was unpacked."
+                        )
                     if member.isfile():
                         sizes[_plain(member.name)] = member.size
         except (*DAMAGE, OSError) as error:
@@ -176,7 +185,9 @@ def _contents_of_zip(path: Path) -> dict[str, int]:
                 if stat.S_ISLNK(mode):
                     with archive.open(member) as stream:
                         target = stream.read(4096).decode("utf-8", "replace")
-                    _check_link(path, member.filename, posixpath.join(posixpath.dirname(member.filename), target), target)
+                    _check_link(
+                        path, member.filename, posixpath.join(posixpath.dirname(member.filename), target), target
+                    )
                 elif not member.is_dir():
                     sizes[_plain(member.filename)] = member.file_size
     except (*DAMAGE, OSError) as error:
@@ -204,12 +215,16 @@ def _plain(name: str) -> str:
 def _check_name(path: Path, name: str) -> None:
     parts = name.replace("\\", "/").split("/")
     if name.startswith(("/", "\\")) or ".." in parts or parts[0].endswith(":") or "\0" in name:
-        raise DataError(f"{str(path)!r} is refused: the name {name!r} leads out of the archive's folder. Nothing was unpacked. Remove it and take the archive from another address (--mirror URL).")
+        raise DataError(
+            f"{str(path)!r} is refused: the name {name!r} leads out of the archive's folder. Nothing was unpacked. Remove it and take the archive from another address (--mirror URL)."
+        )
 
 
 def _check_link(path: Path, name: str, leads_to: str, target: str) -> None:
     if target.startswith(("/", "\\")) or posixpath.normpath(leads_to).split("/")[0] == "..":
-        raise DataError(f"{str(path)!r} is refused: the link {name!r} leads out of the archive's folder, to {target!r}. Nothing was unpacked. Remove it and take the archive from another address (--mirror URL).")
+        raise DataError(
+            f"{str(path)!r} is refused: the link {name!r} leads out of the archive's folder, to {target!r}. Nothing was unpacked. Remove it and take the archive from another address (--mirror URL)."
+        )
 
 
 def _most(size: int) -> int:
@@ -221,4 +236,6 @@ def _damaged(name: str, error: object) -> DataError:
 
 
 def _swollen(name: str) -> DataError:
-    return DataError(f"{name!r} is refused: it would unpack to more than {EXPANSION} times its size, which text does not. Nothing was unpacked.")
+    return DataError(
+        f"{name!r} is refused: it would unpack to more than {EXPANSION} times its size, which text does not. Nothing was unpacked."
+    )

@@ -53,10 +53,23 @@ class Summary:
     manifest: Manifest
 
     def to_dict(self) -> dict[str, Any]:
-        return {"folder": str(self.folder), "fresh": self.fresh, "seconds": round(self.seconds, 3), **self.manifest.model_dump()}
+        return {
+            "folder": str(self.folder),
+            "fresh": self.fresh,
+            "seconds": round(self.seconds, 3),
+            **self.manifest.model_dump(),
+        }
 
 
-def build_dataset(name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Sequence[str] = (), verify: bool = True, keep: bool = True) -> Summary:
+def build_dataset(
+    name: str,
+    dataset: Dataset,
+    out: Path,
+    downloads: Path,
+    mirrors: Sequence[str] = (),
+    verify: bool = True,
+    keep: bool = True,
+) -> Summary:
     """Download a data set and write its files into `out`, unless they exist already.
 
     Archives are stored in `downloads`, and removed at the end if `keep` is False. For `mirrors` and `verify`
@@ -74,7 +87,9 @@ def build_dataset(name: str, dataset: Dataset, out: Path, downloads: Path, mirro
     return Summary(name, out, fresh, time.monotonic() - started, manifest)
 
 
-def _build(name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Sequence[str], verify: bool) -> tuple[bool, Manifest]:
+def _build(
+    name: str, dataset: Dataset, out: Path, downloads: Path, mirrors: Sequence[str], verify: bool
+) -> tuple[bool, Manifest]:
     """Write the missing texts. Return whether any were missing, and the manifest."""
     manifest = _begun(name, dataset, out)
     texts = {_fingerprint(text, dataset): text for text in dataset.texts}
@@ -111,7 +126,9 @@ def _locked(out: Path) -> Iterator[None]:
         raise write_failed(error, out, "the data set") from None
     try:
         if not lock(handle):
-            raise DataError(f"another nmt data is writing to {str(out)!r} just now: let it finish, or choose another --out.")
+            raise DataError(
+                f"another nmt data is writing to {str(out)!r} just now: let it finish, or choose another --out."
+            )
         yield
     finally:
         os.close(handle)
@@ -127,7 +144,9 @@ def _begun(name: str, dataset: Dataset, out: Path) -> Manifest:
         files = [file for text in dataset.texts for file in outputs(text, dataset.languages)]
         existing = [file for file in files if (out / file).exists()]
         if existing:
-            raise DataError(f"{str(out)!r} holds {existing[0]!r} already, and no {NAME}: it was not written by nmt data. Choose another --out, or move the file away.")
+            raise DataError(
+                f"{str(out)!r} holds {existing[0]!r} already, and no {NAME}: it was not written by nmt data. Choose another --out, or move the file away."
+            )
         return Manifest(dataset=name)
     if manifest.dataset != name:
         raise DataError(f"{str(out)!r} holds the data set {manifest.dataset!r}, not {name!r}: choose another --out.")
@@ -143,7 +162,9 @@ def _whole(entry: TextEntry, out: Path) -> bool:
     existing = [file for file in entry.files if (out / file.file).exists()]
     for file in existing:
         if (out / file.file).stat().st_size != file.bytes or sha256(out / file.file) != file.sha256:
-            raise DataError(f"{str(out / file.file)!r} has been changed since it was written. Move it away to have it written again, or choose another --out.")
+            raise DataError(
+                f"{str(out / file.file)!r} has been changed since it was written. Move it away to have it written again, or choose another --out."
+            )
     return len(existing) == len(entry.files)
 
 
@@ -161,7 +182,9 @@ def _fingerprint(text: Text | Split, dataset: Dataset) -> str:
 # --- archives ---------------------------------------------------------------------------------------------------------
 
 
-def _fetch_all(texts: Iterable[Text | Split], downloads: Path, mirrors: Sequence[str], verify: bool, manifest: Manifest) -> dict[Archive, Path]:
+def _fetch_all(
+    texts: Iterable[Text | Split], downloads: Path, mirrors: Sequence[str], verify: bool, manifest: Manifest
+) -> dict[Archive, Path]:
     """Download and check every archive that `texts` need, before any text is written. Returns their paths."""
     texts = list(texts)
     archives = list(dict.fromkeys(archive for text in texts for archive in archives_of(text)))
@@ -172,7 +195,9 @@ def _fetch_all(texts: Iterable[Text | Split], downloads: Path, mirrors: Sequence
     paths: dict[Archive, Path] = {}
     for number, archive in enumerate(archives, 1):
         fetched = fetch(archive, downloads, mirrors, verify)
-        console.say(f"archive {number} of {len(archives)}: {fetched.path.name}, {fetched.path.stat().st_size / 1e6:,.1f} MB, {_described_archive(fetched)}")
+        console.say(
+            f"archive {number} of {len(archives)}: {fetched.path.name}, {fetched.path.stat().st_size / 1e6:,.1f} MB, {_described_archive(fetched)}"
+        )
         paths[archive] = fetched.path
         entry = ArchiveEntry(file=fetched.path.name, url=fetched.url, sha256=fetched.sha256, verified=fetched.verified)
         earlier = next((old for old in manifest.archives if old.file == entry.file), None)
@@ -182,7 +207,11 @@ def _fetch_all(texts: Iterable[Text | Split], downloads: Path, mirrors: Sequence
         manifest.archives.sort(key=lambda item: item.file)
     with console.progress(len(paths), "checking the archives", scale=False) as bar:
         for archive, path in paths.items():
-            check_holds(path, contents(path), [member for text in texts for container, member in _members(text) if container == archive])
+            check_holds(
+                path,
+                contents(path),
+                [member for text in texts for container, member in _members(text) if container == archive],
+            )
             bar.update()
     return paths
 
@@ -222,23 +251,39 @@ def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive,
         for file in files:
             (out / file).parent.mkdir(parents=True, exist_ok=True)
         with new_files([out / file for file in files], _check_same) as raw, ExitStack() as stack:
-            streams = [stack.enter_context(_packed(stream)) if file.endswith(".gz") else stream for file, stream in zip(files, raw, strict=True)]
+            streams = [
+                stack.enter_context(_packed(stream)) if file.endswith(".gz") else stream
+                for file, stream in zip(files, raw, strict=True)
+            ]
             if isinstance(text, Split):
                 _write_split(text, paths, streams, counts)
             else:
                 _write_pairs(text, paths, streams, counts)
-        entries = [FileEntry(file=file, bytes=(out / file).stat().st_size, sha256=sha256(out / file), lines=counts[f"lines {index}"]) for index, file in enumerate(files)]
+        entries = [
+            FileEntry(
+                file=file, bytes=(out / file).stat().st_size, sha256=sha256(out / file), lines=counts[f"lines {index}"]
+            )
+            for index, file in enumerate(files)
+        ]
     except OSError as error:
         failure = write_failed(error, out, "the text")
         raise DataError(f"{failure} The archives are kept; run the same command again to resume.") from None
     console.say(f"{', '.join(files)}: {_described(text, counts)}")
-    return TextEntry(fingerprint=fingerprint, files=entries, read=counts["read"], dropped=counts["dropped"], replaced=counts["replaced"])
+    return TextEntry(
+        fingerprint=fingerprint,
+        files=entries,
+        read=counts["read"],
+        dropped=counts["dropped"],
+        replaced=counts["replaced"],
+    )
 
 
 def _check_same(aside: Path, path: Path) -> None:
     """Raise DataError if `path` has other contents than `aside`. A file that a killed command wrote has the same contents."""
     if sha256(aside) != sha256(path):
-        raise DataError(f"{str(path)!r} would be replaced, and no nmt data wrote it. Move it away, or choose another --out.")
+        raise DataError(
+            f"{str(path)!r} would be replaced, and no nmt data wrote it. Move it away, or choose another --out."
+        )
 
 
 def _described(text: Text | Split, counts: Counter[str]) -> str:
@@ -247,7 +292,9 @@ def _described(text: Text | Split, counts: Counter[str]) -> str:
         description += f", {counts['lines 2']:,} each held out for validation and test"
     elif text.training:
         description += f"; {counts['dropped']:,} with an empty side dropped"
-    return description + (f"; {counts['replaced']:,} lines held invalid UTF-8, replaced by U+FFFD" if counts["replaced"] else "")
+    return description + (
+        f"; {counts['replaced']:,} lines held invalid UTF-8, replaced by U+FFFD" if counts["replaced"] else ""
+    )
 
 
 def _write_pairs(text: Text, paths: dict[Archive, Path], streams: Sequence[BinaryIO], counts: Counter[str]) -> None:
@@ -264,9 +311,13 @@ def _write_pairs(text: Text, paths: dict[Archive, Path], streams: Sequence[Binar
             target_file.write(target.encode() + b"\n")
     if text.lines not in (None, counts["read"]):
         where = ", ".join(str(paths[part.source[0]]) for part in text.parts)
-        raise DataError(f"{text.files[0]!r} and {text.files[1]!r} come to {counts['read']:,} lines, expected {text.lines:,}: {where!r} is not the archive that it should be. Remove it to have it fetched again.")
+        raise DataError(
+            f"{text.files[0]!r} and {text.files[1]!r} come to {counts['read']:,} lines, expected {text.lines:,}: {where!r} is not the archive that it should be. Remove it to have it fetched again."
+        )
     if not counts["read"] - counts["dropped"]:
-        raise DataError(f"{text.files[0]!r} and {text.files[1]!r} come to no pair at all: {counts['read']:,} were read. Are the archives what they should be?")
+        raise DataError(
+            f"{text.files[0]!r} and {text.files[1]!r} come to no pair at all: {counts['read']:,} were read. Are the archives what they should be?"
+        )
     counts["lines 0"] = counts["lines 1"] = counts["read"] - counts["dropped"]
 
 

@@ -103,7 +103,9 @@ def outputs(text: Text | Split, languages: tuple[str, str]) -> tuple[str, ...]:
     """Return the names of the files that a text becomes: source and target in turn."""
     if isinstance(text, Text):
         return text.files
-    return tuple(f"{name}.{language}{'.gz' * (name == 'train')}" for name in ("train", "valid", "test") for language in languages)
+    return tuple(
+        f"{name}.{language}{'.gz' * (name == 'train')}" for name in ("train", "valid", "test") for language in languages
+    )
 
 
 def archive(url: str, digest: str | None = None, size: int | None = None, *more: Source) -> Archive:

@@ -76,7 +76,9 @@ def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: b
         if (folder / source.name).exists():
             return _existing(source, folder / source.name, verify)
     first = archive.sources[0]
-    sources = [Source(url=f"{mirror.rstrip('/')}/{first.name}", digest=first.digest, size=first.size) for mirror in mirrors] + list(archive.sources)
+    sources = [
+        Source(url=f"{mirror.rstrip('/')}/{first.name}", digest=first.digest, size=first.size) for mirror in mirrors
+    ] + list(archive.sources)
     reasons: list[str] = []
     for source in sources:
         with Partial(folder / source.name) as partial:
@@ -91,7 +93,9 @@ def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: b
                 if len(reasons) < len(sources):
                     console.say(f"{source.url}: {reason}; trying the next address")
     raise DataError(
-        f"cannot fetch {first.name!r}:\n" + "\n".join(reasons) + "\nCheck the connection (a proxy is taken from https_proxy), give --mirror URL, "
+        f"cannot fetch {first.name!r}:\n"
+        + "\n".join(reasons)
+        + "\nCheck the connection (a proxy is taken from https_proxy), give --mirror URL, "
         f"or put the file into {str(folder)!r} yourself. What was downloaded is kept; run the same command again to resume."
     )
 
@@ -102,12 +106,18 @@ def _existing(source: Source, path: Path, verify: bool) -> Fetched:
     try:
         digest = sha256(path)
     except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}. Move it away to have it fetched again.") from None
+        raise DataError(
+            f"cannot read {str(path)!r}: {error.strerror}. Move it away to have it fetched again."
+        ) from None
     before = recorded(path)
     if expected is not None and not matches(path, expected, digest):
-        raise DataError(f"{str(path)!r} is not the archive that it should be: its {_shown(path, expected, digest)}, expected {expected}. Remove it to have it fetched again, or give --no-verify to take it as it is.")
+        raise DataError(
+            f"{str(path)!r} is not the archive that it should be: its {_shown(path, expected, digest)}, expected {expected}. Remove it to have it fetched again, or give --no-verify to take it as it is."
+        )
     if expected is None and verify and before is not None and before != digest:
-        raise DataError(f"{str(path)!r} has changed since it was fetched: its SHA-256 is {digest}, was {before}. Remove it to have it fetched again, or give --no-verify to take it as it is.")
+        raise DataError(
+            f"{str(path)!r} has changed since it was fetched: its SHA-256 is {digest}, was {before}. Remove it to have it fetched again, or give --no-verify to take it as it is."
+        )
     record(path, digest)
     return Fetched(path, digest, None, expected is not None)
 
@@ -159,11 +169,15 @@ def _from(source: Source, partial: Partial, verify: bool) -> Fetched:
         repeated = True
         console.say(f"{source.name}: {reason}; it was joined from several parts and is downloaded again")
     if not verify and source.digest and not matches(partial.path, source.digest, digest):
-        console.warn(f"{source.name}: its {_shown(partial.path, source.digest, digest)}, not {source.digest}; accepted because of --no-verify.")
+        console.warn(
+            f"{source.name}: its {_shown(partial.path, source.digest, digest)}, not {source.digest}; accepted because of --no-verify."
+        )
     partial.install()
     record(partial.target, digest)
     if source.digest is None:
-        console.say(f"{source.name}: no checksum is published for it; its SHA-256 is {digest}, now in {partial.target.parent / 'SHA256SUMS'}")
+        console.say(
+            f"{source.name}: no checksum is published for it; its SHA-256 is {digest}, now in {partial.target.parent / 'SHA256SUMS'}"
+        )
     return Fetched(partial.target, digest, source.url, expected is not None)
 
 
@@ -179,7 +193,9 @@ def _receive(source: Source, partial: Partial, checked: bool, verify: bool) -> b
         if same:
             headers["If-Range"] = str(partial.state.mark)
     try:
-        with urllib.request.build_opener().open(urllib.request.Request(source.url, headers=headers), timeout=TIMEOUT) as response:
+        with urllib.request.build_opener().open(
+            urllib.request.Request(source.url, headers=headers), timeout=TIMEOUT
+        ) as response:
             begin, total = _agreed(response, partial, begin, same)
             if verify and source.size is not None and total not in (None, source.size):
                 raise _AddressFailed(f"the server has {total:,} bytes, expected {source.size:,}")
@@ -187,7 +203,10 @@ def _receive(source: Source, partial: Partial, checked: bool, verify: bool) -> b
                 partial.restart(State(url=source.url, mark=_mark(response), total=total))
             partial.check_disk_space(total)
             if total is None or total - begin >= ANNOUNCED:
-                console.say(f"{source.url}: " + (f"{(total - begin) / 1e6:,.1f} MB to download" if total is not None else "of unknown length"))
+                console.say(
+                    f"{source.url}: "
+                    + (f"{(total - begin) / 1e6:,.1f} MB to download" if total is not None else "of unknown length")
+                )
             _copy(response, partial, total, source.name)
     except urllib.error.HTTPError as error:
         with error:
@@ -209,7 +228,9 @@ def _copy(response: Any, partial: Partial, total: int | None, name: str) -> None
     received = partial.size
     with console.progress(total, name, "B") as bar:
         bar.update(received)
-        while (total is None or received < total) and (piece := response.read1(PIECE if total is None else min(PIECE, total - received))):
+        while (total is None or received < total) and (
+            piece := response.read1(PIECE if total is None else min(PIECE, total - received))
+        ):
             partial.write(piece)
             bar.update(len(piece))
             received += len(piece)
@@ -220,12 +241,16 @@ def _agreed(response: Any, partial: Partial, begin: int, same: bool) -> tuple[in
     length = response.headers.get("Content-Length")
     if response.status != 206:
         if begin:
-            console.say(f"{partial.target.name}: the server starts from the beginning: it cannot resume, or its file has changed")
+            console.say(
+                f"{partial.target.name}: the server starts from the beginning: it cannot resume, or its file has changed"
+            )
         return 0, int(length) if length is not None and length.isdigit() else None
     span = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
     mark, state = _mark(response), partial.state
     total = int(span[2]) if span and span[2] != "*" else None
-    changed = (same and mark is not None and mark != state.mark) or (None not in (state.total, total) and total != state.total)
+    changed = (same and mark is not None and mark != state.mark) or (
+        None not in (state.total, total) and total != state.total
+    )
     if span is None or int(span[1]) != begin or changed:
         partial.discard()
         raise _TemporaryError("the server's file has changed since the download began")
@@ -235,7 +260,10 @@ def _agreed(response: Any, partial: Partial, begin: int, same: bool) -> tuple[in
 def _refused(error: urllib.error.HTTPError, partial: Partial, begin: int) -> bool:
     """Return True if an HTTP status other than 2xx means that the file is complete. Otherwise raises _TemporaryError or _AddressFailed."""
     if error.code == 416 and begin:
-        if re.fullmatch(rf"bytes \*/{begin}", error.headers.get("Content-Range", "")) and partial.state.total in (None, begin):
+        if re.fullmatch(rf"bytes \*/{begin}", error.headers.get("Content-Range", "")) and partial.state.total in (
+            None,
+            begin,
+        ):
             return True
         partial.discard()
         raise _TemporaryError("the server's file is shorter than the downloaded part")

@@ -77,7 +77,12 @@ class Manifest(Record):
 def load(folder: Path) -> Manifest | None:
     """Return the manifest of a folder, or None if it has none. Raises DataError if the manifest is damaged or was changed."""
     try:
-        return read_record(folder / NAME, Manifest, DataError, "It is no manifest of nmt data, or was changed. Move it away, or choose another --out.")
+        return read_record(
+            folder / NAME,
+            Manifest,
+            DataError,
+            "It is no manifest of nmt data, or was changed. Move it away, or choose another --out.",
+        )
     except FileNotFoundError:
         return None
     except NotADirectoryError:

@@ -50,7 +50,10 @@ EN_DE = Dataset(
     languages=("en", "de"),
     size="6 MB",
     licence="research and education, non-commercial",
-    texts=(*_raw("de"), *(_text(split, "de", f"tok/{split}.lc.norm.tok.{{}}", f"tok/{split}.lc.norm.tok.{{}}.gz") for split in LINES)),
+    texts=(
+        *_raw("de"),
+        *(_text(split, "de", f"tok/{split}.lc.norm.tok.{{}}", f"tok/{split}.lc.norm.tok.{{}}.gz") for split in LINES),
+    ),
     recipe="multi30k_en_de",
 )
 EN_FR = Dataset(

@@ -38,13 +38,17 @@ class Partial:
         self.path, self._state_path = Path(f"{target}.part"), Path(f"{target}.part.json")
         self._file: int | None = None
         if self.path.exists() and not self._state_path.exists():  # nmt data writes the .json first
-            raise DataError(f"{str(self.path)!r} was not begun by nmt data: there is no file beside it that says where it is from. Move it away, or choose another folder with --downloads.")
+            raise DataError(
+                f"{str(self.path)!r} was not begun by nmt data: there is no file beside it that says where it is from. Move it away, or choose another folder with --downloads."
+            )
         self.state = self._read_state()
 
     def __enter__(self) -> Partial:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._close()
 
     @property

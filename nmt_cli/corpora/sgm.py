@@ -44,4 +44,6 @@ def segments(stream: BinaryIO, name: str) -> Iterator[str]:
 
 
 def _unclosed(name: str, line: int) -> DataError:
-    return DataError(f"{name!r}: the <seg> of line {line:,} is not closed by </seg>. The file is cut or damaged; fetch it again.")
+    return DataError(
+        f"{name!r}: the <seg> of line {line:,} is not closed by </seg>. The file is cut or damaged; fetch it again."
+    )

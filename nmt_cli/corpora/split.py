@@ -56,7 +56,9 @@ def read_pairs(lines: Iterable[str], name: str) -> list[Pair]:
         if len(columns) < 2:
             if not line.strip():
                 continue
-            raise DataError(f"{name!r}, line {number:,}: {line[:60]!r} has no tab; expected English, a tab and its translation.")
+            raise DataError(
+                f"{name!r}, line {number:,}: {line[:60]!r} has no tab; expected English, a tab and its translation."
+            )
         pair = tidy(columns[0]), tidy(columns[1])
         if all(pair):
             pairs[pair] = None
@@ -70,7 +72,11 @@ def cut(pairs: list[Pair], held_out: int = HELD_OUT, seed: int = SEED) -> dict[s
     """
     keys = [(key(source), key(target)) for source, target in pairs]
     sources, targets = (Counter(side) for side in zip(*keys, strict=True)) if keys else (Counter(), Counter())
-    alone = [number for number, (source, target) in enumerate(keys) if sources[source] == 1 == targets[target] and source and target]
+    alone = [
+        number
+        for number, (source, target) in enumerate(keys)
+        if sources[source] == 1 == targets[target] and source and target
+    ]
     if len(alone) < 2 * held_out or len(pairs) <= 2 * held_out:
         raise DataError(
             f"{len(pairs):,} pairs, of which {len(alone):,} have both sides in no other pair: too few to hold out {held_out:,} each for validation and test. "
@@ -81,4 +87,8 @@ def cut(pairs: list[Pair], held_out: int = HELD_OUT, seed: int = SEED) -> dict[s
     removed = set(drawn)
     rest = [pair for number, pair in enumerate(pairs) if number not in removed]
     generator.shuffle(rest)
-    return {"train": rest, "valid": [pairs[number] for number in drawn[:held_out]], "test": [pairs[number] for number in drawn[held_out:]]}
+    return {
+        "train": rest,
+        "valid": [pairs[number] for number in drawn[:held_out]],
+        "test": [pairs[number] for number in drawn[held_out:]],
+    }

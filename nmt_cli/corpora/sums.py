@@ -49,6 +49,9 @@ def _write(path: Path, line: str) -> None:
         lines[-1] += "\n"
     names = [_name(old) for old in lines]
     position = names.index(path.name) if path.name in names else len(lines)
-    before, after = lines[:position], [old for old, name in zip(lines[position:], names[position:], strict=True) if name != path.name]
+    before, after = (
+        lines[:position],
+        [old for old, name in zip(lines[position:], names[position:], strict=True) if name != path.name],
+    )
     lines = [*before, line, *after]
     write_named(path.parent / NAME, "".join(lines).encode(), "the checksums of the archives")

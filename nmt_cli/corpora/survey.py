@@ -102,11 +102,25 @@ def survey(source: Paths, target: Paths) -> Survey:
     if not copies:
         raise DataError(f"{str(source[0])!r} and {str(target[0])!r} have no lines: there is nothing to learn from.")
     lengths = np.frombuffer(counts, dtype=np.uint32).reshape(-1, 2).astype(np.int64)
-    return _counted(np.frombuffer(keys, dtype=np.int64).reshape(-1, 2), lengths, np.frombuffer(copies, dtype=np.int8) > 0, scripts, source, target, replaced)
+    return _counted(
+        np.frombuffer(keys, dtype=np.int64).reshape(-1, 2),
+        lengths,
+        np.frombuffer(copies, dtype=np.int8) > 0,
+        scripts,
+        source,
+        target,
+        replaced,
+    )
 
 
 def _counted(
-    keys: NDArray[Any], lengths: NDArray[Any], copies: NDArray[Any], scripts: Sequence[Counter[str]], source: Paths, target: Paths, replaced: Mapping[str, int]
+    keys: NDArray[Any],
+    lengths: NDArray[Any],
+    copies: NDArray[Any],
+    scripts: Sequence[Counter[str]],
+    source: Paths,
+    target: Paths,
+    replaced: Mapping[str, int],
 ) -> Survey:
     empty = (lengths == 0).any(axis=1)
     whole = ~empty
@@ -116,11 +130,29 @@ def _counted(
     for side in range(2):
         _, inverse, occurrences = np.unique(keys[:, side], return_inverse=True, return_counts=True)
         unique &= occurrences[inverse] == 1
-    sides = [Side(float(lengths[whole, side].mean()) if whole.any() else 0.0, int(lengths[:, side].max()), _shares(scripts[side])) for side in range(2)]
+    sides = [
+        Side(
+            float(lengths[whole, side].mean()) if whole.any() else 0.0,
+            int(lengths[:, side].max()),
+            _shares(scripts[side]),
+        )
+        for side in range(2)
+    ]
     more, fewer = lengths.max(axis=1), lengths.min(axis=1)
     odd = whole & (more >= ODD_WORDS) & (more >= ODD_RATIO * fewer)
     alone = np.flatnonzero(unique & whole & ~copies & ~odd)
-    return Survey(len(keys), int(empty.sum()), int((copies & whole).sum()), int((repeated & ~copies).sum()), int(odd.sum()), sides[0], sides[1], lengths, alone, dict(replaced))
+    return Survey(
+        len(keys),
+        int(empty.sum()),
+        int((copies & whole).sum()),
+        int((repeated & ~copies).sum()),
+        int(odd.sum()),
+        sides[0],
+        sides[1],
+        lengths,
+        alone,
+        dict(replaced),
+    )
 
 
 def words(text: str) -> int:
@@ -157,7 +189,13 @@ def draw(text: Survey, sets: Mapping[str, int], seed: int = SEED) -> dict[str, N
     return held_out
 
 
-def write_parts(source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], streams: Mapping[str, tuple[BinaryIO, BinaryIO]], default: str = "train") -> dict[str, int]:
+def write_parts(
+    source: Paths,
+    target: Paths,
+    held_out: Mapping[str, NDArray[Any]],
+    streams: Mapping[str, tuple[BinaryIO, BinaryIO]],
+    default: str = "train",
+) -> dict[str, int]:
     r"""Write each held-out pair to the streams of its set, and every other pair to the streams of `default`.
 
     Each set has a stream for source and one for target; each pair is one line in both. Return the number of pairs per set.
@@ -171,11 +209,12 @@ def write_parts(source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any
     return counts
 
 
-def _parts(source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], default: str) -> Iterator[tuple[str, tuple[str, str]]]:
+def _parts(
+    source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], default: str
+) -> Iterator[tuple[str, tuple[str, str]]]:
     sets = {int(number): name for name, numbers in held_out.items() for number in numbers}
     with console.progress(None, "writing", " pairs") as bar:
         for number, pair in enumerate(read_parallel(source, target)):
             bar.update(1)
             if all(text.strip() for text in pair):
                 yield sets.get(number, default), pair
-

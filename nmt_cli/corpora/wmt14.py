@@ -14,25 +14,55 @@ SECOND = "https://huggingface.co/datasets/wmt"
 """The second address, which has the same files as .zip."""
 
 EUROPARL = archive(
-    f"{STATMT}/wmt13/training-parallel-europarl-v7.tgz", "sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7", 657_632_379,
-    Source(url=f"{SECOND}/wmt13/resolve/main-zip/training-parallel-europarl-v7.zip", digest="sha256:5b2d8b32c2396da739b4e731871c597fcc6e75729becd74619d0712eecf7770e", size=658_092_427),
-)  # fmt: skip
+    f"{STATMT}/wmt13/training-parallel-europarl-v7.tgz",
+    "sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
+    657_632_379,
+    Source(
+        url=f"{SECOND}/wmt13/resolve/main-zip/training-parallel-europarl-v7.zip",
+        digest="sha256:5b2d8b32c2396da739b4e731871c597fcc6e75729becd74619d0712eecf7770e",
+        size=658_092_427,
+    ),
+)
 COMMON_CRAWL = archive(
-    f"{STATMT}/wmt13/training-parallel-commoncrawl.tgz", "sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5", 918_311_367,
-    Source(url=f"{SECOND}/wmt13/resolve/main-zip/training-parallel-commoncrawl.zip", digest="sha256:5ffe980072ea29adfd84568d099bea366d9f72772b988e670794ae851b4e5627", size=918_734_483),
-)  # fmt: skip
+    f"{STATMT}/wmt13/training-parallel-commoncrawl.tgz",
+    "sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+    918_311_367,
+    Source(
+        url=f"{SECOND}/wmt13/resolve/main-zip/training-parallel-commoncrawl.zip",
+        digest="sha256:5ffe980072ea29adfd84568d099bea366d9f72772b988e670794ae851b4e5627",
+        size=918_734_483,
+    ),
+)
 NEWS_COMMENTARY = archive(
-    f"{STATMT}/wmt14/training-parallel-nc-v9.tgz", "sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485", 80_418_416,
-    Source(url=f"{SECOND}/wmt14/resolve/main-zip/training-parallel-nc-v9.zip", digest="sha256:ce199f93ec56ff480137ba29f0819f9a22e70d88be6d7458f112303d67d623d5", size=80_462_375),
-)  # fmt: skip
+    f"{STATMT}/wmt14/training-parallel-nc-v9.tgz",
+    "sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+    80_418_416,
+    Source(
+        url=f"{SECOND}/wmt14/resolve/main-zip/training-parallel-nc-v9.zip",
+        digest="sha256:ce199f93ec56ff480137ba29f0819f9a22e70d88be6d7458f112303d67d623d5",
+        size=80_462_375,
+    ),
+)
 UNITED_NATIONS = archive(
-    f"{STATMT}/wmt13/training-parallel-un.tgz", None, None,
-    Source(url=f"{SECOND}/wmt13/resolve/main-zip/training-parallel-un.zip", digest="sha256:74f07002e053c81bc7f73b4fdab58e7987e831338748f264cbda82a8b062d2e2", size=2_366_237_633),
-)  # fmt: skip
+    f"{STATMT}/wmt13/training-parallel-un.tgz",
+    None,
+    None,
+    Source(
+        url=f"{SECOND}/wmt13/resolve/main-zip/training-parallel-un.zip",
+        digest="sha256:74f07002e053c81bc7f73b4fdab58e7987e831338748f264cbda82a8b062d2e2",
+        size=2_366_237_633,
+    ),
+)
 GIGA_FREN = archive(
-    f"{STATMT}/wmt10/training-giga-fren.tar", None, 2_595_102_720,
-    Source(url=f"{SECOND}/wmt10/resolve/main-zip/training-giga-fren.zip", digest="sha256:9439f86523e5dff3f923526dbf6c6929da1786c18dbf64436d2b7564b83aaba3", size=2_595_877_717),
-)  # fmt: skip
+    f"{STATMT}/wmt10/training-giga-fren.tar",
+    None,
+    2_595_102_720,
+    Source(
+        url=f"{SECOND}/wmt10/resolve/main-zip/training-giga-fren.zip",
+        digest="sha256:9439f86523e5dff3f923526dbf6c6929da1786c18dbf64436d2b7564b83aaba3",
+        size=2_595_877_717,
+    ),
+)
 DEV = archive(f"{STATMT}/wmt14/dev.tgz")
 TEST_FULL = archive(f"{STATMT}/wmt14/test-full.tgz", "md5:a8cd784e006feb32ac6f3d9ec7eb389a")
 TEST_FILTERED = archive(f"{STATMT}/wmt14/test-filtered.tgz", "md5:84c597844c1542e29c2aff23aaee4310")
@@ -43,8 +73,18 @@ EN_DE = Dataset(
     size="1.7 GB",
     licence="free for research, see statmt.org/wmt14",
     texts=(
-        Text(files=("newstest2013.en", "newstest2013.de"), lines=3000, parts=(within(DEV, "dev/newstest2013-src.en.sgm", "dev/newstest2013-ref.de.sgm"),)),
-        Text(files=("newstest2014.en", "newstest2014.de"), lines=3003, parts=(within(TEST_FULL, "test-full/newstest2014-deen-src.en.sgm", "test-full/newstest2014-deen-ref.de.sgm"),)),
+        Text(
+            files=("newstest2013.en", "newstest2013.de"),
+            lines=3000,
+            parts=(within(DEV, "dev/newstest2013-src.en.sgm", "dev/newstest2013-ref.de.sgm"),),
+        ),
+        Text(
+            files=("newstest2014.en", "newstest2014.de"),
+            lines=3003,
+            parts=(
+                within(TEST_FULL, "test-full/newstest2014-deen-src.en.sgm", "test-full/newstest2014-deen-ref.de.sgm"),
+            ),
+        ),
         Text(
             files=("newstest2014-filtered.en", "newstest2014-filtered.de"),
             lines=2737,
@@ -69,8 +109,18 @@ EN_FR = Dataset(
     size="6.6 GB",
     licence="free for research, see statmt.org/wmt14",
     texts=(
-        Text(files=("newstest2013.en", "newstest2013.fr"), lines=3000, parts=(within(DEV, "dev/newstest2013-src.en.sgm", "dev/newstest2013-ref.fr.sgm"),)),
-        Text(files=("newstest2014.en", "newstest2014.fr"), lines=3003, parts=(within(TEST_FULL, "test-full/newstest2014-fren-src.en.sgm", "test-full/newstest2014-fren-ref.fr.sgm"),)),
+        Text(
+            files=("newstest2013.en", "newstest2013.fr"),
+            lines=3000,
+            parts=(within(DEV, "dev/newstest2013-src.en.sgm", "dev/newstest2013-ref.fr.sgm"),),
+        ),
+        Text(
+            files=("newstest2014.en", "newstest2014.fr"),
+            lines=3003,
+            parts=(
+                within(TEST_FULL, "test-full/newstest2014-fren-src.en.sgm", "test-full/newstest2014-fren-ref.fr.sgm"),
+            ),
+        ),
         Text(
             files=("train.en.gz", "train.fr.gz"),
             training=True,

@@ -69,7 +69,9 @@ class Batch:
         """Return the pairs from `first` to before `end`, without padding that only the other pairs needed."""
         src_lengths, tgt_lengths = self.src_lengths[first:end], self.tgt_lengths[first:end]
         s, t = int(src_lengths.max()), int(tgt_lengths.max())
-        return Batch(self.src[first:end, :s], src_lengths, self.tgt_in[first:end, :t], self.tgt_out[first:end, :t], tgt_lengths)
+        return Batch(
+            self.src[first:end, :s], src_lengths, self.tgt_in[first:end, :t], self.tgt_out[first:end, :t], tgt_lengths
+        )
 
 
 def buckets_of(batch_tokens: int, longest: int = 0) -> tuple[int, int]:
@@ -81,7 +83,9 @@ def buckets_of(batch_tokens: int, longest: int = 0) -> tuple[int, int]:
 class EpochPlan:
     """The updates of each epoch, as arrays of pair indices."""
 
-    def __init__(self, source_lengths: Lengths, target_lengths: Lengths, batch_tokens: int, seed: int, window: int = WINDOW) -> None:
+    def __init__(
+        self, source_lengths: Lengths, target_lengths: Lengths, batch_tokens: int, seed: int, window: int = WINDOW
+    ) -> None:
         self._sides = (source_lengths, target_lengths)
         self.pairs, self.seed, self.window = len(source_lengths), seed, window
         self.longest = (int(source_lengths.max(initial=0)) + 1, int(target_lengths.max(initial=0)) + 1)
@@ -149,7 +153,9 @@ def by_length(source: NDArray[Any], target: NDArray[Any]) -> Indices:
     return np.lexsort((np.where(target % 2 == 0, source, -source), target))
 
 
-def spans(source: Indices, target: Indices, tokens: int, max_padding: float = 1.0, least: int = SMALLEST_BUCKET) -> Iterator[tuple[int, int]]:
+def spans(
+    source: Indices, target: Indices, tokens: int, max_padding: float = 1.0, least: int = SMALLEST_BUCKET
+) -> Iterator[tuple[int, int]]:
     """Yield (first, last) of consecutive parts. Each padded side of a part has at most `tokens`; a part has at least one pair.
 
     A part also ends where padding would exceed the share `max_padding` and the part already has `least` tokens per side.
@@ -160,14 +166,18 @@ def spans(source: Indices, target: Indices, tokens: int, max_padding: float = 1.
         s, t = source[first : first + most + 1], target[first : first + most + 1]
         rows, wide_s, wide_t = np.arange(1, len(s) + 1), np.maximum.accumulate(s), np.maximum.accumulate(t)
         padded, real = rows * (wide_s + wide_t), np.cumsum(s + t)
-        full = (rows * np.maximum(wide_s, wide_t) > tokens) | ((real - s - t > 2 * least) & (padded - real > max_padding * padded))
+        full = (rows * np.maximum(wide_s, wide_t) > tokens) | (
+            (real - s - t > 2 * least) & (padded - real > max_padding * padded)
+        )
         full[0] = False
         last = first + (int(full.argmax()) if full.any() else len(s))
         yield first, last
         first = last
 
 
-def micro_batches(plan: EpochPlan, pairs: Indices, tokens: int, ranks: int = 1, max_padding: float = MAX_PADDING) -> list[list[Indices]]:
+def micro_batches(
+    plan: EpochPlan, pairs: Indices, tokens: int, ranks: int = 1, max_padding: float = MAX_PADDING
+) -> list[list[Indices]]:
     """Cut an update into micro-batches of at most `tokens` per side; return one list per rank, all equally long.
 
     The micro-batches together hold each of `pairs` once. With fewer pairs than ranks, some micro-batches are empty.
@@ -212,5 +222,3 @@ def padding_share(plan: EpochPlan, epoch: int, tokens: int) -> float:
             real += int(source.sum() + target.sum())
             padded += len(part) * int(source.max() + target.max())
     return 1.0 - real / padded
-
-

@@ -43,9 +43,13 @@ class BpeDropout:
         """
         self.seed, self.longest = seed, longest
         source = WordCutter(vocabulary.source, p) if vocabulary.source.by_words else None
-        target = source if vocabulary.joint else WordCutter(vocabulary.target, p) if vocabulary.target.by_words else None
+        target = (
+            source if vocabulary.joint else WordCutter(vocabulary.target, p) if vocabulary.target.by_words else None
+        )
         if source is None and target is None:
-            raise UsageError(f"train.bpe_dropout = {p}: the tokenizer is not BPE within words. Expected one that nmt preprocess learns with target_tokenization = \"bpe\", or train.bpe_dropout = 0.")
+            raise UsageError(
+                f'train.bpe_dropout = {p}: the tokenizer is not BPE within words. Expected one that nmt preprocess learns with target_tokenization = "bpe", or train.bpe_dropout = 0.'
+            )
         self._cutters = source, target
 
     def __call__(self, pair: Pair, epoch: int, number: int) -> Pair:
@@ -110,7 +114,11 @@ class WordCutter:
         """
         parts, numbers, scores = list(text), self._numbers, self._scores
         while True:
-            possible = [(scores[number], -i) for i in range(len(parts) - 1) if (number := numbers.get(parts[i] + parts[i + 1])) is not None]
+            possible = [
+                (scores[number], -i)
+                for i in range(len(parts) - 1)
+                if (number := numbers.get(parts[i] + parts[i + 1])) is not None
+            ]
             merges = [merge for merge in possible if uniform() >= p]
             if not merges:
                 break

@@ -25,4 +25,6 @@ class BothDirections:
     def __call__(self, pair: Pair, epoch: int, number: int) -> Pair:
         """Return the pair `number` of the corpus as it is read in `epoch`."""
         source, target = pair
-        return (target, source) if np.random.default_rng((self.seed, 1, epoch, number)).integers(2) else (source, target)
+        return (
+            (target, source) if np.random.default_rng((self.seed, 1, epoch, number)).integers(2) else (source, target)
+        )

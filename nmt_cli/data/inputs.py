@@ -51,7 +51,10 @@ class Inputs:
 
     def entries(self) -> dict[str, list[FileEntry]]:
         """Return the size and hash of every input file, by role."""
-        entries = {role: [file_entry(path, name) for path, name in zip(self.files[role], self.names[role], strict=True)] for role in ROLES}
+        entries = {
+            role: [file_entry(path, name) for path, name in zip(self.files[role], self.names[role], strict=True)]
+            for role in ROLES
+        }
         if self.tokenizer is not None:
             models = sorted(self.tokenizer.glob("tokenizer*.model")) if self.tokenizer.is_dir() else [self.tokenizer]
             entries["tokenizer"] = [file_entry(path) for path in models]
@@ -78,7 +81,9 @@ def find_inputs(data: DataSection, data_dirs: Sequence[Path]) -> Iterator[Inputs
         missing = sorted({side for side in sides.values() if not (Path(folder) / f"train.{side}").is_file()})
         if missing:
             languages = sorted(path.suffix[1:] for path in Path(folder).glob("train.*"))
-            raise DataError(f"the demo corpus is in {' and '.join(languages)}, not in {' and '.join(map(repr, missing))}: correct data.source_language and data.target_language.")
+            raise DataError(
+                f"the demo corpus is in {' and '.join(languages)}, not in {' and '.join(map(repr, missing))}: correct data.source_language and data.target_language."
+            )
         yield Inputs(
             {role: [Path(folder) / name for name in names] for role, names in files.items()},
             {role: [f"{TEXT}/{name}" for name in names] for role, names in files.items()},
@@ -90,10 +95,17 @@ def find_inputs(data: DataSection, data_dirs: Sequence[Path]) -> Iterator[Inputs
 def _find(names: Sequence[str], data_dirs: Sequence[Path]) -> list[Path]:
     """Return the paths of a recipe's files. Raises DataError with every missing file and similar names."""
     if not data_dirs and any(not Path(name).is_absolute() for name in names):
-        raise DataError(f"the recipe's files ({named(names)}) need a folder: give --data-dir DIR, the folder that contains them.")
+        raise DataError(
+            f"the recipe's files ({named(names)}) need a folder: give --data-dir DIR, the folder that contains them."
+        )
     candidates = [[folder / name for folder in data_dirs or [Path()]] for name in names]
     paths = [next((path for path in choices if os.path.isfile(path)), choices[0]) for choices in candidates]
-    missing = [_missing(path) for path, choices in zip(paths, candidates, strict=True) if not os.path.isfile(path) for path in dict.fromkeys(choices)]
+    missing = [
+        _missing(path)
+        for path, choices in zip(paths, candidates, strict=True)
+        if not os.path.isfile(path)
+        for path in dict.fromkeys(choices)
+    ]
     if missing:
         raise DataError("\n".join(missing))
     return paths
@@ -109,7 +121,9 @@ def _missing(path: Path) -> str:
     except OSError as error:
         return f"cannot look for {str(path)!r}: {error.strerror}."
     near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
-    return f"there is no file {str(path)!r}." + (f" Similar names in its folder: {', '.join(near)}." if near else f" Its folder holds: {named(names)}.")
+    return f"there is no file {str(path)!r}." + (
+        f" Similar names in its folder: {', '.join(near)}." if near else f" Its folder holds: {named(names)}."
+    )
 
 
 def _find_tokenizer(data: DataSection, data_dirs: Sequence[Path]) -> Path | None:
@@ -119,11 +133,17 @@ def _find_tokenizer(data: DataSection, data_dirs: Sequence[Path]) -> Path | None
     for path in paths:
         if path.exists():
             return path
-    raise DataError(f"data.tokenizer = {data.tokenizer!r}: there is no such file; looked for {' and '.join(repr(str(path)) for path in paths)}.")
+    raise DataError(
+        f"data.tokenizer = {data.tokenizer!r}: there is no such file; looked for {' and '.join(repr(str(path)) for path in paths)}."
+    )
 
 
 def named(things: Sequence[Any], most: int = 6) -> str:
-    return ", ".join(str(thing) for thing in things[:most]) + (", …" if len(things) > most else "") if things else "nothing"
+    return (
+        ", ".join(str(thing) for thing in things[:most]) + (", …" if len(things) > most else "")
+        if things
+        else "nothing"
+    )
 
 
 def fingerprint_of(data: DataSection, entries: dict[str, list[FileEntry]]) -> str:

@@ -27,7 +27,9 @@ from ..files import ASIDE, flush_to_disk, follow_links, lock, rename_flushed, sh
 from .inputs import TEXT
 from .shards import INDEX_FILE, held_alone, listed, read_index
 
-OURS = re.compile(r"index\.json|(train|valid)-\d{5,}\.safetensors|valid\.(source|target)\.txt|tokenizer(\.source|\.target)?\.model")
+OURS = re.compile(
+    r"index\.json|(train|valid)-\d{5,}\.safetensors|valid\.(source|target)\.txt|tokenizer(\.source|\.target)?\.model"
+)
 """Names of the files that nmt preprocess writes, except the files in the folder TEXT."""
 INSTALLING = "installing"
 """A file in the hidden folder. It shows that the folder is complete and that its files are being moved into place."""
@@ -50,12 +52,18 @@ def folder_aside(out: Path) -> Iterator[Path]:
         raise write_failed(error, out, "the shards") from None
     try:
         if not lock(handle):
-            raise DataError(f"another nmt preprocess is writing to {str(out)!r} just now: let it finish, or choose another --out.")
+            raise DataError(
+                f"another nmt preprocess is writing to {str(out)!r} just now: let it finish, or choose another --out."
+            )
         _clear(partial)
         try:
             yield partial
         finally:
-            if partial.exists() and os.path.samestat(os.stat(partial), os.fstat(handle)) and not (partial / INSTALLING).exists():
+            if (
+                partial.exists()
+                and os.path.samestat(os.stat(partial), os.fstat(handle))
+                and not (partial / INSTALLING).exists()
+            ):
                 _clear(partial)
                 with suppress(OSError):
                     partial.rmdir()
@@ -70,7 +78,9 @@ def _clear(partial: Path) -> None:
     for item in list(partial.iterdir()):
         name = match["name"] if (match := ASIDE.fullmatch(item.name)) else item.name
         if item.is_symlink() or not (OURS.fullmatch(name) or name in (TEXT, INSTALLING)):
-            raise DataError(f"{str(item)!r} was not written by nmt preprocess, which works in its folder. Move it away.")
+            raise DataError(
+                f"{str(item)!r} was not written by nmt preprocess, which works in its folder. Move it away."
+            )
         shutil.rmtree(item) if item.is_dir() else item.unlink()
 
 
@@ -84,21 +94,42 @@ def check_replaceable(out: Path, new: Path | None = None) -> list[Path]:
         return []
     recorded = _recorded(out)
     new_files = {path.relative_to(new) for path in new.rglob("*") if path.is_file()} if new else set()
-    existing = {path.relative_to(out) for path in out.iterdir() if OURS.fullmatch(path.name)} | {path for path in new_files if os.path.lexists(out / path)}
-    ours = [path for path in sorted(existing) if (recorded and str(path) == INDEX_FILE) or _unchanged(out / path, recorded.get(str(path)))]
-    others = [path for path in sorted(existing - set(ours)) if not (new and path in new_files and _unchanged(out / path, sha256(new / path)))]
+    existing = {path.relative_to(out) for path in out.iterdir() if OURS.fullmatch(path.name)} | {
+        path for path in new_files if os.path.lexists(out / path)
+    }
+    ours = [
+        path
+        for path in sorted(existing)
+        if (recorded and str(path) == INDEX_FILE) or _unchanged(out / path, recorded.get(str(path)))
+    ]
+    others = [
+        path
+        for path in sorted(existing - set(ours))
+        if not (new and path in new_files and _unchanged(out / path, sha256(new / path)))
+    ]
     if others:
         raise DataError(
             f"{str(out / others[0])!r} would be replaced, and it is not as nmt preprocess wrote it: {INDEX_FILE} "
             f"{'records another SHA-256' if str(others[0]) in recorded else 'does not list it'}. Move it away, or choose another --out."
         )
-    return [*ours, *(path for path in (Path(name) for name in recorded) if path not in existing and _unchanged(out / path, recorded[str(path)]))]
+    return [
+        *ours,
+        *(
+            path
+            for path in (Path(name) for name in recorded)
+            if path not in existing and _unchanged(out / path, recorded[str(path)])
+        ),
+    ]
 
 
 def _recorded(out: Path) -> dict[str, str]:
     """Return the SHA-256 of the shards' files by name, as the index lists them. Entries with names that nmt preprocess does not write are ignored."""
     entries = listed(read_index(out)) if (out / INDEX_FILE).exists() else []
-    return {entry.file: entry.sha256 for entry in entries if OURS.fullmatch(entry.file) or Path(entry.file).parent == Path(TEXT)}
+    return {
+        entry.file: entry.sha256
+        for entry in entries
+        if OURS.fullmatch(entry.file) or Path(entry.file).parent == Path(TEXT)
+    }
 
 
 def _unchanged(path: Path, recorded: str | None) -> bool:
@@ -145,7 +176,11 @@ def finish_installing(out: Path) -> None:
         try:
             if (partial / INDEX_FILE).exists():
                 coming = _listed_in(partial)
-                earlier = [path for name, digest in _recorded(out).items() if (path := Path(name)) not in coming and _unchanged(out / path, digest)]
+                earlier = [
+                    path
+                    for name, digest in _recorded(out).items()
+                    if (path := Path(name)) not in coming and _unchanged(out / path, digest)
+                ]
                 _move(partial, out, earlier)
             _clear(partial)
             partial.rmdir()

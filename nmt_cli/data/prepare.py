@@ -69,10 +69,18 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         skipped = {"data", "inputs", "files"}
-        return {"folder": str(self.folder), "fresh": self.fresh, "seconds": round(self.seconds, 3), "replaced": self.replaced, **self.index.model_dump(exclude=skipped)}
+        return {
+            "folder": str(self.folder),
+            "fresh": self.fresh,
+            "seconds": round(self.seconds, 3),
+            "replaced": self.replaced,
+            **self.index.model_dump(exclude=skipped),
+        }
 
 
-def prepare(recipe: Recipe, data_dirs: Sequence[Path], out: Path, force: bool = False, workers: int | None = None) -> Summary:
+def prepare(
+    recipe: Recipe, data_dirs: Sequence[Path], out: Path, force: bool = False, workers: int | None = None
+) -> Summary:
     """Build the shards of a recipe in the folder `out`, unless it holds them already.
 
     `data_dirs` are the folders that are searched for the recipe's files; the first one that holds a file counts. `workers`
@@ -99,14 +107,24 @@ def prepare(recipe: Recipe, data_dirs: Sequence[Path], out: Path, force: bool = 
     return Summary(out, index, True, time.monotonic() - started, dict(replaced))
 
 
-def _build(recipe: Recipe, inputs: Inputs, folder: Path, workers: int, replaced: Counter[str], entries: dict[str, list[FileEntry]], fingerprint: str) -> ShardIndex:
+def _build(
+    recipe: Recipe,
+    inputs: Inputs,
+    folder: Path,
+    workers: int,
+    replaced: Counter[str],
+    entries: dict[str, list[FileEntry]],
+    fingerprint: str,
+) -> ShardIndex:
     counts, words = _read(inputs, workers, recipe.data.joint_vocab, replaced)
     for file, lines in replaced.items():
         console.warn(f"{file}: {lines:,} line(s) hold invalid UTF-8; what is invalid was replaced by U+FFFD")
     if not counts["train"]:
         raise DataError(f"the training text is empty: {named(inputs.files['train_source'])} holds no lines.")
     vocabulary = _vocabulary(recipe.data, inputs, words, workers)
-    splits = {split: _encode(recipe.data, inputs, split, counts[split], vocabulary, folder, workers) for split in SPLITS}
+    splits = {
+        split: _encode(recipe.data, inputs, split, counts[split], vocabulary, folder, workers) for split in SPLITS
+    }
     vocabulary.save(folder)
     if inputs.generated is not None:
         (folder / TEXT).mkdir()
@@ -136,7 +154,9 @@ def _earlier(recipe: Recipe, out: Path, fingerprint: str, entries: dict[str, lis
     if not names:
         return None
     if INDEX_FILE not in names:
-        raise DataError(f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(names)}. Choose another --out, or give --force to put the shards beside these files.")
+        raise DataError(
+            f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(names)}. Choose another --out, or give --force to put the shards beside these files."
+        )
     way_out = "Give --force to replace the shards there (other files stay), or another --out."
     index = open_index(out)
     if index.fingerprint == fingerprint:
@@ -145,7 +165,11 @@ def _earlier(recipe: Recipe, out: Path, fingerprint: str, entries: dict[str, lis
     for role in sorted({*index.inputs, *entries}):
         was, now = ({entry.sha256: entry.file for entry in side.get(role, [])} for side in (index.inputs, entries))
         changes += [f"{role}: the contents of {now[key]!r} have changed" for key in now if key not in was]
-    raise DataError(f"the folder {str(out)!r} holds other shards (recipe {index.recipe!r}):\n" + "".join(f"  - {change}\n" for change in changes) + way_out)
+    raise DataError(
+        f"the folder {str(out)!r} holds other shards (recipe {index.recipe!r}):\n"
+        + "".join(f"  - {change}\n" for change in changes)
+        + way_out
+    )
 
 
 # --- text to shards -------------------------------------------------------------------------------------------------
@@ -162,14 +186,19 @@ class _Counter:
         return [count_words(texts) for texts in ([sides[0] + sides[1]] if self.joint else sides)]
 
 
-def _read(inputs: Inputs, workers: int, joint: bool, replaced: Counter[str]) -> tuple[dict[Split, int], list[WordCounts]]:
+def _read(
+    inputs: Inputs, workers: int, joint: bool, replaced: Counter[str]
+) -> tuple[dict[Split, int], list[WordCounts]]:
     """Return the number of pairs in each split, and the words of the training text for each vocabulary to be learned.
 
     The text is read completely, so that every error in the files is found before hours of work.
     """
     words = [WordCounts() for _ in range(0 if inputs.tokenizer else 1 if joint else 2)]
     pairs: dict[Split, int] = {"train": 0, "valid": sum(1 for _ in inputs.pairs("valid", replaced))}
-    with console.progress(None, "reading train", " pairs") as bar, pool(_Counter(joint), workers if words else 1) as run:
+    with (
+        console.progress(None, "reading train", " pairs") as bar,
+        pool(_Counter(joint), workers if words else 1) as run,
+    ):
         chunks = _chunks(inputs.pairs("train", replaced), READ)
         for chunk, counts in run(chunks) if words else ((chunk, []) for chunk in chunks):
             pairs["train"] += len(chunk)
@@ -206,7 +235,9 @@ def _vocabulary(data: DataSection, inputs: Inputs, words: list[WordCounts], work
         vocabulary = Vocabulary(both, both)
     if vocabulary.joint != data.joint_vocab:
         has = "one joint vocabulary" if vocabulary.joint else "two vocabularies"
-        raise DataError(f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.joint_vocab = {str(data.joint_vocab).lower()}: change one of them.")
+        raise DataError(
+            f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.joint_vocab = {str(data.joint_vocab).lower()}: change one of them."
+        )
     return vocabulary
 
 
@@ -234,7 +265,9 @@ class _Encoder:
         source, target = source[np.repeat(kept, source_lengths)], target[np.repeat(kept, target_lengths)]
         lengths = [side[kept].astype(np.int32) for side in (source_lengths, target_lengths)]
         block = Block(source.astype(self.dtype), target.astype(self.dtype), *lengths)
-        return _Encoded(block, np.flatnonzero(kept).tolist(), {reason: int((why == reason).sum()) for reason in REASONS})
+        return _Encoded(
+            block, np.flatnonzero(kept).tolist(), {reason: int((why == reason).sum()) for reason in REASONS}
+        )
 
 
 def reasons(source: NDArray[np.int64], target: NDArray[np.int64], data: DataSection, split: Split) -> NDArray[np.str_]:
@@ -250,13 +283,18 @@ def reasons(source: NDArray[np.int64], target: NDArray[np.int64], data: DataSect
     return np.select(conditions, REASONS, "")
 
 
-def _encode(data: DataSection, inputs: Inputs, split: Split, pairs: int, vocabulary: Vocabulary, folder: Path, workers: int) -> SplitEntry:
+def _encode(
+    data: DataSection, inputs: Inputs, split: Split, pairs: int, vocabulary: Vocabulary, folder: Path, workers: int
+) -> SplitEntry:
     writer = ShardWriter(folder, split, data.shard_pairs, id_type(vocabulary.source_size, vocabulary.target_size))
     dropped: Counter[str] = Counter()
     text: list[tuple[str, str]] = []
     chunks = _chunks(inputs.pairs(split), CHUNK)
     workers = min(workers, -(-pairs // CHUNK))
-    with console.progress(pairs, f"encoding {split}", " pairs") as bar, pool(_Encoder(vocabulary, data, split), workers) as run:
+    with (
+        console.progress(pairs, f"encoding {split}", " pairs") as bar,
+        pool(_Encoder(vocabulary, data, split), workers) as run,
+    ):
         for chunk, encoded in run(chunks):
             writer.write(encoded.block)
             dropped.update(encoded.dropped)

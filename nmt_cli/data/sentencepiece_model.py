@@ -26,7 +26,9 @@ def stays_in_words(model: bytes) -> bool:
     parts = read_fields(model)
     trainer, normalizer = (read_fields(parts.get(part, b"")) for part in (TRAINER_SPEC, NORMALIZER_SPEC))
     within_words = trainer.get(SPLIT_BY_WHITESPACE, 1) and not trainer.get(TREAT_WHITESPACE_AS_SUFFIX, 0)
-    usual_spaces = all(normalizer.get(field, 1) for field in (ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES))
+    usual_spaces = all(
+        normalizer.get(field, 1) for field in (ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES)
+    )
     return bool(trainer.get(MODEL_TYPE, 1) == BPE and within_words and usual_spaces)
 
 

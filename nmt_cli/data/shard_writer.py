@@ -1,6 +1,6 @@
 """Writes shards as a stream: takes blocks of pairs and writes safetensors files with a fixed number of pairs each.
 
-    Block: source, target (N,) flat ids; source_lengths, target_lengths (pairs,) int32
+Block: source, target (N,) flat ids; source_lengths, target_lengths (pairs,) int32
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class ShardWriter:
         for side, lengths in enumerate((block.source_lengths, block.target_lengths)):
             self._tokens[side] += int(lengths.sum())
             self._longest[side] = max(self._longest[side], int(lengths.max(initial=0)))
-        for digest, numbers in zip(self._digests, (block.source, block.target, block.source_lengths, block.target_lengths), strict=True):
+        for digest, numbers in zip(
+            self._digests, (block.source, block.target, block.source_lengths, block.target_lengths), strict=True
+        ):
             digest.update(np.ascontiguousarray(numbers, dtype="<u4").tobytes())
         while len(block):
             part, block = block.cut(self.shard_pairs - sum(map(len, self._held)))
@@ -94,11 +96,15 @@ class ShardWriter:
         tensors: dict[str, npt.NDArray[Any]] = {}
         for side in ("source", "target"):
             lengths = np.concatenate([getattr(block, f"{side}_lengths") for block in self._held])
-            tensors[side] = np.concatenate([getattr(block, side) for block in self._held]).astype(self.dtype, copy=False)
+            tensors[side] = np.concatenate([getattr(block, side) for block in self._held]).astype(
+                self.dtype, copy=False
+            )
             tensors[f"{side}_offsets"] = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         self._held.clear()
         path = self.folder / f"{self.split}-{len(self._shards):05d}.safetensors"
         data = save(tensors)
         write_named(path, data, "a shard")
         pairs = len(tensors["source_offsets"]) - 1
-        self._shards.append(ShardEntry(file=path.name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), pairs=pairs))
+        self._shards.append(
+            ShardEntry(file=path.name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), pairs=pairs)
+        )

@@ -139,7 +139,9 @@ def read_index(folder: str | Path) -> ShardIndex:
     try:
         return read_record(Path(folder) / INDEX_FILE, ShardIndex, DataError, REMEDY)
     except (FileNotFoundError, NotADirectoryError):
-        raise DataError(f"{str(folder)!r} holds no prepared corpus (no {INDEX_FILE}): run nmt preprocess RECIPE --out {folder} first.") from None
+        raise DataError(
+            f"{str(folder)!r} holds no prepared corpus (no {INDEX_FILE}): run nmt preprocess RECIPE --out {folder} first."
+        ) from None
 
 
 def open_index(folder: str | Path) -> ShardIndex:
@@ -176,7 +178,9 @@ def verify(folder: str | Path, hash_of: Callable[[Path], str] = remembered_sha25
     except OSError as error:
         raise DataError(f"cannot read {str(error.filename or folder)!r}: {error.strerror or error}.") from None
     if changed:
-        raise DataError(f"in {str(folder)!r} the contents have changed since they were written: {', '.join(changed)}. {REMEDY}")
+        raise DataError(
+            f"in {str(folder)!r} the contents have changed since they were written: {', '.join(changed)}. {REMEDY}"
+        )
     return index
 
 
@@ -191,7 +195,9 @@ def hold(folder: str | Path) -> int:
         raise DataError(f"cannot open the folder of shards {str(folder)!r}: {error.strerror}.") from None
     if not lock(handle, shared=True):
         os.close(handle)
-        raise DataError(f"nmt preprocess is writing to {str(folder)!r}. Wait until it has finished, or name other shards with --data DIR.")
+        raise DataError(
+            f"nmt preprocess is writing to {str(folder)!r}. Wait until it has finished, or name other shards with --data DIR."
+        )
     return handle
 
 
@@ -204,7 +210,9 @@ def held_alone(folder: Path) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY)
     try:
         if not lock(handle):
-            raise DataError(f"the shards in {str(folder)!r} are in use: an nmt train reads them, or another nmt preprocess writes there. Let it finish, or choose another --out.")
+            raise DataError(
+                f"the shards in {str(folder)!r} are in use: an nmt train reads them, or another nmt preprocess writes there. Let it finish, or choose another --out."
+            )
         yield
     finally:
         os.close(handle)
@@ -216,7 +224,9 @@ def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path) -> None
     if differ:
         raise DataError(
             f"the shards in {str(folder)!r} were built with another recipe ({index.recipe!r}) than {recipe.name!r}:\n"
-            + "\n".join(f"  - data.{key}: the shards have {was!r}, the recipe {now!r}" for key, (was, now) in differ.items())
+            + "\n".join(
+                f"  - data.{key}: the shards have {was!r}, the recipe {now!r}" for key, (was, now) in differ.items()
+            )
             + f"\nReplace them (nmt preprocess {recipe.name or 'RECIPE'} --out {folder} --force), or name other shards with --data DIR."
         )
 
@@ -225,7 +235,11 @@ def differences(index: ShardIndex, recipe: Recipe) -> dict[str, tuple[Any, Any]]
     """Return the keys of [data] whose values differ: (the shards', the recipe's)."""
     defaults = {key: info.default for key, info in DataSection.model_fields.items()}
     was, now = {**defaults, **with_present_names({"data": index.data}, "the shards")["data"]}, recipe.data.model_dump()
-    return {key: (was.get(key), now.get(key)) for key in {**now, **was} if key != "shard_pairs" and was.get(key) != now.get(key)}
+    return {
+        key: (was.get(key), now.get(key))
+        for key in {**now, **was}
+        if key != "shard_pairs" and was.get(key) != now.get(key)
+    }
 
 
 def valid_text(folder: str | Path) -> tuple[list[str], list[str]]:
@@ -316,7 +330,9 @@ class _Shard:
             self.tensors = _map(path)
             offsets = [self.tensors[f"{side}_offsets"] for side in ("source", "target")]
             ends = [len(self.tensors[side]) for side in ("source", "target")]
-            whole = all(len(o) == pairs + 1 and o[0] == 0 and o[-1] == end for o, end in zip(offsets, ends, strict=True))
+            whole = all(
+                len(o) == pairs + 1 and o[0] == 0 and o[-1] == end for o, end in zip(offsets, ends, strict=True)
+            )
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise DataError(f"cannot read the shard {str(path)!r}: {error}. {REMEDY}") from None
         if not whole:

@@ -1,6 +1,6 @@
 """Which tokens begin and end the words of a parser's sentences and trees: the tables of `model.monotonic`.
 
-    vocabulary, kind of terminals ──▶ source: tokens that begin a word          target: tokens after which a word is complete
+vocabulary, kind of terminals ──▶ source: tokens that begin a word          target: tokens after which a word is complete
 """
 
 from __future__ import annotations
@@ -19,8 +19,13 @@ def word_tables(vocabulary: Vocabulary, terminals: str) -> tuple[Tensor, Tensor]
     `terminals` is "both", it ends with its tag. `terminals` is one of `linearization.TERMINALS`.
     """
     source, target = vocabulary.source, vocabulary.target
-    begins = [number not in source.not_text and piece.startswith(META_SPACE) for number, piece in enumerate(source.table)]
-    ends = [_ends_a_word(target, number, piece.removeprefix(META_SPACE), terminals) for number, piece in enumerate(target.table)]
+    begins = [
+        number not in source.not_text and piece.startswith(META_SPACE) for number, piece in enumerate(source.table)
+    ]
+    ends = [
+        _ends_a_word(target, number, piece.removeprefix(META_SPACE), terminals)
+        for number, piece in enumerate(target.table)
+    ]
     return torch.tensor(begins), torch.tensor(ends)
 
 

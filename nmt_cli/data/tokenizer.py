@@ -63,7 +63,9 @@ class Tokenizer:
     def _check_specials(self, where: str) -> None:
         ids = {name: getattr(self._processor, f"{name}_id")() for name in SPECIALS}
         if ids != SPECIALS:
-            has, needs = (", ".join(f"{name} = {value}" for name, value in special.items()) for special in (ids, SPECIALS))
+            has, needs = (
+                ", ".join(f"{name} = {value}" for name, value in special.items()) for special in (ids, SPECIALS)
+            )
             raise DataError(
                 f"the tokenizer {where!r} has the special ids {has}; expected {needs}. Train it with "
                 "--pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3, or leave data.tokenizer empty to have one learned."
@@ -86,13 +88,25 @@ class Tokenizer:
         """Return the ids of each text, without begin and end symbols. If the tokens are whole words, every unknown word is one <unk>."""
         if self._words is not None:  # SentencePiece would join unknown words that follow each other
             return [[self._words.get(word, UNK) for word in text.split(" ") if word] for text in texts]
-        encoded: list[list[int]] = self._processor.encode(list(texts), num_threads=1) if len(texts) > FEW else [self._processor.encode(text) for text in texts]
+        encoded: list[list[int]] = (
+            self._processor.encode(list(texts), num_threads=1)
+            if len(texts) > FEW
+            else [self._processor.encode(text) for text in texts]
+        )
         return encoded
 
     @cached_property
     def _words(self) -> dict[str, int] | None:
         """The id of each word if the tokens are whole words, else None."""
-        return {piece.removeprefix(META_SPACE): number for number, piece in enumerate(self.table) if number not in self.not_text} if is_word_list(self.model) else None
+        return (
+            {
+                piece.removeprefix(META_SPACE): number
+                for number, piece in enumerate(self.table)
+                if number not in self.not_text
+            }
+            if is_word_list(self.model)
+            else None
+        )
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
         r"""Return the text of each sequence. Padding, begin and end symbols are skipped; <unk> becomes ⁇.
@@ -100,7 +114,11 @@ class Tokenizer:
         A text is one line: a `\n` that a model spells in bytes becomes a space.
         """
         rows = [[int(i) for i in row if i not in (PAD, BOS, EOS)] for row in ids]
-        texts: list[str] = self._processor.decode(rows, num_threads=1) if len(rows) > FEW else [self._processor.decode(row) for row in rows]
+        texts: list[str] = (
+            self._processor.decode(rows, num_threads=1)
+            if len(rows) > FEW
+            else [self._processor.decode(row) for row in rows]
+        )
         return [text.replace("\n", " ") for text in texts]
 
     def pieces(self, text: str) -> list[str]:
@@ -179,7 +197,13 @@ def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, size: str
 
     This tokenizer is for symbols, such as linearised trees. Nothing is normalised, and any other word becomes <unk>.
     """
-    options = {"model_type": "word", "hard_vocab_limit": False, "normalization_rule_name": "identity", "character_coverage": 1.0, "byte_fallback": False}
+    options = {
+        "model_type": "word",
+        "hard_vocab_limit": False,
+        "normalization_rule_name": "identity",
+        "character_coverage": 1.0,
+        "byte_fallback": False,
+    }
     return _learn(_counted(words), data, {"input_format": "tsv", **options}, size)
 
 
@@ -253,10 +277,14 @@ def _explained(message: str, key: str, size: int) -> DataError:
     asked = f"data.{key} = {size}"
     if largest := re.search(r"Please set it to a value <= (\d+)", message):
         limit = largest.group(1)
-        return DataError(f"{asked} is more than this text supports: the largest possible is {limit}. Give --set data.{key}={limit} or less, or more text.")
+        return DataError(
+            f"{asked} is more than this text supports: the largest possible is {limit}. Give --set data.{key}={limit} or less, or more text."
+        )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         needed = smallest.group(1)
-        return DataError(f"{asked} is too small: the characters of this text alone need {needed}. Give --set data.{key}={needed} or more, or lower data.character_coverage.")
+        return DataError(
+            f"{asked} is too small: the characters of this text alone need {needed}. Give --set data.{key}={needed} or more, or lower data.character_coverage."
+        )
     if "sentences_.empty()" in message or "all_chars_count" in message:
         return DataError("the training text is empty: a vocabulary cannot be learned from it.")
     return DataError(f"SentencePiece could not learn a vocabulary of {size} tokens: {message.strip()}")
@@ -316,7 +344,9 @@ class Vocabulary:
             return cls(both, both)
         if (folder / SOURCE_FILE).exists() or (folder / TARGET_FILE).exists():
             return cls(Tokenizer.load(folder / SOURCE_FILE), Tokenizer.load(folder / TARGET_FILE))
-        raise DataError(f"{str(folder)!r} holds no tokenizer; expected {JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}.")
+        raise DataError(
+            f"{str(folder)!r} holds no tokenizer; expected {JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}."
+        )
 
     @classmethod
     def learn(cls, words: Sequence[Iterable[tuple[str, int]]], data: DataSection) -> Vocabulary:

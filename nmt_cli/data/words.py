@@ -79,7 +79,9 @@ class WordCounts:
         else:
             return list(self._counts.items())
         chosen = [(word, count) for word, count in self._counts.items() if count >= least]
-        for word in sorted((word for word, seen in self._counts.items() if seen == count), key=lambda word: (_hash(word), word)):
+        for word in sorted(
+            (word for word, seen in self._counts.items() if seen == count), key=lambda word: (_hash(word), word)
+        ):
             capacity -= len(word)
             if capacity < 0:
                 break

@@ -28,7 +28,9 @@ ResultT = TypeVar("ResultT")
 
 
 @contextmanager
-def pool(job: Callable[[ItemT], ResultT], workers: int) -> Iterator[Callable[[Iterable[ItemT]], Iterator[tuple[ItemT, ResultT]]]]:
+def pool(
+    job: Callable[[ItemT], ResultT], workers: int
+) -> Iterator[Callable[[Iterable[ItemT]], Iterator[tuple[ItemT, ResultT]]]]:
     """Provide a function that runs `job` over items and yields (item, result) in order. `job` is pickled once per worker."""
     if workers <= 1:
         yield lambda items: ((item, job(item)) for item in items)
@@ -82,7 +84,9 @@ def _start(job: Callable[[Any], Any]) -> None:
 
     global _job
     _job = job
-    tqdm.set_lock(threading.RLock())  # the default lock of tqdm is a semaphore, which a killed worker would leave behind
+    tqdm.set_lock(
+        threading.RLock()
+    )  # the default lock of tqdm is a semaphore, which a killed worker would leave behind
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

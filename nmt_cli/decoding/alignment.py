@@ -28,7 +28,9 @@ def alignment_layer(model: Transformer) -> int:
     return max(len(model.decoder) - 2, 0)
 
 
-def cross_attention(model: Transformer, source: Sequence[int], target: Sequence[int], layer: int | None = None) -> Tensor:
+def cross_attention(
+    model: Transformer, source: Sequence[int], target: Sequence[int], layer: int | None = None
+) -> Tensor:
     """Return the mean weights over the heads of a decoder layer, (T, S).
 
     `source` are ids with the end symbol (S,), `target` ids that start with the begin symbol (T,). `layer` is an index from 0;
@@ -48,6 +50,8 @@ def aligned(model: Transformer, source: Sequence[int], output: Sequence[int], bo
     if not output:
         return []
     layers = list(model.decoder)[1:] or list(model.decoder)
-    _, records = record_pass(model, [cast(DecoderLayer, layer).cross_attention for layer in layers], source, [bos, *output[:-1]])
+    _, records = record_pass(
+        model, [cast(DecoderLayer, layer).cross_attention for layer in layers], source, [bos, *output[:-1]]
+    )
     weights = torch.stack([record.float().mean(0) for record in records]).mean(0)  # (T, S)
     return cast(list[int], (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist())

@@ -19,7 +19,9 @@ from .candidates import best_tokens
 from .constraint import Constraints, Step
 
 
-def allocate(beam: Beam, candidates: Candidates, scores: Scores, constraints: Constraints, step: Step, rows: Tensor, eos: int) -> Candidates:
+def allocate(
+    beam: Beam, candidates: Candidates, scores: Scores, constraints: Constraints, step: Step, rows: Tensor, eos: int
+) -> Candidates:
     """Return `candidates` and more. Of those that do not end, at most W are kept: the ones that `choose` selects.
 
     The new candidates of each hypothesis are its best token, the tokens that constraints propose, and the end symbol if it
@@ -30,7 +32,9 @@ def allocate(beam: Beam, candidates: Candidates, scores: Scores, constraints: Co
     proposals = constraints.proposals(states, step, logits)  # (B, W, E)
     batch, width, count = proposals.shape
     wants_end = logits[:, eos] == logits.amax(1)
-    ends = logits[:, eos].masked_fill(~wants_end, NONE)[rows].masked_fill(~constraints.demands(states)[:, None], NONE)  # (B, W)
+    ends = (
+        logits[:, eos].masked_fill(~wants_end, NONE)[rows].masked_fill(~constraints.demands(states)[:, None], NONE)
+    )  # (B, W)
     logits[:, eos] = NONE
     best = best_tokens(logits)[rows]  # (B, W) the best token to follow each hypothesis
     tokens = torch.cat([best[:, :, None], torch.full_like(best, eos)[:, :, None], proposals], dim=2)  # (B, W, 2 + E)

@@ -25,7 +25,11 @@ from ..model.transformer import Transformer
 from ..recipe import ModelSection
 from .attention_record import Attention, record_pass
 
-KINDS = {"encoder": "the source reads itself", "decoder": "the translation reads what it has written", "cross": "the translation reads the source"}
+KINDS = {
+    "encoder": "the source reads itself",
+    "decoder": "the translation reads what it has written",
+    "cross": "the translation reads the source",
+}
 """The three uses of attention (section 3.2.3): encoder self-attention, decoder self-attention, encoder-decoder attention."""
 
 
@@ -96,7 +100,9 @@ def attention_maps(model: Transformer, source: Sequence[int], target: Sequence[i
         return Maps(by_kind, model.logits(hidden).float().cpu())
 
 
-def compute_attention(model: Transformer, vocabulary: Vocabulary, source: Sequence[int], target: Sequence[int]) -> tuple[tuple[View, ...], float]:
+def compute_attention(
+    model: Transformer, vocabulary: Vocabulary, source: Sequence[int], target: Sequence[int]
+) -> tuple[tuple[View, ...], float]:
     """Return a view of each kind, and log P, given the ids of a sentence and of its translation without begin and end symbols.
 
     Raises DataError if a side is longer than the model can take.
@@ -104,7 +110,9 @@ def compute_attention(model: Transformer, vocabulary: Vocabulary, source: Sequen
     longest = model.config.max_positions - 1
     for side, ids in (("sentence", source), ("translation", target)):
         if len(ids) > longest:
-            raise DataError(f"the {side} has {len(ids):,} pieces; the model takes {longest:,} at once (model.max_positions, less one for the end symbol). Give a shorter one.")
+            raise DataError(
+                f"the {side} has {len(ids):,} pieces; the model takes {longest:,} at once (model.max_positions, less one for the end symbol). Give a shorter one."
+            )
     maps = attention_maps(model, [*source, EOS], [BOS, *target])
     predicted = torch.tensor([*target, EOS])
     log_prob = maps.logits.double().log_softmax(-1).gather(1, predicted[:, None]).sum().item()
@@ -124,12 +132,20 @@ def check_choice(config: ModelSection, kind: str | None, layer: int | None, head
     """Raise UsageError if a model of this size does not have this kind, layer or head."""
     if kind not in (None, *KINDS):
         raise UsageError(f"--kind {kind!r}: expected encoder, decoder or cross.")
-    layers = config.encoder_layers if kind == "encoder" else config.decoder_layers if kind else max(config.encoder_layers, config.decoder_layers)
+    layers = (
+        config.encoder_layers
+        if kind == "encoder"
+        else config.decoder_layers
+        if kind
+        else max(config.encoder_layers, config.decoder_layers)
+    )
     for name, value, count in (("layer", layer, layers), ("head", head, config.num_heads)):
         if value is not None and not 1 <= value <= count:
             raise UsageError(f"--{name} {value}: expected 1 to {count}; {name}s are counted from 1.")
 
 
-def select_views(views: Sequence[View], kind: str | None = None, layer: int | None = None, head: int | None = None) -> tuple[View, ...]:
+def select_views(
+    views: Sequence[View], kind: str | None = None, layer: int | None = None, head: int | None = None
+) -> tuple[View, ...]:
     """Return the views of this kind, layer and head; None selects all."""
     return tuple(part for view in views if kind in (None, view.kind) and (part := view.select(layer, head)))

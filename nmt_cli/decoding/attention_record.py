@@ -35,7 +35,9 @@ os.register_at_fork(after_in_child=_unlock)  # the thread that held the lock may
 
 
 @torch.inference_mode()
-def record_pass(model: Transformer, modules: Sequence[Attention], source: Sequence[int], target: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+def record_pass(
+    model: Transformer, modules: Sequence[Attention], source: Sequence[int], target: Sequence[int]
+) -> tuple[Tensor, list[Tensor]]:
     """Return the decoder's output, (T, D), and the weights of each of these modules, (H, rows, columns).
 
     `source` are ids with the end symbol, `target` ids that start with the begin symbol. The model is in evaluation mode. A row of

@@ -103,7 +103,9 @@ class SingleBatch:
         return batch
 
 
-def token_batches(order: Sequence[int], lengths: Sequence[int], batch_tokens: int, max_sentences: int = sys.maxsize) -> list[list[int]]:
+def token_batches(
+    order: Sequence[int], lengths: Sequence[int], batch_tokens: int, max_sentences: int = sys.maxsize
+) -> list[list[int]]:
     """Cut the indices `order` into batches whose sentences, padded to the first one's length, have at most `batch_tokens`.
 
     `lengths[i]` is the length of sentence i; in `order` long ones come first. A batch has at least one sentence and at

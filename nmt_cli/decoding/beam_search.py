@@ -63,7 +63,9 @@ MANY = 4
 """Number of sentences from which on those that finish within `SearchOptions.seconds` leave together: their time hardly counts."""
 
 
-def beam_search(decoder: Decoder, max_lengths: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None = None) -> list[list[Hypothesis]]:
+def beam_search(
+    decoder: Decoder, max_lengths: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None = None
+) -> list[list[Hypothesis]]:
     """Return the `nbest` best hypotheses of each sentence that `decoder` holds; see `Search.add`."""
     return run_to_end(BeamSearch(decoder, options), plain_sentences(max_lengths, prefixes), max_lengths.device)
 
@@ -71,7 +73,9 @@ def beam_search(decoder: Decoder, max_lengths: Tensor, options: SearchOptions, p
 def _reporting(decoder: Decoder) -> AttentionDecoder:
     """Return the decoder, which reports its attention from now on. Raises UsageError if the decoder cannot do this."""
     if not isinstance(decoder, AttentionDecoder):
-        raise UsageError(f"the decoder {type(decoder).__name__} does not report its attention, which a coverage penalty needs (decode.coverage_penalty).")
+        raise UsageError(
+            f"the decoder {type(decoder).__name__} does not report its attention, which a coverage penalty needs (decode.coverage_penalty)."
+        )
     decoder.record_attention()
     return decoder
 
@@ -90,11 +94,16 @@ class BeamSearch:
         self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
         self.normalized, self.adjusts = self.constraints.edits, self.constraints.adjusts
         self.attention = _reporting(decoder) if options.coverage_penalty else None
-        self.top_candidates, self.log_softmax = options.top_candidates or top_candidates, options.log_softmax or log_softmax_
+        self.top_candidates, self.log_softmax = (
+            options.top_candidates or top_candidates,
+            options.log_softmax or log_softmax_,
+        )
         plain = not (self.normalized or self.attention or self.constraints.progresses)
         self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
         self.extend_beam = options.extend_beam if plain and not options.token_log_probs else None
-        self.searching = decoder if self.extend_beam and isinstance(decoder, SearchingDecoder) and decoder.searches else None
+        self.searching = (
+            decoder if self.extend_beam and isinstance(decoder, SearchingDecoder) and decoder.searches else None
+        )
         self.beam: Beam | None = None
         self.status: Status
         self._rows: tuple[Tensor, Tensor] | None = None  # see `_on_both`
@@ -125,7 +134,9 @@ class BeamSearch:
         self._set(beam, Status.read(beam))
         longest = int(max_lengths.max())
         if len(self.penalties) < longest + 2:
-            self.penalties = penalties_of(self.options.length_penalty, self.options.alpha, 1 << (longest + 2).bit_length()).to(device)
+            self.penalties = penalties_of(
+                self.options.length_penalty, self.options.alpha, 1 << (longest + 2).bit_length()
+            ).to(device)
 
     @torch.inference_mode()
     def step(self) -> FinishedSentences:
@@ -183,23 +194,42 @@ class BeamSearch:
         """Return the best candidates from a decoder that ranks them itself."""
         step, width, vocabulary = beam.step(self.rows), self.options.beam, decoder.vocabulary
         bans, only = self._bans(beam, step, too_short, vocabulary), self._only(beam, step)
-        log_probs, flat = decoder.best(beam.open.newest, self.rows, beam.open.log_probs, 2 * width if width > 1 else 1, bans.tokens, only, bans.counts)
+        log_probs, flat = decoder.best(
+            beam.open.newest,
+            self.rows,
+            beam.open.log_probs,
+            2 * width if width > 1 else 1,
+            bans.tokens,
+            only,
+            bans.counts,
+        )
         return Candidates(log_probs, flat // vocabulary, flat % vocabulary, None)
 
     def _bans(self, beam: Beam, step: Step, too_short: bool, vocabulary: int) -> Bans:
         """Return the tokens that may not follow; `too_short`: some hypothesis may not end."""
-        return self.min_length.bans(step.of_rows(beam.open.missing), step.remaining[step.sentences], vocabulary) if too_short else self.min_length.always
+        return (
+            self.min_length.bans(step.of_rows(beam.open.missing), step.remaining[step.sentences], vocabulary)
+            if too_short
+            else self.min_length.always
+        )
 
     def _only(self, beam: Beam, step: Step) -> Tensor | None:
         """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of them."""
         required = self.constraints.required(beam.constraints, step)
-        return beam.sentences.required_tokens(required, step.sentences, self.options.eos) if bool(self.status.complete.any()) else required
+        return (
+            beam.sentences.required_tokens(required, step.sentences, self.options.eos)
+            if bool(self.status.complete.any())
+            else required
+        )
 
     def _best(self, beam: Beam, scores: Scores) -> Candidates:
         """Return the best candidates by `scores`, with their own log-probabilities where they differ."""
         candidates = self._ranked(beam, scores)
         if scores.own is not None and beam.open.own is not None:
-            own = beam.open.own.gather(1, candidates.parents) + scores.own[self._row_of(candidates.parents, scores.rows), candidates.tokens]
+            own = (
+                beam.open.own.gather(1, candidates.parents)
+                + scores.own[self._row_of(candidates.parents, scores.rows), candidates.tokens]
+            )
             candidates = candidates._replace(own=own)
         return candidates
 
@@ -207,7 +237,16 @@ class BeamSearch:
         """Return the best candidates by `scores`. The logits may be written to."""
         logits, width = scores.logits, self.options.beam
         count = 2 * width if width > 1 else 1
-        log_probs, flat = self.top_candidates(logits, beam.open.log_probs, scores.rows, count, scores.bans.tokens, scores.only, scores.bans.counts, self.normalized)
+        log_probs, flat = self.top_candidates(
+            logits,
+            beam.open.log_probs,
+            scores.rows,
+            count,
+            scores.bans.tokens,
+            scores.only,
+            scores.bans.counts,
+            self.normalized,
+        )
         candidates = Candidates(log_probs, flat // logits.size(1), flat % logits.size(1), None)
         if not self.constraints.progresses:
             return candidates
@@ -232,25 +271,46 @@ class BeamSearch:
         """Return the state that a kernel changes. `vocabulary` 0: the kernel does not read the banned tokens."""
         options, sentences = self.options, beam.sentences
         lookahead = options.lookahead if options.stop_early else 0
-        return BeamState(beam.open, beam.finished, sentences.lengths, sentences.max_lengths, self.penalties, options.eos, lookahead, self.min_length.banned(vocabulary))
+        return BeamState(
+            beam.open,
+            beam.finished,
+            sentences.lengths,
+            sentences.max_lengths,
+            self.penalties,
+            options.eos,
+            lookahead,
+            self.min_length.banned(vocabulary),
+        )
 
     def _finish(self, beam: Beam, candidates: Candidates, ends: Tensor) -> None:
         """Add the candidates that end, where `ends` (B, C) is true, to the finished hypotheses."""
         log_probs = candidates.log_probs.masked_fill(~ends, NONE)
-        if is_host(log_probs.device) and bool(torch.isneginf(log_probs).all()):  # on another device, this would wait for it
+        if is_host(log_probs.device) and bool(
+            torch.isneginf(log_probs).all()
+        ):  # on another device, this would wait for it
             return
         parents, lengths, path = candidates.parents, beam.sentences.lengths[:, None], beam.open.path
-        coverage = beam.coverage.log_coverage(parents, log_probs != NONE) * self.options.coverage_penalty if beam.coverage else None
-        scores = log_probs / self.penalties[lengths.clamp_max(len(self.penalties) - 1)]  # finished sentences may stay for long
-        beam.finished = beam.finished.add(FinishedHypotheses(
-            tokens=beam.open.of_parents(beam.open.tokens, parents),
-            lengths=(lengths - 1).expand_as(log_probs),
-            log_probs=candidates.own_log_probs.masked_fill(~ends, NONE),
-            scores=scores if coverage is None else scores + coverage,
-            lacking=self.constraints.missing(beam.constraints).gather(1, parents) if self.constraints.progresses else None,
-            coverage=coverage,
-            path=None if path is None else beam.open.of_parents(path, parents),
-        ))  # fmt: skip
+        coverage = (
+            beam.coverage.log_coverage(parents, log_probs != NONE) * self.options.coverage_penalty
+            if beam.coverage
+            else None
+        )
+        scores = (
+            log_probs / self.penalties[lengths.clamp_max(len(self.penalties) - 1)]
+        )  # finished sentences may stay for long
+        beam.finished = beam.finished.add(
+            FinishedHypotheses(
+                tokens=beam.open.of_parents(beam.open.tokens, parents),
+                lengths=(lengths - 1).expand_as(log_probs),
+                log_probs=candidates.own_log_probs.masked_fill(~ends, NONE),
+                scores=scores if coverage is None else scores + coverage,
+                lacking=self.constraints.missing(beam.constraints).gather(1, parents)
+                if self.constraints.progresses
+                else None,
+                coverage=coverage,
+                path=None if path is None else beam.open.of_parents(path, parents),
+            )
+        )
 
     def _extend(self, beam: Beam, candidates: Candidates, ends: Tensor, too_short: bool) -> Tensor:
         """Replace the open hypotheses by the W best candidates that do not end. Return their parents, (B, W)."""
@@ -269,7 +329,9 @@ class BeamSearch:
         position = (beam.sentences.lengths - 1)[:, None, None].expand(-1, width, 1)
         hypotheses.tokens = appended(hypotheses.of_parents(hypotheses.tokens, parents), position, hypotheses.newest)
         if hypotheses.path is not None:
-            hypotheses.path = appended(hypotheses.of_parents(hypotheses.path, parents), position, candidates.own_log_probs.gather(1, order))
+            hypotheses.path = appended(
+                hypotheses.of_parents(hypotheses.path, parents), position, candidates.own_log_probs.gather(1, order)
+            )
         return parents
 
     def _best_open(self, candidates: Candidates, ends: Tensor) -> tuple[Tensor, Tensor]:
@@ -338,7 +400,10 @@ class BeamSearch:
     def _on_both(self) -> tuple[Tensor, Tensor]:
         if self._rows is None:
             on_host = self.status.rows
-            self._rows = on_host, on_host if self.beam is None else on_host.to(self.beam.open.newest.device, non_blocking=True)
+            self._rows = (
+                on_host,
+                on_host if self.beam is None else on_host.to(self.beam.open.newest.device, non_blocking=True),
+            )
         return self._rows
 
     def _split(self, unfinished: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -1,8 +1,8 @@
 """The state of a beam search, and the data that pass between its steps.
 
-    B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence   K n-best   L longest output
+B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence   K n-best   L longest output
 
-    Scores (N, V) ──▶ Candidates (B, C) ──▶ OpenHypotheses (B, W) and FinishedHypotheses (B, K) of a Beam
+Scores (N, V) ──▶ Candidates (B, C) ──▶ OpenHypotheses (B, W) and FinishedHypotheses (B, K) of a Beam
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ class OpenHypotheses(Rows):
         """Return the values of the hypotheses `parents` (B, C): (B, W, L) -> (B, C, L)."""
         batch, width, length = values.shape
         rows = parents + width * torch.arange(batch, device=parents.device)[:, None]
-        return values.view(batch * width, length).index_select(0, rows.flatten()).view(batch, parents.size(1), length)  # whole rows: faster than `gather`
+        return (
+            values.view(batch * width, length).index_select(0, rows.flatten()).view(batch, parents.size(1), length)
+        )  # whole rows: faster than `gather`
 
 
 @dataclass
@@ -121,7 +123,10 @@ class FinishedHypotheses(Rows):
 
     def add(self, more: FinishedHypotheses) -> FinishedHypotheses:
         """Return the K best of these hypotheses and `more`, (B, C). An older hypothesis precedes an equal newer one."""
-        columns: dict[str, Any] = {name: None if mine is None else torch.cat([mine, getattr(more, name)], dim=1) for name, mine in vars(self).items()}
+        columns: dict[str, Any] = {
+            name: None if mine is None else torch.cat([mine, getattr(more, name)], dim=1)
+            for name, mine in vars(self).items()
+        }
         return FinishedHypotheses(**columns).best(self.scores.size(1))
 
     def best(self, count: int) -> FinishedHypotheses:
@@ -135,12 +140,16 @@ class FinishedHypotheses(Rows):
 
     def each(self, change: Callable[[Tensor], Tensor]) -> FinishedHypotheses:
         """Return the hypotheses with `change` applied to each field."""
-        columns: dict[str, Any] = {name: None if values is None else change(values) for name, values in vars(self).items()}
+        columns: dict[str, Any] = {
+            name: None if values is None else change(values) for name, values in vars(self).items()
+        }
         return FinishedHypotheses(**columns)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, without those that lack more than the best one. Raises ModelError, see `check_numbers`."""
-        scores = self.scores if self.lacking is None else self.scores.masked_fill(self.lacking > self.lacking[:, :1], NONE)
+        scores = (
+            self.scores if self.lacking is None else self.scores.masked_fill(self.lacking > self.lacking[:, :1], NONE)
+        )
         columns = (self.tokens, self.lengths, self.log_probs, scores)
         every = [
             check_numbers(Hypothesis(t[:n], p, s) for t, n, p, s in zip(*of_sentence, strict=True) if s != NONE)
@@ -148,12 +157,19 @@ class FinishedHypotheses(Rows):
         ]
         if self.path is None:
             return every
-        return [[h.with_path(path) for h, path in zip(those, paths, strict=False)] for those, paths in zip(every, self.path.tolist(), strict=True)]
+        return [
+            [h.with_path(path) for h, path in zip(those, paths, strict=False)]
+            for those, paths in zip(every, self.path.tolist(), strict=True)
+        ]
 
 
 def _gathered(values: Tensor, order: Tensor) -> Tensor:
     """Return the entries `order` (B, K) of values (B, C) or (B, C, L)."""
-    return values.gather(1, order) if values.dim() == 2 else values.gather(1, order[:, :, None].expand(-1, -1, values.size(2)))
+    return (
+        values.gather(1, order)
+        if values.dim() == 2
+        else values.gather(1, order[:, :, None].expand(-1, -1, values.size(2)))
+    )
 
 
 @dataclass
@@ -204,5 +220,3 @@ def appended(values: Tensor, position: Tensor, newest: Tensor) -> Tensor:
     if longest := values.size(2):
         values.scatter_(2, position.clamp_max(longest - 1), newest[:, :, None])
     return values
-
-

@@ -91,10 +91,16 @@ class _SubBatch:
         self.ancestors = torch.zeros(self.batch, beam, self.lanes, dtype=torch.bool, device=self.device)  # (B, W, C)
         self.itself = torch.eye(beam, dtype=torch.bool, device=self.device)  # (W, W)
         self.used = 0  # upper bound of the slots of a sentence that are in use
-        self.query_buffers = {size: self._zeros(self.queries, size) for size in {self.size, self.memory[0][0].size(1)}}  # of self-attention, and to the source
-        self.caches = [(self._zeros(self.lanes, self.size), self._zeros(self.lanes, self.size)) for _ in model.decoder]  # keys and values (B * H, C, K)
+        self.query_buffers = {
+            size: self._zeros(self.queries, size) for size in {self.size, self.memory[0][0].size(1)}
+        }  # of self-attention, and to the source
+        self.caches = [
+            (self._zeros(self.lanes, self.size), self._zeros(self.lanes, self.size)) for _ in model.decoder
+        ]  # keys and values (B * H, C, K)
 
-    def _encode(self, model: Transformer, sources: Sequence[Sequence[int]], packing: Packing) -> list[tuple[Tensor, Tensor]]:
+    def _encode(
+        self, model: Transformer, sources: Sequence[Sequence[int]], packing: Packing
+    ) -> list[tuple[Tensor, Tensor]]:
         """Return for each layer the memory's keys (B * H, K, S) and values (B * H, S, K)."""
         ids = torch.zeros(packing.size, dtype=torch.long)
         ids[: packing.tokens] = torch.tensor([token for source in sources for token in source])
@@ -122,16 +128,26 @@ class _SubBatch:
         """
         sentence, hypothesis = self.present[rows // self.beam], rows % self.beam
         matrix = sentence[:, None] * self.heads + torch.arange(self.heads)  # (n, H), of B * H
-        of_host = torch.stack([matrix, matrix * self.queries + hypothesis[:, None], (sentence * self.beam + hypothesis)[:, None].expand(-1, self.heads)])
+        of_host = torch.stack(
+            [
+                matrix,
+                matrix * self.queries + hypothesis[:, None],
+                (sentence * self.beam + hypothesis)[:, None].expand(-1, self.heads),
+            ]
+        )
         matrix, queries, opened = of_host.to(self.device, non_blocking=True)
         slots = self._free_slots(opened[:, 0])  # (B, W)
         self.ancestors.scatter_(2, slots[:, None].expand(-1, self.beam, -1), self.itself.expand(self.batch, -1, -1))
         cached = matrix * self.capacity + slots.flatten()[opened]
-        return _StepIndex(first, len(rows), cached.flatten(), queries.flatten(), padding, self._additive(self.ancestors))
+        return _StepIndex(
+            first, len(rows), cached.flatten(), queries.flatten(), padding, self._additive(self.ancestors)
+        )
 
     def _free_slots(self, opened: Tensor) -> Tensor:
         """Return W slots for each sentence, (B, W), from which no open hypothesis descends; `opened` (n,) are the rows of the open hypotheses in (B * W)."""
-        alive = torch.zeros(self.batch * self.beam, 1, dtype=torch.bool, device=self.device).index_fill_(0, opened, True)
+        alive = torch.zeros(self.batch * self.beam, 1, dtype=torch.bool, device=self.device).index_fill_(
+            0, opened, True
+        )
         used = (self.ancestors & alive.view(self.batch, self.beam, 1)).any(1)  # (B, C)
         used = self._reserve(used)
         return used.byte().sort(dim=1, stable=True).indices[:, : self.beam]
@@ -173,18 +189,31 @@ class _SubBatch:
         own, (keys, values) = rows[step.first : step.first + step.count].to(self.dtype), self.caches[layer]
         keys.view(-1, self.size).index_copy_(0, step.cached, own[:, 1].flatten(0, 1))
         values.view(-1, self.size).index_copy_(0, step.cached, own[:, 2].flatten(0, 1))
-        return self._attend(own[:, 0].flatten(0, 1), keys.transpose(1, 2), values, step.visible, step, scale)[:, :, :value_size].flatten(1)
+        return self._attend(own[:, 0].flatten(0, 1), keys.transpose(1, 2), values, step.visible, step, scale)[
+            :, :, :value_size
+        ].flatten(1)
 
-    def cross_attention(self, layer: int, rows: Tensor, step: _StepIndex, scale: float, weights: list[Tensor] | None = None) -> Tensor:
+    def cross_attention(
+        self, layer: int, rows: Tensor, step: _StepIndex, scale: float, weights: list[Tensor] | None = None
+    ) -> Tensor:
         """Return the result of cross-attention: rows (N, H, K) of queries -> (n, H * value_size). Append the weights (n, S) to `weights`, see `AttentionDecoder`."""
         own = rows[step.first : step.first + step.count].to(self.dtype).flatten(0, 1)
         return self._attend(own, *self.memory[layer], self.visible_source, step, scale, weights).flatten(1)
 
     def _attend(
-        self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor, step: _StepIndex, scale: float, mean_weights: list[Tensor] | None = None
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        visible: Tensor,
+        step: _StepIndex,
+        scale: float,
+        mean_weights: list[Tensor] | None = None,
     ) -> Tensor:
         """Compute equation (1): queries (n * H, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H, K) in fp32."""
-        matrices = self.query_buffers[queries.size(1)]  # (B * H, W, K); queries of closed hypotheses keep old numbers, which are not read
+        matrices = self.query_buffers[
+            queries.size(1)
+        ]  # (B * H, W, K); queries of closed hypotheses keep old numbers, which are not read
         matrices.view(-1, queries.size(1)).index_copy_(0, step.slots, queries)
         if len(matrices) == 1:  # one matrix alone may be split among threads, which changes the last bits
             matrices, keys, values, visible = (x.expand(2, -1, -1) for x in (matrices, keys, values, visible))
@@ -218,8 +247,13 @@ class _SubBatch:
         kept, self.lengths = self.present.to(self.device), self.lengths[self.present]
         matrices = (kept[:, None] * self.heads + torch.arange(self.heads, device=self.device)).flatten()
         longest = -(-int(self.lengths.max()) // self.lanes) * self.lanes
-        self.memory = [(keys[:, :, :longest].index_select(0, matrices), values[:, :longest].index_select(0, matrices)) for keys, values in self.memory]
-        self.caches = [(keys.index_select(0, matrices), values.index_select(0, matrices)) for keys, values in self.caches]
+        self.memory = [
+            (keys[:, :, :longest].index_select(0, matrices), values[:, :longest].index_select(0, matrices))
+            for keys, values in self.memory
+        ]
+        self.caches = [
+            (keys.index_select(0, matrices), values.index_select(0, matrices)) for keys, values in self.caches
+        ]
         self.ancestors = self.ancestors[kept]
         self.batch, self.present = len(kept), torch.arange(len(kept))
         self.visible_source = self._visible_source(longest)
@@ -262,7 +296,10 @@ class CachedDecoder:
             for (sub_batch, offset), (left, right) in zip(self._offsets(), self._bounds(on_host), strict=True)
             if left < right
         ]
-        steps = [(sub_batch, sub_batch.begin_step(own, first, padding if number == len(parts) - 1 else 0)) for number, (sub_batch, own, first) in enumerate(parts)]
+        steps = [
+            (sub_batch, sub_batch.begin_step(own, first, padding if number == len(parts) - 1 else 0))
+            for number, (sub_batch, own, first) in enumerate(parts)
+        ]
         steps_taken = [sub_batch.steps for sub_batch, own, _ in parts for _ in own] + [0] * padding
         positions = torch.tensor(steps_taken).to(rows.device, non_blocking=True)
         ids = F.pad(tokens.flatten().index_select(0, rows), (0, padding))
@@ -297,19 +334,46 @@ class CachedDecoder:
         bounds = torch.searchsorted(rows, ends).tolist()
         return list(zip([0, *bounds[:-1]], bounds, strict=True))
 
-    def _layer(self, number: int, layer: DecoderLayer, x: Tensor, steps: Sequence[tuple[_SubBatch, _StepIndex]], positions: Tensor) -> Tensor:
+    def _layer(
+        self,
+        number: int,
+        layer: DecoderLayer,
+        x: Tensor,
+        steps: Sequence[tuple[_SubBatch, _StepIndex]],
+        positions: Tensor,
+    ) -> Tensor:
         """Apply a decoder layer to one token of each hypothesis, x (N, D) at `positions` (N,) -> (N, D)."""
         own, other = layer.self_attention, layer.cross_attention
         value_size = own.sizes[2] // self.heads
 
         def self_attention(h: Tensor) -> Tensor:
             rows = self._rows(own.project(h, positions), own.sizes)  # (N, 3, H, K)
-            return cast(Tensor, own.output(_concat([sub_batch.self_attention(number, rows, step, self.scale, value_size) for sub_batch, step in steps])))
+            return cast(
+                Tensor,
+                own.output(
+                    _concat(
+                        [
+                            sub_batch.self_attention(number, rows, step, self.scale, value_size)
+                            for sub_batch, step in steps
+                        ]
+                    )
+                ),
+            )
 
         def cross_attention(h: Tensor) -> Tensor:
             rows = other.query(h).view(len(h), self.heads, -1)  # (N, H, K)
             weights = self.weights if number == self.recorded_layer else None
-            return cast(Tensor, other.output(_concat([sub_batch.cross_attention(number, rows, step, self.scale, weights) for sub_batch, step in steps])))
+            return cast(
+                Tensor,
+                other.output(
+                    _concat(
+                        [
+                            sub_batch.cross_attention(number, rows, step, self.scale, weights)
+                            for sub_batch, step in steps
+                        ]
+                    )
+                ),
+            )
 
         return layer.sublayers(x, self_attention, cross_attention)
 

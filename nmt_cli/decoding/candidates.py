@@ -21,10 +21,15 @@ CHUNK = 64
 
 
 def top_candidates(
-    logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int],
-    only: Tensor | None, banned_counts: Tensor | None = None,
+    logits: Tensor,
+    log_probs: Tensor,
+    rows: Tensor,
+    count: int,
+    banned_tokens: Sequence[int],
+    only: Tensor | None,
+    banned_counts: Tensor | None = None,
     normalized: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """See `TopCandidates`."""
     total = logits.new_zeros(len(logits)) if normalized else log_sum_exp(logits)  # (N,)
     if only is not None:
@@ -56,7 +61,9 @@ def log_sum_exp(logits: Tensor) -> Tensor:
     sums = []
     at_once = LOGITS_IN_CACHE // logits.size(1) + 2 if is_host(logits.device) else len(logits)
     for block in torch.split(logits, at_once):
-        block_rows = block if len(block) > 1 else block.expand(2, -1)  # torch may split the sum of a single row among threads
+        block_rows = (
+            block if len(block) > 1 else block.expand(2, -1)
+        )  # torch may split the sum of a single row among threads
         largest = block_rows.amax(1, keepdim=True)
         sums.append((largest[:, 0] + (block_rows - largest).exp_().sum(1).log_())[: len(block)])
     return torch.cat(sums)
@@ -73,7 +80,9 @@ def best_tokens(log_probs: Tensor) -> Tensor:
     return tokens.gather(1, log_probs.gather(1, tokens).argmax(1, keepdim=True))[:, 0]
 
 
-def largest_log_probs(logits: Tensor, total: Tensor, log_probs: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def largest_log_probs(
+    logits: Tensor, total: Tensor, log_probs: Tensor, rows: Tensor, count: int
+) -> tuple[Tensor, Tensor]:
     """Return the `count` largest of log_probs + (logits - total) over (W, V), largest first: values and flat indices, (B, C).
 
     log_probs (B, W); logits (N, V) and total (N,) of the hypotheses `rows` (N,): the others have no logits. Rounding
@@ -92,7 +101,9 @@ def largest_log_probs(logits: Tensor, total: Tensor, log_probs: Tensor, rows: Te
 
     hypothesis, first = best // chunks, best % chunks * CHUNK
     token = first[:, :, None] + torch.arange(CHUNK, device=logits.device)  # (B, chunks to search, CHUNK)
-    row_of = torch.zeros(batch * width, dtype=torch.long, device=rows.device).index_copy_(0, rows, torch.arange(len(rows), device=rows.device))
+    row_of = torch.zeros(batch * width, dtype=torch.long, device=rows.device).index_copy_(
+        0, rows, torch.arange(len(rows), device=rows.device)
+    )
     row = row_of[hypothesis + torch.arange(batch, device=rows.device)[:, None] * width]  # (B, chunks to search) of N
     closed = log_probs.gather(1, hypothesis).isneginf()
     picked = logits.flatten()[row[:, :, None] * size + token.clamp_max(size - 1)]

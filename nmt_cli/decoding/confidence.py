@@ -52,7 +52,9 @@ class Word(NamedTuple):
     log_prob: float
 
 
-def word_probabilities(pieces: Sequence[str], token_log_probs: Sequence[float], part_lengths: Sequence[int] = ()) -> list[tuple[str, float]]:
+def word_probabilities(
+    pieces: Sequence[str], token_log_probs: Sequence[float], part_lengths: Sequence[int] = ()
+) -> list[tuple[str, float]]:
     """Return the words of a translation with their probabilities; the arguments are those of a `Candidate`.
 
     The words, joined by spaces, are the translation. See `words` for the rules.
@@ -111,7 +113,11 @@ def _surfaces(pieces: Sequence[str]) -> list[tuple[str, bool]]:
                     surfaces[first + end - 1] = (text.replace("\n", " "), False)
                 empty = False
             continue
-        text = UNKNOWN_TEXT if piece == UNKNOWN else (piece.removeprefix(META_SPACE) if empty else piece).replace(META_SPACE, " ")
+        text = (
+            UNKNOWN_TEXT
+            if piece == UNKNOWN
+            else (piece.removeprefix(META_SPACE) if empty else piece).replace(META_SPACE, " ")
+        )
         surfaces.append((text, text.startswith(" ")))
         empty = empty and not text
     return surfaces
@@ -185,7 +191,9 @@ class Calibration(Record):
         import numpy as np
 
         if len(rows) < LINES:
-            raise DataError(f"a calibration needs {LINES} lines or more that are not blank, here are {len(rows):,}. Give more lines.")
+            raise DataError(
+                f"a calibration needs {LINES} lines or more that are not blank, here are {len(rows):,}. Give more lines."
+            )
         names = list(rows[0])
         x = np.array([[row[name] for name in names] for row in rows])  # (lines, features)
         mean, scale = x.mean(0), x.std(0)
@@ -193,14 +201,18 @@ class Calibration(Record):
         w = _logistic_regression((x - mean) / scale, np.clip(np.array(chrf) / 100, NEAREST, 1 - NEAREST))
         slopes = w[1:] / scale
         return cls(
-            format_version=cls.newest, lines=len(rows), intercept=float(w[0] - slopes @ mean),
+            format_version=cls.newest,
+            lines=len(rows),
+            intercept=float(w[0] - slopes @ mean),
             coefficients=dict(zip(names, slopes.tolist(), strict=True)),
-        )  # fmt: skip
+        )
 
     def estimate(self, values: Mapping[str, float]) -> float:
         """Return the quality that these features promise, 0 to 1. Raises DataError if a feature of the calibration is missing."""
         if missing := [name for name in self.coefficients if name not in values]:
-            raise DataError(f"the calibration uses the feature {missing[0]!r}, which this search does not have. Fit one with the search that translates.")
+            raise DataError(
+                f"the calibration uses the feature {missing[0]!r}, which this search does not have. Fit one with the search that translates."
+            )
         logit = self.intercept + math.fsum(weight * values[name] for name, weight in self.coefficients.items())
         return 1 / (1 + math.exp(-max(-700.0, min(700.0, logit))))
 
@@ -274,7 +286,13 @@ DEFAULT = Calibration(
     format_version=Calibration.newest,
     lines=2028,
     intercept=1.052924,
-    coefficients={"token": 1.768833, "word": 0.074085, "worst_word": -0.002825, "length_ratio": 0.345233, "length": 0.119274},
+    coefficients={
+        "token": 1.768833,
+        "word": 0.074085,
+        "worst_word": -0.002825,
+        "length_ratio": 0.345233,
+        "length": 0.119274,
+    },
 )
 """The calibration of `nmt translate --confidence` without --calibration. It was fitted on a small model, trained with the
 recipe multi30k_en_de: by `nmt calibrate --precision fp32` on the 1,014 validation lines of Multi30k, and the first 507 lines

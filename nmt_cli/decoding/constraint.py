@@ -196,7 +196,9 @@ class Constraints:
         required: Tensor | None = None
         for member, state in zip(self.members, states.states, strict=True):
             own = member.required(state, step)
-            required = own if required is None else required if own is None else torch.where(required == FREE, own, required)
+            required = (
+                own if required is None else required if own is None else torch.where(required == FREE, own, required)
+            )
         return required
 
     def edit(self, states: States, step: Step, log_probs: Tensor, required: Tensor | None, eos: int) -> None:
@@ -220,15 +222,22 @@ class Constraints:
 
     def advance(self, states: States, tokens: Tensor) -> States:
         """See `Constraint.advance`."""
-        return States([member.advance(state, tokens) for member, state in zip(self.members, states.states, strict=True)])
+        return States(
+            [member.advance(state, tokens) for member, state in zip(self.members, states.states, strict=True)]
+        )
 
     def proposals(self, states: States, step: Step, log_probs: Tensor) -> Tensor:
         """See `Constraint.proposals`."""
-        return torch.cat([member.proposals(state, step, log_probs) for member, state in self._progressing(states)], dim=2)
+        return torch.cat(
+            [member.proposals(state, step, log_probs) for member, state in self._progressing(states)], dim=2
+        )
 
     def progress(self, states: States, parents: Tensor, tokens: Tensor) -> Tensor:
         """See `Constraint.progress`: the sum over all constraints."""
-        return sum((member.progress(state, parents, tokens) for member, state in self._progressing(states)), torch.zeros_like(tokens))
+        return sum(
+            (member.progress(state, parents, tokens) for member, state in self._progressing(states)),
+            torch.zeros_like(tokens),
+        )
 
     def demands(self, states: States) -> Tensor:
         """See `Constraint.demands`: whether any constraint demands something."""

@@ -49,7 +49,10 @@ class Coverage(Rows):
     def start(cls, sentences: Sequence[Sentence], width: int, device: torch.device) -> Self:
         """Return the state of new sentences."""
         sources = [len(sentence.tokens) for sentence in sentences]
-        return cls(Attended(torch.zeros(len(sources), width, max(sources), dtype=widest_float(device), device=device)), torch.tensor(sources, device=device))
+        return cls(
+            Attended(torch.zeros(len(sources), width, max(sources), dtype=widest_float(device), device=device)),
+            torch.tensor(sources, device=device),
+        )
 
     def add(self, rows: Tensor, attention: Tensor) -> None:
         """Add the attention (N, S or another length) of a step to the hypotheses `rows` (N,), which are numbers b * W + w; in place."""
@@ -63,7 +66,10 @@ class Coverage(Rows):
         sentence, candidate = wanted.nonzero().unbind(1)
         sums = self.attended.sums[sentence, parents[sentence, candidate]].tolist()
         sources = self.sources[sentence].tolist()
-        values = [math.fsum(math.log(min(max(value, LEAST), 1.0)) for value in row[:size]) for row, size in zip(sums, sources, strict=True)]
+        values = [
+            math.fsum(math.log(min(max(value, LEAST), 1.0)) for value in row[:size])
+            for row, size in zip(sums, sources, strict=True)
+        ]
         result = torch.zeros(parents.shape, device=parents.device)
         result[sentence, candidate] = torch.tensor(values, device=parents.device)
         return result

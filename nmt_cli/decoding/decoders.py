@@ -48,10 +48,14 @@ class ReferenceDecoder:
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
         """See `Decoder`."""
         self.tokens = torch.cat([self.tokens, tokens[:, :, None]], dim=2)
-        recording: AbstractContextManager[list[Tensor]] = record_attention(self.recorded) if self.recorded else nullcontext([])
+        recording: AbstractContextManager[list[Tensor]] = (
+            record_attention(self.recorded) if self.recorded else nullcontext([])
+        )
         with recording as records:
             tokens = self.tokens.flatten(0, 1)
-            hidden = self.model.decode(tokens, self.memory, self.mask, read=self.model.read_next(self.src, self.mask, self.states, tokens))  # (B * W, T, D)
+            hidden = self.model.decode(
+                tokens, self.memory, self.mask, read=self.model.read_next(self.src, self.mask, self.states, tokens)
+            )  # (B * W, T, D)
         for weights in records:  # (B * W, H, T, S)
             self.weights = mean_of_heads(weights[rows, :, -1])
         return self.model.logits(hidden[rows, -1])
@@ -71,7 +75,12 @@ class ReferenceDecoder:
     def keep(self, sentences: Tensor) -> None:
         """See `Decoder`."""
         rows = (sentences[:, None] * self.beam + torch.arange(self.beam, device=sentences.device)).flatten()
-        self.tokens, self.mask, self.src, self.states = self.tokens[sentences], self.mask[rows], self.src[rows], self.states[rows]
+        self.tokens, self.mask, self.src, self.states = (
+            self.tokens[sentences],
+            self.mask[rows],
+            self.src[rows],
+            self.states[rows],
+        )
         self.memory = [(keys[rows], values[rows]) for keys, values in self.memory]
 
 

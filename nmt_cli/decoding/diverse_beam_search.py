@@ -72,9 +72,15 @@ class DiverseBeamSearch(BeamSearch):
     """
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
-        self.groups, self.penalty, self.nbest = min(options.diverse.groups, options.beam), options.diverse.penalty, options.nbest
+        self.groups, self.penalty, self.nbest = (
+            min(options.diverse.groups, options.beam),
+            options.diverse.penalty,
+            options.nbest,
+        )
         if options.beam % self.groups:
-            raise UsageError(f"a beam of {options.beam} cannot be divided into {self.groups} groups of equal size: give a beam that is a multiple of {self.groups}, or other groups (decode.diverse_groups).")
+            raise UsageError(
+                f"a beam of {options.beam} cannot be divided into {self.groups} groups of equal size: give a beam that is a multiple of {self.groups}, or other groups (decode.diverse_groups)."
+            )
         self.width = options.beam // self.groups
         super().__init__(Groups(decoder, self.groups, self.width), replace(options, beam=self.width, nbest=self.width))
         self.penalises = self.groups > 1 and self.penalty > 0
@@ -83,7 +89,11 @@ class DiverseBeamSearch(BeamSearch):
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
         """See `Search`."""
-        super().add([number for number in sentence_ids for _ in range(self.groups)], [sentence for sentence in sentences for _ in range(self.groups)], device)
+        super().add(
+            [number for number in sentence_ids for _ in range(self.groups)],
+            [sentence for sentence in sentences for _ in range(self.groups)],
+            device,
+        )
 
     def _best(self, beam: Beam, scores: Scores) -> Candidates:
         """Return the best candidates; `own` holds the log-probabilities without penalties."""
@@ -95,7 +105,9 @@ class DiverseBeamSearch(BeamSearch):
         """Return the best candidates, one group after the other."""
         if not self.penalises:
             return super()._ranked(beam, scores)
-        tokens = beam.open.newest.new_zeros(len(beam.sentences.ids) // self.groups, 0)  # (B, w) tokens of the earlier groups
+        tokens = beam.open.newest.new_zeros(
+            len(beam.sentences.ids) // self.groups, 0
+        )  # (B, w) tokens of the earlier groups
         counted = tokens.bool()  # (B, w) whether these tokens are penalised
         parts: list[Candidates] = []
         for group in range(self.groups):
@@ -126,14 +138,19 @@ class DiverseBeamSearch(BeamSearch):
         if len(scores.rows):
             return super()._ranked(beam, scores)
         none = beam.open.newest[:, :1]
-        return Candidates(torch.full_like(none, NONE, dtype=scores.logits.dtype), torch.zeros_like(none), torch.zeros_like(none), None)
+        return Candidates(
+            torch.full_like(none, NONE, dtype=scores.logits.dtype), torch.zeros_like(none), torch.zeros_like(none), None
+        )
 
     def _split(self, unfinished: Tensor) -> tuple[Tensor, Tensor] | None:
         """See `split_off_finished`: the groups of a sentence stay or leave together."""
         split = split_off_finished(unfinished.view(-1, self.groups).any(1), self.options.compact_below)
         if split is None:
             return None
-        stay, leave = ((sentences[:, None] * self.groups + torch.arange(self.groups, device=sentences.device)).flatten() for sentences in split)
+        stay, leave = (
+            (sentences[:, None] * self.groups + torch.arange(self.groups, device=sentences.device)).flatten()
+            for sentences in split
+        )
         return stay, leave
 
     def _results(self, leaving: Beam) -> FinishedSentences:
@@ -147,7 +164,10 @@ class DiverseBeamSearch(BeamSearch):
         count = self.groups * finished.scores.size(1)
         merged = finished.each(lambda values: values.reshape(-1, count, *values.shape[2:]))
         ids = leaving.sentences.ids[:: self.groups].tolist()
-        return [(number, _distinct(hypotheses)[: self.nbest]) for number, hypotheses in zip(ids, merged.best(count).hypotheses(), strict=True)]
+        return [
+            (number, _distinct(hypotheses)[: self.nbest])
+            for number, hypotheses in zip(ids, merged.best(count).hypotheses(), strict=True)
+        ]
 
 
 def _interleaved(parts: Sequence[Candidates]) -> Candidates:
@@ -155,9 +175,16 @@ def _interleaved(parts: Sequence[Candidates]) -> Candidates:
     widest = max(part.tokens.size(1) for part in parts)
 
     def of_all(columns: Sequence[Tensor], fill: float) -> Tensor:
-        return torch.stack([F.pad(column, (0, widest - column.size(1)), value=fill) for column in columns], dim=1).flatten(0, 1)
+        return torch.stack(
+            [F.pad(column, (0, widest - column.size(1)), value=fill) for column in columns], dim=1
+        ).flatten(0, 1)
 
-    return Candidates(of_all([part.log_probs for part in parts], NONE), of_all([part.parents for part in parts], 0), of_all([part.tokens for part in parts], 0), None)
+    return Candidates(
+        of_all([part.log_probs for part in parts], NONE),
+        of_all([part.parents for part in parts], 0),
+        of_all([part.tokens for part in parts], 0),
+        None,
+    )
 
 
 def _distinct(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:

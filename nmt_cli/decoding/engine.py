@@ -114,7 +114,9 @@ class Session:
         atexit.register(self.close)  # Python joins threads when it exits: the iterator may be kept, half read
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
         atexit.unregister(self.close)
 

@@ -42,7 +42,11 @@ class FairQueue(Generic[R, T]):
         """Add items of a request; `first`: before the items that it has."""
         waiting = self._ring(request).get(request)
         if waiting is None:
-            waiting = self._fresh.setdefault(request, deque()) if not request.running else self._started.setdefault(request, deque())
+            waiting = (
+                self._fresh.setdefault(request, deque())
+                if not request.running
+                else self._started.setdefault(request, deque())
+            )
         if first:
             waiting.extendleft(reversed(items))
         else:

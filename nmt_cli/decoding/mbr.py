@@ -85,7 +85,9 @@ class MbrSearch:
         return by_expected_utility(hypotheses, texts, weights, self.utility)[: self.options.nbest]
 
 
-def by_expected_utility(hypotheses: Sequence[Hypothesis], texts: Sequence[str], weights: Weights, utility: Utility) -> list[Hypothesis]:
+def by_expected_utility(
+    hypotheses: Sequence[Hypothesis], texts: Sequence[str], weights: Weights, utility: Utility
+) -> list[Hypothesis]:
     """Return the hypotheses with distinct texts by expected utility, best first; their score is the expected utility.
 
     `weights` (n,) are the probabilities of the hypotheses up to a factor. Utilities that differ by rounding alone are
@@ -95,7 +97,9 @@ def by_expected_utility(hypotheses: Sequence[Hypothesis], texts: Sequence[str], 
     order = sorted(range(len(hypotheses)), key=lambda i: -hypotheses[i].log_prob)
     index = {text: number for number, text in enumerate(dict.fromkeys(texts[i] for i in order))}
     of_text = np.bincount([index[text] for text in texts], weights, len(index))
-    expected = (utility(list(index)) * of_text).sum(1) / of_text.sum()  # not a matrix product: its last bit may depend on the threads
+    expected = (utility(list(index)) * of_text).sum(
+        1
+    ) / of_text.sum()  # not a matrix product: its last bit may depend on the threads
     first = {index[texts[i]]: i for i in reversed(order)}  # the most probable hypothesis of each text
     best_first = np.argsort(-expected.round(9), kind="stable").tolist()
     return [replace(hypotheses[first[number]], score=float(expected[number])) for number in best_first]

@@ -33,7 +33,9 @@ class Bans(NamedTuple):
 
 @lru_cache(16)
 def _banned_tokens(tokens: tuple[int, ...], always: int, too_early: int, textless: tuple[int, ...]) -> BannedTokens:
-    return BannedTokens(torch.tensor(tokens, dtype=torch.long), always, too_early, torch.tensor(textless, dtype=torch.long))
+    return BannedTokens(
+        torch.tensor(tokens, dtype=torch.long), always, too_early, torch.tensor(textless, dtype=torch.long)
+    )
 
 
 class MinLength:

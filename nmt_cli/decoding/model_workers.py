@@ -40,12 +40,24 @@ LOGITS_SHARE = 1 / 40
 class ModelWorker(Worker):
     """A model, or an ensemble of models, on a device."""
 
-    def __init__(self, kernels: Sequence[KernelsInUse], options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> None:
+    def __init__(
+        self,
+        kernels: Sequence[KernelsInUse],
+        options: SearchOptions,
+        batch_tokens: int,
+        search: SearchClass,
+        align: bool,
+    ) -> None:
         self.kernels, self.align = kernels, align
         self.models = [one.model for one in kernels]
         first = kernels[0]
         if first.top_candidates and first.log_softmax and all(one.top_candidates for one in kernels):
-            options = replace(options, top_candidates=first.top_candidates, log_softmax=first.log_softmax, extend_beam=first.extend_beam)
+            options = replace(
+                options,
+                top_candidates=first.top_candidates,
+                log_softmax=first.log_softmax,
+                extend_beam=first.extend_beam,
+            )
         super().__init__(options, batch_tokens, search)
         self.device = self.models[0].device
 
@@ -72,12 +84,18 @@ class ModelWorker(Worker):
 
     def decoder(self, sources: Sequence[Sequence[int]]) -> GrowingDecoder:
         """See `Worker`."""
-        members = [kernels.native_decoder(sources, self.options.beam) or CachedDecoder(kernels.model, sources, self.options.beam) for kernels in self.kernels]
+        members = [
+            kernels.native_decoder(sources, self.options.beam)
+            or CachedDecoder(kernels.model, sources, self.options.beam)
+            for kernels in self.kernels
+        ]
         return members[0] if len(members) == 1 else EnsembleDecoder(members)
 
     def result(self, source: Sequence[int], hypotheses: list[Hypothesis]) -> SearchResult:
         """See `Worker`."""
-        return SearchResult(hypotheses, aligned(self.models[0], [*source, EOS], hypotheses[0].tokens, BOS) if self.align else [])
+        return SearchResult(
+            hypotheses, aligned(self.models[0], [*source, EOS], hypotheses[0].tokens, BOS) if self.align else []
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +110,9 @@ class ConvertedModels(SearchableModels):
     """The processes that hold the models of each device, if workers are new processes (`spawned`)."""
 
     @staticmethod
-    def of(models: Sequence[Transformer], precision: str, devices: Sequence[str], release: bool = False) -> ConvertedModels:
+    def of(
+        models: Sequence[Transformer], precision: str, devices: Sequence[str], release: bool = False
+    ) -> ConvertedModels:
         """Convert models in fp32 or int8. Raises UsageError for an unknown precision.
 
         With `release`, `models` must not be used afterwards: weights are freed as soon as a kernel has its own copy.
@@ -103,7 +123,10 @@ class ConvertedModels(SearchableModels):
         pool = ProcessPool(models, precision, devices) if need_processes(devices) else None
         for device in dict.fromkeys(devices[:1] if pool else devices):
             moved = [model if str(model.device) == device else copy.deepcopy(model).to(device) for model in models]
-            by_device[device] = [apply_kernels(convert(model, precision), "decoding", release and len(set(devices)) == 1) for model in moved]
+            by_device[device] = [
+                apply_kernels(convert(model, precision), "decoding", release and len(set(devices)) == 1)
+                for model in moved
+            ]
         return ConvertedModels(devices, by_device, pool)
 
     @property
@@ -131,5 +154,10 @@ class ConvertedModels(SearchableModels):
         by_device = {device: list(kernels) for device, kernels in self.by_device.items()}
         if options.coverage_penalty:  # the first model reports its attention
             for kernels in by_device.values():
-                kernels[0] = kernels[0].without_compiled_decoder("attention weights, which decode.coverage_penalty needs, have no kernel")
-        return [ModelWorker(by_device.get(device) or by_device[self.devices[0]], options, batch_tokens, search, align) for device in self.devices]
+                kernels[0] = kernels[0].without_compiled_decoder(
+                    "attention weights, which decode.coverage_penalty needs, have no kernel"
+                )
+        return [
+            ModelWorker(by_device.get(device) or by_device[self.devices[0]], options, batch_tokens, search, align)
+            for device in self.devices
+        ]

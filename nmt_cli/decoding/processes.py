@@ -110,7 +110,9 @@ class ForkedProcess:
         """Return the error that names the cause of the process's death. Call this after its end of the pipe was closed."""
         code = self.exit_status()
         cause = f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
-        return WorkerDied(f"a worker process died ({cause}); perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens.")
+        return WorkerDied(
+            f"a worker process died ({cause}); perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens."
+        )
 
 
 class WorkerProcess(ForkedProcess):

@@ -80,7 +80,9 @@ class ReadyWorker(Worker):
 
     device: Any = "cpu"
 
-    def __init__(self, model: StoredModel, options: SearchOptions, batch_tokens: int, search: SearchClass, threads: int) -> None:
+    def __init__(
+        self, model: StoredModel, options: SearchOptions, batch_tokens: int, search: SearchClass, threads: int
+    ) -> None:
         super().__init__(options, batch_tokens, search)
         self.model, self.threads = model, threads
 
@@ -120,10 +122,18 @@ class State:
         log_probs = np.full((count, width), NONE, np.float32)
         log_probs[:, 0] = 0.0
         return State(
-            np.array(ids), np.ones(count, np.int64), max_lengths, np.zeros((count, width, longest), np.int64), np.full((count, width), options.bos, np.int64), log_probs,
-            np.repeat(np.minimum(max_lengths, options.min_length)[:, None], width, 1), np.zeros((count, kept, longest), np.int64), np.zeros((count, kept), np.int64),
-            np.full((count, kept), NONE, np.float32), np.full((count, kept), NONE, np.float32),
-        )  # fmt: skip
+            np.array(ids),
+            np.ones(count, np.int64),
+            max_lengths,
+            np.zeros((count, width, longest), np.int64),
+            np.full((count, width), options.bos, np.int64),
+            log_probs,
+            np.repeat(np.minimum(max_lengths, options.min_length)[:, None], width, 1),
+            np.zeros((count, kept, longest), np.int64),
+            np.zeros((count, kept), np.int64),
+            np.full((count, kept), NONE, np.float32),
+            np.full((count, kept), NONE, np.float32),
+        )
 
     @property
     def exists(self) -> Array:
@@ -138,13 +148,21 @@ class State:
     def concat(self, other: State) -> State:
         """Return these sentences, then those of `other`."""
         longest = max(self.tokens.shape[2], other.tokens.shape[2])
-        return State(*(np.concatenate([_filled(first, longest), _filled(second, longest)]) for first, second in zip(vars(self).values(), vars(other).values(), strict=True)))
+        return State(
+            *(
+                np.concatenate([_filled(first, longest), _filled(second, longest)])
+                for first, second in zip(vars(self).values(), vars(other).values(), strict=True)
+            )
+        )
 
     def results(self) -> FinishedSentences:
         """Return the finished hypotheses. Raises ModelError, see `check_numbers`."""
         columns = (self.done_tokens, self.done_lengths, self.done_log_probs, self.done_scores)
         every = zip(*(column.tolist() for column in columns), strict=True)
-        found = [check_numbers(Hypothesis(t[:n], p, s) for t, n, p, s in zip(*of_sentence, strict=True) if s != NONE) for of_sentence in every]
+        found = [
+            check_numbers(Hypothesis(t[:n], p, s) for t, n, p, s in zip(*of_sentence, strict=True) if s != NONE)
+            for of_sentence in every
+        ]
         return list(zip(self.ids.tolist(), found, strict=True))
 
 
@@ -162,7 +180,9 @@ class ReadySearch(Search):
         self.penalties = np.empty(0, np.float32)  # lp by length
         never = tuple(dict.fromkeys(options.banned_tokens))
         banned = tuple(dict.fromkeys((*never, options.eos, *options.textless)))
-        self.is_bounded = len(banned) < self.decoder.model.vocabulary  # else there is no token with text, and a shortest output means nothing
+        self.is_bounded = (
+            len(banned) < self.decoder.model.vocabulary
+        )  # else there is no token with text, and a shortest output means nothing
         self.always_banned, self.banned = len(never), np.array(banned if self.is_bounded else never, np.int64)
         self.textless = np.array(options.textless, np.int64)
 
@@ -183,14 +203,18 @@ class ReadySearch(Search):
         self.state = self.state.concat(new) if self.state else new
         if len(self.penalties) < (needed := int(max_lengths.max()) + 2):
             lengths = range(1 << needed.bit_length())
-            self.penalties = np.array([self.options.length_penalty(length, self.options.alpha) for length in lengths], np.float32)
+            self.penalties = np.array(
+                [self.options.length_penalty(length, self.options.alpha) for length in lengths], np.float32
+            )
 
     def step(self) -> FinishedSentences:
         """See `Search`."""
         if self.state is None:
             return []
         if count := self.open_hypotheses:
-            self.decoder.search(self._beam(self.state), max(1, min(self.options.steps, ROWS // count)), self.options.compact_below)
+            self.decoder.search(
+                self._beam(self.state), max(1, min(self.options.steps, ROWS // count)), self.options.compact_below
+            )
         return self._leave(self.state)
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
@@ -203,13 +227,36 @@ class ReadySearch(Search):
         options, too_early = self.options, self.always_banned + 1 if self.is_bounded else self.always_banned
         (batch, beam, longest), kept = state.tokens.shape, state.done_scores.shape[1]
         return Beam(
-            batch, beam, 2 * beam if beam > 1 else 1, kept, longest, options.eos, options.lookahead if options.stop_early else 0,
-            *map(address, (
-                self.penalties, state.lengths, state.max_lengths, state.newest, state.tokens, state.log_probs, state.done_tokens, state.done_lengths, state.done_log_probs,
-                state.done_scores, state.missing,
-            )),
-            self.always_banned, too_early, len(self.banned), address(self.banned), len(self.textless), address(self.textless),
-        )  # fmt: skip
+            batch,
+            beam,
+            2 * beam if beam > 1 else 1,
+            kept,
+            longest,
+            options.eos,
+            options.lookahead if options.stop_early else 0,
+            *map(
+                address,
+                (
+                    self.penalties,
+                    state.lengths,
+                    state.max_lengths,
+                    state.newest,
+                    state.tokens,
+                    state.log_probs,
+                    state.done_tokens,
+                    state.done_lengths,
+                    state.done_log_probs,
+                    state.done_scores,
+                    state.missing,
+                ),
+            ),
+            self.always_banned,
+            too_early,
+            len(self.banned),
+            address(self.banned),
+            len(self.textless),
+            address(self.textless),
+        )
 
     def _leave(self, state: State) -> FinishedSentences:
         """Return the finished sentences and drop them, if enough have finished."""

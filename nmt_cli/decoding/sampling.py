@@ -47,10 +47,16 @@ NUCLEUS = 64
 
 
 def sample(
-    decoder: Decoder, max_lengths: Tensor, options: SearchOptions, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None = None
+    decoder: Decoder,
+    max_lengths: Tensor,
+    options: SearchOptions,
+    sources: Sequence[Sequence[int]],
+    prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return `options.beam` samples of each sentence that `decoder` holds, the best `options.nbest` of them; see `Search.add`."""
-    return run_to_end(SamplingSearch(decoder, options), plain_sentences(max_lengths, prefixes, sources), max_lengths.device)
+    return run_to_end(
+        SamplingSearch(decoder, options), plain_sentences(max_lengths, prefixes, sources), max_lengths.device
+    )
 
 
 @dataclass
@@ -73,12 +79,22 @@ class Samples(Rows):
         """Return the samples of each sentence, by score. Raises ModelError, see `check_numbers`."""
         details = self.log_probs[:, :, None][:, :, :0] if self.token_log_probs is None else self.token_log_probs
         columns = (self.tokens, self.lengths, self.log_probs, details)
-        return [self._ranked(t, n, p, d, options) for t, n, p, d in zip(*(column.tolist() for column in columns), strict=True)]
+        return [
+            self._ranked(t, n, p, d, options)
+            for t, n, p, d in zip(*(column.tolist() for column in columns), strict=True)
+        ]
 
     @staticmethod
-    def _ranked(tokens: list[list[int]], lengths: list[int], log_probs: list[float], details: list[list[float]], options: SearchOptions) -> list[Hypothesis]:
+    def _ranked(
+        tokens: list[list[int]],
+        lengths: list[int],
+        log_probs: list[float],
+        details: list[list[float]],
+        options: SearchOptions,
+    ) -> list[Hypothesis]:
         samples = [  # scored one by one: a power's last bit depends on its position in a vector
-            Hypothesis(t[: n - 1], p, options.score(p, n), tuple(d[:n])) for t, n, p, d in zip(tokens, lengths, log_probs, details, strict=True)
+            Hypothesis(t[: n - 1], p, options.score(p, n), tuple(d[:n]))
+            for t, n, p, d in zip(tokens, lengths, log_probs, details, strict=True)
         ]
         return check_numbers(sorted(samples, key=lambda h: -h.score)[: options.nbest])
 
@@ -90,7 +106,9 @@ class SamplingSearch:
         self.decoder, self.options = decoder, options
         self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
         if self.constraints.progresses:
-            raise UsageError("sampling cannot follow constraints that demand something of the output, as --terms does: they need beam search.")
+            raise UsageError(
+                "sampling cannot follow constraints that demand something of the output, as --terms does: they need beam search."
+            )
         self.samples: Samples | None = None
         self.open = torch.empty(0, dtype=torch.long)  # (M,) the open samples, b * W + w
         self.rows = torch.empty(0, dtype=torch.long)  # (N,) their leaders
@@ -110,7 +128,9 @@ class SamplingSearch:
         """See `Search`. The random numbers depend on the tokens of the sentences."""
         max_lengths = torch.tensor([sentence.max_length for sentence in sentences], device=device)
         shape, longest = (len(sentences), self.options.beam), int(max_lengths.max()) + 1
-        numbers = np.stack([_uniform(self.options.sampling.seed, sentence.tokens, shape[1], longest) for sentence in sentences])
+        numbers = np.stack(
+            [_uniform(self.options.sampling.seed, sentence.tokens, shape[1], longest) for sentence in sentences]
+        )
         new = Samples(
             Sentences.start(sentence_ids, max_lengths),
             self.constraints.start(sentences, shape[1], device),
@@ -139,10 +159,16 @@ class SamplingSearch:
             required = samples.sentences.required_tokens(required, step.sentences, self.options.eos)
         logits, own = self._edited(samples, step, logits, required)
         missing = step.of_rows(samples.missing)
-        bans = self.min_length.bans(missing, step.remaining[step.sentences], logits.size(1)) if bool(missing.any()) else self.min_length.always
+        bans = (
+            self.min_length.bans(missing, step.remaining[step.sentences], logits.size(1))
+            if bool(missing.any())
+            else self.min_length.always
+        )
         tokens = self._draw(samples, step, logits, bans, required)
         log_probs = own[self.row_of, tokens]
-        self._append(samples, tokens, log_probs if self.constraints.edits else log_probs - log_sum_exp(own)[self.row_of])
+        self._append(
+            samples, tokens, log_probs if self.constraints.edits else log_probs - log_sum_exp(own)[self.row_of]
+        )
         if bans.counts is not None:
             missing = samples.missing.view(-1)
             missing[self.open] = self.min_length.missing_after(missing[self.open], tokens)
@@ -190,7 +216,9 @@ class SamplingSearch:
     def _part(self, samples: Samples, tokens: Tensor, vocabulary: int) -> None:
         """Set new leaders where samples that were equal got different tokens (M,)."""
         width = self.options.beam
-        _, equal = torch.unique(self.row_of * vocabulary + tokens, return_inverse=True)  # (M,) samples with the same number are equal now
+        _, equal = torch.unique(
+            self.row_of * vocabulary + tokens, return_inverse=True
+        )  # (M,) samples with the same number are equal now
         first = torch.full_like(self.open, samples.open.numel()).scatter_reduce_(0, equal, self.open, "amin")
         parents = torch.arange(width, device=tokens.device).repeat(len(samples.open))
         parents[self.open] = self.rows[self.row_of] % width
@@ -279,7 +307,9 @@ def _weights(logits: Tensor, bans: Bans, options: SamplingOptions) -> Tensor:
             continue
         _to_weights(block, block.amax(1, keepdim=True), options)
         if options.min_p:
-            torch.threshold_(block, float(np.nextafter(np.float32(options.min_p), np.float32(0))), 0.0)  # keeps larger values
+            torch.threshold_(
+                block, float(np.nextafter(np.float32(options.min_p), np.float32(0))), 0.0
+            )  # keeps larger values
     return weights
 
 
@@ -296,7 +326,9 @@ def _keep_best(logits: Tensor, options: SamplingOptions) -> None:
     values, tokens = logits.topk(min(options.top_k or NUCLEUS, logits.size(1)), dim=1)
     total = None
     if not options.top_k:
-        total = _widened(_to_weights(logits.clone(), values[:, :1], options).view(len(logits), -1, CHUNK).sum(-1)).sum(1)
+        total = _widened(_to_weights(logits.clone(), values[:, :1], options).view(len(logits), -1, CHUNK).sum(-1)).sum(
+            1
+        )
     kept, complete = _cut(values, total, options)
     rows = complete.logical_not().nonzero().flatten()
     others = logits[rows]
@@ -331,6 +363,8 @@ def _sorted_tokens(logits: Tensor) -> tuple[Tensor, Tensor]:
     bits = (logits + 0.0).view(torch.int32)  # -0 becomes 0
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the values
     sort_keys = (~ordered.long() << 32) | torch.arange(logits.size(1), device=logits.device)
-    in_order = torch.from_numpy(np.sort(sort_keys.numpy(), axis=1)) if is_host(logits.device) else sort_keys.sort(dim=1).values
+    in_order = (
+        torch.from_numpy(np.sort(sort_keys.numpy(), axis=1)) if is_host(logits.device) else sort_keys.sort(dim=1).values
+    )
     ordered = ~(in_order >> 32).int()
     return (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).view(torch.float32), in_order & 0xFFFFFFFF

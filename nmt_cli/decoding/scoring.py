@@ -75,11 +75,15 @@ class Scorer:
     `precision` is a name in registry.PRECISIONS. The model is read, never changed.
     """
 
-    def __init__(self, model: Transformer, vocabulary: Vocabulary, *, batch_tokens: int = 4096, precision: str = "fp32") -> None:
+    def __init__(
+        self, model: Transformer, vocabulary: Vocabulary, *, batch_tokens: int = 4096, precision: str = "fp32"
+    ) -> None:
         self.model, self.vocabulary, self.batch_tokens = convert(model, precision), vocabulary, batch_tokens
         self.device = model.device
         self.longest = model.config.max_positions
-        self.rows = max(2 * FEWEST_ROWS, (LOGITS_ON_HOST if is_host(self.device) else LOGITS_ON_ACCELERATOR) // model.target_vocab)  # R
+        self.rows = max(
+            2 * FEWEST_ROWS, (LOGITS_ON_HOST if is_host(self.device) else LOGITS_ON_ACCELERATOR) // model.target_vocab
+        )  # R
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Scored]:
         """Yield a result for each pair of source and target, in order."""
@@ -94,7 +98,9 @@ class Scorer:
     def _score_window(self, pairs: Sequence[tuple[str, str]]) -> list[Scored]:
         sources = _ids(self.vocabulary.source, [source for source, _ in pairs])
         targets = _ids(self.vocabulary.target, [target for _, target in pairs])
-        tokens = [len(target) if len(source) + len(target) > 2 else 0 for source, target in zip(sources, targets, strict=True)]
+        tokens = [
+            len(target) if len(source) + len(target) > 2 else 0 for source, target in zip(sources, targets, strict=True)
+        ]
         log_probs: list[float | None] = [None if count else 0.0 for count in tokens]
         by_shape: dict[tuple[int, int], list[int]] = {}
         for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
@@ -116,9 +122,17 @@ class Scorer:
         count = len(sources)
         missing = max(0, -(-FEWEST_ROWS // min(shape)) - count)
         sources, targets = sources + sources[-1:] * missing, targets + targets[-1:] * missing
-        src, lengths = self._tensor(sources, shape[0]), torch.tensor([len(source) for source in sources], device=self.device)
-        mask = (torch.arange(shape[0], device=self.device) < lengths[:, None])[:, None, None, :]  # (B, 1, 1, S), even if all values are True
-        tgt_in, tgt_out = self._tensor([[BOS, *target[:-1]] for target in targets], shape[1]), self._tensor(targets, shape[1])
+        src, lengths = (
+            self._tensor(sources, shape[0]),
+            torch.tensor([len(source) for source in sources], device=self.device),
+        )
+        mask = (torch.arange(shape[0], device=self.device) < lengths[:, None])[
+            :, None, None, :
+        ]  # (B, 1, 1, S), even if all values are True
+        tgt_in, tgt_out = (
+            self._tensor([[BOS, *target[:-1]] for target in targets], shape[1]),
+            self._tensor(targets, shape[1]),
+        )
         rows = self._token_log_probs(self.model(src, mask, tgt_in).flatten(0, 1), tgt_out.flatten())  # (B * T,)
         by_pair: list[list[float]] = rows.view(len(targets), -1)[:count].tolist()
         return [math.fsum(of_tokens[: len(target)]) for of_tokens, target in zip(by_pair, targets, strict=False)]

@@ -145,7 +145,9 @@ class Hypothesis:
     def with_path(self, path: Sequence[float]) -> Hypothesis:
         """Return the hypothesis with `token_log_probs`, from the log P of the output up to each token."""
         ends = [*path[: len(self.tokens)], self.log_prob]
-        return replace(self, token_log_probs=tuple(after - before for before, after in zip([0.0, *ends], ends, strict=False)))
+        return replace(
+            self, token_log_probs=tuple(after - before for before, after in zip([0.0, *ends], ends, strict=False))
+        )
 
 
 FinishedSentences = list[tuple[int, list[Hypothesis]]]
@@ -195,7 +197,9 @@ def run_to_end(search: Search, sentences: Sequence[Sentence], device: torch.devi
     return [results[number] for number in range(len(sentences))]
 
 
-def plain_sentences(max_lengths: Tensor, prefixes: Sequence[Sequence[int]] | None = None, sources: Sequence[Sequence[int]] | None = None) -> list[Sentence]:
+def plain_sentences(
+    max_lengths: Tensor, prefixes: Sequence[Sequence[int]] | None = None, sources: Sequence[Sequence[int]] | None = None
+) -> list[Sentence]:
     """Return sentences with these largest output lengths (B,), prefixes and source tokens."""
     none: list[Sequence[int]] = [()] * len(max_lengths)
     return [
@@ -208,5 +212,7 @@ def check_numbers(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
     """Return the hypotheses. Raises ModelError if there are none, or if a score is not a number."""
     checked = list(hypotheses)
     if not checked or any(h.score != h.score for h in checked):
-        raise ModelError("the model's output is not a number (NaN or infinite): its weights are damaged or it diverged in training. Use another checkpoint.")
+        raise ModelError(
+            "the model's output is not a number (NaN or infinite): its weights are damaged or it diverged in training. Use another checkpoint."
+        )
     return checked

@@ -36,7 +36,9 @@ class Rows:
 
     def reorder(self, parents: Tensor) -> Self:
         """Return the rows after hypothesis w of sentence b continued its hypothesis parents[b, w]; only `OfHypotheses` move."""
-        return type(self)(**{name: value.reorder(parents) if isinstance(value, Rows) else value for name, value in vars(self).items()})
+        return type(self)(
+            **{name: value.reorder(parents) if isinstance(value, Rows) else value for name, value in vars(self).items()}
+        )
 
 
 class OfHypotheses(Rows):
@@ -72,7 +74,11 @@ def _filled(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """Return `tensor` (B, …) with its dimensions after the first filled up to `shape`."""
     if list(tensor.shape[1:]) == list(shape):
         return tensor
-    missing = [bound for size, wanted in zip(reversed(tensor.shape[1:]), reversed(shape), strict=True) for bound in (0, wanted - size)]
+    missing = [
+        bound
+        for size, wanted in zip(reversed(tensor.shape[1:]), reversed(shape), strict=True)
+        for bound in (0, wanted - size)
+    ]
     return F.pad(tensor, missing, value=False if tensor.dtype == torch.bool else -1)
 
 

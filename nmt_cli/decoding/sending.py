@@ -31,7 +31,11 @@ class SharedModels:
         self.models = [without_memory(model) for model in models]
         self.descriptor = os.memfd_create("nmt-weights")
         weakref.finalize(self, os.close, self.descriptor)
-        weights = {f"{number}.{name}": tensor for number, model in enumerate(models) for name, tensor in tensors_of(model).items()}
+        weights = {
+            f"{number}.{name}": tensor
+            for number, model in enumerate(models)
+            for name, tensor in tensors_of(model).items()
+        }
         with open(self.descriptor, "wb", closefd=False) as file:
             file.write(save({name: tensor.detach().to("cpu").contiguous() for name, tensor in weights.items()}))
 
@@ -50,10 +54,14 @@ def with_weights(models: Sequence[Transformer], descriptor: int) -> Sequence[Tra
     """Set the weights of `SharedModels` in models that `without_memory` returned, and return the models."""
     tensors = load_file(_path(descriptor))
     for number, model in enumerate(models):
-        weights = {id(empty): tensors[f"{number}.{name}"] for name, empty in tensors_of(model).items()}  # modules may share a tensor
+        weights = {
+            id(empty): tensors[f"{number}.{name}"] for name, empty in tensors_of(model).items()
+        }  # modules may share a tensor
         for module in model.modules():
             for key, empty in module._parameters.items():
-                module._parameters[key] = None if empty is None else nn.Parameter(weights[id(empty)], requires_grad=False)
+                module._parameters[key] = (
+                    None if empty is None else nn.Parameter(weights[id(empty)], requires_grad=False)
+                )
             for key, buffer in module._buffers.items():
                 module._buffers[key] = None if buffer is None else weights[id(buffer)]
     return models

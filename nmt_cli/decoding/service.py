@@ -121,7 +121,9 @@ class Service:
         self.counts, self.owner = Counts(), os.getpid()
         self._build, self._translators, self._building = build, OrderedDict[Options, Translator](), threading.Lock()
         first = self.translator(options)
-        workers = first.engine.workers if first.engine.pool is None else first.engine.workers[:1]  # with a pool all workers are on the first device
+        workers = (
+            first.engine.workers if first.engine.pool is None else first.engine.workers[:1]
+        )  # with a pool all workers are on the first device
         self.capacity = ROWS if is_host(workers[0].device) else workers[0].sentences * first.options.beam
         self._lock, self._idle = threading.Lock(), threading.Condition()
         self._queue: FairQueue[_Request, _Task] = FairQueue()
@@ -133,7 +135,9 @@ class Service:
         self._workers: list[_Remote] = [kind(self, index, cores) for index in range(len(workers))]
         for remote in self._workers:
             remote.start()
-        atexit.register(self.close)  # Python waits for its child processes when it exits, and workers ignore the signal that it sends them
+        atexit.register(
+            self.close
+        )  # Python waits for its child processes when it exits, and workers ignore the signal that it sends them
 
     @property
     def waiting(self) -> int:
@@ -155,7 +159,9 @@ class Service:
             self._translators.move_to_end(options)
             return self._translators[options]
 
-    def submit(self, lines: Sequence[Line], options: Options, finish: Callable[[list[Result]], Any] = lambda results: results) -> Future[Any]:
+    def submit(
+        self, lines: Sequence[Line], options: Options, finish: Callable[[list[Result]], Any] = lambda results: results
+    ) -> Future[Any]:
         """Return a future of `finish(results)`, with a result for each line. The lines are encoded before this returns.
 
         The future raises the error of the search or of `finish`, `WorkerDied` or `ServiceClosed`. `submit` itself raises the
@@ -186,7 +192,10 @@ class Service:
             done = self._idle.wait_for(lambda: not self._pending, wait)
         with self._lock:
             self._closed = True
-            unfinished = {*self._queue.clear(), *(task.request for remote in self._workers for task in remote.tasks.values())}
+            unfinished = {
+                *self._queue.clear(),
+                *(task.request for remote in self._workers for task in remote.tasks.values()),
+            }
             for remote in self._workers:
                 remote.tasks.clear()
         for remote in self._workers:
@@ -410,7 +419,9 @@ class _Process(_Remote):
             error = self._process.death()
             if self.cores:
                 self.cores.set_busy(self.index, False)
-            time.sleep(max(0.0, 0.5 - (time.monotonic() - began)))  # a process that dies at once is replaced only after a pause
+            time.sleep(
+                max(0.0, 0.5 - (time.monotonic() - began))
+            )  # a process that dies at once is replaced only after a pause
             self._replace()
             self.service.died(self, error)
 

@@ -155,7 +155,11 @@ class ServiceWorker:
             self._drop(set(message.numbers))
 
     def _drop(self, numbers: set[int]) -> None:
-        self.waiting = {options: kept for options, jobs in self.waiting.items() if (kept := [job for job in jobs if job[0] not in numbers])}
+        self.waiting = {
+            options: kept
+            for options, jobs in self.waiting.items()
+            if (kept := [job for job in jobs if job[0] not in numbers])
+        }
         self.again = deque(job for job in self.again if job[1] not in numbers)
         for options, search in list(self.searches.items()):
             search.drop(lambda batch, index: isinstance(batch, _NumberedBatch) and batch.numbers[index] in numbers)
@@ -165,7 +169,9 @@ class ServiceWorker:
     def _begin(self, options: Hashable) -> None:
         """Add the sentences that wait with these options to the search of these options."""
         jobs = self.waiting.pop(options)
-        batch = _NumberedBatch([sentence for _, sentence in jobs], numbers=[number for number, _ in jobs], numbered_results=self.results)
+        batch = _NumberedBatch(
+            [sentence for _, sentence in jobs], numbers=[number for number, _ in jobs], numbered_results=self.results
+        )
         if options not in self.searches:
             try:
                 self.searches[options] = RunningSearch(self.worker_of(options))
@@ -190,7 +196,11 @@ class ServiceWorker:
     def _failed(self, options: Hashable, error: Exception) -> None:
         """Queue each sentence of a failed search to be searched again alone. If it was the only sentence, report the error."""
         search = self.searches.pop(options)
-        left = [(batch.numbers[index], batch.sentences[index]) for batch, index in search.sentences.values() if isinstance(batch, _NumberedBatch)]
+        left = [
+            (batch.numbers[index], batch.sentences[index])
+            for batch, index in search.sentences.values()
+            if isinstance(batch, _NumberedBatch)
+        ]
         if len(left) == 1:
             self.results.append((left[0][0], portable(error)))
         else:

@@ -116,9 +116,16 @@ class SpawnedProcess(WorkerProcess):
     def __init__(self, models: SharedModels, precision: str, device: str) -> None:
         self.device = device
         self.pipe, far_end = multiprocessing.Pipe()
-        command = [os.fsdecode(spawn.get_executable() or sys.executable), "-P", "-c", CODE.format(far_end.fileno(), __name__)]
+        command = [
+            os.fsdecode(spawn.get_executable() or sys.executable),
+            "-P",
+            "-c",
+            CODE.format(far_end.fileno(), __name__),
+        ]
         with far_end, blocked_signals():
-            self.new = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(far_end.fileno(), models.descriptor))
+            self.new = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=(far_end.fileno(), models.descriptor)
+            )
         self.unsent = [pickled(list(sys.path)), pickled(Start(models.models, models.descriptor, precision, device))]
         self.idle = self.answered = False
         self._sessions = 0  # sessions that ended while the process was starting: it has yet to go through them
@@ -174,7 +181,9 @@ class SpawnedProcess(WorkerProcess):
         return self.pipe.recv()
 
     def _answer(self, message: object, batches: BatchSource, under_way: dict[int, Batch]) -> bool:
-        if self._sessions and self.answered and not isinstance(message, Failed):  # the message belongs to an earlier session
+        if (
+            self._sessions and self.answered and not isinstance(message, Failed)
+        ):  # the message belongs to an earlier session
             self._sessions -= isinstance(message, Finished)
             return True
         if isinstance(message, Finished):
@@ -215,9 +224,15 @@ class ProcessPool:
     def session(self, worker: Worker) -> bytes:
         """Return a pickled `Begin` for processes that search as `worker` does. Raises UsageError if it cannot be pickled."""
         try:
-            return pickled(Begin(worker.options, worker.batch_tokens, worker.search, isinstance(worker, ModelWorker) and worker.align))
+            return pickled(
+                Begin(
+                    worker.options, worker.batch_tokens, worker.search, isinstance(worker, ModelWorker) and worker.align
+                )
+            )
         except Exception as error:
-            raise UsageError(f"devices {', '.join(self.devices)}: what they search with cannot be sent to their processes ({type(error).__name__}: {error}). {REMEDY}") from None
+            raise UsageError(
+                f"devices {', '.join(self.devices)}: what they search with cannot be sent to their processes ({type(error).__name__}: {error}). {REMEDY}"
+            ) from None
 
     def take(self, session: bytes) -> list[SpawnedProcess]:
         """Return a process for each device. Raises OSError if one cannot be started."""
@@ -312,4 +327,8 @@ def _serve(pipe: Connection, first: bytes, session: bytes) -> None:
     except (EOFError, OSError):
         raise
     except Exception as error:
-        pipe.send(Failed(f"{type(error).__name__}: {error}. {REMEDY if isinstance(error, AttributeError | ImportError) else ''}".rstrip()))
+        pipe.send(
+            Failed(
+                f"{type(error).__name__}: {error}. {REMEDY if isinstance(error, AttributeError | ImportError) else ''}".rstrip()
+            )
+        )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
 """Sizes of the windows of a stream; a list is divided into windows of the largest size."""
 
+
 @dataclass(frozen=True)
 class Request:
     """A line to translate, and the inputs of constraints for it, by name of the constraint; see `Constraint.encode`."""
@@ -183,13 +184,24 @@ class Translator:
         allowed = {token for rule in rules for token in rule.allows}
         self.readers = [rule.name for rule in rules if rule.reads_source]
         self.options = SearchOptions(
-            beam=decode.beam, alpha=decode.alpha, nbest=nbest, bos=BOS, eos=EOS, banned_tokens=tuple(token for token in (PAD, UNK, BOS) if token not in allowed),
-            min_length=decode.min_length, textless=target.textless, sampling=sampling, lookahead=decode.lookahead or UNLIMITED,
-            mbr=mbr or MbrOptions(), detokenize=target.decode,
+            beam=decode.beam,
+            alpha=decode.alpha,
+            nbest=nbest,
+            bos=BOS,
+            eos=EOS,
+            banned_tokens=tuple(token for token in (PAD, UNK, BOS) if token not in allowed),
+            min_length=decode.min_length,
+            textless=target.textless,
+            sampling=sampling,
+            lookahead=decode.lookahead or UNLIMITED,
+            mbr=mbr or MbrOptions(),
+            detokenize=target.decode,
             length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
-            constraints=rules, token_log_probs=token_log_probs,
-            diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty), coverage_penalty=decode.coverage_penalty,
-        )  # fmt: skip
+            constraints=rules,
+            token_log_probs=token_log_probs,
+            diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty),
+            coverage_penalty=decode.coverage_penalty,
+        )
         self.source_pieces, self.target_pieces = source.table, target.table
         self.engine = Engine(models.workers(self.options, decode.batch_tokens, search_class, align), models.processes)
 
@@ -205,7 +217,11 @@ class Translator:
         """
         pending: deque[_Window] = deque()
         in_memory = isinstance(lines, Sequence)
-        read = windows(lines, WindowSize(WINDOW.last, WINDOW.last) if in_memory else WINDOW, None if in_memory else lambda: bool(pending))
+        read = windows(
+            lines,
+            WindowSize(WINDOW.last, WINDOW.last) if in_memory else WINDOW,
+            None if in_memory else lambda: bool(pending),
+        )
         input_error: Exception | None = None
         with closing(read), self.engine.session() as session:
             while True:
@@ -243,11 +259,20 @@ class Translator:
         """Return the parts of these lines, ready to be searched."""
         requests = [Request.of(line) for line in lines]
         parts, too_long = self._parts(requests)
-        return Prepared([request.text for request in requests], parts, too_long, [Sentence(part.ids, self._max_length(part), part.inputs) for part in parts])
+        return Prepared(
+            [request.text for request in requests],
+            parts,
+            too_long,
+            [Sentence(part.ids, self._max_length(part), part.inputs) for part in parts],
+        )
 
     def _max_length(self, part: _Part) -> int:
         """Return the largest number of tokens in the output of a part."""
-        added = sum(constraint.added_length(part.inputs[constraint.name]) for constraint in self.options.constraints if constraint.name in part.inputs)
+        added = sum(
+            constraint.added_length(part.inputs[constraint.name])
+            for constraint in self.options.constraints
+            if constraint.name in part.inputs
+        )
         return min(int(len(part.ids) * self.decode.max_len_ratio) + added + self.decode.max_extra, self.longest_output)
 
     def _parts(self, requests: Sequence[Request]) -> tuple[list[_Part], set[int]]:
@@ -264,7 +289,11 @@ class Translator:
             if self.readers and (len(ids) > self.longest_output or not inputs[number].keys() >= set(self.readers)):
                 too_long.add(number)
                 continue
-            split = [ids] if self.readers or len(ids) <= self.longest else parts_of(requests[number].text, encode, self.longest)
+            split = (
+                [ids]
+                if self.readers or len(ids) <= self.longest
+                else parts_of(requests[number].text, encode, self.longest)
+            )
             split = [part for part in split if part]
             parts += [_Part(number, part, inputs[number] if index == 0 else {}) for index, part in enumerate(split)]
         return parts, too_long
@@ -279,7 +308,9 @@ class Translator:
                 for values, request in zip(inputs, requests, strict=True)
                 if constraint.name in request.inputs.keys() | own
             ]
-            for (values, _), encoded in zip(pairs, constraint.encode([value for _, value in pairs], self.target, self.longest_output), strict=True):
+            for (values, _), encoded in zip(
+                pairs, constraint.encode([value for _, value in pairs], self.target, self.longest_output), strict=True
+            ):
                 if encoded:
                     values[constraint.name] = encoded
         return inputs
@@ -289,8 +320,13 @@ class Translator:
         texts = iter(self.target.decode([h.tokens for result in results for h in result.hypotheses]))
         by_line: list[list[_Translated]] = [[] for _ in prepared.lines]
         for part, result in zip(prepared.parts, results, strict=True):
-            by_line[part.line].append(_Translated(part, result, [next(texts).replace("\n", " ") for _ in result.hypotheses]))
-        return [self._result(line, translated, number in prepared.too_long) for number, (line, translated) in enumerate(zip(prepared.lines, by_line, strict=True))]
+            by_line[part.line].append(
+                _Translated(part, result, [next(texts).replace("\n", " ") for _ in result.hypotheses])
+            )
+        return [
+            self._result(line, translated, number in prepared.too_long)
+            for number, (line, translated) in enumerate(zip(prepared.lines, by_line, strict=True))
+        ]
 
     def _result(self, line: str, parts: list[_Translated], too_long: bool) -> Result:
         if not parts:
@@ -308,7 +344,9 @@ class Translator:
         token_log_probs = tuple(number for h in hypotheses for number in h.token_log_probs)
         part_lengths = tuple(len(h.tokens) for h in hypotheses)
         if len(parts) == 1:
-            return Candidate(parts[0].texts[rank], hypotheses[0].score, hypotheses[0].log_prob, pieces, token_log_probs, part_lengths)
+            return Candidate(
+                parts[0].texts[rank], hypotheses[0].score, hypotheses[0].log_prob, pieces, token_log_probs, part_lengths
+            )
         log_prob = sum(h.log_prob for h in hypotheses)
         length = sum(len(h.tokens) + 1 for h in hypotheses)
         text = " ".join(part.texts[i] for part, i in zip(parts, ranks, strict=True) if part.texts[i])
@@ -323,13 +361,20 @@ def _converted(model: Transformer | Sequence[Transformer], precision: str, devic
     return ConvertedModels.of(models, precision, list(devices) or [str(models[0].device)])
 
 
-def named_constraints(decode: DecodeSection, explicit: Mapping[str, Any], target: Tokenizer, defaults: Mapping[str, Any]) -> tuple[Constraint, ...]:
+def named_constraints(
+    decode: DecodeSection, explicit: Mapping[str, Any], target: Tokenizer, defaults: Mapping[str, Any]
+) -> tuple[Constraint, ...]:
     """Return the prefix constraint, the constraints of the recipe's section, and the `explicit` ones (name → value).
 
     A key of [decode] that has a constraint's name holds its value. Constraints that `decode.constraints` names have their
     value in `defaults`, or None. Raises UsageError for an unknown name or a wrong value.
     """
-    values = {"prefix": None, **{name: defaults.get(name) for name in decode.constraints}, **decode.constraint_options, **explicit}
+    values = {
+        "prefix": None,
+        **{name: defaults.get(name) for name in decode.constraints},
+        **decode.constraint_options,
+        **explicit,
+    }
     return tuple(load(CONSTRAINTS, name, "constraint")(value, target) for name, value in values.items())
 
 
@@ -339,6 +384,8 @@ def _alignment(parts: list[_Translated]) -> tuple[tuple[int, int], ...]:
     sources = targets = 0
     for part in parts:
         ids, result = part.part.ids, part.result
-        pairs += [(sources + index, targets + token) for token, index in enumerate(result.alignment) if index < len(ids)]
+        pairs += [
+            (sources + index, targets + token) for token, index in enumerate(result.alignment) if index < len(ids)
+        ]
         sources, targets = sources + len(ids), targets + len(result.hypotheses[0].tokens)
     return tuple(pairs)

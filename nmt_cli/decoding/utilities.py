@@ -74,7 +74,12 @@ def _bleu(texts: list[str]) -> Scores:
     symbols = np.array([index.setdefault(word, len(index)) for text in words for word in text], dtype=np.int64)
     lengths = np.array([len(text) for text in words], dtype=np.int64)
     shape = (len(texts), len(texts))
-    smoothing, logs, orders, matched = np.ones(shape), np.zeros(shape), np.zeros((len(texts), 1)), np.zeros(shape, dtype=bool)
+    smoothing, logs, orders, matched = (
+        np.ones(shape),
+        np.zeros(shape),
+        np.zeros((len(texts), 1)),
+        np.zeros(shape, dtype=bool),
+    )
     for totals, matches in _ngram_matches(symbols, lengths, WORD_ORDER):
         total = totals[:, None].astype(np.float64)
         none = (matches == 0) & (total > 0)
@@ -94,9 +99,14 @@ def _ngram_matches(symbols: Integers, lengths: Integers, max_order: int) -> Iter
     """
     count = len(lengths)
     texts = np.repeat(np.arange(count), lengths)
-    remaining = np.repeat(lengths.cumsum(), lengths) - np.arange(len(symbols))  # from each symbol to the end of its text
+    remaining = np.repeat(lengths.cumsum(), lengths) - np.arange(
+        len(symbols)
+    )  # from each symbol to the end of its text
     alphabet = int(symbols.max(initial=0)) + 1
-    begins, ngrams = np.arange(len(symbols)), np.zeros(len(symbols), dtype=np.int64)  # where n-grams begin, and their ids
+    begins, ngrams = (
+        np.arange(len(symbols)),
+        np.zeros(len(symbols), dtype=np.int64),
+    )  # where n-grams begin, and their ids
     for order in range(1, max_order + 1):
         longer = remaining[begins] >= order
         begins, ngrams = begins[longer], ngrams[longer]
@@ -105,7 +115,10 @@ def _ngram_matches(symbols: Integers, lengths: Integers, max_order: int) -> Iter
         totals = np.maximum(lengths - order + 1, 0)
         np.fill_diagonal(matches, totals)
         yield totals, matches
-        begins, ngrams = begins[shared[ngrams]], ngrams[shared[ngrams]]  # a longer n-gram is shared only if its beginning is
+        begins, ngrams = (
+            begins[shared[ngrams]],
+            ngrams[shared[ngrams]],
+        )  # a longer n-gram is shared only if its beginning is
 
 
 def _matches(ngrams: Integers, texts: Integers, count: int) -> tuple[Scores, NDArray[np.bool_]]:

@@ -37,7 +37,9 @@ class _End:
     error: BaseException | None
 
 
-def windows(lines: Iterable[Any], size: WindowSize, busy: Callable[[], bool] | None = None) -> Generator[list[Any] | None, None, None]:
+def windows(
+    lines: Iterable[Any], size: WindowSize, busy: Callable[[], bool] | None = None
+) -> Generator[list[Any] | None, None, None]:
     """Yield `lines` in windows. A line is a string, or another object whose length is counted in characters.
 
     With `busy` a thread reads ahead; if `busy()` is true and no line is ready, None is yielded instead of waiting. An error

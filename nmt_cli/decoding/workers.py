@@ -102,7 +102,9 @@ class RunningSearch:
         self.worker = worker
         self.decoder: GrowingDecoder | None = None
         self.search: Search | None = None
-        self.sentences: dict[int, tuple[Batch, int]] = {}  # by id of a sentence in the search: its batch, and its index in the batch
+        self.sentences: dict[
+            int, tuple[Batch, int]
+        ] = {}  # by id of a sentence in the search: its batch, and its index in the batch
         self.next_id = self.tokens = 0  # source tokens of the sentences
 
     @property
@@ -113,7 +115,10 @@ class RunningSearch:
         """Return whether a batch of this many source tokens may be added."""
         if self.search is None or not self.sentences:
             return True
-        return self.search.open_hypotheses <= self.worker.sentences * self.worker.options.beam and self.tokens + tokens <= self.worker.batch_tokens
+        return (
+            self.search.open_hypotheses <= self.worker.sentences * self.worker.options.beam
+            and self.tokens + tokens <= self.worker.batch_tokens
+        )
 
     def add(self, batch: Batch) -> None:
         """Begin to search a batch."""

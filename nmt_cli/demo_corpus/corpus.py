@@ -10,9 +10,18 @@ from nmt_cli.demo_corpus.draws import Draw
 from nmt_cli.demo_corpus.sentences import CONSTRUCTIONS
 
 HELD_OUT_ONE_IN: dict[str, int] = {
-    "verb+object": 16, "adjective+noun": 16, "subject+verb": 16, "compound": 7, "profession": 8, "number": 7,
-    "clock": 7, "date": 8, "year": 8, "price": 8, "name": 9,
-}  # fmt: skip
+    "verb+object": 16,
+    "adjective+noun": 16,
+    "subject+verb": 16,
+    "compound": 7,
+    "profession": 8,
+    "number": 7,
+    "clock": 7,
+    "date": 8,
+    "year": 8,
+    "price": 8,
+    "name": 9,
+}
 """Kind of combination -> n. On average, one in n combinations of that kind is held out of training."""
 
 MAX_WORDS = 22

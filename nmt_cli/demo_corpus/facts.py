@@ -15,9 +15,11 @@ from nmt_cli.demo_corpus.semantics import CLASSES
 
 # Nouns with their lowest possible age, and the age that they stay below. Names and pronouns can have any age.
 _AGES: tuple[tuple[tuple[str, ...], tuple[int, int]], ...] = (
-    (CLASSES["youth"] + ("boy",), (3, 18)), (("grandfather", "grandmother"), (60, 99)), (("son", "daughter"), (2, 40)),
+    (CLASSES["youth"] + ("boy",), (3, 18)),
+    (("grandfather", "grandmother"), (60, 99)),
+    (("son", "daughter"), (2, 40)),
     (CLASSES["relative"] + CLASSES["man"] + CLASSES["woman"] + ("parents",), (18, 90)),
-)  # fmt: skip
+)
 
 
 def age(draw: Draw) -> Text:
@@ -48,10 +50,21 @@ def cost(draw: Draw) -> Text:
 
 
 _COUNTS: tuple[tuple[str, str], ...] = (
-    ("school", "child"), ("hotel", "guest"), ("village", "house"), ("museum", "picture"), ("library", "book"),
-    ("restaurant", "table"), ("park", "tree"), ("church", "window"), ("castle", "door"), ("theatre", "chair"),
-    ("hospital", "bed"), ("forest", "bird"), ("office", "computer"), ("garden", "flower"),
-)  # fmt: skip
+    ("school", "child"),
+    ("hotel", "guest"),
+    ("village", "house"),
+    ("museum", "picture"),
+    ("library", "book"),
+    ("restaurant", "table"),
+    ("park", "tree"),
+    ("church", "window"),
+    ("castle", "door"),
+    ("theatre", "chair"),
+    ("hospital", "bed"),
+    ("forest", "bird"),
+    ("office", "computer"),
+    ("garden", "flower"),
+)
 
 
 _SEEN = ("tree", "house", "horse", "cow", "bird")
@@ -145,8 +158,17 @@ def clock(draw: Draw) -> Text:
 _COMPARED = tuple(name for name in CLASSES if name.startswith("compared "))
 _COMPARABLE: tuple[str, ...] = ("old", "new", "big", "small", "expensive", "cheap", "beautiful", "modern")
 _COMPARABLE_PEOPLE: tuple[str, ...] = (
-    "old", "young", "friendly", "famous", "clever", "rich", "poor", "happy", "strong", "tall",
-)  # fmt: skip
+    "old",
+    "young",
+    "friendly",
+    "famous",
+    "clever",
+    "rich",
+    "poor",
+    "happy",
+    "strong",
+    "tall",
+)
 
 
 def comparison(draw: Draw) -> Text:
@@ -159,10 +181,11 @@ def comparison(draw: Draw) -> Text:
         adjectives = _COMPARABLE
         determiners = ("the", "this") if group in ("compared buildings", "compared vehicles") else ("the", "this", "my")
         left, right = (
-            phrases.common(draw, draw.pick(determiners), phrases.noun_called(draw, draw.pick(CLASSES[group]), 0.4),
-                           describe=0.0)
+            phrases.common(
+                draw, draw.pick(determiners), phrases.noun_called(draw, draw.pick(CLASSES[group]), 0.4), describe=0.0
+            )
             for _ in range(2)
-        )  # fmt: skip
+        )
     adjective = semantics.ADJECTIVES[draw.pick(adjectives)]
     if left.english[1] == right.english[1]:
         draw.start()
@@ -198,8 +221,11 @@ def description(draw: Draw) -> Text:
 def _profession(draw: Draw) -> Text:
     word = draw.pick(("brother", "sister", "father", "mother", "son", "daughter", "uncle", "aunt"))
     male = word in ("brother", "father", "son", "uncle")
-    job = draw.pick(("teacher", "doctor", "farmer", "baker", "painter", "waiter", "pilot", "student") if male
-                    else ("nurse", "actress", "saleswoman", "waitress"))  # fmt: skip
+    job = draw.pick(
+        ("teacher", "doctor", "farmer", "baker", "painter", "waiter", "pilot", "student")
+        if male
+        else ("nurse", "actress", "saleswoman", "waitress")
+    )
     if draw.chance(0.4):
         subject = phrases.possessed(phrases.named(draw), NOUNS[word], "")
     else:
@@ -249,7 +275,27 @@ def passive(draw: Draw) -> Text:
     return c.sentence(c.fronted(clause) if clause.time.en and draw.chance(0.3) else c.statement(clause))
 
 
-_PASSIVE = frozenset({
-    "open", "close", "read", "write", "buy", "sell", "repair", "wash", "cook", "bake", "build", "clean", "borrow",
-    "order", "tidy|up", "turn|on", "turn|off", "visit", "sing", "throw|away",
-})  # fmt: skip
+_PASSIVE = frozenset(
+    {
+        "open",
+        "close",
+        "read",
+        "write",
+        "buy",
+        "sell",
+        "repair",
+        "wash",
+        "cook",
+        "bake",
+        "build",
+        "clean",
+        "borrow",
+        "order",
+        "tidy|up",
+        "turn|on",
+        "turn|off",
+        "visit",
+        "sing",
+        "throw|away",
+    }
+)

@@ -17,16 +17,39 @@ from nmt_cli.demo_corpus.verbs import Verb
 PAST_MODES: tuple[Mode, ...] = (c.PAST, c.PAST, c.PAST, c.WANTED, c.HAD_TO, c.COULD, c.MIGHT)
 PRESENT_MODES: tuple[Mode, ...] = (c.PRESENT, c.PRESENT, c.WANT, c.MUST, c.CAN)
 ALL_MODES: tuple[Mode, ...] = (
-    c.PRESENT, c.PRESENT, c.PRESENT, c.PROGRESSIVE, c.PROGRESSIVE, c.PROGRESSIVE, c.PAST, c.PAST, c.PAST, c.PAST,
-    c.FUTURE, c.FUTURE, c.CAN, c.WANT, c.MUST, c.SHOULD, c.MAY, c.WOULD_LIKE, c.LIKES_TO, c.WANTED, c.HAD_TO, c.COULD,
+    c.PRESENT,
+    c.PRESENT,
+    c.PRESENT,
+    c.PROGRESSIVE,
+    c.PROGRESSIVE,
+    c.PROGRESSIVE,
+    c.PAST,
+    c.PAST,
+    c.PAST,
+    c.PAST,
+    c.FUTURE,
+    c.FUTURE,
+    c.CAN,
+    c.WANT,
+    c.MUST,
+    c.SHOULD,
+    c.MAY,
+    c.WOULD_LIKE,
+    c.LIKES_TO,
+    c.WANTED,
+    c.HAD_TO,
+    c.COULD,
     c.MIGHT,
-)  # fmt: skip
+)
 REPORTED_MODES: tuple[Mode, ...] = tuple(mode for mode in ALL_MODES if mode is not c.WOULD_LIKE)
 # Kind of verb -> the modes that it allows. A verb of the kind "action" allows all modes.
 _MODES_OF_KIND: dict[str, tuple[Mode, ...]] = {
-    "state": (c.PRESENT, c.PAST), "event": (c.PAST,), "sense": (c.PAST, c.CAN, c.COULD), "present": (c.PRESENT,),
+    "state": (c.PRESENT, c.PAST),
+    "event": (c.PAST,),
+    "sense": (c.PAST, c.CAN, c.COULD),
+    "present": (c.PRESENT,),
     "happening": (c.PRESENT, c.PAST, c.FUTURE),
-}  # fmt: skip
+}
 _NOT_HUMAN = frozenset(word for name in ("animal", "vehicle") for word in CLASSES[name])
 _NEVER_NEGATED = (c.PROGRESSIVE, c.LIKES_TO, c.WOULD_LIKE)
 
@@ -127,8 +150,15 @@ def _time(draw: Draw, clause: Clause) -> Text:
     return times.time_for(draw, clause.mode.time)
 
 
-def action(draw: Draw, subject: NounPhrase | None = None, modes: tuple[Mode, ...] = ALL_MODES, *, timed: bool = True,
-           negation: float = 0.15, special: float = 0.3) -> Clause:  # fmt: skip
+def action(
+    draw: Draw,
+    subject: NounPhrase | None = None,
+    modes: tuple[Mode, ...] = ALL_MODES,
+    *,
+    timed: bool = True,
+    negation: float = 0.15,
+    special: float = 0.3,
+) -> Clause:
     """Draw a clause about an action of a person (or of `subject`). `special` is the share of `_special` clauses."""
     if draw.chance(special):
         return _special(draw, subject, modes, timed, negation)

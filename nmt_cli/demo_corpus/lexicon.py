@@ -216,12 +216,32 @@ PARENTS = Noun("parents", "Eltern", "m", "Eltern", "parents")
 
 # Modifier -> its form as the first part of a German compound, with the linking element.
 MODIFIERS: dict[str, str] = {
-    "apple": "Apfel", "cherry": "Kirsch", "orange": "Orangen", "banana": "Bananen", "lemon": "Zitronen",
-    "pear": "Birnen", "strawberry": "Erdbeer", "carrot": "Karotten", "tomato": "Tomaten", "potato": "Kartoffel",
-    "kitchen": "Küchen", "garden": "Garten", "office": "Büro", "school": "Schul", "bedroom": "Schlafzimmer",
-    "living room": "Wohnzimmer", "cellar": "Keller", "winter": "Winter", "summer": "Sommer", "leather": "Leder",
-    "wool": "Woll", "city": "Stadt", "village": "Dorf", "castle": "Schloss", "hotel": "Hotel",
-}  # fmt: skip
+    "apple": "Apfel",
+    "cherry": "Kirsch",
+    "orange": "Orangen",
+    "banana": "Bananen",
+    "lemon": "Zitronen",
+    "pear": "Birnen",
+    "strawberry": "Erdbeer",
+    "carrot": "Karotten",
+    "tomato": "Tomaten",
+    "potato": "Kartoffel",
+    "kitchen": "Küchen",
+    "garden": "Garten",
+    "office": "Büro",
+    "school": "Schul",
+    "bedroom": "Schlafzimmer",
+    "living room": "Wohnzimmer",
+    "cellar": "Keller",
+    "winter": "Winter",
+    "summer": "Sommer",
+    "leather": "Leder",
+    "wool": "Woll",
+    "city": "Stadt",
+    "village": "Dorf",
+    "castle": "Schloss",
+    "hotel": "Hotel",
+}
 
 # Each line: modifiers x heads. Every combination is a real compound.
 _COMPOUND_BLOCKS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (

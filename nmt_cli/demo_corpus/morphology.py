@@ -24,27 +24,41 @@ STRONG = {"m": "er en em en", "f": "e e er er", "n": "es es em en", "p": "e e en
 
 # English determiner -> (German stem, its endings, declension of the following adjective).
 DETERMINERS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
-    "this": ("dies", DER_WORDS, WEAK), "every": ("jed", DER_WORDS, WEAK), "a": ("ein", EIN_WORDS, MIXED),
-    "no": ("kein", EIN_WORDS, MIXED), "my": ("mein", EIN_WORDS, MIXED), "your": ("dein", EIN_WORDS, MIXED),
-    "his": ("sein", EIN_WORDS, MIXED), "her": ("ihr", EIN_WORDS, MIXED), "our": ("unser", EIN_WORDS, MIXED),
+    "this": ("dies", DER_WORDS, WEAK),
+    "every": ("jed", DER_WORDS, WEAK),
+    "a": ("ein", EIN_WORDS, MIXED),
+    "no": ("kein", EIN_WORDS, MIXED),
+    "my": ("mein", EIN_WORDS, MIXED),
+    "your": ("dein", EIN_WORDS, MIXED),
+    "his": ("sein", EIN_WORDS, MIXED),
+    "her": ("ihr", EIN_WORDS, MIXED),
+    "our": ("unser", EIN_WORDS, MIXED),
     "their": ("ihr", EIN_WORDS, MIXED),
-}  # fmt: skip
+}
 
 # German irregular verbs: their forms in the order of the slots.
 PRESENT: dict[str, str] = {
-    "sein": "bin bist ist sind sind", "haben": "habe hast hat haben haben",
-    "werden": "werde wirst wird werden werden", "können": "kann kannst kann können können",
-    "müssen": "muss musst muss müssen müssen", "wollen": "will willst will wollen wollen",
-    "dürfen": "darf darfst darf dürfen dürfen", "sollen": "soll sollst soll sollen sollen",
-    "möchten": "möchte möchtest möchte möchten möchten", "mögen": "mag magst mag mögen mögen",
+    "sein": "bin bist ist sind sind",
+    "haben": "habe hast hat haben haben",
+    "werden": "werde wirst wird werden werden",
+    "können": "kann kannst kann können können",
+    "müssen": "muss musst muss müssen müssen",
+    "wollen": "will willst will wollen wollen",
+    "dürfen": "darf darfst darf dürfen dürfen",
+    "sollen": "soll sollst soll sollen sollen",
+    "möchten": "möchte möchtest möchte möchten möchten",
+    "mögen": "mag magst mag mögen mögen",
     "wissen": "weiß weißt weiß wissen wissen",
-}  # fmt: skip
+}
 PRETERITE: dict[str, str] = {
-    "sein": "war warst war waren waren", "haben": "hatte hattest hatte hatten hatten",
-    "werden": "wurde wurdest wurde wurden wurden", "können": "konnte konntest konnte konnten konnten",
-    "müssen": "musste musstest musste mussten mussten", "wollen": "wollte wolltest wollte wollten wollten",
+    "sein": "war warst war waren waren",
+    "haben": "hatte hattest hatte hatten hatten",
+    "werden": "wurde wurdest wurde wurden wurden",
+    "können": "konnte konntest konnte konnten konnten",
+    "müssen": "musste musstest musste mussten mussten",
+    "wollen": "wollte wolltest wollte wollten wollten",
     "dürfen": "durfte durftest durfte durften durften",
-}  # fmt: skip
+}
 
 ENGLISH_BE = ("am", "are", "is", "are", "are")
 ENGLISH_WAS = ("was", "were", "was", "were", "were")
@@ -105,9 +119,14 @@ def noun_phrase(after: str, adjectives: tuple[Adjective, ...], word: Noun, plura
 
 
 _CONTRACTIONS = {
-    ("in", "dem"): "im", ("an", "dem"): "am", ("zu", "dem"): "zum", ("von", "dem"): "vom", ("bei", "dem"): "beim",
-    ("in", "das"): "ins", ("zu", "der"): "zur",
-}  # fmt: skip
+    ("in", "dem"): "im",
+    ("an", "dem"): "am",
+    ("zu", "dem"): "zum",
+    ("von", "dem"): "vom",
+    ("bei", "dem"): "beim",
+    ("in", "das"): "ins",
+    ("zu", "der"): "zur",
+}
 
 
 def with_preposition(preposition: str, phrase: str) -> str:
@@ -177,7 +196,7 @@ def english_plural(word: Noun) -> str:
 
 def _inflect_first(words: str, inflected: str) -> str:
     head = words.replace("|", " ").split(" ")[0]
-    return inflected + words[len(head):]
+    return inflected + words[len(head) :]
 
 
 def english_present(base: str, slot: int) -> str:

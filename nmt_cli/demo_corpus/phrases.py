@@ -60,8 +60,16 @@ def adjectives_of(word: str) -> tuple[str, ...]:
     return semantics.THING_ADJECTIVES
 
 
-def common(draw: Draw, determiner: str, word: Noun, *, plural: bool = False, describe: float = 0.25,
-           back: str = "it", kein: bool = False) -> NounPhrase:  # fmt: skip
+def common(
+    draw: Draw,
+    determiner: str,
+    word: Noun,
+    *,
+    plural: bool = False,
+    describe: float = 0.25,
+    back: str = "it",
+    kein: bool = False,
+) -> NounPhrase:
     """Draw a determiner, perhaps an adjective, and a noun. The determiner "" is for bare plurals and mass nouns.
 
     With `kein` the German phrase has the determiner kein, as the object of a negated clause.

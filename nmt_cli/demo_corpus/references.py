@@ -14,19 +14,25 @@ from nmt_cli.demo_corpus.subclauses import referent
 
 # Adjective -> adjectives that can follow after "but". The entry "" is for all other adjectives.
 _CONTRASTS: dict[str, tuple[str, ...]] = {
-    "old": ("beautiful", "expensive", "good"), "new": ("cheap", "small"), "expensive": ("beautiful", "modern", "good"),
-    "cheap": ("good", "beautiful", "modern"), "beautiful": ("cheap", "expensive", "old"),
-    "small": ("expensive", "heavy"), "big": ("cheap", "beautiful"), "modern": ("cheap",),
+    "old": ("beautiful", "expensive", "good"),
+    "new": ("cheap", "small"),
+    "expensive": ("beautiful", "modern", "good"),
+    "cheap": ("good", "beautiful", "modern"),
+    "beautiful": ("cheap", "expensive", "old"),
+    "small": ("expensive", "heavy"),
+    "big": ("cheap", "beautiful"),
+    "modern": ("cheap",),
     "": ("beautiful", "cheap", "expensive", "modern", "old", "new"),
-}  # fmt: skip
+}
 
 
 def it_refers(draw: Draw) -> Text:
     """Draw a sentence with "it", such as: The lamp is old, but it is beautiful. (... aber sie ist schön.)"""
     kind = draw.below(3)
     if kind == 0:
-        subject = phrases.common(draw, draw.pick(("the", "this", "my", "her")), phrases.noun_of(draw, "goods clothes"),
-                                 describe=0.2)  # fmt: skip
+        subject = phrases.common(
+            draw, draw.pick(("the", "this", "my", "her")), phrases.noun_of(draw, "goods clothes"), describe=0.2
+        )
         first = grammar.being(subject, False, grammar.adjective_of(draw, subject))
         contrast = semantics.ADJECTIVES[draw.pick(_CONTRASTS.get(first.complement.en, _CONTRASTS[""]))]
         second = grammar.being(phrases.pronoun_for(subject), False, Text(contrast.en, contrast.de))
@@ -52,8 +58,12 @@ def _it_object(draw: Draw) -> Text:
     person = referent(draw)
     name, classes, adjectives = draw.pick(_SEEKING)
     verb = next(verb for verb in verbs.ACCUSATIVE if verb.en == name)
-    thing = phrases.common(draw, "the" if name == "look for" else draw.pick(("the", "a", "this")),
-                           phrases.noun_of(draw, classes), describe=0.2)  # fmt: skip
+    thing = phrases.common(
+        draw,
+        "the" if name == "look for" else draw.pick(("the", "a", "this")),
+        phrases.noun_of(draw, classes),
+        describe=0.2,
+    )
     draw.note("verb+object", name, thing.lemma)
     past = draw.chance(0.5)
     main = c.statement(Clause(person, verb, c.PAST if past else c.WANT, accusative=thing))
@@ -71,9 +81,11 @@ def _it_object(draw: Draw) -> Text:
 
 # Verb, classes of its object, adjectives of the object that are a reason for the action.
 _SEEKING: tuple[tuple[str, str, str], ...] = (
-    ("look for", "small", ""), ("borrow", "lendable", ""), ("buy", "goods", "cheap beautiful new modern"),
+    ("look for", "small", ""),
+    ("borrow", "lendable", ""),
+    ("buy", "goods", "cheap beautiful new modern"),
     ("sell", "goods", "old expensive big small"),
-)  # fmt: skip
+)
 
 
 def it_is_given(draw: Draw) -> Text:

@@ -88,10 +88,26 @@ _CLASS_TABLE: dict[str, str] = {
 CLASSES: dict[str, tuple[str, ...]] = {name: tuple(words.split(", ")) for name, words in _CLASS_TABLE.items()}
 """Semantic class -> the English words of its nouns."""
 
-MASS: frozenset[str] = frozenset({
-    "bread", "butter", "cheese", "meat", "fish", "rice", "soup", "salad", "jam", "milk", "water", "coffee", "tea",
-    "juice", "wine", "beer",
-})  # fmt: skip
+MASS: frozenset[str] = frozenset(
+    {
+        "bread",
+        "butter",
+        "cheese",
+        "meat",
+        "fish",
+        "rice",
+        "soup",
+        "salad",
+        "jam",
+        "milk",
+        "water",
+        "coffee",
+        "tea",
+        "juice",
+        "wine",
+        "beer",
+    }
+)
 """Nouns that have no plural, and no article when indefinite. This also holds for compounds with these heads."""
 
 ADJECTIVES: dict[str, Adjective] = {
@@ -183,15 +199,18 @@ class Place(NamedTuple):
 
 
 _PLACE_TABLE: tuple[tuple[str, Place], ...] = (
-    ("kitchen, living room, bedroom, cellar, garden, office, house, museum, hospital, supermarket, library, restaurant,"
-     " hotel, theatre, cinema, park, church, forest, school, village", Place("in", "in", "in")),
+    (
+        "kitchen, living room, bedroom, cellar, garden, office, house, museum, hospital, supermarket, library, restaurant,"
+        " hotel, theatre, cinema, park, church, forest, school, village",
+        Place("in", "in", "in"),
+    ),
     ("train station, airport", Place("at", "an", "zu")),
     ("beach, lake", Place("at", "an", "an")),
     ("market", Place("at", "auf", "auf")),
     ("island", Place("on", "auf", "auf")),
     ("bridge", Place("on", "auf", "auf")),
     ("castle", Place("in", "in", "zu")),
-)  # fmt: skip
+)
 
 PLACES: dict[str, Place] = {noun: place for nouns, place in _PLACE_TABLE for noun in nouns.split(", ")}
 """Place noun -> its prepositions."""
@@ -215,26 +234,60 @@ TOWN_STARTS: tuple[str, ...] = ("Roden", "Linden", "Alten", "Eber", "Falken", "H
 TOWN_ENDS: tuple[str, ...] = ("burg", "heim", "dorf", "feld", "berg", "stadt", "hausen")
 
 MONTHS: tuple[tuple[str, str], ...] = (
-    ("January", "Januar"), ("February", "Februar"), ("March", "März"), ("April", "April"), ("May", "Mai"),
-    ("June", "Juni"), ("July", "Juli"), ("August", "August"), ("September", "September"), ("October", "Oktober"),
-    ("November", "November"), ("December", "Dezember"),
-)  # fmt: skip
+    ("January", "Januar"),
+    ("February", "Februar"),
+    ("March", "März"),
+    ("April", "April"),
+    ("May", "Mai"),
+    ("June", "Juni"),
+    ("July", "Juli"),
+    ("August", "August"),
+    ("September", "September"),
+    ("October", "Oktober"),
+    ("November", "November"),
+    ("December", "Dezember"),
+)
 WEEKDAYS: tuple[tuple[str, str], ...] = (
-    ("Monday", "Montag"), ("Tuesday", "Dienstag"), ("Wednesday", "Mittwoch"), ("Thursday", "Donnerstag"),
-    ("Friday", "Freitag"), ("Saturday", "Samstag"), ("Sunday", "Sonntag"),
-)  # fmt: skip
+    ("Monday", "Montag"),
+    ("Tuesday", "Dienstag"),
+    ("Wednesday", "Mittwoch"),
+    ("Thursday", "Donnerstag"),
+    ("Friday", "Freitag"),
+    ("Saturday", "Samstag"),
+    ("Sunday", "Sonntag"),
+)
 
 MANNERS: dict[str, str] = {
-    "quickly": "schnell", "slowly": "langsam", "carefully": "vorsichtig", "quietly": "leise", "loudly": "laut",
-}  # fmt: skip
+    "quickly": "schnell",
+    "slowly": "langsam",
+    "carefully": "vorsichtig",
+    "quietly": "leise",
+    "loudly": "laut",
+}
 MANNERS_OF_VERB: dict[str, str] = {
-    "open": "carefully quietly slowly quickly", "close": "carefully quietly slowly quickly", "eat": "slowly quickly",
-    "drink": "slowly quickly", "run": "quickly slowly", "drive": "slowly quickly carefully", "sing": "quietly loudly",
-    "talk": "quietly loudly", "laugh": "quietly loudly", "cry": "quietly loudly", "carry": "carefully slowly",
-    "wash": "carefully quickly", "lay": "carefully quietly quickly", "place": "carefully quietly quickly",
-    "write": "quickly slowly", "answer": "quickly quietly", "hang": "carefully", "work": "slowly quickly carefully",
-    "swim": "slowly quickly", "tidy|up": "quickly", "read": "slowly quickly quietly", "follow": "slowly quietly",
-}  # fmt: skip
+    "open": "carefully quietly slowly quickly",
+    "close": "carefully quietly slowly quickly",
+    "eat": "slowly quickly",
+    "drink": "slowly quickly",
+    "run": "quickly slowly",
+    "drive": "slowly quickly carefully",
+    "sing": "quietly loudly",
+    "talk": "quietly loudly",
+    "laugh": "quietly loudly",
+    "cry": "quietly loudly",
+    "carry": "carefully slowly",
+    "wash": "carefully quickly",
+    "lay": "carefully quietly quickly",
+    "place": "carefully quietly quickly",
+    "write": "quickly slowly",
+    "answer": "quickly quietly",
+    "hang": "carefully",
+    "work": "slowly quickly carefully",
+    "swim": "slowly quickly",
+    "tidy|up": "quickly",
+    "read": "slowly quickly quietly",
+    "follow": "slowly quietly",
+}
 """English verb -> the manners that go with it."""
 
 _HOME = "kitchen, living room, bedroom, garden, office"
@@ -242,26 +295,53 @@ _PUBLIC = "park, library, restaurant, hotel, train station, airport, market, bea
 PLACES_OF_VERB: dict[str, tuple[str, ...]] = {
     verb: tuple(places.split(", "))
     for verb, places in {
-        "read": f"{_HOME}, park, library", "write": f"{_HOME}, library, hotel", "eat": "kitchen, restaurant, garden",
-        "drink": "kitchen, restaurant, garden, hotel", "order": "restaurant, hotel", "buy": "market, supermarket",
-        "sell": "market", "find": f"{_HOME}, cellar, park, forest", "lose": _PUBLIC, "forget": f"{_PUBLIC}, school",
-        "see": _PUBLIC, "meet": _PUBLIC, "wash": "kitchen, garden", "cook": "kitchen, restaurant",
-        "bake": "kitchen, restaurant", "look for": f"{_HOME}, cellar", "repair": "garden, cellar, office",
-        "sleep": "bedroom, living room, garden, hotel, train station", "work": f"office, {_PUBLIC}, hospital, school",
-        "dance": "living room, garden, theatre, park", "sing": "church, theatre, garden, kitchen",
-        "swim": "lake", "rest": "garden, bedroom, living room, hotel, park", "play": "garden, park, living room, beach",
-        "paint": "garden, park, forest", "arrive": "train station, airport", "wait": _PUBLIC,
-        "talk": f"{_PUBLIC}, {_HOME}, school", "laugh": "theatre, cinema, garden, school",
+        "read": f"{_HOME}, park, library",
+        "write": f"{_HOME}, library, hotel",
+        "eat": "kitchen, restaurant, garden",
+        "drink": "kitchen, restaurant, garden, hotel",
+        "order": "restaurant, hotel",
+        "buy": "market, supermarket",
+        "sell": "market",
+        "find": f"{_HOME}, cellar, park, forest",
+        "lose": _PUBLIC,
+        "forget": f"{_PUBLIC}, school",
+        "see": _PUBLIC,
+        "meet": _PUBLIC,
+        "wash": "kitchen, garden",
+        "cook": "kitchen, restaurant",
+        "bake": "kitchen, restaurant",
+        "look for": f"{_HOME}, cellar",
+        "repair": "garden, cellar, office",
+        "sleep": "bedroom, living room, garden, hotel, train station",
+        "work": f"office, {_PUBLIC}, hospital, school",
+        "dance": "living room, garden, theatre, park",
+        "sing": "church, theatre, garden, kitchen",
+        "swim": "lake",
+        "rest": "garden, bedroom, living room, hotel, park",
+        "play": "garden, park, living room, beach",
+        "paint": "garden, park, forest",
+        "arrive": "train station, airport",
+        "wait": _PUBLIC,
+        "talk": f"{_PUBLIC}, {_HOME}, school",
+        "laugh": "theatre, cinema, garden, school",
     }.items()
-}  # fmt: skip
+}
 """English verb -> the places where the action happens."""
 
 HANGING_SPOTS: tuple[tuple[str, str, str], ...] = (
-    ("on", "an", "wall"), ("over", "über", "bed"), ("over", "über", "table"), ("next to", "neben", "door"),
-    ("next to", "neben", "window"), ("next to", "neben", "mirror"),
-)  # fmt: skip
+    ("on", "an", "wall"),
+    ("over", "über", "bed"),
+    ("over", "über", "table"),
+    ("next to", "neben", "door"),
+    ("next to", "neben", "window"),
+    ("next to", "neben", "mirror"),
+)
 """Where a thing can hang: English preposition, German preposition, noun."""
 AROUND: tuple[tuple[str, str], ...] = (
-    ("on", "auf"), ("under", "unter"), ("next to", "neben"), ("behind", "hinter"), ("in front of", "vor"),
-)  # fmt: skip
+    ("on", "auf"),
+    ("under", "unter"),
+    ("next to", "neben"),
+    ("behind", "hinter"),
+    ("in front of", "vor"),
+)
 """Two-way prepositions for things on and around furniture."""

@@ -140,9 +140,12 @@ def infinitive(draw: Draw) -> Text:
 
 
 _EVALUATIONS = (
-    Text("important", "wichtig"), Text("difficult", "schwierig"), Text("easy", "einfach"), Text("nice", "schön"),
+    Text("important", "wichtig"),
+    Text("difficult", "schwierig"),
+    Text("easy", "einfach"),
+    Text("nice", "schön"),
     Text("possible", "möglich"),
-)  # fmt: skip
+)
 
 
 def evaluation(draw: Draw) -> Text:
@@ -232,13 +235,36 @@ def where_things_are(draw: Draw) -> Text:
 
 
 _WEIGHTS: tuple[tuple[Callable[[Draw], Text], int], ...] = (
-    (plain, 26), (questions.yes_no_question, 7), (questions.when_why_question, 5), (questions.where_question, 3),
-    (questions.object_question, 3), (questions.who_question, 2), (because, 9), (if_when, 7), (before_while, 4),
-    (so_that, 3), (reported, 8), (infinitive, 5), (evaluation, 3), (purpose, 5), (relative_subject, 7),
-    (relative_object, 4), (two_clauses, 5), (references.it_refers, 5), (references.it_is_given, 2), (imperative, 3),
-    (where_things_are, 3), (facts.age, 3), (facts.cost, 4), (facts.count, 4), (facts.dates, 4), (facts.clock, 3),
-    (facts.comparison, 4), (facts.description, 8), (facts.passive, 5),
-)  # fmt: skip
+    (plain, 26),
+    (questions.yes_no_question, 7),
+    (questions.when_why_question, 5),
+    (questions.where_question, 3),
+    (questions.object_question, 3),
+    (questions.who_question, 2),
+    (because, 9),
+    (if_when, 7),
+    (before_while, 4),
+    (so_that, 3),
+    (reported, 8),
+    (infinitive, 5),
+    (evaluation, 3),
+    (purpose, 5),
+    (relative_subject, 7),
+    (relative_object, 4),
+    (two_clauses, 5),
+    (references.it_refers, 5),
+    (references.it_is_given, 2),
+    (imperative, 3),
+    (where_things_are, 3),
+    (facts.age, 3),
+    (facts.cost, 4),
+    (facts.count, 4),
+    (facts.dates, 4),
+    (facts.clock, 3),
+    (facts.comparison, 4),
+    (facts.description, 8),
+    (facts.passive, 5),
+)
 
 CONSTRUCTIONS: tuple[Callable[[Draw], Text], ...] = tuple(
     construction for construction, weight in _WEIGHTS for _ in range(weight)

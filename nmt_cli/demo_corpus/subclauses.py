@@ -14,9 +14,11 @@ from nmt_cli.demo_corpus.semantics import CLASSES
 
 # Relative pronouns per gender (p: plural) in the order of the cases.
 RELATIVE: dict[str, tuple[str, str, str, str]] = {
-    "m": ("der", "den", "dem", "dessen"), "f": ("die", "die", "der", "deren"), "n": ("das", "das", "dem", "dessen"),
+    "m": ("der", "den", "dem", "dessen"),
+    "f": ("die", "die", "der", "deren"),
+    "n": ("das", "das", "dem", "dessen"),
     "p": ("die", "die", "denen", "deren"),
-}  # fmt: skip
+}
 _STATES = ("tired", "sick", "happy")
 _WEATHER = ("good", "bad", "cold", "warm")
 _WEATHER_DE = {"good": "gut", "bad": "schlecht", "cold": "kalt", "warm": "warm"}
@@ -178,6 +180,5 @@ _DWELLINGS = ("house", "hotel", "castle")
 def _verbs_with(lemma: str) -> tuple[verbs.Verb, ...]:
     """Return the verbs that can have the thing as their object."""
     return tuple(
-        verb for verb in verbs.ACCUSATIVE
-        if any(lemma in CLASSES.get(name, (name,)) for name in verb.objects.split())
-    )  # fmt: skip
+        verb for verb in verbs.ACCUSATIVE if any(lemma in CLASSES.get(name, (name,)) for name in verb.objects.split())
+    )

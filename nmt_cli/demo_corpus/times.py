@@ -9,28 +9,49 @@ from nmt_cli.demo_corpus.numbers import Text
 # Tense class -> adverbials that go with it.
 FIXED: dict[str, tuple[Text, ...]] = {
     "present": (
-        Text("every day", "jeden Tag"), Text("every morning", "jeden Morgen"), Text("every evening", "jeden Abend"),
-        Text("in the morning", "am Morgen"), Text("in the evening", "am Abend"),
-        Text("in summer", "im Sommer"), Text("in winter", "im Winter"), Text("every Sunday", "jeden Sonntag"),
+        Text("every day", "jeden Tag"),
+        Text("every morning", "jeden Morgen"),
+        Text("every evening", "jeden Abend"),
+        Text("in the morning", "am Morgen"),
+        Text("in the evening", "am Abend"),
+        Text("in summer", "im Sommer"),
+        Text("in winter", "im Winter"),
+        Text("every Sunday", "jeden Sonntag"),
         Text("at the weekend", "am Wochenende"),
     ),
     "past": (
-        Text("yesterday", "gestern"), Text("last week", "letzte Woche"), Text("last year", "letztes Jahr"),
-        Text("yesterday evening", "gestern Abend"), Text("this morning", "heute Morgen"), Text("today", "heute"),
-        Text("the day before yesterday", "vorgestern"), Text("last month", "letzten Monat"),
+        Text("yesterday", "gestern"),
+        Text("last week", "letzte Woche"),
+        Text("last year", "letztes Jahr"),
+        Text("yesterday evening", "gestern Abend"),
+        Text("this morning", "heute Morgen"),
+        Text("today", "heute"),
+        Text("the day before yesterday", "vorgestern"),
+        Text("last month", "letzten Monat"),
     ),
     "future": (
-        Text("tomorrow", "morgen"), Text("next week", "nächste Woche"), Text("next year", "nächstes Jahr"),
-        Text("this evening", "heute Abend"), Text("today", "heute"), Text("tomorrow evening", "morgen Abend"),
-        Text("the day after tomorrow", "übermorgen"), Text("next month", "nächsten Monat"),
+        Text("tomorrow", "morgen"),
+        Text("next week", "nächste Woche"),
+        Text("next year", "nächstes Jahr"),
+        Text("this evening", "heute Abend"),
+        Text("today", "heute"),
+        Text("tomorrow evening", "morgen Abend"),
+        Text("the day after tomorrow", "übermorgen"),
+        Text("next month", "nächsten Monat"),
     ),
-}  # fmt: skip
+}
 ADVERBS: tuple[Text, ...] = (
-    Text("often", "oft"), Text("always", "immer"), Text("sometimes", "manchmal"), Text("usually", "meistens"),
-    Text("never", "nie"), Text("rarely", "selten"),
-)  # fmt: skip
-_DAYS = {"past": (Text("yesterday", "gestern"), Text("today", "heute")),
-         "future": (Text("tomorrow", "morgen"), Text("today", "heute"))}  # fmt: skip
+    Text("often", "oft"),
+    Text("always", "immer"),
+    Text("sometimes", "manchmal"),
+    Text("usually", "meistens"),
+    Text("never", "nie"),
+    Text("rarely", "selten"),
+)
+_DAYS = {
+    "past": (Text("yesterday", "gestern"), Text("today", "heute")),
+    "future": (Text("tomorrow", "morgen"), Text("today", "heute")),
+}
 _UNITS: tuple[Text, ...] = (Text("days", "Tagen"), Text("weeks", "Wochen"), Text("hours", "Stunden"))
 
 

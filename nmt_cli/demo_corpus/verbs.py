@@ -114,23 +114,92 @@ DATIVE: tuple[Verb, ...] = (
 )
 
 PREPOSITIONAL: tuple[Verb, ...] = (
-    Verb("wait", "waited", "waited", "warten", "gewartet", objects="human expected", english_preposition="for",
-         preposition="auf"),
-    Verb("think", "thought", "thought", "denken", "gedacht", objects="human family", english_preposition="of",
-         preposition="an"),
-    Verb("talk", "talked", "talked", "sprechen", "gesprochen", "sprich", objects="topic", english_preposition="about",
-         preposition="über"),
-    Verb("laugh", "laughed", "laughed", "lachen", "gelacht", objects="topic", english_preposition="about",
-         preposition="über"),
-    Verb("dream", "dreamed", "dreamed", "träumen", "geträumt", objects="sight human", english_preposition="of",
-         preposition="von", case=2),
-    Verb("play", "played", "played", "spielen", "gespielt", objects="pet youth", english_preposition="with",
-         preposition="mit", case=2),
-    Verb("take care", "took care", "taken care", "kümmern", "gekümmert", objects="pet family youth garden",
-         english_preposition="of", preposition="um", reflexive=True),
-    Verb("look forward", "looked forward", "looked forward", "freuen", "gefreut", objects="pleasure",
-         english_preposition="to", preposition="auf", reflexive=True),
-)  # fmt: skip
+    Verb(
+        "wait",
+        "waited",
+        "waited",
+        "warten",
+        "gewartet",
+        objects="human expected",
+        english_preposition="for",
+        preposition="auf",
+    ),
+    Verb(
+        "think",
+        "thought",
+        "thought",
+        "denken",
+        "gedacht",
+        objects="human family",
+        english_preposition="of",
+        preposition="an",
+    ),
+    Verb(
+        "talk",
+        "talked",
+        "talked",
+        "sprechen",
+        "gesprochen",
+        "sprich",
+        objects="topic",
+        english_preposition="about",
+        preposition="über",
+    ),
+    Verb(
+        "laugh",
+        "laughed",
+        "laughed",
+        "lachen",
+        "gelacht",
+        objects="topic",
+        english_preposition="about",
+        preposition="über",
+    ),
+    Verb(
+        "dream",
+        "dreamed",
+        "dreamed",
+        "träumen",
+        "geträumt",
+        objects="sight human",
+        english_preposition="of",
+        preposition="von",
+        case=2,
+    ),
+    Verb(
+        "play",
+        "played",
+        "played",
+        "spielen",
+        "gespielt",
+        objects="pet youth",
+        english_preposition="with",
+        preposition="mit",
+        case=2,
+    ),
+    Verb(
+        "take care",
+        "took care",
+        "taken care",
+        "kümmern",
+        "gekümmert",
+        objects="pet family youth garden",
+        english_preposition="of",
+        preposition="um",
+        reflexive=True,
+    ),
+    Verb(
+        "look forward",
+        "looked forward",
+        "looked forward",
+        "freuen",
+        "gefreut",
+        objects="pleasure",
+        english_preposition="to",
+        preposition="auf",
+        reflexive=True,
+    ),
+)
 
 INTRANSITIVE: tuple[Verb, ...] = (
     Verb("sleep", "slept", "slept", "schlafen", "geschlafen", "schläf", subjects="person pet"),
@@ -142,19 +211,53 @@ INTRANSITIVE: tuple[Verb, ...] = (
     Verb("cook", "cooked", "cooked", "kochen", "gekocht"),
     Verb("swim", "swam", "swum", "schwimmen", "geschwommen", aux="sein"),
     Verb("get up", "got up", "got up", "auf|stehen", "aufgestanden", aux="sein"),
-    Verb("wake up", "woke up", "woken up", "auf|wachen", "aufgewacht", aux="sein", modes="happening",
-         subjects="person pet"),
-    Verb("fall asleep", "fell asleep", "fallen asleep", "ein|schlafen", "eingeschlafen", "schläf", aux="sein",
-         modes="happening", subjects="person pet"),
+    Verb(
+        "wake up",
+        "woke up",
+        "woken up",
+        "auf|wachen",
+        "aufgewacht",
+        aux="sein",
+        modes="happening",
+        subjects="person pet",
+    ),
+    Verb(
+        "fall asleep",
+        "fell asleep",
+        "fallen asleep",
+        "ein|schlafen",
+        "eingeschlafen",
+        "schläf",
+        aux="sein",
+        modes="happening",
+        subjects="person pet",
+    ),
     Verb("come back", "came back", "come back", "zurück|kommen", "zurückgekommen", aux="sein"),
     Verb("go out", "went out", "gone out", "aus|gehen", "ausgegangen", aux="sein"),
     Verb("rest", "rested", "rested", "aus|ruhen", "ausgeruht", reflexive=True),
     Verb("hurry", "hurried", "hurried", "beeilen", "beeilt", reflexive=True),
-    Verb("arrive", "arrived", "arrived", "an|kommen", "angekommen", aux="sein", modes="happening",
-         subjects="person vehicle"),
-    Verb("depart", "departed", "departed", "ab|fahren", "abgefahren", "fähr", aux="sein", modes="happening",
-         subjects="vehicle"),
-)  # fmt: skip
+    Verb(
+        "arrive",
+        "arrived",
+        "arrived",
+        "an|kommen",
+        "angekommen",
+        aux="sein",
+        modes="happening",
+        subjects="person vehicle",
+    ),
+    Verb(
+        "depart",
+        "departed",
+        "departed",
+        "ab|fahren",
+        "abgefahren",
+        "fähr",
+        aux="sein",
+        modes="happening",
+        subjects="vehicle",
+    ),
+)
 
 MOTION: tuple[Verb, ...] = (
     Verb("go", "went", "gone", "gehen", "gegangen", aux="sein"),
@@ -169,13 +272,19 @@ WAIT = Verb("wait", "waited", "waited", "warten", "gewartet")
 SIT = Verb("sit", "sat", "sat", "sitzen", "gesessen")
 
 PLACEMENT: tuple[tuple[Verb, Verb], ...] = (
-    (Verb("lay", "laid", "laid", "legen", "gelegt", objects="flat"),
-     Verb("lie", "", "", "liegen", "gelegen", modes="present", subjects="flat")),
-    (Verb("place", "placed", "placed", "stellen", "gestellt", objects="standing"),
-     Verb("stand", "stood", "stood", "stehen", "gestanden", modes="state", subjects="standing")),
-    (Verb("hang", "hung", "hung", "hängen", "gehängt", objects="hanging"),
-     Verb("hang", "hung", "hung", "hängen", "gehangen", modes="state", subjects="hanging")),
-)  # fmt: skip
+    (
+        Verb("lay", "laid", "laid", "legen", "gelegt", objects="flat"),
+        Verb("lie", "", "", "liegen", "gelegen", modes="present", subjects="flat"),
+    ),
+    (
+        Verb("place", "placed", "placed", "stellen", "gestellt", objects="standing"),
+        Verb("stand", "stood", "stood", "stehen", "gestanden", modes="state", subjects="standing"),
+    ),
+    (
+        Verb("hang", "hung", "hung", "hängen", "gehängt", objects="hanging"),
+        Verb("hang", "hung", "hung", "hängen", "gehangen", modes="state", subjects="hanging"),
+    ),
+)
 """Pairs of a verb of direction (accusative) and its verb of location (dative)."""
 
 BE = Verb("be", "was", "been", "sein", "gewesen", aux="sein", modes="state")
@@ -197,17 +306,30 @@ DECIDE = Verb("decide", "decided", "decided", "beschließen", "beschlossen")
 PROMISE = Verb("promise", "promised", "promised", "versprechen", "versprochen", "versprich")
 
 COMPLEMENTS: tuple[tuple[Verb, tuple[tuple[str, str], ...]], ...] = (
-    (Verb("play", "played", "played", "spielen", "gespielt"),
-     (("football", "Fußball"), ("tennis", "Tennis"), ("chess", "Schach"), ("the piano", "Klavier"),
-      ("the guitar", "Gitarre"))),
-    (Verb("learn", "learned", "learned", "lernen", "gelernt"),
-     (("German", "Deutsch"), ("English", "Englisch"), ("Spanish", "Spanisch"), ("Italian", "Italienisch"))),
-    (Verb("speak", "spoke", "spoken", "sprechen", "gesprochen", "sprich"),
-     (("German", "Deutsch"), ("English", "Englisch"), ("Spanish", "Spanisch"), ("Italian", "Italienisch"))),
-)  # fmt: skip
+    (
+        Verb("play", "played", "played", "spielen", "gespielt"),
+        (
+            ("football", "Fußball"),
+            ("tennis", "Tennis"),
+            ("chess", "Schach"),
+            ("the piano", "Klavier"),
+            ("the guitar", "Gitarre"),
+        ),
+    ),
+    (
+        Verb("learn", "learned", "learned", "lernen", "gelernt"),
+        (("German", "Deutsch"), ("English", "Englisch"), ("Spanish", "Spanisch"), ("Italian", "Italienisch")),
+    ),
+    (
+        Verb("speak", "spoke", "spoken", "sprechen", "gesprochen", "sprich"),
+        (("German", "Deutsch"), ("English", "Englisch"), ("Spanish", "Spanisch"), ("Italian", "Italienisch")),
+    ),
+)
 """Verbs with a complement that takes no article in German."""
 
 TRANSPORT: tuple[Noun, ...] = (
-    Noun("bus", "Bus", "m", "Busse"), Noun("train", "Zug", "m", "Züge"), Noun("car", "Auto", "n", "Autos"),
+    Noun("bus", "Bus", "m", "Busse"),
+    Noun("train", "Zug", "m", "Züge"),
+    Noun("car", "Auto", "n", "Autos"),
     Noun("bicycle", "Fahrrad", "n", "Fahrräder"),
-)  # fmt: skip
+)

@@ -54,9 +54,13 @@ class Document:
     def write(self, translations: Sequence[Translated]) -> str:
         """Return the translated document. `translations` has one translation for each of `lines`, in the same order. Raises DataError if the numbers differ."""
         if len(translations) != len(self.segments):
-            raise DataError(f"{len(translations):,} translations for {len(self.segments):,} lines of a document: expected one for each line.")
+            raise DataError(
+                f"{len(translations):,} translations for {len(self.segments):,} lines of a document: expected one for each line."
+            )
         waiting = iter(translations)
-        return "".join(part.write(next(waiting), self.format.escape) if isinstance(part, Segment) else part for part in self.parts)
+        return "".join(
+            part.write(next(waiting), self.format.escape) if isinstance(part, Segment) else part for part in self.parts
+        )
 
 
 def read_document(text: str, format: str, language: str = "", *, split_sentences: str | None = None) -> Document:

@@ -1,6 +1,6 @@
 """HTML: fragments and whole documents. Malformed HTML is accepted, as in browsers.
 
-    text ──▶ html_tokens ──▶ markup.items_of, which treats elements as browsers do (`elements`)
+text ──▶ html_tokens ──▶ markup.items_of, which treats elements as browsers do (`elements`)
 """
 
 from __future__ import annotations

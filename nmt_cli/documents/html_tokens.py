@@ -24,7 +24,9 @@ COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))|<[!?/][^>]*+>?", re.DOTALL)
 """Comments, and other constructs that browsers read as comments: `<!…>`, `<?…>`, `</` without a name."""
 TEXT = re.compile(r"(?:[^<]++|<(?![A-Za-z!?/])|</\Z)++")
 
-VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"})
+VOID = frozenset(
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
+)
 """Elements that have no end tag."""
 RAW_TEXT = frozenset({"script", "style", "xmp", "iframe", "noembed", "noframes", "textarea"})
 """Elements whose content is not markup. The content of `<title>` is not markup either, but it is text to translate."""

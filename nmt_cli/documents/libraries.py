@@ -13,4 +13,6 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise UsageError(f"documents need the package {name.partition('.')[0]!r}, which cannot be imported ({error}). Run: pip install 'nmt-cli[documents]'") from None
+        raise UsageError(
+            f"documents need the package {name.partition('.')[0]!r}, which cannot be imported ({error}). Run: pip install 'nmt-cli[documents]'"
+        ) from None

@@ -1,6 +1,6 @@
 """Turns the tokens of HTML or XML into items.
 
-    tokens ──▶ each element: a boundary, markup inside a sentence, or a part that stays unchanged ──▶ items
+tokens ──▶ each element: a boundary, markup inside a sentence, or a part that stays unchanged ──▶ items
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ MOST_SWITCHES = 8
 """Maximum number of nested switches between translated and untranslated elements. Elements nested deeper stay unchanged."""
 
 
-def items_of(tokens: Sequence[Token], is_block: Callable[[int], bool], decode: Callable[[str], Iterator[Item]], optional_end: bool) -> Iterator[Item]:
+def items_of(
+    tokens: Sequence[Token],
+    is_block: Callable[[int], bool],
+    decode: Callable[[str], Iterator[Item]],
+    optional_end: bool,
+) -> Iterator[Item]:
     """Yield the items of a document.
 
     `is_block` returns whether the tag at an index separates text. `decode` turns text as it is written in the document into items.
@@ -76,7 +81,9 @@ def _staying(tokens: Sequence[Token], block: bool) -> Item:
     raw = "".join(token.raw for token in tokens)
     if block:
         return Boundary(raw)
-    visible = tokens[0].name not in INVISIBLE and any(token.raw.strip() for token in tokens if token.type in (Type.TEXT, Type.RAW))
+    visible = tokens[0].name not in INVISIBLE and any(
+        token.raw.strip() for token in tokens if token.type in (Type.TEXT, Type.RAW)
+    )
     return Untranslated(raw) if visible else Markup(raw, Kind.POINT)
 
 
@@ -122,7 +129,9 @@ def decoded(raw: str, unescape: Callable[[str], str]) -> Text:
     done = 0
     for match in ENTITY.finditer(raw):
         entity, text = match[0], unescape(match[0])
-        while text and entity and text != entity and text[-1] == entity[-1] and entity[-1] != ";":  # `&ampx` is "&" and "x"
+        while (
+            text and entity and text != entity and text[-1] == entity[-1] and entity[-1] != ";"
+        ):  # `&ampx` is "&" and "x"
             entity, text = entity[:-1], text[:-1]
         if text == match[0]:
             continue

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 
 _URL = r"(?:(?:https?|ftp)://|www\.)[^\s<>\"{}|\\^`\ufffc]*[^\s<>\"{}|\\^`\ufffc.,;:!?'”’»…)\]]"
-_EMAIL = r"(?<![\w.+-])[A-Za-z0-9](?:[\w.+-]{0,62}[\w+-])?@[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}\.){1,8}[A-Za-z]{2,24}(?![\w@-])"
+_EMAIL = (
+    r"(?<![\w.+-])[A-Za-z0-9](?:[\w.+-]{0,62}[\w+-])?@[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}\.){1,8}[A-Za-z]{2,24}(?![\w@-])"
+)
 _BRACES = r"\$?\{\{[^{}\n]{1,100}\}\}|[$%#]?\{[^{}\s][^{}\n]{0,99}\}|\{\}"
 _PRINTF = r"(?<![\w%])%(?:\([^()\s]{1,64}\))?(?:\d{1,2}\$)?[-+#0]{0,5}\d{0,3}(?:\.\d{1,3})?(?:hh?|ll?|[Lzjt])?[diouxXeEfFgGcrsa@](?![A-Za-z])|%%"
 PLACEHOLDER = re.compile("|".join((_URL, _EMAIL, _BRACES, _PRINTF)))

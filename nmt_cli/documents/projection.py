@@ -220,7 +220,11 @@ class _Trees:
         for distance in range(source[1] - source[0]):
             before, behind = node.first - 1 - distance, node.last + distance
             for word, boundary in [(before, 1), (behind, 0)] if left_first else [(behind, 0), (before, 1)]:
-                targets = [target for target in self._aligned.get(word, ()) if inside[0] <= target < inside[1]] if source[0] <= word < source[1] else []
+                targets = (
+                    [target for target in self._aligned.get(word, ()) if inside[0] <= target < inside[1]]
+                    if source[0] <= word < source[1]
+                    else []
+                )
                 if targets:
                     return targets[-1] + 1 if boundary else targets[0]
         return inside[0]

@@ -102,7 +102,12 @@ class _Run:
         first = used
         while first < len(self._markup) and self._offsets[first] <= start:
             partner = partners[first]
-            if before <= self._offsets[first] and partner is not None and start < self._offsets[partner] < end and partner > first:
+            if (
+                before <= self._offsets[first]
+                and partner is not None
+                and start < self._offsets[partner] < end
+                and partner > first
+            ):
                 break
             first += 1
         last = first

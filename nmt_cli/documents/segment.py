@@ -1,6 +1,6 @@
 """A sentence of a document: the line that the model translates, its markup, and its untranslatable parts.
 
-    line, markup, untranslatable parts ──▶ write(translation) ──▶ text of the document
+line, markup, untranslatable parts ──▶ write(translation) ──▶ text of the document
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from .libraries import library
 SPLIT_SENTENCES = {"0": "never", "1": "at punctuation and line ends", "nonewlines": "at punctuation only"}
 """Values of `split_sentences`. The names are those of DeepL's interface."""
 SPACES = re.compile(r"\s")
-QUOTES = re.compile("[„“”\"«»]")
+QUOTES = re.compile('[„“”"«»]')
 """A quotation mark without partner would hide the ends of all later sentences. So these marks are replaced by an apostrophe."""
 MANY_QUOTES = re.compile("['’‘„“”\"«»]{10,}")
 """Long runs of quotation marks, which would take sentencex quadratic time. They are replaced by hyphens."""

@@ -90,7 +90,9 @@ def _part_of_word(segment: Segment, source_words: Sequence[Span]) -> dict[int, i
     return part_of_word
 
 
-def _replacements(numbers: Mapping[str, int], part_of_word: Mapping[int, int], texts: Sequence[str], word_links: Links) -> tuple[Replacements, set[int]]:
+def _replacements(
+    numbers: Mapping[str, int], part_of_word: Mapping[int, int], texts: Sequence[str], word_links: Links
+) -> tuple[Replacements, set[int]]:
     """Return the target words to replace by untranslatable parts, and the words that repeat a stand-in."""
     copies: dict[int, list[int]] = {}
     aligned: dict[int, list[int]] = {}

@@ -38,13 +38,17 @@ class Token:
 def check_size(raw: str, text: str, start: int) -> None:
     """Raise DocumentError if the tag at `start` is too long."""
     if len(raw) > MOST_IN_TAG:
-        raise DocumentError(f"{position(text, start)}: the tag {raw[:40]!r}… has {len(raw):,} characters: expected at most {MOST_IN_TAG:,}. Shorten its attributes.")
+        raise DocumentError(
+            f"{position(text, start)}: the tag {raw[:40]!r}… has {len(raw):,} characters: expected at most {MOST_IN_TAG:,}. Shorten its attributes."
+        )
 
 
 def check_depth(depth: int, text: str, start: int) -> None:
     """Raise DocumentError if elements are nested too deeply."""
     if depth > MOST_NESTED:
-        raise DocumentError(f"{position(text, start)}: elements are nested {depth:,} deep: expected at most {MOST_NESTED:,}. Close elements that are left open.")
+        raise DocumentError(
+            f"{position(text, start)}: elements are nested {depth:,} deep: expected at most {MOST_NESTED:,}. Close elements that are left open."
+        )
 
 
 def position(text: str, offset: int) -> str:

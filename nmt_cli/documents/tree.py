@@ -1,6 +1,6 @@
 """The markup of a line as trees.
 
-    markup by offset, missing untranslatable parts ──▶ pieces ──▶ forests: trees of elements and points, divided by tags without partner
+markup by offset, missing untranslatable parts ──▶ pieces ──▶ forests: trees of elements and points, divided by tags without partner
 """
 
 from __future__ import annotations
@@ -67,7 +67,17 @@ def pieces_of(segment: Segment, source_words: Sequence[Span], missing: Sequence[
     """Return the pieces of a segment: its markup, and the untranslatable parts that the translation lacks (`missing`)."""
     starts = [start for start, _ in source_words]
     line = segment.line
-    pieces = [(placed.offset, Piece(placed.markup, bisect_left(starts, placed.offset), _glue(line, placed.markup.kind, placed.offset, placed.spaced))) for placed in segment.markup]
+    pieces = [
+        (
+            placed.offset,
+            Piece(
+                placed.markup,
+                bisect_left(starts, placed.offset),
+                _glue(line, placed.markup.kind, placed.offset, placed.spaced),
+            ),
+        )
+        for placed in segment.markup
+    ]
     for index in missing:
         stay = segment.stays[index]
         first = Glue.SPACED if line[stay.end :].startswith(" ") else Glue.RIGHT

@@ -65,7 +65,12 @@ def _normalised(text: str) -> tuple[str, list[int]]:
     if text.isascii():
         origin = [index for index, character in enumerate(text) if not character.isspace()]
         return "".join(text[index] for index in origin), [*origin, len(text)]
-    pairs = [(form, index) for index, character in enumerate(text) for form in unicodedata.normalize("NFKC", character) if not form.isspace()]
+    pairs = [
+        (form, index)
+        for index, character in enumerate(text)
+        for form in unicodedata.normalize("NFKC", character)
+        if not form.isspace()
+    ]
     return "".join(form for form, _ in pairs), [*(index for _, index in pairs), len(text)]
 
 
@@ -108,9 +113,14 @@ def links(source: str, source_words: Sequence[Span], target_words: Sequence[Span
     return result
 
 
-def _correct(source: str, source_words: Sequence[Span], target: str, target_words: Sequence[Span], word_links: Links) -> None:
+def _correct(
+    source: str, source_words: Sequence[Span], target: str, target_words: Sequence[Span], word_links: Links
+) -> None:
     """Correct the links: link words that both sides have once, such as names and numbers, and link punctuation only with itself."""
-    source_texts, target_texts = [source[start:end] for start, end in source_words], [target[start:end] for start, end in target_words]
+    source_texts, target_texts = (
+        [source[start:end] for start, end in source_words],
+        [target[start:end] for start, end in target_words],
+    )
     where = _once(source_texts)
     once = _once(target_texts)
     for index, text in enumerate(target_texts):

@@ -47,16 +47,24 @@ def _check(text: str) -> None:
     """Raise DocumentError if the XML is not well-formed, or cannot be read safely."""
     common = library("defusedxml.common")
     parser = library("defusedxml.sax").make_parser()
-    parser.forbid_dtd, parser.forbid_entities, parser.forbid_external = False, True, False  # the parser does not read the DTD that a doctype names
+    parser.forbid_dtd, parser.forbid_entities, parser.forbid_external = (
+        False,
+        True,
+        False,
+    )  # the parser does not read the DTD that a doctype names
     parser.setContentHandler(_Nothing())
     try:
         parser.feed(text.removeprefix("\ufeff"))
         parser.close()
     except SAXParseException as error:
         where = f"line {error.getLineNumber():,}, column {(error.getColumnNumber() or 0) + 1:,}"
-        raise DocumentError(f"the XML is not well-formed at {where}: {error.getMessage()}. Correct it, or read it as HTML.") from None
+        raise DocumentError(
+            f"the XML is not well-formed at {where}: {error.getMessage()}. Correct it, or read it as HTML."
+        ) from None
     except common.EntitiesForbidden as error:
-        raise DocumentError(f"the XML declares the entity {error.name!r}: expected a document without entities of its own, which can hold gigabytes. Expand them first.") from None
+        raise DocumentError(
+            f"the XML declares the entity {error.name!r}: expected a document without entities of its own, which can hold gigabytes. Expand them first."
+        ) from None
 
 
 def tokens(text: str) -> Iterator[Token]:

@@ -35,13 +35,17 @@ def find_checkpoint(path: Path) -> Path:
     try:
         return _find_checkpoint(path)
     except OSError as error:
-        raise ModelError(f"cannot read the COMET model at {str(path)!r}: {system_reason(error)}. Give the folder or the .ckpt file of one that you may read.") from None
+        raise ModelError(
+            f"cannot read the COMET model at {str(path)!r}: {system_reason(error)}. Give the folder or the .ckpt file of one that you may read."
+        ) from None
 
 
 def _find_checkpoint(path: Path) -> Path:
     """Return the same as `find_checkpoint`. Raises ModelError, and OSError for a file that cannot be read."""
     if not path.exists():
-        raise ModelError(f"there is no COMET model at {str(path)!r}. It is not downloaded: fetch one beforehand, and give its folder or its .ckpt file.")
+        raise ModelError(
+            f"there is no COMET model at {str(path)!r}. It is not downloaded: fetch one beforehand, and give its folder or its .ckpt file."
+        )
     checkpoints = [path] if path.is_file() else [file for pattern in CHECKPOINTS for file in sorted(path.glob(pattern))]
     if len(checkpoints) != 1:
         raise ModelError(
@@ -49,7 +53,9 @@ def _find_checkpoint(path: Path) -> Path:
         )
     checkpoint = checkpoints[0].absolute()  # not `resolve`: the target of a link has no hparams.yaml beside it
     if not (checkpoint.parent.parent / "hparams.yaml").is_file():
-        raise ModelError(f"{str(checkpoints[0])!r} lacks its hparams.yaml: COMET reads it from {str(checkpoint.parent.parent)!r}, one folder above the checkpoint's.")
+        raise ModelError(
+            f"{str(checkpoints[0])!r} lacks its hparams.yaml: COMET reads it from {str(checkpoint.parent.parent)!r}, one folder above the checkpoint's."
+        )
     for file in (checkpoint, checkpoint.parent.parent / "hparams.yaml"):
         with file.open("rb") as stream:
             stream.read(1)
@@ -65,22 +71,33 @@ class Comet(SentenceStatisticsMetric):
         try:
             super().__init__("COMET", version("unbabel-comet"))
         except PackageNotFoundError:
-            raise UsageError("--metric comet needs the extra package unbabel-comet, which is not installed: pip install 'nmt-cli[comet]'.") from None
+            raise UsageError(
+                "--metric comet needs the extra package unbabel-comet, which is not installed: pip install 'nmt-cli[comet]'."
+            ) from None
         self.checkpoint, self.source = find_checkpoint(model), source
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
         """See `Metric`. Raises UsageError for several references or without a source, DataError for a source that is not parallel."""
         if len(references) != 1:
-            raise UsageError(f"--ref was given {len(references)} times: COMET takes one reference. Give it once, or leave --metric comet out.")
+            raise UsageError(
+                f"--ref was given {len(references)} times: COMET takes one reference. Give it once, or leave --metric comet out."
+            )
         if self.source is None:
             raise UsageError("--metric comet needs --src SRC, the text that the hypotheses translate.")
         if len(self.source) != len(hypotheses):
-            raise DataError(f"{len(self.source)} source lines cannot be scored with {len(hypotheses)} hypothesis lines: they must be parallel, line by line.")
-        samples = [{"src": src, "mt": mt, "ref": ref} for src, mt, ref in zip(self.source, hypotheses, references[0], strict=True)]
+            raise DataError(
+                f"{len(self.source)} source lines cannot be scored with {len(hypotheses)} hypothesis lines: they must be parallel, line by line."
+            )
+        samples = [
+            {"src": src, "mt": mt, "ref": ref}
+            for src, mt, ref in zip(self.source, hypotheses, references[0], strict=True)
+        ]
         with _quiet():
             import torch
 
-            predicted = self._model.predict(samples, batch_size=16, gpus=int(torch.cuda.is_available()), progress_bar=console.on_terminal())
+            predicted = self._model.predict(
+                samples, batch_size=16, gpus=int(torch.cuda.is_available()), progress_bar=console.on_terminal()
+            )
         return [[float(score), 1.0] for score in predicted["scores"]]
 
     def value(self, sums: Sequence[float]) -> float:
@@ -101,7 +118,9 @@ class Comet(SentenceStatisticsMetric):
             try:
                 import comet
             except ImportError as error:
-                raise UsageError(f"the package unbabel-comet cannot be used here: {error}. Install it anew: pip install 'nmt-cli[comet]'.") from None
+                raise UsageError(
+                    f"the package unbabel-comet cannot be used here: {error}. Install it anew: pip install 'nmt-cli[comet]'."
+                ) from None
             try:
                 return comet.load_from_checkpoint(str(self.checkpoint), local_files_only=True)
             except Exception as error:  # raised by torch, transformers, lightning or yaml
@@ -115,7 +134,11 @@ class Comet(SentenceStatisticsMetric):
 def model_name(checkpoint: Path) -> str:
     """Return the name of the model's folder; for a snapshot of huggingface_hub, the name of its repository."""
     folder = checkpoint.parent.parent
-    return folder.parent.parent.name.removeprefix("models--").replace("--", "/") if folder.parent.name == "snapshots" else folder.name
+    return (
+        folder.parent.parent.name.removeprefix("models--").replace("--", "/")
+        if folder.parent.name == "snapshots"
+        else folder.name
+    )
 
 
 @contextmanager

@@ -42,12 +42,18 @@ class Evalb(SentenceStatisticsMetric):
 
     def signature_entries(self) -> Mapping[str, str]:
         """See `SentenceStatisticsMetric`."""
-        return {"labelled": "yes", "prm": "COLLINS", "words": ",".join(sorted(self._words)) or ("ref" if self.repair else "hyp")}
+        return {
+            "labelled": "yes",
+            "prm": "COLLINS",
+            "words": ",".join(sorted(self._words)) or ("ref" if self.repair else "hyp"),
+        }
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[Counts]:
         """See `Metric`. Raises UsageError for several references, DataError for a reference that is not a tree and for a mixture of formats."""
         if len(references) != 1:
-            raise UsageError(f"evalb compares with one tree a sentence, {len(references)} references were given. Give --ref once, or leave the metric out.")
+            raise UsageError(
+                f"evalb compares with one tree a sentence, {len(references)} references were given. Give --ref once, or leave the metric out."
+            )
         repair = self._repairs(hypotheses)
         self._words.add("ref" if repair else "hyp")
         terminals = terminals_of(hypotheses, references[0]) if repair else "xx"
@@ -57,16 +63,26 @@ class Evalb(SentenceStatisticsMetric):
             return rows
         return [row._replace(words=0, correct_tags=0) for row in rows]
 
-    def remarks(self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:
+    def remarks(
+        self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Iterator[str]:
         """Yield remarks about sentences that do not count, with the reasons, and about roots that count."""
         repair = self._repairs(hypotheses)
         counts = [Counts(*map(int, row)) for row in rows]
         errors = [line for line, row in enumerate(counts) if row.errors]
         skipped = [line for line, row in enumerate(counts) if row.skipped]
         if errors:
-            reasons = (score_line(references[0][line], hypotheses[line], line + 1, repair)[1] for line in errors[:SHOWN])
-            shown = "; ".join(f"line {line + 1:,}: {reason}" for line, reason in zip(errors, reasons, strict=False)) + "; …" * (len(errors) > SHOWN)
-            way_out = "" if repair else " To compare over the words and parts of speech of the reference instead, give --evalb-repair."
+            reasons = (
+                score_line(references[0][line], hypotheses[line], line + 1, repair)[1] for line in errors[:SHOWN]
+            )
+            shown = "; ".join(
+                f"line {line + 1:,}: {reason}" for line, reason in zip(errors, reasons, strict=False)
+            ) + "; …" * (len(errors) > SHOWN)
+            way_out = (
+                ""
+                if repair
+                else " To compare over the words and parts of speech of the reference instead, give --evalb-repair."
+            )
             yield f"{len(errors):,} of {len(rows):,} sentences have the status error and do not count, as in EVALB: {shown}.{way_out}"
         if skipped:
             shown = ", ".join(f"{line + 1:,}" for line in skipped[:SHOWN]) + ", …" * (len(skipped) > SHOWN)
@@ -89,7 +105,11 @@ class Evalb(SentenceStatisticsMetric):
     def counts(self, sums: Sequence[float]) -> dict[str, int]:
         """See `Metric`. Words and their tags are left out if the parses have no parts of speech."""
         counts = Counts(*map(int, sums))._asdict()
-        return counts if counts["words"] else {name: count for name, count in counts.items() if name not in ("words", "correct_tags")}
+        return (
+            counts
+            if counts["words"]
+            else {name: count for name, count in counts.items() if name not in ("words", "correct_tags")}
+        )
 
     def details(self, sums: Sequence[float]) -> str:
         """See `SentenceStatisticsMetric`."""

@@ -50,9 +50,13 @@ class Part:
         """Return the part for JSON: `words`, `shortest`, `longest`, `lines`, `ratio`, `scores` (metric -> number)."""
         bucket = self.bucket
         return {
-            "words": bucket.name, "shortest": bucket.shortest, "longest": bucket.longest, "lines": len(bucket.lines), "ratio": self.ratio,
+            "words": bucket.name,
+            "shortest": bucket.shortest,
+            "longest": bucket.longest,
+            "lines": len(bucket.lines),
+            "ratio": self.ratio,
             "scores": {metric: score.value for metric, score in self.scores.items()},
-        }  # fmt: skip
+        }
 
 
 LONGEST_NUMBER = 12
@@ -62,29 +66,52 @@ LONGEST_NUMBER = 12
 def parse_bounds(text: str) -> tuple[int, ...]:
     """Return the bounds of a command line, "10,20,30". Raises UsageError."""
     parts = text.split(",")
-    bounds = tuple(int(part) for part in parts if part.strip().isascii() and part.strip().isdigit() and len(part) <= LONGEST_NUMBER)
+    bounds = tuple(
+        int(part) for part in parts if part.strip().isascii() and part.strip().isdigit() and len(part) <= LONGEST_NUMBER
+    )
     if len(bounds) < len(parts) or any(a >= b for a, b in zip((0, *bounds), bounds, strict=False)):
-        raise UsageError(f"the lengths {shown(text)} are no bounds: expected numbers of words, each larger than the one before, such as {','.join(map(str, BOUNDS))}.")
+        raise UsageError(
+            f"the lengths {shown(text)} are no bounds: expected numbers of words, each larger than the one before, such as {','.join(map(str, BOUNDS))}."
+        )
     return bounds
 
 
 def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket]:
     """Return the lines in buckets by their number of words: one bucket per range, and one for 0 words if there are such lines."""
-    edges: list[tuple[int, int | None]] = [(0, 0), *((low + 1, high) for low, high in zip((0, *bounds), bounds, strict=False)), (bounds[-1] + 1, None)]
+    edges: list[tuple[int, int | None]] = [
+        (0, 0),
+        *((low + 1, high) for low, high in zip((0, *bounds), bounds, strict=False)),
+        (bounds[-1] + 1, None),
+    ]
     ranges = [
-        Bucket(shortest, longest, tuple(line for line, count in enumerate(words) if shortest <= count and (longest is None or count <= longest)))
+        Bucket(
+            shortest,
+            longest,
+            tuple(
+                line for line, count in enumerate(words) if shortest <= count and (longest is None or count <= longest)
+            ),
+        )
         for shortest, longest in edges
     ]
     return ranges if ranges[0].lines else ranges[1:]
 
 
-def by_length(hypotheses: Sequence[str], reference: Sequence[str], scorers: Mapping[str, Scorer], bounds: Sequence[int] = BOUNDS) -> list[Part]:
+def by_length(
+    hypotheses: Sequence[str], reference: Sequence[str], scorers: Mapping[str, Scorer], bounds: Sequence[int] = BOUNDS
+) -> list[Part]:
     """Return the results for each bucket of `reference` lines, with the scores of every metric on the lines of the bucket."""
     parts = []
-    ref_words, hyp_words = ([min(scorer.metric.words(line) for scorer in scorers.values()) for line in lines] for lines in (reference, hypotheses))
+    ref_words, hyp_words = (
+        [min(scorer.metric.words(line) for scorer in scorers.values()) for line in lines]
+        for lines in (reference, hypotheses)
+    )
     for bucket in buckets(ref_words, bounds):
         total = sum(ref_words[line] for line in bucket.lines)
         ratio = sum(hyp_words[line] for line in bucket.lines) / total if total else None
-        scores = {metric: scorer.score(hypotheses, bucket.lines) for metric, scorer in scorers.items()} if bucket.lines else {}
+        scores = (
+            {metric: scorer.score(hypotheses, bucket.lines) for metric, scorer in scorers.items()}
+            if bucket.lines
+            else {}
+        )
         parts.append(Part(bucket, ratio, scores))
     return parts

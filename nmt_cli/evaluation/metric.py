@@ -105,7 +105,9 @@ class Metric(ABC):
         """Return figures by name, for JSON."""
         return {}
 
-    def remarks(self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterable[str]:
+    def remarks(
+        self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Iterable[str]:
         """Return remarks for the user about a system's `rows`, such as lines that do not count: one or two sentences each."""
         return ()
 
@@ -163,4 +165,6 @@ def check_known(what: str, name: str, known: Iterable[str]) -> None:
     """Raise UsageError, with the nearest name, unless `name` is one of `known`."""
     names = list(known)
     if name not in names:
-        raise UsageError(f"unknown {what} {name!r}: expected one of {', '.join(names)}.{did_you_mean(name.lower(), names, cutoff=0.6)}")
+        raise UsageError(
+            f"unknown {what} {name!r}: expected one of {', '.join(names)}.{did_you_mean(name.lower(), names, cutoff=0.6)}"
+        )

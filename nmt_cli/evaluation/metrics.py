@@ -52,7 +52,9 @@ class Score:
 class Scorer:
     """A metric with its references. It computes each system's rows once and keeps them."""
 
-    def __init__(self, metric: str, references: Sequence[Sequence[str]], options: MetricOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(
+        self, metric: str, references: Sequence[Sequence[str]], options: MetricOptions = DEFAULT_OPTIONS
+    ) -> None:
         self.name = metric
         self.references = references
         self.metric = build(metric, options)
@@ -85,7 +87,12 @@ class Scorer:
         return Score(self.name, name, value, signature, details, spec(self.name).higher_is_better)
 
 
-def compute(metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], options: MetricOptions = DEFAULT_OPTIONS) -> Score:
+def compute(
+    metric: str,
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    options: MetricOptions = DEFAULT_OPTIONS,
+) -> Score:
     """Return the score of `hypotheses` against reference streams, each parallel to the hypotheses.
 
     For several systems against the same references use one `Scorer`: it reads them once.
@@ -114,9 +121,13 @@ def build(metric: str, options: MetricOptions = DEFAULT_OPTIONS) -> Metric:
     try:
         return metric_spec.build(options)
     except ImportError as error:
-        raise UsageError(f"the metric {metric!r} needs the package {error.name or '?'!r}, which cannot be imported: {error}. Install it with pip, or leave --metric {metric} out.") from error
+        raise UsageError(
+            f"the metric {metric!r} needs the package {error.name or '?'!r}, which cannot be imported: {error}. Install it with pip, or leave --metric {metric} out."
+        ) from error
     except OSError as error:
-        raise DataError(f"the metric {metric!r} cannot be used: {system_reason(error)}. Make the file readable, or leave --metric {metric} out.") from error
+        raise DataError(
+            f"the metric {metric!r} cannot be used: {system_reason(error)}. Make the file readable, or leave --metric {metric} out."
+        ) from error
 
 
 def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:

@@ -66,7 +66,10 @@ def loops(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list
 
     A source line that loops too excuses its output, up to twice as many repetitions: "no no no no" may be translated so.
     """
-    return [(count := repetitions(output)) >= LOOP and count > 2 * repetitions(text) for text, output in zip(source, hypotheses, strict=True)]
+    return [
+        (count := repetitions(output)) >= LOOP and count > 2 * repetitions(text)
+        for text, output in zip(source, hypotheses, strict=True)
+    ]
 
 
 def repetitions(text: str) -> int:
@@ -76,7 +79,9 @@ def repetitions(text: str) -> int:
     letters or more, strings of three letters or more are n-grams too.
     """
     text = text.casefold()
-    return max(repeated(UNIT.findall(text), 1), *(repeated(word, SHORTEST_SYLLABLE) for word in LONG_WORD.findall(text)), 1)
+    return max(
+        repeated(UNIT.findall(text), 1), *(repeated(word, SHORTEST_SYLLABLE) for word in LONG_WORD.findall(text)), 1
+    )
 
 
 def repeated(units: Sequence[str], shortest: int) -> int:
@@ -134,7 +139,9 @@ def _words(text: str) -> tuple[float, bool]:
     Two characters of an unspaced script count as a word.
     """
     words = [word for word in text.split() if not ADDRESS.search(word) and any(map(str.isalpha, word))]
-    return sum(len(IN_SCRIPT.findall(word)) / 2 or 1 for word in words), any(word.lstrip("\"'„“”‘’«»(¿¡").lstrip()[:1].islower() for word in words)
+    return sum(len(IN_SCRIPT.findall(word)) / 2 or 1 for word in words), any(
+        word.lstrip("\"'„“”‘’«»(¿¡").lstrip()[:1].islower() for word in words
+    )
 
 
 def _nearly(a: Sequence[str], b: Sequence[str]) -> bool:
@@ -207,7 +214,9 @@ def check_outputs(source: Lines, hypotheses: Lines, references: Sequence[Lines])
     """Return the names of the faults of each line, in the order of `CHECKS`. Raises DataError if the lines are not parallel."""
     check_parallel(hypotheses, references)
     if len(source) != len(hypotheses):
-        raise DataError(f"{len(hypotheses)} hypothesis lines cannot be checked against {len(source)} lines of the source: they must be parallel, line by line.")
+        raise DataError(
+            f"{len(hypotheses)} hypothesis lines cannot be checked against {len(source)} lines of the source: they must be parallel, line by line."
+        )
     flags = {name: check(source, hypotheses, references) for name, check in CHECKS.items()}
     return [tuple(name for name, faulty in flags.items() if faulty[line]) for line in range(len(hypotheses))]
 

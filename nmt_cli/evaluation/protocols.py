@@ -38,8 +38,11 @@ NOT_WORD = regex.compile(r"([^\p{Alphabetic}\p{Nd}\s.'`,\-])")
 CONTROL = dict.fromkeys(range(0x1C, 0x20))
 """Characters that are spaces in Python. Perl removes them as junk."""
 OTHER_SPACES = {
-    ord(space): 0xFDD0 + number for number, space in enumerate("\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000")
-}  # fmt: skip
+    ord(space): 0xFDD0 + number
+    for number, space in enumerate(
+        "\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+    )
+}
 """Characters that are spaces in sacrebleu, but parts of a token in multi-bleu.perl → noncharacters, which no text contains."""
 LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
@@ -67,7 +70,11 @@ PROTOCOLS: dict[str, tuple[str, ...]] = {"paper": ("punct", "tok", "compounds")}
 
 def steps(protocol: Protocol) -> dict[str, Step]:
     """Return the protocol's steps in order, by name. Raises UsageError if sacremoses is not installed."""
-    return {name: STEPS[name](protocol.language) for name in PROTOCOLS[protocol.name] if protocol.compounds or name != "compounds"}
+    return {
+        name: STEPS[name](protocol.language)
+        for name in PROTOCOLS[protocol.name]
+        if protocol.compounds or name != "compounds"
+    }
 
 
 def languages() -> list[str]:
@@ -89,12 +96,18 @@ class ProtocolBleu(SacrebleuMetric):
         super().__init__(BLEU(tokenize="none", smooth_method="none", force=True))
         self.protocol, self._lowercase = protocol, lowercase
         self._steps = steps(protocol)
-        self._streams: tuple[Sequence[Sequence[str]], list[list[str]]] = ((), [])  # references, and the same after all steps
+        self._streams: tuple[Sequence[Sequence[str]], list[list[str]]] = (
+            (),
+            [],
+        )  # references, and the same after all steps
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[Any]]:
         """See `Metric`."""
         if self._streams[0] is not references:
-            self._streams = references, [[self.tokens(line, reference=True) for line in stream] for stream in references]
+            self._streams = (
+                references,
+                [[self.tokens(line, reference=True) for line in stream] for stream in references],
+            )
         return super().rows([self.tokens(line) for line in hypotheses], self._streams[1])
 
     def tokens(self, line: str, *, reference: bool = False) -> str:
@@ -108,12 +121,18 @@ class ProtocolBleu(SacrebleuMetric):
     def signature(self, num_references: int) -> Signature:
         """See `Metric`."""
         signature = Signature({"num_refs": num_references})
-        labels = dict.fromkeys(PROTOCOLS[self.protocol.name], "no") | {name: label for name, (label, _) in self._steps.items()}
+        labels = dict.fromkeys(PROTOCOLS[self.protocol.name], "no") | {
+            name: label for name, (label, _) in self._steps.items()
+        }
         references = {"refs": "tokenized"} if self.protocol.tokenized_references else {}
         for key, value in {
-            "case": "lc-ascii" if self._lowercase else "mixed", "protocol": self.protocol.name, **labels, **references,
-            "bleu": "multi-bleu", "sacremoses": version("sacremoses"),
-        }.items():  # fmt: skip
+            "case": "lc-ascii" if self._lowercase else "mixed",
+            "protocol": self.protocol.name,
+            **labels,
+            **references,
+            "bleu": "multi-bleu",
+            "sacremoses": version("sacremoses"),
+        }.items():
             signature.update(key, value)
         return signature
 
@@ -122,5 +141,7 @@ def _sacremoses() -> Any:
     try:
         import sacremoses
     except ImportError as error:
-        raise UsageError(f"--protocol needs the extra package sacremoses ({error}): pip install 'nmt-cli[moses]'.") from None
+        raise UsageError(
+            f"--protocol needs the extra package sacremoses ({error}): pip install 'nmt-cli[moses]'."
+        ) from None
     return sacremoses

@@ -58,7 +58,9 @@ class SacrebleuMetric(Metric):
 
 def _value(score: Any) -> MetricValue:
     """Return sacrebleu's score, with the text that sacrebleu prints after it."""
-    return MetricValue(score.name, float(score.score), score.format(width=2).removeprefix(f"{score.name} = {score.score:.2f}").strip())
+    return MetricValue(
+        score.name, float(score.score), score.format(width=2).removeprefix(f"{score.name} = {score.score:.2f}").strip()
+    )
 
 
 def bootstrap(rows: Sequence[Sequence[float]], metric: Metric, samples: int, seed: int) -> tuple[float, float]:
@@ -80,8 +82,11 @@ def _bootstrap(rows: Sequence[Sequence[float]], metric: Metric, samples: int, se
 def paired_test(
     systems: Sequence[tuple[str, Sequence[str]]],
     metrics: Mapping[str, ResampledMetric],
-    test: str, samples: int, interval_samples: int, seed: int,
-) -> dict[str, tuple[str, str, list[Any]]]:  # fmt: skip
+    test: str,
+    samples: int,
+    interval_samples: int,
+    seed: int,
+) -> dict[str, tuple[str, str, list[Any]]]:
     """Compare every (name, hypotheses) with the first by sacrebleu's `test`, "bs" or "ar".
 
     `interval_samples`: resampled test sets for the confidence intervals of "ar"; -1 for "bs".
@@ -92,15 +97,29 @@ def paired_test(
 
 
 def _paired_test(
-    systems: Sequence[tuple[str, Sequence[str]]], metrics: Mapping[str, ResampledMetric], test: str, samples: int, interval_samples: int, seed: int
+    systems: Sequence[tuple[str, Sequence[str]]],
+    metrics: Mapping[str, ResampledMetric],
+    test: str,
+    samples: int,
+    interval_samples: int,
+    seed: int,
 ) -> dict[str, tuple[str, str, list[Any]]]:
     from sacrebleu.significance import PairedTest
 
     with _sacrebleu_seed(seed):
-        paired = PairedTest(list(systems), metrics, None, test_type=test, n_samples=samples, n_ar_confidence=interval_samples)  # type: ignore[arg-type]
+        paired = PairedTest(
+            list(systems),
+            metrics,  # type: ignore[arg-type]
+            None,
+            test_type=test,
+            n_samples=samples,
+            n_ar_confidence=interval_samples,
+        )
         signatures, results = paired()
     printed = [name for name in results if name != "System"]  # the metrics' names in print, in the order of `metrics`
-    return {key: (name, signatures[name].format(), list(results[name])) for key, name in zip(metrics, printed, strict=True)}
+    return {
+        key: (name, signatures[name].format(), list(results[name])) for key, name in zip(metrics, printed, strict=True)
+    }
 
 
 class ResampledMetric:
@@ -109,7 +128,9 @@ class ResampledMetric:
     `rows`: the function that returns the statistics of hypotheses, (lines, K).
     """
 
-    def __init__(self, metric: Metric, num_references: int, rows: Callable[[Sequence[str]], Sequence[Sequence[float]]]) -> None:
+    def __init__(
+        self, metric: Metric, num_references: int, rows: Callable[[Sequence[str]], Sequence[Sequence[float]]]
+    ) -> None:
         self.metric, self.num_references, self.rows = metric, num_references, rows
 
     def get_signature(self) -> Any:
@@ -166,7 +187,10 @@ def tokenizer_model(name: str) -> tuple[str, Path] | None:
 
 # --- the check on first use ---
 
-HYPOTHESES, REFERENCES = ["the cat sat on the mat", "a dog barks at the cat"], [["the cat lay on the mat", "the dog barks at a cat"]]
+HYPOTHESES, REFERENCES = (
+    ["the cat sat on the mat", "a dog barks at the cat"],
+    [["the cat lay on the mat", "the dog barks at a cat"]],
+)
 """Text of the self-test."""
 
 
@@ -201,7 +225,9 @@ def _check(what: str, agrees: Callable[[], bool]) -> None:
 
 def _unusable(reason: str) -> UsageError:
     requirement = f"sacrebleu>={'.'.join(map(str, OLDEST))},<{TOO_NEW[0]}"
-    return UsageError(f"sacrebleu {version('sacrebleu')} {reason}. Install a version that nmt works with: pip install '{requirement}'.")
+    return UsageError(
+        f"sacrebleu {version('sacrebleu')} {reason}. Install a version that nmt works with: pip install '{requirement}'."
+    )
 
 
 def _statistics_agree() -> bool:
@@ -212,7 +238,9 @@ def _statistics_agree() -> bool:
     rows = metric._extract_corpus_statistics(HYPOTHESES, None)
     sums = [sum(column) for column in zip(*rows, strict=True)]
     scores = (metric._aggregate_and_compute(rows), metric._compute_score_from_stats(sums))
-    return len(rows) == len(HYPOTHESES) and all((score.name, score.score) == (expected.name, expected.score) for score in scores)
+    return len(rows) == len(HYPOTHESES) and all(
+        (score.name, score.score) == (expected.name, expected.score) for score in scores
+    )
 
 
 def _resampling_agrees() -> bool:
@@ -224,7 +252,9 @@ def _resampling_agrees() -> bool:
         expected = public.corpus_score(HYPOTHESES, REFERENCES, n_bootstrap=samples)
     mean, ci = _bootstrap(rows(HYPOTHESES), metric, samples, seed)
     systems = [("a", HYPOTHESES), ("b", HYPOTHESES)]
-    _, signature, results = _paired_test(systems, {"bleu": ResampledMetric(metric, 1, rows)}, "bs", samples, -1, seed)["bleu"]
+    _, signature, results = _paired_test(systems, {"bleu": ResampledMetric(metric, 1, rows)}, "bs", samples, -1, seed)[
+        "bleu"
+    ]
     intervals = [(mean, ci), *((result.mean, result.ci) for result in results)]
     close = all(abs(a - expected._mean) < 1e-9 and abs(b - expected._ci) < 1e-9 for a, b in intervals)
     return close and len(results) == 2 and 0 < results[1].p_value <= 1 and signature == public.get_signature().format()

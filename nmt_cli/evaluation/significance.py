@@ -78,12 +78,17 @@ def compare(
         for _, hypotheses in systems:
             scorer.rows(hypotheses)  # lines that are not parallel are an error before the long work
     interval_samples = -1 if test == BOOTSTRAP else SAMPLES  # the bootstrap's own samples give its intervals
-    metrics = {name: sacrebleu_interface.ResampledMetric(scorer.metric, len(scorer.references), scorer.rows) for name, scorer in scorers.items()}
+    metrics = {
+        name: sacrebleu_interface.ResampledMetric(scorer.metric, len(scorer.references), scorer.rows)
+        for name, scorer in scorers.items()
+    }
     tables = sacrebleu_interface.paired_test(systems, metrics, TESTS[test].key, samples, interval_samples, seed)
     return {metric: _rows(scorer, systems, *tables[metric]) for metric, scorer in scorers.items()}
 
 
-def _rows(scorer: Scorer, systems: Sequence[tuple[str, Sequence[str]]], name: str, signature: str, results: Sequence[Any]) -> list[Row]:
+def _rows(
+    scorer: Scorer, systems: Sequence[tuple[str, Sequence[str]]], name: str, signature: str, results: Sequence[Any]
+) -> list[Row]:
     rows: list[Row] = []
     for (system, _), result in zip(systems, results, strict=True):
         score = scorer.named(name, float(result.score), signature)
@@ -96,7 +101,9 @@ def _rows(scorer: Scorer, systems: Sequence[tuple[str, Sequence[str]]], name: st
     return rows
 
 
-def confidence(system: str, hypotheses: Sequence[str], scorer: Scorer, *, samples: int = SAMPLES, seed: int = SEED) -> Row:
+def confidence(
+    system: str, hypotheses: Sequence[str], scorer: Scorer, *, samples: int = SAMPLES, seed: int = SEED
+) -> Row:
     """Score one system. Return its row, with mean and 95 % confidence interval over `samples` resampled test sets."""
     _check_numbers(samples, seed)
 

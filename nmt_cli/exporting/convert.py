@@ -63,6 +63,8 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
 def find_exporter(name: str) -> Exporter:
     """Return the exporter called `name`. Raises UsageError, with the nearest name, for an unknown one."""
     if name not in EXPORTERS:
-        raise UsageError(f"--to {name!r}: expected {' or '.join(EXPORTERS)}.{did_you_mean(name, list(EXPORTERS), cutoff=0.4)}")
+        raise UsageError(
+            f"--to {name!r}: expected {' or '.join(EXPORTERS)}.{did_you_mean(name, list(EXPORTERS), cutoff=0.4)}"
+        )
     exporter: Exporter = load(EXPORTERS, name, "the exporter")
     return exporter

@@ -85,9 +85,18 @@ def write(source_model: SourceModel, folder: Path) -> None:
     decode, files = source_model.recipe.decode, list(source_model.vocabulary.files)
     table = source_model.vocabulary.target.table
     text = README.format(
-        source=files[0], target=files[-1], beam=decode.beam, penalty=source_model.length_penalty, divisor=source_model.divisor, extra=decode.max_extra, least=decode.min_length,
-        never=json.dumps([[table[i]] for i in BANNED], ensure_ascii=False), longest=source_model.recipe.data.max_length, first=LENGTHS[0], last=LENGTHS[-1],
-    )  # fmt: skip
+        source=files[0],
+        target=files[-1],
+        beam=decode.beam,
+        penalty=source_model.length_penalty,
+        divisor=source_model.divisor,
+        extra=decode.max_extra,
+        least=decode.min_length,
+        never=json.dumps([[table[i]] for i in BANNED], ensure_ascii=False),
+        longest=source_model.recipe.data.max_length,
+        first=LENGTHS[0],
+        last=LENGTHS[-1],
+    )
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -103,14 +112,22 @@ def _specification(source_model: SourceModel) -> Any:
         "ffn_glu": config.activation == "swiglu",
         "rotary_dim": config.key_size if config.positions == "rotary" else None,
     }
-    spec = TransformerSpec(TransformerEncoderSpec(config.encoder_layers, config.num_heads, **form), TransformerDecoderSpec(config.decoder_layers, config.num_heads, **form))
+    spec = TransformerSpec(
+        TransformerEncoderSpec(config.encoder_layers, config.num_heads, **form),
+        TransformerDecoderSpec(config.decoder_layers, config.num_heads, **form),
+    )
     spec.encoder.embeddings[0].weight = _array(model.matrix("source"))
     spec.decoder.embeddings.weight = _array(model.matrix("target"))
     spec.decoder.projection.weight = _array(model.output_weight)
-    for side, positions, norm in ((spec.encoder, model.source_positions, model.encoder_norm), (spec.decoder, model.target_positions, model.decoder_norm)):
+    for side, positions, norm in (
+        (spec.encoder, model.source_positions, model.encoder_norm),
+        (spec.decoder, model.target_positions, model.decoder_norm),
+    ):
         side.scale_embeddings = True
         if hasattr(side, "position_encodings"):
-            side.position_encodings.encodings = _array(positions(config.max_positions).expand(config.max_positions, config.d_model))
+            side.position_encodings.encodings = _array(
+                positions(config.max_positions).expand(config.max_positions, config.d_model)
+            )
         if not isinstance(norm, nn.Identity):
             _set(side.layer_norm, norm)
     for target, encoder_layer in zip(spec.encoder.layer, model.encoder, strict=True):
@@ -133,7 +150,9 @@ def _set_layer(target: Any, layer: EncoderLayer | DecoderLayer, config: ModelSec
     _set_feed_forward(target.ffn, layer.feed_forward, layer.around_feed_forward)
 
 
-def _set_attention(target: Any, attention: SelfAttention | CrossAttention, around: PostNorm | PreNorm, config: ModelSection) -> None:
+def _set_attention(
+    target: Any, attention: SelfAttention | CrossAttention, around: PostNorm | PreNorm, config: ModelSection
+) -> None:
     parts = projections(attention, max(config.key_size, config.value_size))
     is_self_attention = isinstance(attention, SelfAttention)
     groups = [["query", "key", "value"], ["output"]] if is_self_attention else [["query"], ["key", "value"], ["output"]]
@@ -146,9 +165,17 @@ def _set_attention(target: Any, attention: SelfAttention | CrossAttention, aroun
 
 
 def _set_feed_forward(target: Any, feed_forward: FeedForward, around: PostNorm | PreNorm) -> None:
-    inner = [target.linear_0, *([target.linear_0_noact] if isinstance(feed_forward.activation, SwiGLU) else [])]  # the gate is first
+    inner = [
+        target.linear_0,
+        *([target.linear_0_noact] if isinstance(feed_forward.activation, SwiGLU) else []),
+    ]  # the gate is first
     weights, biases = feed_forward.inner.weight.chunk(len(inner)), feed_forward.inner.bias.chunk(len(inner))
-    for linear, weight, bias in zip([*inner, target.linear_1], [*weights, feed_forward.outer.weight], [*biases, feed_forward.outer.bias], strict=True):
+    for linear, weight, bias in zip(
+        [*inner, target.linear_1],
+        [*weights, feed_forward.outer.weight],
+        [*biases, feed_forward.outer.bias],
+        strict=True,
+    ):
         linear.weight, linear.bias = _array(weight), _array(bias)
     _set(target.layer_norm, around.norm)
 
@@ -192,9 +219,15 @@ class CTranslate2Reader:
         tgt = [[self.target_table[i] for i in row[:-1]] for row in targets]
         scored = self.translator.score_batch(src, tgt, max_input_length=0)
         results = self.translator.translate_batch(
-            src, beam_size=1, max_decoding_length=limit, min_decoding_length=0, max_input_length=0, return_end_token=True,
-            suppress_sequences=[[self.target_table[i]] for i in BANNED], return_logits_vocab=True,
-        )  # fmt: skip
+            src,
+            beam_size=1,
+            max_decoding_length=limit,
+            min_decoding_length=0,
+            max_input_length=0,
+            return_end_token=True,
+            suppress_sequences=[[self.target_table[i]] for i in BANNED],
+            return_logits_vocab=True,
+        )
         return [_output(self.target_ids, result, score) for result, score in zip(results, scored, strict=True)]
 
 

@@ -55,7 +55,9 @@ class SourceModel:
     def divisor(self) -> str:
         """The formula by which nmt divides log P(Y), as text for people."""
         decode = self.recipe.decode
-        return {"gnmt": f"((5 + |Y|) / 6)^{decode.alpha}", "average": "|Y|", "none": "1"}.get(decode.length_penalty, f"{decode.length_penalty}(|Y|)")
+        return {"gnmt": f"((5 + |Y|) / 6)^{decode.alpha}", "average": "|Y|", "none": "1"}.get(
+            decode.length_penalty, f"{decode.length_penalty}(|Y|)"
+        )
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,9 @@ def library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError(f"--to {extra} needs the extra package {name} ({error}): pip install 'nmt-cli[{extra}]'.") from None
+        raise UsageError(
+            f"--to {extra} needs the extra package {name} ({error}): pip install 'nmt-cli[{extra}]'."
+        ) from None
 
 
 def check_modules(model: Transformer, library_name: str, more: Sequence[type] = ()) -> None:
@@ -116,7 +120,9 @@ def check_modules(model: Transformer, library_name: str, more: Sequence[type] = 
     modules that this export knows and others do not.
     """
     if model.next_word is not None:
-        raise ModelError(f"the model has hard monotonic attention (model.monotonic_attention), which {library_name} does not have.")
+        raise ModelError(
+            f"the model has hard monotonic attention (model.monotonic_attention), which {library_name} does not have."
+        )
     known = (nn.LayerNorm, nn.ReLU, nn.GELU, nn.SiLU, nn.Identity, PostNorm, PreNorm, Sinusoidal, Learned, *more)
     parts: list[nn.Module] = [model.source_positions, model.target_positions, model.encoder_norm, model.decoder_norm]
     for layer in (*model.encoder, *model.decoder):
@@ -126,7 +132,9 @@ def check_modules(model: Transformer, library_name: str, more: Sequence[type] = 
     for part in parts:
         if type(part) not in known:
             names = ", ".join(module_type.__name__ for module_type in known if module_type is not nn.Identity)
-            raise ModelError(f"the model has a {type(part).__name__} module, which the export to {library_name} does not know: it knows {names}.")
+            raise ModelError(
+                f"the model has a {type(part).__name__} module, which the export to {library_name} does not know: it knows {names}."
+            )
 
 
 def nearest_length_penalty(alpha: float, penalty: Callable[[int, float], float]) -> float:
@@ -151,7 +159,10 @@ def projections(attention: SelfAttention | CrossAttention, head_size: int) -> di
     else:
         parts = _apart(["query"], attention.query, [attention.query.out_features])
         parts |= _apart(["key", "value"], attention.key_value, attention.sizes)
-    filled = {name: (_filled(weight, heads, head_size), _filled(bias, heads, head_size)) for name, (weight, bias) in parts.items()}
+    filled = {
+        name: (_filled(weight, heads, head_size), _filled(bias, heads, head_size))
+        for name, (weight, bias) in parts.items()
+    }
     weight, bias = attention.output.weight.detach(), attention.output.bias.detach()
     return {**filled, "output": (_filled(weight.T, heads, head_size).T, bias)}
 

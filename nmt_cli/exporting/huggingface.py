@@ -82,11 +82,15 @@ def check(source_model: SourceModel) -> None:
             f"(those with learned positions are pre-norm, or normalise their embeddings as well). {instead}"
         )
     if config.d_model % config.num_heads:
-        raise ModelError(f"transformers has no model whose d_model = {config.d_model} is not a multiple of num_heads = {config.num_heads}. {instead}")
+        raise ModelError(
+            f"transformers has no model whose d_model = {config.d_model} is not a multiple of num_heads = {config.num_heads}. {instead}"
+        )
     head_size = config.d_model // config.num_heads
     for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
         if size > head_size:
-            raise ModelError(f"model.{name} = {size} exceeds d_model / num_heads = {head_size}: transformers has no such heads. {instead}")
+            raise ModelError(
+                f"model.{name} = {size} exceeds d_model / num_heads = {head_size}: transformers has no such heads. {instead}"
+            )
 
 
 def write(source_model: SourceModel, folder: Path) -> None:
@@ -96,15 +100,24 @@ def write(source_model: SourceModel, folder: Path) -> None:
     family, architecture = FAMILIES[recipe.model.residual, recipe.model.positions]
     with quiet(transformers):
         save_file(_weights(source_model), folder / "model.safetensors", metadata={"format": "pt"})
-        getattr(transformers, f"{family}Config")(architectures=[architecture], **_configuration(source_model)).save_pretrained(folder)
+        getattr(transformers, f"{family}Config")(
+            architectures=[architecture], **_configuration(source_model)
+        ).save_pretrained(folder)
         transformers.GenerationConfig(**_generation(source_model)).save_pretrained(folder)
         _write_tokenizer(transformers, source_model, folder)
     text = README.format(
-        extra=recipe.decode.max_extra, longest=data.max_length, divisor=source_model.divisor, penalty=source_model.length_penalty,
-        architecture=architecture, first=LENGTHS[0], last=LENGTHS[-1],
-    )  # fmt: skip
+        extra=recipe.decode.max_extra,
+        longest=data.max_length,
+        divisor=source_model.divisor,
+        penalty=source_model.length_penalty,
+        architecture=architecture,
+        first=LENGTHS[0],
+        last=LENGTHS[-1],
+    )
     (folder / "README.md").write_text(text, encoding="utf-8")
-    (folder / "model.safetensors").chmod((folder / "README.md").stat().st_mode)  # safetensors makes it readable for its owner only
+    (folder / "model.safetensors").chmod(
+        (folder / "README.md").stat().st_mode
+    )  # safetensors makes it readable for its owner only
 
 
 def _configuration(source_model: SourceModel) -> dict[str, Any]:
@@ -144,7 +157,9 @@ def _generation(source_model: SourceModel) -> dict[str, Any]:
     longest = min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions)
     return {
         "num_beams": recipe.decode.beam,
-        **({"length_penalty": source_model.length_penalty} if recipe.decode.beam > 1 else {}),  # transformers refuses it with greedy search
+        **(
+            {"length_penalty": source_model.length_penalty} if recipe.decode.beam > 1 else {}
+        ),  # transformers refuses it with greedy search
         "max_new_tokens": longest,
         "min_new_tokens": min(recipe.decode.min_length, longest - 1),
         "suppress_tokens": list(BANNED),
@@ -168,15 +183,25 @@ def _write_tokenizer(transformers: Any, source_model: SourceModel, folder: Path)
         _write_ids(files["target_vocab_file"], vocabulary.target.table)
     table = vocabulary.source.table
     transformers.MarianTokenizer(
-        **{name: str(path) for name, path in files.items()}, separate_vocabs=not vocabulary.joint,
-        source_lang=data.source_language, target_lang=data.target_language, model_max_length=source_model.recipe.model.max_positions,
-        unk_token=table[UNK], bos_token=table[BOS], eos_token=table[EOS], pad_token=table[PAD],
-        split_special_tokens=True, clean_up_tokenization_spaces=False,
-    ).save_pretrained(folder)  # fmt: skip
+        **{name: str(path) for name, path in files.items()},
+        separate_vocabs=not vocabulary.joint,
+        source_lang=data.source_language,
+        target_lang=data.target_language,
+        model_max_length=source_model.recipe.model.max_positions,
+        unk_token=table[UNK],
+        bos_token=table[BOS],
+        eos_token=table[EOS],
+        pad_token=table[PAD],
+        split_special_tokens=True,
+        clean_up_tokenization_spaces=False,
+    ).save_pretrained(folder)
 
 
 def _write_ids(path: Path, table: list[str]) -> None:
-    path.write_text(json.dumps({piece: index for index, piece in enumerate(table)}, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({piece: index for index, piece in enumerate(table)}, ensure_ascii=False, indent=0) + "\n",
+        encoding="utf-8",
+    )
 
 
 def _weights(source_model: SourceModel) -> dict[str, Tensor]:
@@ -204,10 +229,18 @@ def _embeddings(source_model: SourceModel) -> dict[str, Tensor]:
         return {"model.shared.weight": source, "final_logits_bias": bias}
     if config.residual == "pre":
         rows = max(source.size(0), target.size(0))
-        source, target, output = (F.pad(matrix, (0, 0, 0, rows - matrix.size(0))) for matrix in (source, target, output))
+        source, target, output = (
+            F.pad(matrix, (0, 0, 0, rows - matrix.size(0))) for matrix in (source, target, output)
+        )
         bias = F.pad(bias, (0, rows - bias.size(1)), value=ABSENT)
-    names = {"model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": target, "lm_head.weight": output}
-    shared = {"model.shared.weight": source} if config.residual == "pre" else {}  # it must exist, although nothing reads it
+    names = {
+        "model.encoder.embed_tokens.weight": source,
+        "model.decoder.embed_tokens.weight": target,
+        "lm_head.weight": output,
+    }
+    shared = (
+        {"model.shared.weight": source} if config.residual == "pre" else {}
+    )  # it must exist, although nothing reads it
     return {**names, **shared, "final_logits_bias": bias}
 
 
@@ -227,15 +260,22 @@ def _layer(name: str, layer: EncoderLayer | DecoderLayer, config: ModelSection, 
     return tensors | _norm(f"{name}.final_layer_norm", layer.around_feed_forward.norm, order)
 
 
-def _attention(name: str, attention: SelfAttention | CrossAttention, config: ModelSection, order: Tensor) -> dict[str, Tensor]:
+def _attention(
+    name: str, attention: SelfAttention | CrossAttention, config: ModelSection, order: Tensor
+) -> dict[str, Tensor]:
     size = config.d_model // config.num_heads
     parts = projections(attention, size)
     if config.key_size != size:  # transformers divides queries by sqrt(size)
-        parts["query"] = cast(tuple[Tensor, Tensor], tuple(tensor * (size / config.key_size) ** 0.5 for tensor in parts["query"]))
+        parts["query"] = cast(
+            tuple[Tensor, Tensor], tuple(tensor * (size / config.key_size) ** 0.5 for tensor in parts["query"])
+        )
     tensors = {}
     for ours, theirs in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj")):
         tensors[f"{name}.{theirs}.weight"], tensors[f"{name}.{theirs}.bias"] = parts[ours][0][:, order], parts[ours][1]
-    tensors[f"{name}.out_proj.weight"], tensors[f"{name}.out_proj.bias"] = parts["output"][0][order], parts["output"][1][order]
+    tensors[f"{name}.out_proj.weight"], tensors[f"{name}.out_proj.bias"] = (
+        parts["output"][0][order],
+        parts["output"][1][order],
+    )
     return tensors
 
 

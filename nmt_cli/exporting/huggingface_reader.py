@@ -1,6 +1,6 @@
 """The `Reader` of a folder that `huggingface` exported. It loads the folder as users do.
 
-    S source length   T target length   V target vocabulary   D d_model
+S source length   T target length   V target vocabulary   D d_model
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class HuggingFaceReader:
             self.model = self.library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()
         config = self.model.config
         learned = config.model_type == "blenderbot"
-        order = feature_order(ModelSection(d_model=config.d_model, num_heads=1, positions="learned" if learned else "sinusoidal"))
+        order = feature_order(
+            ModelSection(d_model=config.d_model, num_heads=1, positions="learned" if learned else "sinusoidal")
+        )
         self.positions = torch.argsort(order)  # for each of our features, its index in transformers
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -77,12 +79,22 @@ class HuggingFaceReader:
         with torch.inference_mode(), quiet(self.library):
             out = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in)
             steps = limit + 1  # the last token is forced to be EOS
-            generated = self.model.generate(input_ids=src, attention_mask=mask, num_beams=1, do_sample=False, length_penalty=1.0, max_new_tokens=steps, min_new_tokens=0)
+            generated = self.model.generate(
+                input_ids=src,
+                attention_mask=mask,
+                num_beams=1,
+                do_sample=False,
+                length_penalty=1.0,
+                max_new_tokens=steps,
+                min_new_tokens=0,
+            )
         states, outputs = out.encoder_last_hidden_state[..., self.positions], []
         for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
             logits = out.logits[row, : len(target)].float()
             log_probs = logits.log_softmax(-1).gather(1, torch.tensor(target)[:, None])[:, 0]
-            outputs.append(Output(_ended(generated[row, 1 : limit + 1].tolist()), logits, log_probs, states[row, : len(source)]))
+            outputs.append(
+                Output(_ended(generated[row, 1 : limit + 1].tolist()), logits, log_probs, states[row, : len(source)])
+            )
         return outputs
 
 

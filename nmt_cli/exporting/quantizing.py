@@ -1,6 +1,6 @@
 """A model folder in int8: the integers and scales with which `--precision int8` computes, instead of fp32 weights.
 
-    fp32 model folder ──▶ `model.folder.quantized_weights` ──▶ model folder with precision int8, which translates the same
+fp32 model folder ──▶ `model.folder.quantized_weights` ──▶ model folder with precision int8, which translates the same
 """
 
 from __future__ import annotations
@@ -39,9 +39,20 @@ def quantize(model: Path, out: Path) -> Quantized:
     loaded = load_model(model)
     config = loaded.config
     try:
-        with status(f"rounding {config.parameters:,} parameters"), output_folder(out, WHAT, not_quantized, [model], ModelError) as aside:
+        with (
+            status(f"rounding {config.parameters:,} parameters"),
+            output_folder(out, WHAT, not_quantized, [model], ModelError) as aside,
+        ):
             tokenizers = {name: (model / name).read_bytes() for name in config.tokenizers}
-            write_model(aside, quantized_weights(loaded.model), loaded.recipe, config.vocabularies, tokenizers, {"quantized": follow_links(model).name}, "int8")
+            write_model(
+                aside,
+                quantized_weights(loaded.model),
+                loaded.recipe,
+                config.vocabularies,
+                tokenizers,
+                {"quantized": follow_links(model).name},
+                "int8",
+            )
     except SafetensorError as error:
         raise write_failed(system_error(error), out, WHAT, ModelError) from None
     return Quantized(out, config.parameters, ((model / WEIGHTS).stat().st_size, (out / WEIGHTS).stat().st_size))

@@ -30,10 +30,15 @@ LONGEST_RANDOM = 60
 
 def sentences(source_model: SourceModel, text: Path | None) -> list[str]:
     """Return the sentences to compare. Raises DataError for a file that cannot be read, or that has no usable line."""
-    source, longest = source_model.vocabulary.source, min(source_model.recipe.data.max_length, source_model.recipe.model.max_positions - 1)
+    source, longest = (
+        source_model.vocabulary.source,
+        min(source_model.recipe.data.max_length, source_model.recipe.model.max_positions - 1),
+    )
     lines = _usable(_lines(text), source, longest) if text else []
     if text and not lines:
-        raise DataError(f"{str(text)!r} has no line to compare: its lines are blank, or longer than the {longest} tokens that the model was trained on.")
+        raise DataError(
+            f"{str(text)!r} has no line to compare: its lines are blank, or longer than the {longest} tokens that the model was trained on."
+        )
     side = 1 if source_model.recipe.data.source_language == "de" else 0
     demo = [pair[side] for pair in generate(train=GENERATED, valid=0, test=0)["train"]]
     return [*lines, *_usable([*demo, *_random(source, longest)], source, longest)]
@@ -45,7 +50,9 @@ def _lines(path: Path) -> list[str]:
 
 
 def _usable(lines: list[str], source: Tokenizer, longest: int) -> list[str]:
-    return [line for line, ids in zip(lines, source.encode(lines), strict=True) if line.strip() and 0 < len(ids) <= longest]
+    return [
+        line for line, ids in zip(lines, source.encode(lines), strict=True) if line.strip() and 0 < len(ids) <= longest
+    ]
 
 
 def _random(source: Tokenizer, longest: int) -> list[str]:

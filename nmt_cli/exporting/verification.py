@@ -62,8 +62,13 @@ def verify(source_model: SourceModel, reader: Reader, texts: Sequence[str], fold
         sources = [[*ids, EOS] for ids in source_model.vocabulary.source.encode(texts)]
         for number, (text, ours, theirs) in enumerate(zip(texts, sources, reader.encode(texts), strict=True), 1):
             if ours != theirs:
-                raise Difference(f"sentence {number} ({_short(text)}) is {ours} to our tokenizer, {theirs} to the exported one")
-        sentences = sorted((Sentence(*item) for item in zip(range(1, len(texts) + 1), texts, sources, strict=True)), key=lambda s: len(s.source))
+                raise Difference(
+                    f"sentence {number} ({_short(text)}) is {ours} to our tokenizer, {theirs} to the exported one"
+                )
+        sentences = sorted(
+            (Sentence(*item) for item in zip(range(1, len(texts) + 1), texts, sources, strict=True)),
+            key=lambda s: len(s.source),
+        )
         with progress(len(sentences), "verifying", " sentences") as bar:
             for start in range(0, len(sentences), BATCH):
                 batch = sentences[start : start + BATCH]
@@ -81,17 +86,28 @@ class Difference(Exception):
     """The first difference between the two sides."""
 
 
-def _verify_batch(source_model: SourceModel, reader: Reader, batch: Sequence[Sentence], verification: Verification) -> None:
+def _verify_batch(
+    source_model: SourceModel, reader: Reader, batch: Sequence[Sentence], verification: Verification
+) -> None:
     sources = [sentence.source for sentence in batch]
-    limit = min(len(sources[-1]) + source_model.recipe.decode.max_extra, source_model.recipe.model.max_positions - 1, LONGEST_OUTPUT)
+    limit = min(
+        len(sources[-1]) + source_model.recipe.decode.max_extra,
+        source_model.recipe.model.max_positions - 1,
+        LONGEST_OUTPUT,
+    )
     ours = run(source_model.model, sources, limit)
     targets = [output.tokens if output.tokens[-1] == EOS else [*output.tokens, EOS] for output in ours]
     theirs = reader.run(sources, targets, limit)
-    texts = [source_model.vocabulary.target.decode([output.tokens])[0] for output in ours], reader.decode([output.tokens for output in ours])
+    texts = (
+        [source_model.vocabulary.target.decode([output.tokens])[0] for output in ours],
+        reader.decode([output.tokens for output in ours]),
+    )
     for sentence, our, their, our_text, their_text in zip(batch, ours, theirs, *texts, strict=True):
         compare(sentence, our, their, verification)
         if our_text.strip() != their_text.strip():
-            raise Difference(f"sentence {sentence.number} ({_short(sentence.text)}): the output {our.tokens} reads {our_text!r} here, {their_text!r} there")
+            raise Difference(
+                f"sentence {sentence.number} ({_short(sentence.text)}): the output {our.tokens} reads {our_text!r} here, {their_text!r} there"
+            )
 
 
 @torch.inference_mode()
@@ -126,7 +142,9 @@ class _Cache:
         return self.seen
 
 
-def _greedy(model: Transformer, memory: Sequence[tuple[Tensor, Tensor]], mask: Tensor | None, limit: int) -> list[list[int]]:
+def _greedy(
+    model: Transformer, memory: Sequence[tuple[Tensor, Tensor]], mask: Tensor | None, limit: int
+) -> list[list[int]]:
     """Return the outputs of greedy search: the most likely token, step by step, up to the end symbol or `limit` tokens."""
     batch = memory[0][0].size(0)
     caches, tokens, done = [_Cache() for _ in memory], torch.full((batch, 1), BOS), torch.zeros(batch, dtype=torch.bool)
@@ -148,14 +166,28 @@ def compare(sentence: Sentence, ours: Output, theirs: Output, verification: Veri
     steps = min(len(ours.logits), len(theirs.logits)) if parted is None else parted + 1
     allowed = torch.ones(ours.logits.size(1), dtype=torch.bool)
     allowed[list(BANNED)] = False
-    _within(verification, "logits", ours.logits[:steps, allowed], theirs.logits[:steps, : allowed.numel()][:, allowed], f"{where}, logits at step")
-    _within(verification, "log-probabilities", ours.log_probs[:, None], theirs.log_probs[:, None], f"{where}, log-probability at step")
+    _within(
+        verification,
+        "logits",
+        ours.logits[:steps, allowed],
+        theirs.logits[:steps, : allowed.numel()][:, allowed],
+        f"{where}, logits at step",
+    )
+    _within(
+        verification,
+        "log-probabilities",
+        ours.log_probs[:, None],
+        theirs.log_probs[:, None],
+        f"{where}, log-probability at step",
+    )
     verification.steps += steps
     if parted is not None:
         a, b = ours.tokens[parted], theirs.tokens[parted]
         gap = float(ours.logits[parted, a] - ours.logits[parted, b])
         if not gap <= 2 * TOLERANCE:
-            raise Difference(f"{where}, greedy output at step {parted + 1}: token {a} here, {b} there ({gap:.3g} below in our logits)")
+            raise Difference(
+                f"{where}, greedy output at step {parted + 1}: token {a} here, {b} there ({gap:.3g} below in our logits)"
+            )
         verification.ties += 1
     elif len(ours.tokens) != len(theirs.tokens):
         raise Difference(f"{where}: greedy output has {len(ours.tokens)} tokens here, {len(theirs.tokens)} there")
@@ -169,8 +201,12 @@ def _within(verification: Verification, name: str, ours: Tensor, theirs: Tensor,
     wrong = (~(differences <= TOLERANCE)).nonzero()  # written so that NaN is wrong
     if len(wrong):
         row, column = wrong[0].tolist()
-        raise Difference(f"{where} {row + 1}: {float(ours[row, column]):.6g} here, {float(theirs[row, column]):.6g} there, {TOLERANCE:g} apart at most were allowed")
-    verification.largest[name] = max(verification.largest.get(name, 0.0), float(differences.max()) if differences.numel() else 0.0)
+        raise Difference(
+            f"{where} {row + 1}: {float(ours[row, column]):.6g} here, {float(theirs[row, column]):.6g} there, {TOLERANCE:g} apart at most were allowed"
+        )
+    verification.largest[name] = max(
+        verification.largest.get(name, 0.0), float(differences.max()) if differences.numel() else 0.0
+    )
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:

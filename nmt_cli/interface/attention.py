@@ -1,6 +1,6 @@
 """`nmt attend` as a function: the attention of every head while a sentence is translated, or for a given translation.
 
-    sentence ──▶ search, or the given target ──▶ one pass in fp32 (`decoding.attention_maps`) ──▶ AttentionRecord ──▶ page, pictures
+sentence ──▶ search, or the given target ──▶ one pass in fp32 (`decoding.attention_maps`) ──▶ AttentionRecord ──▶ page, pictures
 """
 
 from __future__ import annotations
@@ -34,11 +34,24 @@ class Attended:
 
 
 def attend(
-    sentence: str, *, model: str | Path | None = None, target: str | None = None, out: str | Path | None = None, png: str | Path | None = None,
-    kind: str | None = None, layer: int | None = None, head: int | None = None,
-    beam: int | None = None, alpha: float | None = None, max_extra: int | None = None, min_length: int | None = None, overrides: Overrides = (),
-    device: str = "auto", precision: str = "fp32", chosen: Callable[[Path], None] = lambda _: None,
-) -> Attended:  # fmt: skip
+    sentence: str,
+    *,
+    model: str | Path | None = None,
+    target: str | None = None,
+    out: str | Path | None = None,
+    png: str | Path | None = None,
+    kind: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    beam: int | None = None,
+    alpha: float | None = None,
+    max_extra: int | None = None,
+    min_length: int | None = None,
+    overrides: Overrides = (),
+    device: str = "auto",
+    precision: str = "fp32",
+    chosen: Callable[[Path], None] = lambda _: None,
+) -> Attended:
     """Translate a sentence, or take `target` as its translation, and return the attention of every head.
 
     If `out` is given, a page is written there; if `png` is given, pictures are written there. `nmt attend --help` describes the options;
@@ -46,7 +59,9 @@ def attend(
     ModelError, and DataError for a sentence that is blank, has several lines, or is longer than the model's maximum.
     """
     check_precision(precision)
-    changes = decode_changes(changes_of(overrides), {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length})
+    changes = decode_changes(
+        changes_of(overrides), {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length}
+    )
     page, pictures = (None if path is None else Path(path) for path in (out, png))
     check_attend(target, page, pictures)
     if not sentence.strip():
@@ -73,7 +88,9 @@ def check_attend(target: str | None, out: Path | None, png: Path | None) -> None
     if png and png.suffix.lower() != PNG and (png.is_file() or png.suffix.lower() in OTHER_FORMATS):
         raise UsageError(f"--png {str(png)!r}: expected a file whose name ends in {PNG}, or a folder.")
     if png and find_spec("matplotlib") is None:
-        raise UsageError("--png needs the extra package matplotlib: pip install 'nmt-cli[plots]'. The page (--out) needs nothing.")
+        raise UsageError(
+            "--png needs the extra package matplotlib: pip install 'nmt-cli[plots]'. The page (--out) needs nothing."
+        )
 
 
 def cross_attention_of(translator: Translator, translation: Translation) -> list[list[float]]:
@@ -91,7 +108,12 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
     numbers = {piece: number for number, piece in enumerate(loaded.vocabulary.target.table)}
     target = [numbers[piece] for piece in translation.tokens]
     model = loaded.models[0]
-    if not source or not target or max(len(source) + 1, len(target) + 1) > model.config.max_positions or len(source) > loaded.recipe.data.max_length:
+    if (
+        not source
+        or not target
+        or max(len(source) + 1, len(target) + 1) > model.config.max_positions
+        or len(source) > loaded.recipe.data.max_length
+    ):
         return []
     weights: list[list[float]] = cross_attention(model, [*source, EOS], [BOS, *target[:-1]])[:, :-1].tolist()
     return weights
@@ -108,7 +130,9 @@ def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> At
         raise DataError(f"the sentence {text!r} has no characters that the model's tokenizer keeps: expected words.")
     longest = min(loaded.recipe.data.max_length, loaded.models[0].config.max_positions - 1)
     if len(source) > longest:
-        raise DataError(f"the sentence has {len(source):,} pieces, the model reads {longest:,} at once: nmt translate would translate it in parts. Give one of its parts.")
+        raise DataError(
+            f"the sentence has {len(source):,} pieces, the model reads {longest:,} at once: nmt translate would translate it in parts. Give one of its parts."
+        )
     if target is None:
         [result] = loaded.translator(precision=precision).translate([text])
         numbers = {piece: number for number, piece in enumerate(loaded.vocabulary.target.table)}
@@ -117,7 +141,9 @@ def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> At
         translation, [output] = target, loaded.vocabulary.target.encode([target])
     views, log_prob = compute_attention(loaded.models[0], loaded.vocabulary, source, output)
     decode = loaded.recipe.decode
-    score = log_prob / load_named(LENGTH_PENALTIES, decode.length_penalty, "length penalty")(len(output) + 1, decode.alpha)
+    score = log_prob / load_named(LENGTH_PENALTIES, decode.length_penalty, "length penalty")(
+        len(output) + 1, decode.alpha
+    )
     folder = str(loaded.folders[0]).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return AttentionRecord(folder, text, translation, log_prob, score, views)
 

@@ -53,9 +53,18 @@ def check_calibration_path(out: Path, inputs: Sequence[Path]) -> None:
 
 
 def calibrate(
-    source: Sequence[str], reference: Sequence[str], *, model: str | Path | Sequence[str | Path] | None = None, out: str | Path | None = None,
-    overrides: Overrides = (), device: str = "auto", devices: int | None = None, precision: str = "auto", chosen: Callable[[Path], None] = lambda _: None, progress: ProgressOption = None,
-) -> Calibrated:  # fmt: skip
+    source: Sequence[str],
+    reference: Sequence[str],
+    *,
+    model: str | Path | Sequence[str | Path] | None = None,
+    out: str | Path | None = None,
+    overrides: Overrides = (),
+    device: str = "auto",
+    devices: int | None = None,
+    precision: str = "auto",
+    chosen: Callable[[Path], None] = lambda _: None,
+    progress: ProgressOption = None,
+) -> Calibrated:
     """Translate lines, compare them with their references, and fit the estimates; write them to `out` if it is given.
 
     Use lines that the model was not trained on; 1,000 are enough. `nmt calibrate --help` describes the options; `overrides` change keys of
@@ -65,13 +74,26 @@ def calibrate(
 
     check_precision(precision)
     changes = decode_changes(changes_of(overrides), {})
-    folders = models_named([Path(folder) for folder in ([] if model is None else [model] if isinstance(model, str | Path) else model)])
+    folders = models_named(
+        [Path(folder) for folder in ([] if model is None else [model] if isinstance(model, str | Path) else model)]
+    )
     if out is not None:
         check_calibration_path(Path(out), [find_model(folder) for folder in folders])
     if len(source) != len(reference):
-        raise UsageError(f"calibrate was given {len(source):,} lines of source and {len(reference):,} of reference: they must be parallel, line by line.")
+        raise UsageError(
+            f"calibrate was given {len(source):,} lines of source and {len(reference):,} of reference: they must be parallel, line by line."
+        )
     with showing(progress):
-        translator = load_translator(folders, changes, nbest=1, device=device, devices=devices, precision=precision, chosen=chosen, token_log_probs=True)
+        translator = load_translator(
+            folders,
+            changes,
+            nbest=1,
+            device=device,
+            devices=devices,
+            precision=precision,
+            chosen=chosen,
+            token_log_probs=True,
+        )
         rows, chrf = measured(translator, source, reference)
 
     from ..decoding.confidence import Calibration, not_a_calibration, rank_correlation
@@ -83,10 +105,18 @@ def calibrate(
         with output_file(Path(out), WHAT, ours=not_a_calibration) as stream:
             stream.write(to_json(calibration))
     estimates = [calibration.estimate(row) for row in rows]
-    return Calibrated(calibration, len(rows), sum(chrf) / len(rows), 100 * sum(estimates) / len(rows), rank_correlation(estimates, chrf))
+    return Calibrated(
+        calibration,
+        len(rows),
+        sum(chrf) / len(rows),
+        100 * sum(estimates) / len(rows),
+        rank_correlation(estimates, chrf),
+    )
 
 
-def measured(translator: Translator, source: Sequence[str], reference: Sequence[str]) -> tuple[list[dict[str, float]], list[float]]:
+def measured(
+    translator: Translator, source: Sequence[str], reference: Sequence[str]
+) -> tuple[list[dict[str, float]], list[float]]:
     """Return the features of the translations of all lines that are not blank, and their sentence chrF, 0 to 100.
 
     `translator` must keep the log-probabilities of tokens (`token_log_probs`).

@@ -39,13 +39,21 @@ def changes_of(overrides: Overrides) -> list[str]:
     try:
         return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in overrides.items()]
     except TypeError as error:
-        raise UsageError(f"overrides {overrides!r}: expected numbers, texts, True, False or lists of texts as values ({error}).") from None
+        raise UsageError(
+            f"overrides {overrides!r}: expected numbers, texts, True, False or lists of texts as values ({error})."
+        ) from None
 
 
 def preprocess(
-    recipe: str | Path = "demo", *, data_dirs: Sequence[str | Path] = (), out: str | Path | None = None, overrides: Overrides = (), force: bool = False,
-    workers: int | None = None, progress: ProgressOption = None,
-) -> Summary:  # fmt: skip
+    recipe: str | Path = "demo",
+    *,
+    data_dirs: Sequence[str | Path] = (),
+    out: str | Path | None = None,
+    overrides: Overrides = (),
+    force: bool = False,
+    workers: int | None = None,
+    progress: ProgressOption = None,
+) -> Summary:
     """Learn the subword vocabulary and write the shards that training reads, by default to data/RECIPE.
 
     The recipe's files are read from `data_dirs`, by default from the folder of the recipe, if the recipe is the user's own file. A second
@@ -88,9 +96,20 @@ class Run:
 
 
 def train(
-    recipe: str | Path = "demo", *, run: str | Path | None = None, data: str | Path | None = None, devices: int = 1, device: str = "auto", precision: str = "",
-    threads: int = 0, memory_limit: str = "", compiled: bool = False, loggers: Sequence[str] = (), overrides: Overrides = (), progress: ProgressOption = None,
-) -> Run:  # fmt: skip
+    recipe: str | Path = "demo",
+    *,
+    run: str | Path | None = None,
+    data: str | Path | None = None,
+    devices: int = 1,
+    device: str = "auto",
+    precision: str = "",
+    threads: int = 0,
+    memory_limit: str = "",
+    compiled: bool = False,
+    loggers: Sequence[str] = (),
+    overrides: Overrides = (),
+    progress: ProgressOption = None,
+) -> Run:
     """Train a model into a run folder, by default runs/RECIPE; a second call resumes. `nmt train --help` describes the options.
 
     With several `devices`, each device has its own process; under torchrun, this process is one of them. An interrupt saves a
@@ -131,27 +150,49 @@ def train(
 
 
 def forecast(
-    recipe: str | Path = "demo", *, run: str | Path | None = None, data: str | Path | None = None, devices: int = 1, device: str = "auto", precision: str = "",
-    threads: int = 0, memory_limit: str = "", loggers: Sequence[str] = (), overrides: Overrides = (), progress: ProgressOption = None,
-) -> Forecast:  # fmt: skip
+    recipe: str | Path = "demo",
+    *,
+    run: str | Path | None = None,
+    data: str | Path | None = None,
+    devices: int = 1,
+    device: str = "auto",
+    precision: str = "",
+    threads: int = 0,
+    memory_limit: str = "",
+    loggers: Sequence[str] = (),
+    overrides: Overrides = (),
+    progress: ProgressOption = None,
+) -> Forecast:
     """Make all checks of `train`, with the same options, and return how long the training would take. Nothing is written.
 
     The estimate assumes that all `devices` are equal. Raises the same errors as `train`.
     """
     from ..hardware import Hardware, cores
 
-    loaded, shards, folder, index, limit = _prepared(recipe, run, data, precision, memory_limit, loggers, changes_of(overrides))
+    loaded, shards, folder, index, limit = _prepared(
+        recipe, run, data, precision, memory_limit, loggers, changes_of(overrides)
+    )
 
     from ..training.dry_run import dry_run
 
-    with showing(progress), torch_threads(threads or max(1, cores() // devices)), console.status("measuring some micro-batches"):
+    with (
+        showing(progress),
+        torch_threads(threads or max(1, cores() // devices)),
+        console.status("measuring some micro-batches"),
+    ):
         hardware = Hardware.find(device, loaded.train.precision, 0, limit)
         _check_device(hardware, loaded, index.source_size, index.target_size, devices, devices)
         return dry_run(loaded, shards, folder, hardware, devices)
 
 
 def _prepared(
-    recipe: str | Path, run: str | Path | None, data: str | Path | None, precision: str, memory_limit: str, loggers: Sequence[str], changes: Sequence[str]
+    recipe: str | Path,
+    run: str | Path | None,
+    data: str | Path | None,
+    precision: str,
+    memory_limit: str,
+    loggers: Sequence[str],
+    changes: Sequence[str],
 ) -> tuple[Recipe, Path, Path, ShardIndex, int]:
     """Return the recipe, the shard folder, the run folder, the shards' index and the memory limit in bytes (0: no limit).
 
@@ -165,7 +206,9 @@ def _prepared(
     for name in loggers:
         load(LOGGERS, name, "--logger")
     if precision not in ("", *TRAINING_PRECISIONS):
-        raise UsageError(f"--precision {precision!r}: expected {', '.join(TRAINING_PRECISIONS[:-1])} or {TRAINING_PRECISIONS[-1]}.")
+        raise UsageError(
+            f"--precision {precision!r}: expected {', '.join(TRAINING_PRECISIONS[:-1])} or {TRAINING_PRECISIONS[-1]}."
+        )
     loaded = load_recipe(str(recipe), [*changes, *([f"train.precision={precision}"] if precision else [])])
     limit = memory_size(memory_limit) if memory_limit else 0
     shards = Path(data) if data else loaded.folder("data", "--data DIR and --run")
@@ -191,7 +234,9 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _check_device(hardware: Hardware, recipe: Recipe, source_size: int, target_size: int, ranks: int, local_ranks: int) -> None:
+def _check_device(
+    hardware: Hardware, recipe: Recipe, source_size: int, target_size: int, ranks: int, local_ranks: int
+) -> None:
     """Raise UsageError if the device cannot train in several ranks, TrainingError if the weights of all ranks do not fit into a CPU's memory.
 
     On a GPU, torch itself raises an error when memory is full; on a CPU, the system would kill the process.
@@ -223,7 +268,12 @@ class Average:
 
 
 def average(
-    runs: str | Path | Sequence[str | Path] = "runs/latest", *, last: int = 0, best: int = 0, out: str | Path | None = None, progress: ProgressOption = None
+    runs: str | Path | Sequence[str | Path] = "runs/latest",
+    *,
+    last: int = 0,
+    best: int = 0,
+    out: str | Path | None = None,
+    progress: ProgressOption = None,
 ) -> Average:
     """Average a run's last or best checkpoints, or several model folders, into a model folder, by default RUN/averaged.
 
@@ -262,7 +312,9 @@ def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = N
         return write(find_model(Path(model)), Path(out))
 
 
-def export(model: str | Path, to: str, out: str | Path, *, text: str | Path | None = None, progress: ProgressOption = None) -> Export:
+def export(
+    model: str | Path, to: str, out: str | Path, *, text: str | Path | None = None, progress: ProgressOption = None
+) -> Export:
     """Convert a model or run folder for the library `to`, "ctranslate2" or "huggingface", into the new folder `out`, and verify that both are equal.
 
     Raises UsageError, and ModelError if the library cannot express the model, or if the result is not equal.

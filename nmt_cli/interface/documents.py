@@ -1,6 +1,6 @@
 """Translation of documents with a loaded model: text, HTML or XML in, the same format out (docs/documents.md).
 
-    text ──▶ documents.read_document ──▶ lines ──▶ Translator.translate ──▶ Document.write ──▶ text
+text ──▶ documents.read_document ──▶ lines ──▶ Translator.translate ──▶ Document.write ──▶ text
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ def check_document_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError for an option of `translate` that documents do not have."""
     for name, reason in REFUSED.items():
         if options.get(name) not in (None, False, 1):
-            raise UsageError(f"{name}={options[name]!r} and a document do not go together: {reason}. Leave it out, or translate lines.")
+            raise UsageError(
+                f"{name}={options[name]!r} and a document do not go together: {reason}. Leave it out, or translate lines."
+            )
 
 
-def translate_document(translator: Translator, text: str, format: str, split_sentences: str | None, options: Mapping[str, Any]) -> str:
+def translate_document(
+    translator: Translator, text: str, format: str, split_sentences: str | None, options: Mapping[str, Any]
+) -> str:
     """Return the translated document: see `Translator.translate_document`."""
     from ..documents import read_document
 

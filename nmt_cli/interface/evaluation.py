@@ -65,11 +65,16 @@ class EvaluationOptions:
         protocol = None
         if self.protocol is not None:
             language = {"language": self.language.lower()} if self.language else {}
-            protocol = Protocol(self.protocol, compounds=not self.no_compounds, tokenized_references=self.tokenized_ref, **language)
+            protocol = Protocol(
+                self.protocol, compounds=not self.no_compounds, tokenized_references=self.tokenized_ref, **language
+            )
         return MetricOptions(
-            lowercase=self.lowercase, tokenize=self.tokenize or DEFAULT_TOKENIZER, protocol=protocol, comet_model=self.comet_model,
+            lowercase=self.lowercase,
+            tokenize=self.tokenize or DEFAULT_TOKENIZER,
+            protocol=protocol,
+            comet_model=self.comet_model,
             evalb_repair=self.evalb_repair,
-        )  # fmt: skip
+        )
 
     @property
     def bounds(self) -> Sequence[int]:
@@ -101,9 +106,13 @@ class WorstLine:
     def as_dict(self) -> dict[str, Any]:
         """Return a dictionary for JSON: `line`, `faults`, `chrf`, `source`, `hypothesis`, `reference`, with full texts."""
         return {
-            "line": self.number, "faults": list(self.faults), "chrf": self.chrf,
-            "source": self.source, "hypothesis": self.hypothesis, "reference": self.reference,
-        }  # fmt: skip
+            "line": self.number,
+            "faults": list(self.faults),
+            "chrf": self.chrf,
+            "source": self.source,
+            "hypothesis": self.hypothesis,
+            "reference": self.reference,
+        }
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,12 @@ class SystemOutputs:
 
 
 def _checked(
-    systems: Sequence[System], references: Sequence[Sequence[str]], source: Sequence[str] | None, scorers: Mapping[str, Scorer], options: MetricOptions, most: int
+    systems: Sequence[System],
+    references: Sequence[Sequence[str]],
+    source: Sequence[str] | None,
+    scorers: Mapping[str, Scorer],
+    options: MetricOptions,
+    most: int,
 ) -> list[SystemOutputs]:
     """Return the results of the checks for every system, with up to `most` of its worst lines; an empty list without a source.
 
@@ -134,12 +148,16 @@ def _checked(
     results = []
     for name, hypotheses in systems:
         errors = check_outputs(source, hypotheses, references)
-        not_blank = [line for line, (text, output) in enumerate(zip(source, hypotheses, strict=True)) if text.strip() or output.strip()]
+        not_blank = [
+            line
+            for line, (text, output) in enumerate(zip(source, hypotheses, strict=True))
+            if text.strip() or output.strip()
+        ]
         scores = {line: chrf.score(hypotheses, [line]).value for line in not_blank} if most else {}
         worst = [
             WorstLine(line + 1, errors[line], scores[line], source[line], hypotheses[line], references[0][line])
             for line in worst_lines(errors, scores, most)
-        ]  # fmt: skip
+        ]
         results.append(SystemOutputs(name, len(hypotheses), count_faults(errors), worst))
     return results
 
@@ -163,7 +181,9 @@ class Evaluation:
         """Return the scores of the named system by metric; without a name, those of the first system. Raises UsageError for an unknown name."""
         lines = next((lines for name, lines in self.systems if system in (None, name)), None)
         if lines is None:
-            raise UsageError(f"there is no system {system!r}: expected {', '.join(repr(name) for name, _ in self.systems)}.")
+            raise UsageError(
+                f"there is no system {system!r}: expected {', '.join(repr(name) for name, _ in self.systems)}."
+            )
         return {metric: scorer.score(lines) for metric, scorer in self.scorers.items()}
 
     def as_dicts(self) -> list[dict[str, Any]]:
@@ -174,7 +194,9 @@ class Evaluation:
         name, lines = self.systems[number]
         rows = {metric: rows[number].as_dict() for metric, rows in self.resampled.items()}
         if len(self.systems) == 1:  # one system alone has no p-value
-            rows = {metric: {key: value for key, value in row.items() if key != "p_value"} for metric, row in rows.items()}
+            rows = {
+                metric: {key: value for key, value in row.items() if key != "p_value"} for metric, row in rows.items()
+            }
         scores = rows or {metric: scorer.score(lines).as_dict() for metric, scorer in self.scorers.items()}
         for metric, scorer in self.scorers.items():
             if counts := scorer.counts(lines):
@@ -190,51 +212,98 @@ class Evaluation:
 
 
 def evaluate(
-    hypotheses: Text | Mapping[str, Text], references: Sequence[Text], *, source: Text | None = None, metrics: Sequence[str] | None = None,
-    lowercase: bool = False, tokenize: str | None = None, comet_model: str | Path | None = None, evalb_repair: bool = False, protocol: str | None = None,
-    language: str | None = None, no_compounds: bool = False, tokenized_ref: bool = False, significance: str | None = None, confidence: bool = False,
-    samples: int | None = None, seed: int | None = None, by_length: bool = False, lengths: str | None = None, worst: int | None = None,
+    hypotheses: Text | Mapping[str, Text],
+    references: Sequence[Text],
+    *,
+    source: Text | None = None,
+    metrics: Sequence[str] | None = None,
+    lowercase: bool = False,
+    tokenize: str | None = None,
+    comet_model: str | Path | None = None,
+    evalb_repair: bool = False,
+    protocol: str | None = None,
+    language: str | None = None,
+    no_compounds: bool = False,
+    tokenized_ref: bool = False,
+    significance: str | None = None,
+    confidence: bool = False,
+    samples: int | None = None,
+    seed: int | None = None,
+    by_length: bool = False,
+    lengths: str | None = None,
+    worst: int | None = None,
     progress: ProgressOption = None,
-) -> Evaluation:  # fmt: skip
+) -> Evaluation:
     """Score translations, or several systems by name, against references. `references` is a list of texts, each parallel to the translations.
 
     A text is a list of lines, or a `pathlib.Path`. If there are several systems, each is compared with the first. If `source` is given,
     the outputs are checked. Raises UsageError, DataError.
     """
     options = EvaluationOptions(
-        metrics, lowercase, tokenize, Path(comet_model) if comet_model else None, evalb_repair, protocol, language, no_compounds, tokenized_ref,
-        significance, confidence, samples, seed, by_length, lengths, worst,
-    )  # fmt: skip
+        metrics,
+        lowercase,
+        tokenize,
+        Path(comet_model) if comet_model else None,
+        evalb_repair,
+        protocol,
+        language,
+        no_compounds,
+        tokenized_ref,
+        significance,
+        confidence,
+        samples,
+        seed,
+        by_length,
+        lengths,
+        worst,
+    )
     for what, value in (("references", references), ("metrics", metrics or [])):
         if isinstance(value, str | Path):
             raise UsageError(f"{what} {str(value)[:60]!r}: expected a list of them.")
     options.check_names()
-    systems = hypotheses if isinstance(hypotheses, Mapping) else {str(hypotheses) if isinstance(hypotheses, Path) else HYPOTHESIS: hypotheses}
+    systems = (
+        hypotheses
+        if isinstance(hypotheses, Mapping)
+        else {str(hypotheses) if isinstance(hypotheses, Path) else HYPOTHESIS: hypotheses}
+    )
     with showing(progress):
         return evaluated(
-            [(name, _lines(text, name)) for name, text in systems.items()], [_lines(text, "a reference") for text in references],
-            _lines(source, "the source") if source is not None else None, options,
-        )  # fmt: skip
+            [(name, _lines(text, name)) for name, text in systems.items()],
+            [_lines(text, "a reference") for text in references],
+            _lines(source, "the source") if source is not None else None,
+            options,
+        )
 
 
-def evaluated(systems: Sequence[System], references: Sequence[Sequence[str]], source: Sequence[str] | None, options: EvaluationOptions) -> Evaluation:
+def evaluated(
+    systems: Sequence[System],
+    references: Sequence[Sequence[str]],
+    source: Sequence[str] | None,
+    options: EvaluationOptions,
+) -> Evaluation:
     """Return the evaluation of systems whose lines are in memory, parallel to each reference."""
     if not systems:
         raise UsageError("there is nothing to score: give one system or more.")
     for name, lines in systems:
         check_parallel(lines, references)
         if source is not None and len(source) != len(lines):
-            raise DataError(f"{name!r} has {len(lines):,} lines and the source {len(source):,}: they must be parallel, line by line.")
+            raise DataError(
+                f"{name!r} has {len(lines):,} lines and the source {len(source):,}: they must be parallel, line by line."
+            )
     metric_options = options.metric_options
     scorers = {name: Scorer(name, references, replace(metric_options, source=source)) for name in options.names}
     resampled = _resampled(systems, scorers, options)
     bounds = options.bounds
     lengths = [by_length(lines, references[0], scorers, bounds) if bounds else [] for _, lines in systems]
-    outputs = _checked(systems, references, source, scorers, metric_options, WORST if options.worst is None else options.worst)
+    outputs = _checked(
+        systems, references, source, scorers, metric_options, WORST if options.worst is None else options.worst
+    )
     return Evaluation(systems, scorers, resampled, lengths, outputs, metric_options.protocol)
 
 
-def _resampled(systems: Sequence[System], scorers: Mapping[str, Scorer], options: EvaluationOptions) -> dict[str, list[Row]]:
+def _resampled(
+    systems: Sequence[System], scorers: Mapping[str, Scorer], options: EvaluationOptions
+) -> dict[str, list[Row]]:
     """Return for each metric one row per system; empty if no resampling was asked for."""
     seed = options.seed or SEED
     if len(systems) > 1:
@@ -242,7 +311,10 @@ def _resampled(systems: Sequence[System], scorers: Mapping[str, Scorer], options
             return compare(systems, scorers, test=options.significance or BOOTSTRAP, samples=options.samples, seed=seed)
     if options.confidence:
         with status("resampling the test set"):
-            return {name: [confidence(*systems[0], scorer, samples=options.samples or SAMPLES, seed=seed)] for name, scorer in scorers.items()}
+            return {
+                name: [confidence(*systems[0], scorer, samples=options.samples or SAMPLES, seed=seed)]
+                for name, scorer in scorers.items()
+            }
     return {}
 
 
@@ -251,7 +323,12 @@ def _protocol(protocol: Protocol) -> dict[str, Any]:
     from ..evaluation.protocols import steps
 
     labels = {name: label for name, (label, _) in steps(protocol).items()} | {"bleu": "multi-bleu"}
-    return {"name": protocol.name, "language": protocol.language, "steps": labels, "tokenized_references": protocol.tokenized_references}
+    return {
+        "name": protocol.name,
+        "language": protocol.language,
+        "steps": labels,
+        "tokenized_references": protocol.tokenized_references,
+    }
 
 
 def _lines(text: Text, name: str) -> Sequence[str]:
@@ -263,5 +340,7 @@ def _lines(text: Text, name: str) -> Sequence[str]:
     with open_binary(text) as stream:
         decoded = [decode_line(raw) for raw in iter_lines(stream)]
     if damaged := sum(replaced for _, replaced in decoded):
-        raise DataError(f"{str(text)!r}: {damaged:,} of {len(decoded):,} lines hold invalid UTF-8. Convert the file to UTF-8.")
+        raise DataError(
+            f"{str(text)!r}: {damaged:,} of {len(decoded):,} lines hold invalid UTF-8. Convert the file to UTF-8."
+        )
     return [line for line, _ in decoded]

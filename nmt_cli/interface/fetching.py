@@ -1,6 +1,6 @@
 """`nmt data` as functions: list the data sets, and download one.
 
-    datasets() ──▶ by name: title, languages, size, licence, files, archives, recipe          fetch(name) ──▶ Summary of the folder
+datasets() ──▶ by name: title, languages, size, licence, files, archives, recipe          fetch(name) ──▶ Summary of the folder
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def dataset_named(name: str) -> Dataset:
     """Return the data set that the registry lists under `name`. Raises UsageError for an unknown name."""
     if name not in DATASETS:
-        raise UsageError(f"no data set is called {name!r}: expected {', '.join(DATASETS)}.{did_you_mean(name, list(DATASETS))}")
+        raise UsageError(
+            f"no data set is called {name!r}: expected {', '.join(DATASETS)}.{did_you_mean(name, list(DATASETS))}"
+        )
     dataset: Dataset = load(DATASETS, name, "data set")
     return dataset
 
@@ -40,15 +42,24 @@ def _described(dataset: Dataset) -> dict[str, Any]:
         "size": dataset.size,
         "licence": dataset.licence,
         "files": [file for text in dataset.texts for file in outputs(text, dataset.languages)],
-        "archives": [[{"url": source.url, "digest": source.digest, "bytes": source.size} for source in archive.sources] for archive in dataset.archives],
+        "archives": [
+            [{"url": source.url, "digest": source.digest, "bytes": source.size} for source in archive.sources]
+            for archive in dataset.archives
+        ],
         "recipe": dataset.recipe,
     }
 
 
 def fetch(
-    name: str, *, out: str | Path | None = None, downloads: str | Path | None = None, mirror: Sequence[str] = (), keep: bool = True, verify: bool = True,
+    name: str,
+    *,
+    out: str | Path | None = None,
+    downloads: str | Path | None = None,
+    mirror: Sequence[str] = (),
+    keep: bool = True,
+    verify: bool = True,
     progress: ProgressOption = None,
-) -> Summary:  # fmt: skip
+) -> Summary:
     """Download a data set and write its text, by default into text/NAME; a second call resumes, or does nothing.
 
     After an interrupt, the downloaded part is kept. Raises UsageError, DataError.
@@ -57,7 +68,11 @@ def fetch(
 
     for address in mirror:
         if not address.startswith(("http://", "https://")):
-            raise UsageError(f"--mirror {address!r}: expected an address that begins with https:// or http://. Put archives that you already have into --downloads DIR.")
+            raise UsageError(
+                f"--mirror {address!r}: expected an address that begins with https:// or http://. Put archives that you already have into --downloads DIR."
+            )
     dataset, folder = dataset_named(name), Path(out) if out else Path("text") / name
     with showing(progress):
-        return build_dataset(name, dataset, folder, Path(downloads) if downloads else folder / "downloads", mirror, verify, keep)
+        return build_dataset(
+            name, dataset, folder, Path(downloads) if downloads else folder / "downloads", mirror, verify, keep
+        )

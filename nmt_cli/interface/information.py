@@ -1,7 +1,7 @@
 """`nmt info` as functions: descriptions of a recipe, run, model folder or folder of shards, as plain dictionaries.
 
-    info(what) ──▶ parameters, vocabulary, updates, memory and kernels on this machine, the recipe; for a folder, its checked files
-    table3()   ──▶ a dictionary per row of the paper's table 3
+info(what) ──▶ parameters, vocabulary, updates, memory and kernels on this machine, the recipe; for a folder, its checked files
+table3()   ──▶ a dictionary per row of the paper's table 3
 """
 
 from __future__ import annotations
@@ -23,9 +23,15 @@ Values = dict[str, Any]
 
 
 def info(
-    what: str | Path = "demo", *, devices: int = 1, device: str = "auto", overrides: Overrides = (), probe: bool = False, verify: bool = False,
+    what: str | Path = "demo",
+    *,
+    devices: int = 1,
+    device: str = "auto",
+    overrides: Overrides = (),
+    probe: bool = False,
+    verify: bool = False,
     progress: ProgressOption = None,
-) -> Values:  # fmt: skip
+) -> Values:
     """Describe a recipe by name or path, or a run, a model folder or a folder of shards, as `nmt info --json` prints it.
 
     For a folder, its files are checked. `probe` measures some micro-batches on this machine. `verify` reads every file of a
@@ -41,12 +47,19 @@ def info(
             recipe, vocabularies, facts = _of_folder(folder, verify)
         else:
             if verify:
-                raise UsageError(f"--verify checks the files of a folder, and {str(what)!r} is none. Give a run, a model or a folder of shards.")
+                raise UsageError(
+                    f"--verify checks the files of a folder, and {str(what)!r} is none. Give a run, a model or a folder of shards."
+                )
             from ..recipe_files import load_recipe
 
             recipe = load_recipe(str(what), changes)
             vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}
-        return {"name": recipe.name, **facts, **_here(recipe, vocabularies, device, devices, probe), "recipe": recipe.to_dict()}
+        return {
+            "name": recipe.name,
+            **facts,
+            **_here(recipe, vocabularies, device, devices, probe),
+            "recipe": recipe.to_dict(),
+        }
 
 
 def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: int, probe: bool) -> Values:
@@ -62,7 +75,11 @@ def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: i
         with console.status("measuring some micro-batches"):
             seconds = _measured(recipe, vocabularies, hardware, devices)
         hours = seconds * recipe.train.updates / 3600
-        numbers |= {"seconds_per_update": seconds, "hours": hours, "end": (datetime.now() + timedelta(hours=hours)).isoformat(timespec="minutes")}
+        numbers |= {
+            "seconds_per_update": seconds,
+            "hours": hours,
+            "end": (datetime.now() + timedelta(hours=hours)).isoformat(timespec="minutes"),
+        }
     return {**numbers, "kernels": summaries(recipe.model, hardware.device, hardware.dtype)}
 
 
@@ -106,7 +123,11 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Val
     check_files(model, config.sha256, *([sha256] if verify else []))
     Vocabulary.load(model, config.vocabularies)
     checkpoints = RunFolder(folder).checkpoints()
-    facts: Values = {"kind": "run" if model != folder else "model", "model": str(model), "package_version": config.package_version}
+    facts: Values = {
+        "kind": "run" if model != folder else "model",
+        "model": str(model),
+        "package_version": config.package_version,
+    }
     if checkpoints:
         facts |= {"updates_done": checkpoints[-1].update, "checkpoints": [c.folder.name for c in checkpoints]}
     if verify:

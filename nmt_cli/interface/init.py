@@ -1,6 +1,6 @@
 """`nmt init` as a function: write a recipe for text files. The model size fits the text, the machine and the time.
 
-    text ── corpora.survey ──▶ Survey ──▶ preset ── measured here ──▶ updates ──▶ NAME.toml, NAME-text/ with held-out sets
+text ── corpora.survey ──▶ Survey ──▶ preset ── measured here ──▶ updates ──▶ NAME.toml, NAME-text/ with held-out sets
 """
 
 from __future__ import annotations
@@ -57,9 +57,19 @@ class Initialized:
 
 
 def init(
-    name: str | Path, source: Files, target: Files, *, valid_source: Files = (), valid_target: Files = (), test_source: Files = (), test_target: Files = (),
-    source_language: str = "", target_language: str = "", time: str = "", progress: ProgressOption = None,
-) -> Initialized:  # fmt: skip
+    name: str | Path,
+    source: Files,
+    target: Files,
+    *,
+    valid_source: Files = (),
+    valid_target: Files = (),
+    test_source: Files = (),
+    test_target: Files = (),
+    source_language: str = "",
+    target_language: str = "",
+    time: str = "",
+    progress: ProgressOption = None,
+) -> Initialized:
     """Write the recipe NAME.toml for parallel text and this machine. Validation and test sets that are not given are held out from the text.
 
     `time`, such as "1h" or "2d12h", limits the training. Existing files are never replaced. Raises UsageError, DataError.
@@ -69,10 +79,20 @@ def init(
     files = {"train": _sides(source, target, "--source", "--target")}
     if not files["train"][0]:
         raise UsageError("there is no text: name the files of both sides.")
-    files |= {kind: _sides(*sides, f"--{kind}-source", f"--{kind}-target") for kind, sides in (("valid", (valid_source, valid_target)), ("test", (test_source, test_target)))}
-    languages = [language or _language(paths, default) for language, paths, default in zip((source_language, target_language), files["train"], ("source", "target"), strict=True)]
+    files |= {
+        kind: _sides(*sides, f"--{kind}-source", f"--{kind}-target")
+        for kind, sides in (("valid", (valid_source, valid_target)), ("test", (test_source, test_target)))
+    }
+    languages = [
+        language or _language(paths, default)
+        for language, paths, default in zip(
+            (source_language, target_language), files["train"], ("source", "target"), strict=True
+        )
+    ]
     if languages[0] == languages[1]:
-        raise UsageError(f"both sides are called {languages[0]!r}: give --source-language and --target-language, such as en and de.")
+        raise UsageError(
+            f"both sides are called {languages[0]!r}: give --source-language and --target-language, such as en and de."
+        )
 
     from ..corpora.split import HELD_OUT
     from ..corpora.survey import draw, survey
@@ -81,7 +101,9 @@ def init(
         text = survey(*files["train"])
         missing = [kind for kind in SETS if not files[kind][0]]
         if text.useful < FEWEST:
-            raise UsageError(f"the text has {text.useful:,} different pairs to learn from: at least {FEWEST:,} are needed, and 10,000 are few.")
+            raise UsageError(
+                f"the text has {text.useful:,} different pairs to learn from: at least {FEWEST:,} are needed, and 10,000 are few."
+            )
         held_out = draw(text, dict.fromkeys(missing, min(HELD_OUT, max(1, text.useful // SHARE))))
         data = _data(files, languages, recipe_file.parent, folder if missing else None)
         preset, updates, per_update, device = _sized(text, data, seconds)
@@ -94,7 +116,9 @@ def init(
             raise _exists(recipe_file) from None
         except OSError as error:
             raise write_failed(error, recipe_file, "the recipe") from None
-    return Initialized(recipe_file, folder if missing else None, text, preset, pairs, updates, updates * per_update, device)
+    return Initialized(
+        recipe_file, folder if missing else None, text, preset, pairs, updates, updates * per_update, device
+    )
 
 
 def duration(text: str) -> float:
@@ -129,12 +153,18 @@ def _exists(path: Path) -> UsageError:
 
 def _sides(source: Files, target: Files, source_option: str, target_option: str) -> tuple[list[Path], list[Path]]:
     """Return the files of both sides. Raises UsageError if the sides have different numbers of files, or if a path is not a plain file."""
-    sides = tuple([Path(files)] if isinstance(files, str | Path) else [Path(path) for path in files] for files in (source, target))
+    sides = tuple(
+        [Path(files)] if isinstance(files, str | Path) else [Path(path) for path in files] for files in (source, target)
+    )
     if len(sides[0]) != len(sides[1]):
-        raise UsageError(f"{len(sides[0])} files of {source_option} and {len(sides[1])} of {target_option}: they are read in pairs. Give as many of each.")
+        raise UsageError(
+            f"{len(sides[0])} files of {source_option} and {len(sides[1])} of {target_option}: they are read in pairs. Give as many of each."
+        )
     for path in (path for side in sides for path in side):
         if path.exists() and not path.is_file():
-            raise UsageError(f"{str(path)!r} is not a plain file; it is read more than once, so it cannot be a folder or a pipe.")
+            raise UsageError(
+                f"{str(path)!r} is not a plain file; it is read more than once, so it cannot be a folder or a pipe."
+            )
     return sides[0], sides[1]
 
 
@@ -145,7 +175,9 @@ def _language(paths: Sequence[Path], default: str) -> str:
     return code if re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z]+)?", code) and code != "txt" else default
 
 
-def _data(files: dict[str, tuple[list[Path], list[Path]]], languages: Sequence[str], beside: Path, folder: Path | None) -> dict[str, object]:
+def _data(
+    files: dict[str, tuple[list[Path], list[Path]]], languages: Sequence[str], beside: Path, folder: Path | None
+) -> dict[str, object]:
     """Return the keys of [data]; paths of files are relative to the recipe's folder, if they are below it."""
     data: dict[str, object] = {"source_language": languages[0], "target_language": languages[1]}
     for kind in ("train", "valid"):
@@ -195,7 +227,9 @@ def _measured(recipe: Recipe, text: Survey, hardware: Any) -> float:
     from ..training.speed import seconds_per_update
     from .commands import torch_threads
 
-    lengths = np.clip(text.lengths[(text.lengths > 0).all(axis=1)] * SUBWORDS + 1, 1, recipe.data.max_length).astype(np.int32)
+    lengths = np.clip(text.lengths[(text.lengths > 0).all(axis=1)] * SUBWORDS + 1, 1, recipe.data.max_length).astype(
+        np.int32
+    )
     lengths = np.resize(lengths, (max(len(lengths), recipe.train.batch_tokens), 2))
     plan = EpochPlan(lengths[:, 0].copy(), lengths[:, 1].copy(), recipe.train.batch_tokens, recipe.train.seed)
     with torch_threads(cores()):
@@ -206,7 +240,9 @@ def _parsed(preset: Preset, text: Survey, data: dict[str, object], updates: int)
     from ..recipe import Recipe
     from ..training.presets import recipe_text
 
-    return Recipe.from_dict(tomllib.loads(recipe_text(preset, (), data, updates, _joint(text), text.useful)), "the new recipe")
+    return Recipe.from_dict(
+        tomllib.loads(recipe_text(preset, (), data, updates, _joint(text), text.useful)), "the new recipe"
+    )
 
 
 def _joint(text: Survey) -> bool:
@@ -215,18 +251,21 @@ def _joint(text: Survey) -> bool:
     return first == second
 
 
-def _recipe(path: Path, preset: Preset, text: Survey, data: dict[str, object], updates: int, per_update: float, device: str) -> str:
+def _recipe(
+    path: Path, preset: Preset, text: Survey, data: dict[str, object], updates: int, per_update: float, device: str
+) -> str:
     """Return the text of the recipe."""
     from ..hardware import cores
     from ..training.presets import recipe_text
 
     where = f"{cores()} CPU core{'s' * (cores() != 1)}" if device == "cpu" else device
     head = [
-        f"{data['source_language']}-{data['target_language']}, {text.pairs:,} pairs, by nmt init with the preset {preset.name}.", "",
+        f"{data['source_language']}-{data['target_language']}, {text.pairs:,} pairs, by nmt init with the preset {preset.name}.",
+        "",
         f"Command     nmt preprocess {path} && nmt train {path} && nmt average runs/{path.stem}",
         f"Time        about {spoken(updates * per_update)} here ({where}); nmt train {path} --dry-run measures it",
         f"Proven on   {preset.proven or 'no text yet: the size lies between those of its neighbours'}",
-    ]  # fmt: skip
+    ]
     return recipe_text(preset, head, data, updates, _joint(text), text.useful)
 
 
@@ -234,15 +273,25 @@ def spoken(seconds: float) -> str:
     """Return a duration in words: 50 minutes, 3.5 hours, 12 days."""
     for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}" if seconds >= 10 * size or size == 60 else f"{seconds / size:.1f} {unit}"
+            return (
+                f"{seconds / size:.0f} {unit}" if seconds >= 10 * size or size == 60 else f"{seconds / size:.1f} {unit}"
+            )
     return f"{seconds:.0f} seconds"
 
 
-def _write(files: tuple[list[Path], list[Path]], languages: Sequence[str], held_out: dict[str, Any], folder: Path) -> dict[str, int]:
+def _write(
+    files: tuple[list[Path], list[Path]], languages: Sequence[str], held_out: dict[str, Any], folder: Path
+) -> dict[str, int]:
     """Write the text into the new folder, divided into sets. Return the number of pairs in each set."""
     from ..corpora.survey import write_parts
     from ..output_paths import output_folder
 
-    with output_folder(folder, "the text", lambda _: "it exists", [path for side in files for path in side]) as aside, ExitStack() as stack:
-        streams = {kind: tuple(stack.enter_context(open(aside / f"{kind}.{language}", "wb")) for language in languages) for kind in ("train", *held_out)}
+    with (
+        output_folder(folder, "the text", lambda _: "it exists", [path for side in files for path in side]) as aside,
+        ExitStack() as stack,
+    ):
+        streams = {
+            kind: tuple(stack.enter_context(open(aside / f"{kind}.{language}", "wb")) for language in languages)
+            for kind in ("train", *held_out)
+        }
         return write_parts(*files, held_out, streams)  # type: ignore[arg-type]

@@ -40,7 +40,9 @@ def decode_changes(overrides: Sequence[str], options: Mapping[str, Any]) -> list
     """
     wrong = [change for change in overrides if not change.strip().startswith("decode.")]
     if wrong:
-        raise UsageError(f"--set {wrong[0]!r}: the recipe of a trained model cannot be changed; only decode.KEY=VALUE can.")
+        raise UsageError(
+            f"--set {wrong[0]!r}: the recipe of a trained model cannot be changed; only decode.KEY=VALUE can."
+        )
     return [*overrides, *(f"decode.{key}={value}" for key, value in options.items() if value is not None)]
 
 
@@ -68,8 +70,21 @@ class StoredModels:
     threads, None: its default.
     """
 
-    def __init__(self, folders: Sequence[Path], configs: Sequence[ModelConfig], devices: Sequence[str], ready_in: str = "", threads: int | None = None) -> None:
-        self.folders, self.configs, self.devices, self.ready_in, self.threads = folders, configs, devices, ready_in, threads
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        configs: Sequence[ModelConfig],
+        devices: Sequence[str],
+        ready_in: str = "",
+        threads: int | None = None,
+    ) -> None:
+        self.folders, self.configs, self.devices, self.ready_in, self.threads = (
+            folders,
+            configs,
+            devices,
+            ready_in,
+            threads,
+        )
         self._models: list[Transformer] = []
         self._converted: dict[str, ConvertedModels] = {}
 
@@ -179,9 +194,15 @@ class Loaded:
 
         ready = self.stored.ready if plain and is_plain(self.recipe.decode) else None
         return Translator(
-            ready or self.in_precision(precision), self.vocabulary.source, self.vocabulary.target, self.recipe.decode,
-            longest=self.recipe.data.max_length, nbest=nbest, defaults=self.recipe.constraint_values, **options,
-        )  # fmt: skip
+            ready or self.in_precision(precision),
+            self.vocabulary.source,
+            self.vocabulary.target,
+            self.recipe.decode,
+            longest=self.recipe.data.max_length,
+            nbest=nbest,
+            defaults=self.recipe.constraint_values,
+            **options,
+        )
 
     def in_precision(self, precision: str) -> ConvertedModels:
         """Return the converted models. "auto" means int8 if a model is stored in int8, else the fastest precision on the device."""
@@ -194,17 +215,32 @@ class Loaded:
 
 
 def load_translator(
-    paths: Sequence[Path], changes: Sequence[str], *, nbest: int, device: str, devices: int | None, precision: str, chosen: Callable[[Path], None] = lambda _: None,
+    paths: Sequence[Path],
+    changes: Sequence[str],
+    *,
+    nbest: int,
+    device: str,
+    devices: int | None,
+    precision: str,
+    chosen: Callable[[Path], None] = lambda _: None,
     **options: Any,
-) -> Translator:  # fmt: skip
+) -> Translator:
     """Return a Translator with the models at `paths` and the first model's recipe with `changes`. `options` are further parameters of Translator."""
-    return load(paths, changes, nbest=nbest, device=device, devices=devices, chosen=chosen).translator(nbest=nbest, precision=precision, **options)
+    return load(paths, changes, nbest=nbest, device=device, devices=devices, chosen=chosen).translator(
+        nbest=nbest, precision=precision, **options
+    )
 
 
 def load(
-    paths: Sequence[Path], changes: Sequence[str], *, nbest: int = 1, device: str = "auto", devices: int | None = None, ready_in: str = "",
+    paths: Sequence[Path],
+    changes: Sequence[str],
+    *,
+    nbest: int = 1,
+    device: str = "auto",
+    devices: int | None = None,
+    ready_in: str = "",
     chosen: Callable[[Path], None] = lambda _: None,
-) -> Loaded:  # fmt: skip
+) -> Loaded:
     """Load the models at `paths` on the chosen devices. Raises UsageError, ModelError.
 
     For each run folder in `paths`, `chosen` is called with the model folder in it. `ready_in`: a precision. If the cache folder has the model in
@@ -220,7 +256,9 @@ def load(
             chosen(folder)
     configs = [read_config(folder) for folder in folders]
     recipe = _changed(configs[0].recipe, changes, nbest)
-    checks = [checking(folder, config) for folder, config in zip(folders, configs, strict=True)]  # the files are checked while torch loads
+    checks = [
+        checking(folder, config) for folder, config in zip(folders, configs, strict=True)
+    ]  # the files are checked while torch loads
     without_torch = bool(ready_in) and len(configs) == 1 and surely_cpu(device) and may_be_ready(configs[0], ready_in)
     if without_torch:
         workers = ["cpu"] * (devices or cores())
@@ -237,8 +275,14 @@ def load(
             raise ModelError(str(error)) from None
     _check_vocabularies(folders, configs)
     vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies)
-    stored = StoredModels(folders, configs, workers, ready_in, devices) if without_torch else StoredModels(folders, configs, workers)
-    if stored.in_int8 and not without_torch:  # no other precision is possible, so it is read here, where a damaged file is an error of `load`
+    stored = (
+        StoredModels(folders, configs, workers, ready_in, devices)
+        if without_torch
+        else StoredModels(folders, configs, workers)
+    )
+    if (
+        stored.in_int8 and not without_torch
+    ):  # no other precision is possible, so it is read here, where a damaged file is an error of `load`
         stored.converted("int8")
     return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers)
 
@@ -265,10 +309,14 @@ def workers_on(device: str, named: str, count: int | None) -> list[str]:
     if count in (None, 1):
         return [device]
     if ":" in named:
-        raise UsageError(f"--device {named!r} is one GPU, --devices {count} are several: give one of the two, or --device cuda.")
+        raise UsageError(
+            f"--device {named!r} is one GPU, --devices {count} are several: give one of the two, or --device cuda."
+        )
     available = torch.cuda.device_count()
     if count > available:
-        raise UsageError(f"--devices {count}: torch sees {available} CUDA device{'s' * (available != 1)} here. Give {available} or fewer.")
+        raise UsageError(
+            f"--devices {count}: torch sees {available} CUDA device{'s' * (available != 1)} here. Give {available} or fewer."
+        )
     return [f"cuda:{number}" for number in range(count)]
 
 

@@ -1,6 +1,6 @@
 """The options of a translation, with the same names as in `nmt translate`: search, sampling, constraints.
 
-    TranslateOptions ──▶ choose ──▶ SearchChoice: changes of the recipe's [decode], and further parameters of a Translator
+TranslateOptions ──▶ choose ──▶ SearchChoice: changes of the recipe's [decode], and further parameters of a Translator
 """
 
 from __future__ import annotations
@@ -58,9 +58,19 @@ class TranslateOptions(TypedDict, total=False):
 
 
 DECODE = (
-    "beam", "alpha", "max_extra", "min_length", "batch_tokens", "length_penalty", "max_len_ratio", "coverage_penalty", "diverse_groups", "diversity_penalty",
-    "no_repeat_ngram", "repetition_penalty",
-)  # fmt: skip
+    "beam",
+    "alpha",
+    "max_extra",
+    "min_length",
+    "batch_tokens",
+    "length_penalty",
+    "max_len_ratio",
+    "coverage_penalty",
+    "diverse_groups",
+    "diversity_penalty",
+    "no_repeat_ngram",
+    "repetition_penalty",
+)
 """Options that are keys of [decode]."""
 SAMPLING = ("top_k", "top_p", "min_p", "temperature", "seed")
 MOST_NBEST = 4096
@@ -81,9 +91,16 @@ def choose(options: Mapping[str, Any], recipe_search: str) -> SearchChoice:
 
     constraints = {"terms": options.get("terms") or None, **values_of(("banned_words", "outputs"))}
     return search_choice(
-        options.get("search"), bool(options.get("sample")), values_of(SAMPLING), values_of(("samples", "utility", "candidates"), "mbr_"), values_of(BEAM_ONLY),
-        constraints, decode_changes(options.get("overrides") or [], values_of(DECODE)), options.get("nbest", 1), recipe_search,
-    )  # fmt: skip
+        options.get("search"),
+        bool(options.get("sample")),
+        values_of(SAMPLING),
+        values_of(("samples", "utility", "candidates"), "mbr_"),
+        values_of(BEAM_ONLY),
+        constraints,
+        decode_changes(options.get("overrides") or [], values_of(DECODE)),
+        options.get("nbest", 1),
+        recipe_search,
+    )
 
 
 CANDIDATES = ("sample", "beam")
@@ -107,9 +124,16 @@ class SearchChoice:
 
 
 def search_choice(
-    search: str | None, sample: bool, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any], constraints: dict[str, Any],
-    changes: Sequence[str], nbest: int, recipe_search: str,
-) -> SearchChoice:  # fmt: skip
+    search: str | None,
+    sample: bool,
+    sampling: dict[str, Any],
+    mbr: dict[str, Any],
+    beam: dict[str, Any],
+    constraints: dict[str, Any],
+    changes: Sequence[str],
+    nbest: int,
+    recipe_search: str,
+) -> SearchChoice:
     """Return the search choice for these options; None means not given. Raises UsageError for options that exclude each other or are out of range.
 
     `beam`: options of beam search. `changes`: changes of [decode] so far, including those of `beam`. `recipe_search`: the search of
@@ -123,34 +147,52 @@ def search_choice(
         raise UsageError(f"--search {search!r}: expected {', '.join(SEARCHES)}.{did_you_mean(search, list(SEARCHES))}")
     chosen = "sample" if sample else search or _chosen(changes, "search")
     name = chosen or recipe_search
-    sampling, mbr, beam = ({key: value for key, value in values.items() if value is not None} for values in (sampling, mbr, beam))
+    sampling, mbr, beam = (
+        {key: value for key, value in values.items() if value is not None} for values in (sampling, mbr, beam)
+    )
     _check_search(name, sampling, mbr, beam)
     _check_ranges(sampling, mbr)
     random = name in ("sample", "mbr") and mbr.get("candidates") != "beam"
     if name in ("sample", "mbr") and _chosen(changes, "beam"):
         instead = "--nbest N for N samples" if name == "sample" else "--mbr-samples N for N hypotheses"
-        raise UsageError(f"--beam (decode.beam) was given with --{'sample' if name == 'sample' else 'search mbr'}, which keeps no beam: give {instead} per line.")
+        raise UsageError(
+            f"--beam (decode.beam) was given with --{'sample' if name == 'sample' else 'search mbr'}, which keeps no beam: give {instead} per line."
+        )
     if constraints.get("terms") is not None and random:
-        raise UsageError(f"terms and {'--sample' if sample else f'--search {name}'} were both given: random samples cannot be made to contain words. Leave one of them out.")
+        raise UsageError(
+            f"terms and {'--sample' if sample else f'--search {name}'} were both given: random samples cannot be made to contain words. Leave one of them out."
+        )
     more = [f"decode.search={chosen}"] if chosen else []
     if name == "sample":
         more.append(f"decode.beam={nbest}")
     elif name == "mbr" and (chosen or "samples" in mbr):
         hypotheses = mbr.get("samples", 100)
         if nbest > hypotheses:
-            raise UsageError(f"--nbest {nbest} exceeds the {hypotheses} hypotheses of a line: give --mbr-samples {nbest} or more.")
+            raise UsageError(
+                f"--nbest {nbest} exceeds the {hypotheses} hypotheses of a line: give --mbr-samples {nbest} or more."
+            )
         more.append(f"decode.beam={hypotheses}")
     if random:
-        more.append("decode.coverage_penalty=0")  # samples have no coverage penalty; with a penalty, the compiled decoder could not be used
-    return SearchChoice([*changes, *more], *_more_options(name, sampling, mbr), {key: value for key, value in constraints.items() if value is not None})
+        more.append(
+            "decode.coverage_penalty=0"
+        )  # samples have no coverage penalty; with a penalty, the compiled decoder could not be used
+    return SearchChoice(
+        [*changes, *more],
+        *_more_options(name, sampling, mbr),
+        {key: value for key, value in constraints.items() if value is not None},
+    )
 
 
-def _more_options(name: str, sampling: dict[str, Any], mbr: dict[str, Any]) -> tuple[SamplingOptions | None, MbrOptions]:
+def _more_options(
+    name: str, sampling: dict[str, Any], mbr: dict[str, Any]
+) -> tuple[SamplingOptions | None, MbrOptions]:
     """Return the options of sampling (None: the defaults of the search) and those of minimum Bayes risk."""
     from ..decoding.search import MbrOptions, SamplingOptions
 
     defaults = getattr(load(SEARCHES, name, "search"), "SAMPLING", SamplingOptions()) if sampling else None
-    return replace(defaults, **sampling) if defaults else None, MbrOptions(**{key: value for key, value in mbr.items() if key != "samples"})
+    return replace(defaults, **sampling) if defaults else None, MbrOptions(
+        **{key: value for key, value in mbr.items() if key != "samples"}
+    )
 
 
 def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any]) -> None:
@@ -160,17 +202,23 @@ def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], beam
     if mbr and name != "mbr":
         raise UsageError(f"{_options(f'mbr_{key}' for key in mbr)}: only with --search mbr.")
     if sampling and mbr.get("candidates") == "beam":
-        raise UsageError(f"{_options(sampling)}: only with --mbr-candidates sample; --mbr-candidates beam samples nothing.")
+        raise UsageError(
+            f"{_options(sampling)}: only with --mbr-candidates sample; --mbr-candidates beam samples nothing."
+        )
     diverse = [key for key in beam if key.startswith("divers")]
     if diverse and name != "diverse":
         raise UsageError(f"{_options(diverse)}: only with --search diverse.")
     if "coverage_penalty" in beam and name in ("sample", "mbr") and mbr.get("candidates") != "beam":
-        raise UsageError(f"--coverage-penalty: random samples have none. Leave it out, or give --search beam{' or --mbr-candidates beam' * (name == 'mbr')}.")
+        raise UsageError(
+            f"--coverage-penalty: random samples have none. Leave it out, or give --search beam{' or --mbr-candidates beam' * (name == 'mbr')}."
+        )
 
 
 def _chosen(changes: Sequence[str], key: str) -> str | None:
     """Return the value of decode.KEY in the changes, without quotes; None if it is not changed."""
-    values = [value for name, _, value in (change.partition("=") for change in changes) if name.strip() == f"decode.{key}"]
+    values = [
+        value for name, _, value in (change.partition("=") for change in changes) if name.strip() == f"decode.{key}"
+    ]
     return values[-1].strip().strip("\"'") if values else None
 
 
@@ -182,7 +230,11 @@ def _check_ranges(sampling: dict[str, Any], mbr: dict[str, Any]) -> None:
     """Raise UsageError for a value that is out of range."""
     import math
 
-    for name, value, least in (("top-k", sampling.get("top_k", 0), 0), ("seed", sampling.get("seed", 0), 0), ("mbr-samples", mbr.get("samples", 1), 1)):
+    for name, value, least in (
+        ("top-k", sampling.get("top_k", 0), 0),
+        ("seed", sampling.get("seed", 0), 0),
+        ("mbr-samples", mbr.get("samples", 1), 1),
+    ):
         if not least <= value < 2**63:
             raise UsageError(f"--{name} {value}: expected a whole number, at least {least}.")
     if not 0 < sampling.get("top_p", 1.0) <= 1:
@@ -190,7 +242,9 @@ def _check_ranges(sampling: dict[str, Any], mbr: dict[str, Any]) -> None:
     if not 0 <= sampling.get("min_p", 0.0) <= 1:
         raise UsageError(f"--min-p {sampling['min_p']}: expected a share of the largest probability, 0 to 1.")
     if not 0 < sampling.get("temperature", 1.0) < math.inf:
-        raise UsageError(f"--temperature {sampling['temperature']}: expected a number above 0. For the most probable tokens alone: --top-k 1.")
+        raise UsageError(
+            f"--temperature {sampling['temperature']}: expected a number above 0. For the most probable tokens alone: --top-k 1."
+        )
     for key, names in (("utility", list(UTILITIES)), ("candidates", list(CANDIDATES))):
         if mbr.get(key, names[0]) not in names:
             raise UsageError(f"--mbr-{key} {mbr[key]!r}: expected {', '.join(names)}.{did_you_mean(mbr[key], names)}")

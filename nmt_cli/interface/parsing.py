@@ -1,6 +1,6 @@
 """Parsing with a loaded model: sentences in, trees out (docs/parsing.md).
 
-    line ──▶ words, separated as treebanks do ──▶ translator ──▶ linearised tree ──▶ delinearise ──▶ Parse: a tree of these words
+line ──▶ words, separated as treebanks do ──▶ translator ──▶ linearised tree ──▶ delinearise ──▶ Parse: a tree of these words
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class Parses:
         self.split = split or between_spaces
         if split is not None and not any("``" in piece for piece in translator.source.table):
             self.split = _with_plain_quotes(split)
-        self._pending: deque[list[str]] = deque()  # the words of the sentences that are being parsed: the translator reads ahead
+        self._pending: deque[list[str]] = (
+            deque()
+        )  # the words of the sentences that are being parsed: the translator reads ahead
 
     @property
     def longest(self) -> int:
@@ -75,8 +77,8 @@ class Parses:
     def sentences(self, lines: Iterable[Line]) -> Iterator[Line]:
         """Yield the sentence of each line, words between single spaces; "" if it certainly has too many tokens.
 
-        A thread of the translator calls this, and may end with the process at any point. Therefore SentencePiece is not used here: it
-    could crash.
+            A thread of the translator calls this, and may end with the process at any point. Therefore SentencePiece is not used here: it
+        could crash.
         """
         for line in lines:
             words = self.split(str(line))
@@ -88,7 +90,9 @@ class Parses:
         words = self._pending.popleft()
         if not words:
             return Parse(Tree((), ()))
-        if not result.tokens or len(result.source_pieces) > self.longest:  # not translated, or translated in parts, and parts are not trees
+        if (
+            not result.tokens or len(result.source_pieces) > self.longest
+        ):  # not translated, or translated in parts, and parts are not trees
             length = len(self.translator.source.encode([" ".join(words)])[0])
             return Parse(
                 delinearise("", words),
@@ -118,9 +122,13 @@ def treebank_words() -> SplitWords:
     try:
         from nltk.tokenize import NLTKWordTokenizer
     except ImportError as error:
-        raise UsageError(f"nmt parse needs the extra package nltk to separate words ({error}): pip install 'nmt-cli[parse]'. Or separate them yourself, and give --tokenized.") from None
+        raise UsageError(
+            f"nmt parse needs the extra package nltk to separate words ({error}): pip install 'nmt-cli[parse]'. Or separate them yourself, and give --tokenized."
+        ) from None
     tokenizer = NLTKWordTokenizer()
-    return lambda line: [word for text in tokenizer.tokenize(APOSTROPHE.sub("'", line)) for word in between_spaces(text)]
+    return lambda line: [
+        word for text in tokenizer.tokenize(APOSTROPHE.sub("'", line)) for word in between_spaces(text)
+    ]
 
 
 def _with_plain_quotes(split: SplitWords) -> SplitWords:

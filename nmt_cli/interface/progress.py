@@ -1,6 +1,6 @@
 """Progress of long work: shown as on the command line, as a bar everywhere, or passed to a function.
 
-    with showing(progress): …    None: a bar on a terminal; True: a bar, in a notebook too; False: none; a function: called with each `Progress`
+with showing(progress): …    None: a bar on a terminal; True: a bar, in a notebook too; False: none; a function: called with each `Progress`
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class _Bars:
 
         if self.bar is None or progress.what != self.what:
             self.close()
-            self.bar, self.what = tqdm(total=progress.total, desc=progress.what, unit=progress.unit, unit_scale=True, leave=False), progress.what
+            self.bar, self.what = (
+                tqdm(total=progress.total, desc=progress.what, unit=progress.unit, unit_scale=True, leave=False),
+                progress.what,
+            )
         if progress.text:
             self.bar.set_description_str(f"{progress.what} · {progress.text}", refresh=False)
         self.bar.update(progress.done - self.bar.n)

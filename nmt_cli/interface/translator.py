@@ -75,7 +75,12 @@ class Candidate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dictionary for JSON: `translation`, `score`, `log_prob`, `tokens`, with confidence also `words` and `quality`."""
-        values: dict[str, Any] = {"translation": self.text, "score": self.score, "log_prob": self.log_prob, "tokens": self.tokens}
+        values: dict[str, Any] = {
+            "translation": self.text,
+            "score": self.score,
+            "log_prob": self.log_prob,
+            "tokens": self.tokens,
+        }
         if self.words is not None:
             values |= {"words": [word._asdict() for word in self.words], "quality": self.quality}
         return values
@@ -105,9 +110,17 @@ def translation_of(result: Result, calibration: Calibration | None = None) -> Tr
     nbest = tuple(_candidate(result, index, calibration) for index in range(len(result.candidates)))
     best = nbest[0]
     return Translation(
-        best.text, best.score, best.log_prob, best.tokens, best.words, best.quality,
-        source=result.source, nbest=nbest, source_tokens=result.source_pieces, alignment=result.alignment,
-    )  # fmt: skip
+        best.text,
+        best.score,
+        best.log_prob,
+        best.tokens,
+        best.words,
+        best.quality,
+        source=result.source,
+        nbest=nbest,
+        source_tokens=result.source_pieces,
+        alignment=result.alignment,
+    )
 
 
 def _candidate(result: Result, index: int, calibration: Calibration | None) -> Candidate:
@@ -120,10 +133,14 @@ def _candidate(result: Result, index: int, calibration: Calibration | None) -> C
     if not result.source_pieces:
         return Candidate(plain.text, plain.score, plain.log_prob, plain.tokens, ())
     if not candidate.token_log_probs:
-        raise UsageError("--confidence needs a search that keeps the probabilities of single tokens, such as beam search.")
+        raise UsageError(
+            "--confidence needs a search that keeps the probabilities of single tokens, such as beam search."
+        )
     words = word_probabilities(candidate.pieces, candidate.token_log_probs, candidate.part_lengths)
     quality = calibration.estimate(features(len(result.source_pieces), candidate))
-    return Candidate(plain.text, plain.score, plain.log_prob, plain.tokens, tuple(WordProbability(*word) for word in words), quality)
+    return Candidate(
+        plain.text, plain.score, plain.log_prob, plain.tokens, tuple(WordProbability(*word) for word in words), quality
+    )
 
 
 def calibration_of(confidence: bool, calibration: Path | Calibration | None) -> Calibration | None:
@@ -140,7 +157,11 @@ def calibration_of(confidence: bool, calibration: Path | Calibration | None) -> 
 
 
 def load(
-    model: str | Path | Sequence[str | Path] | None = None, *, device: str = "auto", devices: int | None = None, precision: str = "auto"
+    model: str | Path | Sequence[str | Path] | None = None,
+    *,
+    device: str = "auto",
+    devices: int | None = None,
+    precision: str = "auto",
 ) -> Translator:
     """Load a model folder, or the model of a run folder: its averaged model, else the best, else the last. Several folders are an ensemble.
 
@@ -151,7 +172,12 @@ def load(
     from ..hardware import keep_freed_memory
 
     keep_freed_memory()
-    return Translator(load_models(models_named([Path(folder) for folder in folders]), [], device=device, devices=devices, ready_in=precision), precision)
+    return Translator(
+        load_models(
+            models_named([Path(folder) for folder in folders]), [], device=device, devices=devices, ready_in=precision
+        ),
+        precision,
+    )
 
 
 class Translator:
@@ -162,16 +188,23 @@ class Translator:
         self._loaded: Loaded | None = loaded
         self.precision = precision
         self.folders = tuple(loaded.folders)
-        self.source_language, self.target_language = loaded.recipe.data.source_language, loaded.recipe.data.target_language
+        self.source_language, self.target_language = (
+            loaded.recipe.data.source_language,
+            loaded.recipe.data.target_language,
+        )
         self._lock = threading.Lock()
         self._translators: dict[str, decoding.Translator] = {}
         self._service: Service | None = None
-        self._running: weakref.WeakSet[Generator[Translation, None, None] | Generator[Parse, None, None]] = weakref.WeakSet()
+        self._running: weakref.WeakSet[Generator[Translation, None, None] | Generator[Parse, None, None]] = (
+            weakref.WeakSet()
+        )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -187,21 +220,29 @@ class Translator:
     @overload
     def translate(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> list[Translation]: ...
     @overload
-    def translate(self, lines: Iterator[str | Line], **options: Unpack[TranslateOptions]) -> Generator[Translation, None, None]: ...
+    def translate(
+        self, lines: Iterator[str | Line], **options: Unpack[TranslateOptions]
+    ) -> Generator[Translation, None, None]: ...
 
-    def translate(self, lines: Iterable[str | Line], **options: Unpack[TranslateOptions]) -> list[Translation] | Generator[Translation, None, None]:
+    def translate(
+        self, lines: Iterable[str | Line], **options: Unpack[TranslateOptions]
+    ) -> list[Translation] | Generator[Translation, None, None]:
         r"""Translate lines. For a sequence, return a list; for an iterator, return a generator, which yields before the input ends.
 
         Each line is text without "\n". There is one translation per line, in order; the translation of a blank line is empty. The
         translation of a line depends on the line, the model and the options only. Raises UsageError for a wrong option.
         """
         if isinstance(lines, str):
-            raise UsageError(f"translate was given the text {lines[:60]!r}: expected a list or another iterable of lines. Give [text].")
+            raise UsageError(
+                f"translate was given the text {lines[:60]!r}: expected a list or another iterable of lines. Give [text]."
+            )
         in_memory = isinstance(lines, Sequence)
         if in_memory and any(isinstance(line, Line) and line.terms for line in lines):
             options = {**options, "terms": True}
         calibration = calibration_of(bool(options.get("confidence")), options.get("calibration"))
-        plain = in_memory and not any(isinstance(line, Line) and (line.prefix is not None or line.terms) for line in lines)
+        plain = in_memory and not any(
+            isinstance(line, Line) and (line.prefix is not None or line.terms) for line in lines
+        )
         translator = self._translator(options, plain)
         requests = map(partial(_request, terms=bool(options.get("terms"))), lines)
         stream = self._stream(translator, list(requests) if in_memory else requests, calibration)
@@ -223,7 +264,9 @@ class Translator:
             options = {**options, "terms": True}
         calibration = calibration_of(bool(options.get("confidence")), options.get("calibration"))
         requests = [_request(line, terms=bool(options.get("terms"))) for line in lines]
-        return self.service.submit(requests, _frozen(options), lambda results: [translation_of(result, calibration) for result in results])
+        return self.service.submit(
+            requests, _frozen(options), lambda results: [translation_of(result, calibration) for result in results]
+        )
 
     def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
         """Load torch, and read and convert the model now, not at the first translation with these options. No worker is started. Raises UsageError for a wrong option."""
@@ -248,7 +291,14 @@ class Translator:
                 self._service = Service(self._built, ())
             return self._service
 
-    def translate_document(self, text: str, format: str = "text", *, split_sentences: str | None = None, **options: Unpack[TranslateOptions]) -> str:
+    def translate_document(
+        self,
+        text: str,
+        format: str = "text",
+        *,
+        split_sentences: str | None = None,
+        **options: Unpack[TranslateOptions],
+    ) -> str:
         """Return the translation of a document: plain "text", "html" or "xml", with its markup and white space.
 
         `split_sentences`: see `documents.read_document`. Raises UsageError for a wrong option or a missing library, DocumentError for
@@ -260,15 +310,33 @@ class Translator:
 
     @overload
     def parse(
-        self, lines: Sequence[str], *, tokenized: bool = False, beam: int | None = None, batch_tokens: int | None = None, overrides: Sequence[str] = ()
+        self,
+        lines: Sequence[str],
+        *,
+        tokenized: bool = False,
+        beam: int | None = None,
+        batch_tokens: int | None = None,
+        overrides: Sequence[str] = (),
     ) -> list[Parse]: ...
     @overload
     def parse(
-        self, lines: Iterator[str], *, tokenized: bool = False, beam: int | None = None, batch_tokens: int | None = None, overrides: Sequence[str] = ()
+        self,
+        lines: Iterator[str],
+        *,
+        tokenized: bool = False,
+        beam: int | None = None,
+        batch_tokens: int | None = None,
+        overrides: Sequence[str] = (),
     ) -> Generator[Parse, None, None]: ...
 
     def parse(
-        self, lines: Iterable[str], *, tokenized: bool = False, beam: int | None = None, batch_tokens: int | None = None, overrides: Sequence[str] = ()
+        self,
+        lines: Iterable[str],
+        *,
+        tokenized: bool = False,
+        beam: int | None = None,
+        batch_tokens: int | None = None,
+        overrides: Sequence[str] = (),
     ) -> list[Parse] | Generator[Parse, None, None]:
         r"""Parse sentences with a parser, as `nmt parse` does. For a sequence, return a list; for an iterator, return a generator, which yields before the input ends.
 
@@ -277,13 +345,17 @@ class Translator:
         `tokenized`) and not installed.
         """
         if isinstance(lines, str):
-            raise UsageError(f"parse was given the text {lines[:60]!r}: expected a list or another iterable of lines. Give [text].")
+            raise UsageError(
+                f"parse was given the text {lines[:60]!r}: expected a list or another iterable of lines. Give [text]."
+            )
         from .parsing import Parses, terminals_of, treebank_words
 
         self._models()
         terminals = terminals_of(self.folders[0])
         split = None if tokenized else treebank_words()
-        parses = Parses(self._translator({"beam": beam, "batch_tokens": batch_tokens, "overrides": overrides}), terminals, split)
+        parses = Parses(
+            self._translator({"beam": beam, "batch_tokens": batch_tokens, "overrides": overrides}), terminals, split
+        )
         in_memory = isinstance(lines, Sequence)
         requests = map(_sentence, lines)
         stream = _parsed(parses, list(requests) if in_memory else requests)
@@ -292,7 +364,9 @@ class Translator:
         self._running.add(stream)
         return stream
 
-    def score(self, pairs: Iterable[tuple[str, str]], *, precision: str | None = None, batch_tokens: int | None = None) -> list[Scored]:
+    def score(
+        self, pairs: Iterable[tuple[str, str]], *, precision: str | None = None, batch_tokens: int | None = None
+    ) -> list[Scored]:
         """Return for each pair (source, translation) log P of the translation, as `nmt score --model` prints it.
 
         The default precision is fp32, or int8 for a model that is stored in int8.
@@ -308,7 +382,12 @@ class Translator:
         from ..model.precision import in_int8
 
         chosen = precision or ("int8" if in_int8(loaded.models[0]) else "fp32")
-        scorer = Scorer(loaded.models[0], loaded.vocabulary, batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens, precision=chosen)
+        scorer = Scorer(
+            loaded.models[0],
+            loaded.vocabulary,
+            batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens,
+            precision=chosen,
+        )
         return [scored for window in scorer.windows(pairs) for scored in window]
 
     def _stream(
@@ -341,18 +420,36 @@ class Translator:
         """Return the changes of the recipe, the size of the n-best list, and further parameters of a translator for these options; and whether they are plain."""
         choice = choose(options, self._models().recipe.decode.search)
         kwargs = {
-            "sampling": choice.sampling, "mbr": choice.mbr, "constraints": choice.constraints, "align": bool(options.get("alignment")),
+            "sampling": choice.sampling,
+            "mbr": choice.mbr,
+            "constraints": choice.constraints,
+            "align": bool(options.get("alignment")),
             "token_log_probs": bool(options.get("confidence")),
-        }  # fmt: skip
-        return choice.changes, options.get("nbest", 1), kwargs, choice.is_plain and not (kwargs["align"] or kwargs["token_log_probs"])
+        }
+        return (
+            choice.changes,
+            options.get("nbest", 1),
+            kwargs,
+            choice.is_plain and not (kwargs["align"] or kwargs["token_log_probs"]),
+        )
 
-    def _new_translator(self, changes: list[str], nbest: int, kwargs: dict[str, Any], plain_options: bool, plain_lines: bool) -> decoding.Translator:
-        return self._models().changed(changes, nbest).translator(nbest=nbest, precision=self.precision, plain=plain_options and plain_lines, **kwargs)
+    def _new_translator(
+        self, changes: list[str], nbest: int, kwargs: dict[str, Any], plain_options: bool, plain_lines: bool
+    ) -> decoding.Translator:
+        return (
+            self._models()
+            .changed(changes, nbest)
+            .translator(nbest=nbest, precision=self.precision, plain=plain_options and plain_lines, **kwargs)
+        )
 
 
 def _frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Return options in a hashable form, without `calibration`, which the search does not use, and without options that are not given."""
-    explicit = {name: value for name, value in options.items() if name != "calibration" and value is not None and value is not False}
+    explicit = {
+        name: value
+        for name, value in options.items()
+        if name != "calibration" and value is not None and value is not False
+    }
     return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(explicit.items()))
 
 
@@ -381,7 +478,9 @@ def _request(line: str | Line, terms: bool) -> str | Request:
     if isinstance(line, str):
         return line
     if line.terms and not terms:
-        raise UsageError(f"the line {text[:60]!r} has terms, and the lines come from an iterator: give terms=True to translate.")
+        raise UsageError(
+            f"the line {text[:60]!r} has terms, and the lines come from an iterator: give terms=True to translate."
+        )
     inputs: dict[str, Any] = {} if line.prefix is None else {"prefix": line.prefix}
     if line.terms:
         inputs["terms"] = list(line.terms)

@@ -51,8 +51,15 @@ class TreeFiles:
 
 
 def trees(
-    inputs: Input | Sequence[Input], out: str | Path, *, name: str | None = None, functions: bool = False, traces: bool = False, escapes: bool = False, terminals: str = "xx"
-) -> list[TreeFiles]:  # fmt: skip
+    inputs: Input | Sequence[Input],
+    out: str | Path,
+    *,
+    name: str | None = None,
+    functions: bool = False,
+    traces: bool = False,
+    escapes: bool = False,
+    terminals: str = "xx",
+) -> list[TreeFiles]:
     """Write sentences, linearised trees and reference trees into the folder `out`: files for each input, or with `name` one set of files for all inputs.
 
     `nmt data trees --help` describes the options. Only files of an earlier call are replaced. Raises UsageError, DataError.
@@ -61,10 +68,18 @@ def trees(
     sources: list[Input] = [inputs] if isinstance(inputs, str | Path) or _named(inputs) else list(inputs)  # type: ignore[arg-type,list-item]
     if not sources:
         raise UsageError("trees was given no input: expected files of bracketed trees.")
-    return [_convert(texts, Path(out), stem, functions, traces, escapes, terminals) for stem, texts in _targets(sources, name).items()]
+    return [
+        _convert(texts, Path(out), stem, functions, traces, escapes, terminals)
+        for stem, texts in _targets(sources, name).items()
+    ]
 
 
-def brackets(words: str | Path | Iterable[str] | NamedLines, parses: str | Path | Iterable[str] | NamedLines, *, terminals: str | None = None) -> Iterator[Parse]:
+def brackets(
+    words: str | Path | Iterable[str] | NamedLines,
+    parses: str | Path | Iterable[str] | NamedLines,
+    *,
+    terminals: str | None = None,
+) -> Iterator[Parse]:
     """Yield the tree of each pair of lines: a sentence, and its linearised tree as `nmt translate` writes it. A wrong tree is repaired.
 
     `terminals` is the kind of terminals in the parses; None: the kind in the record beside `words`, else "xx". Raises UsageError, DataError.
@@ -72,7 +87,11 @@ def brackets(words: str | Path | Iterable[str] | NamedLines, parses: str | Path 
     if terminals is not None:
         check_terminals(terminals)
     beside = Path(words) if isinstance(words, str | Path) else None
-    recorded = conversion_of(beside, "Move it away, and give --terminals.") if terminals is None and beside is not None and beside.suffix == ".words" else None
+    recorded = (
+        conversion_of(beside, "Move it away, and give --terminals.")
+        if terminals is None and beside is not None and beside.suffix == ".words"
+        else None
+    )
     kind = terminals or (recorded.terminals if recorded else "xx")
     return _brackets(_text(words, "the sentences"), _text(parses, "the parses"), kind)
 
@@ -80,7 +99,9 @@ def brackets(words: str | Path | Iterable[str] | NamedLines, parses: str | Path 
 def check_terminals(terminals: str) -> None:
     """Raise UsageError for an unknown kind of terminals."""
     if terminals not in TERMINALS:
-        raise UsageError(f"--terminals {terminals!r}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}.{did_you_mean(terminals, list(TERMINALS))}")
+        raise UsageError(
+            f"--terminals {terminals!r}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}.{did_you_mean(terminals, list(TERMINALS))}"
+        )
 
 
 def decoded(stream: BinaryIO, shown: str) -> Iterator[str]:
@@ -97,7 +118,12 @@ def decoded(stream: BinaryIO, shown: str) -> Iterator[str]:
 
 def _named(value: object) -> bool:
     """Return whether a value is a pair of a name and lines (`NamedLines`)."""
-    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and not isinstance(value[1], str | Path)
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and not isinstance(value[1], str | Path)
+    )
 
 
 def _text(value: str | Path | Iterable[str] | NamedLines, name: str) -> NamedLines:
@@ -112,7 +138,9 @@ def _targets(inputs: Sequence[Input], name: str | None) -> dict[str, list[Input]
     """Return the inputs of each conversion, by its name. Raises UsageError for a wrong name, and if two files have the same name."""
     if name is not None:
         if not name or "/" in name or name.startswith("."):
-            raise UsageError(f"--name {name!r}: expected the beginning of a file name, as 'train'; the folder is --out.")
+            raise UsageError(
+                f"--name {name!r}: expected the beginning of a file name, as 'train'; the folder is --out."
+            )
         return {name: list(inputs)}
     targets: dict[str, list[Input]] = {}
     for source in inputs:
@@ -121,16 +149,23 @@ def _targets(inputs: Sequence[Input], name: str | None) -> dict[str, list[Input]
         if not stem:
             raise UsageError(f"{shown} has no name for the files: give --name NAME.")
         if stem in targets:
-            raise UsageError(f"{str(targets[stem][0])!r} and {shown} would both go to {stem}.words: give --name NAME to join them, or convert them one by one.")
+            raise UsageError(
+                f"{str(targets[stem][0])!r} and {shown} would both go to {stem}.words: give --name NAME to join them, or convert them one by one."
+            )
         targets[stem] = [source]
     return targets
 
 
-def _convert(inputs: list[Input], out: Path, name: str, functions: bool, traces: bool, escapes: bool, terminals: str) -> TreeFiles:
+def _convert(
+    inputs: list[Input], out: Path, name: str, functions: bool, traces: bool, escapes: bool, terminals: str
+) -> TreeFiles:
     """Convert `inputs` and write the files called `name`. Raises DataError, UsageError."""
     count = left_out = words = symbols = longest = 0
     written, record = tuple(out / f"{name}.{kind}" for kind in WRITTEN), out / f"{name}.trees.json"
-    files, texts = [Path(source) for source in inputs if isinstance(source, str | Path)], [_text(source, "the lines") for source in inputs]
+    files, texts = (
+        [Path(source) for source in inputs if isinstance(source, str | Path)],
+        [_text(source, "the lines") for source in inputs],
+    )
     with output_files(written, "the pairs", files, ours=_not_recorded) as (words_file, linear_file, gold_file):
         for tree in (tree for shown, lines in texts for tree in read_trees(iter(lines), shown)):
             tree = tree if functions else tree.without_functions()
@@ -146,7 +181,9 @@ def _convert(inputs: list[Input], out: Path, name: str, functions: bool, traces:
             length = linear.count(" ") + 1
             count, words, symbols, longest = count + 1, words + len(tree.leaves), symbols + length, max(longest, length)
         if not count:
-            raise DataError(f"{', '.join(shown for shown, _ in texts)}: it has no tree; expected brackets, as (TOP (NP (DT the) (NN dog))).")
+            raise DataError(
+                f"{', '.join(shown for shown, _ in texts)}: it has no tree; expected brackets, as (TOP (NP (DT the) (NN dog)))."
+            )
     values = {"files": {path.name: sha256(path) for path in written}, "terminals": terminals}
     write_atomic(record, to_json(Conversion.model_validate({"format_version": Conversion.newest, **values})))
     if left_out:
@@ -160,7 +197,9 @@ def _brackets(words: NamedLines, parses: NamedLines, kind: str) -> Iterator[Pars
     for count, (sentence, line) in enumerate(zip_longest(sentences, lines)):
         if sentence is None or line is None:
             short, long = (words_name, parses_name) if sentence is None else (parses_name, words_name)
-            raise DataError(f"{short} has {count:,} lines, {long} has more: sentences and parses must be parallel, line by line. A line ends at \\n only.")
+            raise DataError(
+                f"{short} has {count:,} lines, {long} has more: sentences and parses must be parallel, line by line. A line ends at \\n only."
+            )
         tree = delinearise(line, between_spaces(sentence), kind)
         yield Parse(tree, repaired(line, tree, kind))
 
@@ -170,4 +209,6 @@ def _not_recorded(path: Path) -> str:
     conversion = conversion_of(path)
     if conversion is None:
         return "nmt data trees did not write it"
-    return "" if conversion.files.get(path.name) == sha256(path) else f"{path.stem}.trees.json does not record it as it is"
+    return (
+        "" if conversion.files.get(path.name) == sha256(path) else f"{path.stem}.trees.json does not record it as it is"
+    )

@@ -76,7 +76,9 @@ class KernelsInUse:
         if self.native is None and self.graphs is None:
             return self
         used = tuple(name for name in self.used if name not in (COMPILED_DECODER, CUDA_GRAPHS))
-        return replace(self, native=None, whole_steps=None, graphs=None, used=used, declined={**self.declined, "decoder": reason})
+        return replace(
+            self, native=None, whole_steps=None, graphs=None, used=used, declined={**self.declined, "decoder": reason}
+        )
 
     @property
     def top_candidates(self) -> TopCandidates | None:
@@ -96,7 +98,11 @@ class KernelsInUse:
     @property
     def unknown_forms(self) -> list[str]:
         """The reasons that concern a type of module in the model, such as its norm. Such a model may run slower than users expect."""
-        return list(dict.fromkeys(reason for reason in self.declined.values() if "no kernel" in reason and not reason.startswith("device")))
+        return list(
+            dict.fromkeys(
+                reason for reason in self.declined.values() if "no kernel" in reason and not reason.startswith("device")
+            )
+        )
 
     @property
     def summary(self) -> str:
@@ -119,14 +125,22 @@ def apply_kernels(model: Transformer, purpose: Purpose, release: bool = False) -
 def _for_decoding(model: Transformer, release: bool) -> KernelsInUse:
     device, declined = model.device, dict[str, str]()
     for module in model.modules():
-        if isinstance(module, nn.Linear | Bf16Linear | Int8Linear | FeedForward) and (reason := linear.supports(module, device)):
+        if isinstance(module, nn.Linear | Bf16Linear | Int8Linear | FeedForward) and (
+            reason := linear.supports(module, device)
+        ):
             declined[type(module).__name__] = reason
     replaced = linear.replace_linear(model, release)
     used = {linear.name_of(module) for module in replaced.modules() if isinstance(module, linear.KernelLinear)}
     if device.type == "cuda":
         reason = graph_decoder.supports(replaced)
         graphs = None if reason else GraphModel(replaced)
-        return KernelsInUse(replaced, "decoding", graphs=graphs, used=(CUDA_GRAPHS,) if graphs else (), declined={**declined, "decoder": reason} if reason else declined)
+        return KernelsInUse(
+            replaced,
+            "decoding",
+            graphs=graphs,
+            used=(CUDA_GRAPHS,) if graphs else (),
+            declined={**declined, "decoder": reason} if reason else declined,
+        )
     if reason := decoder.supports(replaced):
         return KernelsInUse(replaced, "decoding", used=tuple(sorted(used)), declined={**declined, "decoder": reason})
     native = NativeModel(replaced)
@@ -146,18 +160,38 @@ def _for_training(model: Transformer) -> KernelsInUse:
         return not reason
 
     def rule(module: nn.Module, name: str) -> nn.Module | None:
-        if isinstance(module, nn.Dropout | DropoutAdd) and chosen("dropout", "dropout by 16-bit draws", dropout.supports(module, device)):
-            return dropout.FastDropout(module.p) if isinstance(module, nn.Dropout) else dropout.FastDropoutAdd(module.dropout.p)
+        if isinstance(module, nn.Dropout | DropoutAdd) and chosen(
+            "dropout", "dropout by 16-bit draws", dropout.supports(module, device)
+        ):
+            return (
+                dropout.FastDropout(module.p)
+                if isinstance(module, nn.Dropout)
+                else dropout.FastDropoutAdd(module.dropout.p)
+            )
         if isinstance(module, SelfAttention | CrossAttention) and device.type == "cuda":
-            return packed_attention.replacement(module) if chosen("attention", "packed attention", packed_attention.supports(module, device, dtype)) else None
-        if isinstance(module, SelfAttention | CrossAttention) and chosen("attention", "short attention", attention.supports(module, device)):
+            return (
+                packed_attention.replacement(module)
+                if chosen("attention", "packed attention", packed_attention.supports(module, device, dtype))
+                else None
+            )
+        if isinstance(module, SelfAttention | CrossAttention) and chosen(
+            "attention", "short attention", attention.supports(module, device)
+        ):
             new = copy.copy(module)
             new.attend = attention.attend_short
-            new._modules = {key: child if child is None else replace_modules(child, rule) for key, child in module._modules.items()}
+            new._modules = {
+                key: child if child is None else replace_modules(child, rule) for key, child in module._modules.items()
+            }
             return new
         maps = dtype == torch.bfloat16 and isinstance(module, nn.Linear | FeedForward)
-        if maps and chosen(type(module).__name__, "fused bf16 linear maps", training_linear.supports(module, device, dtype)):
-            return training_linear.FusedFeedForward(module) if isinstance(module, FeedForward) else training_linear.FusedLinear(cast(nn.Linear, module))
+        if maps and chosen(
+            type(module).__name__, "fused bf16 linear maps", training_linear.supports(module, device, dtype)
+        ):
+            return (
+                training_linear.FusedFeedForward(module)
+                if isinstance(module, FeedForward)
+                else training_linear.FusedLinear(cast(nn.Linear, module))
+            )
         return None
 
     replaced = cast(Transformer, replace_modules(model, rule))

@@ -46,7 +46,9 @@ def supports(hidden: Tensor, weight: Tensor) -> str:
     return ""
 
 
-def chunked_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> tuple[Tensor, Tensor]:
+def chunked_loss(
+    hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Return the same as `training.loss.label_smoothed_loss`: the sums over tokens of the loss and of the NLL, in nats.
 
     hidden (N, D) and weight (V, D) are multiplied in their dtype; sums are in fp32. target (N,) has token ids.
@@ -84,7 +86,13 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grads[0], (grad_weight * grads[0]).to(grad_hidden.dtype), None, None, None  # the factor is in fp32
+        return (
+            grad_hidden * grads[0],
+            (grad_weight * grads[0]).to(grad_hidden.dtype),
+            None,
+            None,
+            None,
+        )  # the factor is in fp32
 
 
 @dataclass(frozen=True)
@@ -138,7 +146,9 @@ def _add_divergence(scores: Tensor, softmax: Tensor, normalizer: Tensor, factor:
     difference = first.sub_(second).sub_(z1 - z2)  # D
     kl1: Tensor = torch.linalg.vecdot(p1, difference)[:, None]
     kl2: Tensor = -torch.linalg.vecdot(p2, difference)[:, None]
-    first_weight = torch.mul(difference, factor, out=second).add_(1 + factor - factor * kl1)  # p1's, in the memory of `second`
+    first_weight = torch.mul(difference, factor, out=second).add_(
+        1 + factor - factor * kl1
+    )  # p1's, in the memory of `second`
     second_weight = difference.mul_(-factor).add_(1 + factor - factor * kl2)
     first_weight.mul_(p1).sub_(p2, alpha=factor)
     second_weight.mul_(p2).sub_(p1, alpha=factor)
@@ -180,7 +190,9 @@ class _GradientSum:
         grad_weight = torch.zeros_like(self.weight) if self.grad_weight is None else self.grad_weight
         self.grad_hidden -= (constants.uniform * constants.column_sums).to(self.grad_hidden.dtype)
         grad_weight -= (constants.uniform * self.hidden.sum(0, dtype=torch.float32)).to(grad_weight.dtype)
-        return self.grad_hidden, grad_weight if self.weight.dtype == torch.float16 else grad_weight.to(self.weight.dtype)
+        return self.grad_hidden, grad_weight if self.weight.dtype == torch.float16 else grad_weight.to(
+            self.weight.dtype
+        )
 
 
 _scratch_buffers: dict[tuple[str, torch.device, torch.dtype], Tensor] = {}

@@ -40,14 +40,27 @@ def int8_reorder(weight: Tensor) -> Tensor:
 
 
 def int8_linear(
-    rows: Tensor, input_scale: float, weight: Tensor, scales: Tensor, zeros: Tensor, bias: Tensor | None, relu: bool, output_scale: float, dtype: torch.dtype
+    rows: Tensor,
+    input_scale: float,
+    weight: Tensor,
+    scales: Tensor,
+    zeros: Tensor,
+    bias: Tensor | None,
+    relu: bool,
+    output_scale: float,
+    dtype: torch.dtype,
 ) -> Tensor:
     """Return rows W^T + b for rows (N, d_in) in int8 or uint8, in `dtype` and in units of `output_scale`; `weight` from `int8_reorder`."""
     operators: Any = torch.ops.onednn
     after, zero = "relu" if relu else "none", 0
     if rows.dtype == torch.int8 and multiplies_unsigned_only():
         rows, zero = rows.view(torch.uint8) ^ UNSIGNED_ZERO, UNSIGNED_ZERO
-    return cast(Tensor, operators.qlinear_pointwise.default(rows, input_scale, zero, weight, scales, zeros, bias, output_scale, 0, dtype, after, [], ""))
+    return cast(
+        Tensor,
+        operators.qlinear_pointwise.default(
+            rows, input_scale, zero, weight, scales, zeros, bias, output_scale, 0, dtype, after, [], ""
+        ),
+    )
 
 
 @cache
@@ -62,7 +75,9 @@ def _here() -> bool:
 
 
 def _numbers(*shapes: tuple[int, ...]) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(1)  # a separate one: a running training depends on the state of the default generator
+    generator = torch.Generator().manual_seed(
+        1
+    )  # a separate one: a running training depends on the state of the default generator
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
@@ -111,7 +126,17 @@ def has_int8_linear() -> bool:
     scale, scales = float(x.abs().max()) / 127, weight.abs().amax(1) / 127
     rows, integers = (x / scale).round().to(torch.int8), (weight / scales[:, None]).round().to(torch.int8)
     try:
-        ours = int8_linear(rows, scale, int8_reorder(integers), scales, torch.zeros(40, dtype=torch.int64), bias, False, 1.0, torch.float32)
+        ours = int8_linear(
+            rows,
+            scale,
+            int8_reorder(integers),
+            scales,
+            torch.zeros(40, dtype=torch.int64),
+            bias,
+            False,
+            1.0,
+            torch.float32,
+        )
     except UNUSABLE:
         return False
     return torch.allclose(ours, F.linear(rows.float(), integers.float()) * (scale * scales) + bias, atol=1e-4)

@@ -62,7 +62,14 @@ class RankingDecoder(Decoder, Protocol):
         ...
 
     def best(
-        self, tokens: Tensor, rows: Tensor, log_probs: Tensor, count: int, banned_tokens: Sequence[int], only: Tensor | None, banned_counts: Tensor | None
+        self,
+        tokens: Tensor,
+        rows: Tensor,
+        log_probs: Tensor,
+        count: int,
+        banned_tokens: Sequence[int],
+        only: Tensor | None,
+        banned_counts: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Take a step. Return the same as `TopCandidates` for the logits of the step, which are not normalised."""
         ...
@@ -80,9 +87,17 @@ class TopCandidates(Protocol):
     """A function that returns the best candidates to extend the hypotheses of each sentence."""
 
     def __call__(
-        self, logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int],
-        only: Tensor | None, banned_counts: Tensor | None, normalized: bool, /,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        self,
+        logits: Tensor,
+        log_probs: Tensor,
+        rows: Tensor,
+        count: int,
+        banned_tokens: Sequence[int],
+        only: Tensor | None,
+        banned_counts: Tensor | None,
+        normalized: bool,
+        /,
+    ) -> tuple[Tensor, Tensor]:
         """Return the `count` largest of log_probs (B, W) + log-softmax(logits) over (W, V), largest first.
 
         The result is values and flat indices w * V + v, both (B, C); equal values are ordered by index. Where a sentence has

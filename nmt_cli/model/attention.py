@@ -42,7 +42,9 @@ AttentionFunction = Callable[[Tensor, Tensor, Tensor, "Tensor | None", bool], Te
 """query (B, H, T, K), key (B, H, S, K), value (B, H, S, W), mask or None, causal -> (B, H, T, W)."""
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0) -> Tensor:
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
     """Return softmax(QK^T / sqrt(d_k)) V (equation 1), (B, H, T, W); arguments as in `AttentionFunction`.
 
     `causal` hides the positions after the query's own. `dropout` is the dropout rate of the attention weights.
@@ -91,7 +93,9 @@ class _Attention(nn.Module):
         self.num_heads, self.dropout = config.num_heads, config.attention_dropout
         self.attend: AttentionFunction = attend
 
-    def attended(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    def attended(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
         """Return the result of `attend`, in training with dropout on the attention weights."""
         if self.dropout and self.training:
             return attend(query, key, value, mask, causal, self.dropout)
@@ -117,9 +121,19 @@ class SelfAttention(_Attention):
         heads = rows[..., : 2 * self.sizes[0]].reshape(*rows.shape[:-1], 2 * self.num_heads, -1)  # (…, 2 * H, K)
         return torch.cat((rotated(heads, positions[..., None]).flatten(-2), rows[..., 2 * self.sizes[0] :]), -1)
 
-    def forward(self, x: Tensor, mask: Tensor | None, causal: bool = False, cache: Cache | None = None, layout: Layout = PADDED, start: int = 0) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        causal: bool = False,
+        cache: Cache | None = None,
+        layout: Layout = PADDED,
+        start: int = 0,
+    ) -> Tensor:
         """Map x (B, T, D), at positions from `start` on, to (B, T, D). With a `cache`, x is only the newest position, which attends to all cached ones."""
-        positions = layout.positions if isinstance(layout, Packing) else torch.arange(start, start + x.size(1), device=x.device)
+        positions = (
+            layout.positions if isinstance(layout, Packing) else torch.arange(start, start + x.size(1), device=x.device)
+        )
         query, key, value = layout.split_heads(self.project(x, positions), self.sizes, self.num_heads)
         if cache is not None:
             key, value = cache.append(key, value)
@@ -142,7 +156,14 @@ class CrossAttention(_Attention):
         key, value = layout.split_heads(self.key_value(memory), self.sizes, self.num_heads)
         return key, value
 
-    def forward(self, x: Tensor, projected: tuple[Tensor, Tensor], mask: Tensor | None, layout: Layout = PADDED, memory_layout: Layout = PADDED) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        projected: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        layout: Layout = PADDED,
+        memory_layout: Layout = PADDED,
+    ) -> Tensor:
         """Map x (B, T, D) to (B, T, D). `projected` comes from `project`; `layout` is the target's, `memory_layout` the source's."""
         query = self.query(x)
         [query] = layout.split_heads(query, [query.size(-1)], self.num_heads)
@@ -158,7 +179,9 @@ def record_attention(module: SelfAttention | CrossAttention) -> Iterator[list[Te
     record: list[Tensor] = []
     usual = module.attend
 
-    def attend_and_record(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    def attend_and_record(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
         record.append(attention_weights(query, key, mask, causal))
         return record[-1] @ value
 
@@ -167,5 +190,3 @@ def record_attention(module: SelfAttention | CrossAttention) -> Iterator[list[Te
         yield record
     finally:
         module.attend = usual
-
-

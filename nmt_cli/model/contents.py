@@ -69,10 +69,14 @@ def read_config(folder: Path) -> ModelConfig:
     try:
         config = read_record(path, ModelConfig, ModelError, REMEDY)
     except FileNotFoundError:
-        raise ModelError(f"{str(folder)!r} is not a model folder: it has no {CONFIG}. Name a model folder or a run folder.") from None
+        raise ModelError(
+            f"{str(folder)!r} is not a model folder: it has no {CONFIG}. Name a model folder or a run folder."
+        ) from None
     strange = [name for name in config.sha256 if name not in (WEIGHTS, METRICS) and not TOKENIZERS.fullmatch(name)]
     if strange or WEIGHTS not in config.sha256:
-        raise ModelError(f"{str(path)!r} is damaged: sha256 lists {', '.join(sorted(config.sha256))}; expected {WEIGHTS}, {METRICS} and the tokenizers. {REMEDY}")
+        raise ModelError(
+            f"{str(path)!r} is damaged: sha256 lists {', '.join(sorted(config.sha256))}; expected {WEIGHTS}, {METRICS} and the tokenizers. {REMEDY}"
+        )
     return config
 
 
@@ -85,7 +89,9 @@ def read_metrics(folder: Path) -> dict[str, Any]:
         return {}
     except ValidationError as invalid:
         first = invalid.errors()[0]
-        raise ModelError(f"{str(path)!r} is damaged: {first['loc'][0]} is {first['input']!r}, expected a number, a text or a list of texts. {REMEDY}") from None
+        raise ModelError(
+            f"{str(path)!r} is damaged: {first['loc'][0]} is {first['input']!r}, expected a number, a text or a list of texts. {REMEDY}"
+        ) from None
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}.") from None
 
@@ -124,9 +130,17 @@ def not_quantized(folder: Path) -> str:
     """Return why `folder` is not an unchanged folder that `nmt quantize` wrote; "" if it is one."""
     try:
         config = read_config(folder)
-        return foreign(folder, {CONFIG: "", **config.sha256}) if config.precision == "int8" else "it is a model folder that nmt quantize did not write"
+        return (
+            foreign(folder, {CONFIG: "", **config.sha256})
+            if config.precision == "int8"
+            else "it is a model folder that nmt quantize did not write"
+        )
     except ModelError as error:
-        return f"it is not a model folder that nmt quantize wrote ({error})" if (folder / CONFIG).exists() else "nmt quantize did not write it"
+        return (
+            f"it is not a model folder that nmt quantize wrote ({error})"
+            if (folder / CONFIG).exists()
+            else "nmt quantize did not write it"
+        )
 
 
 def not_an_average(folder: Path) -> str:
@@ -137,7 +151,11 @@ def not_an_average(folder: Path) -> str:
             return "it is a model folder that nmt average did not write"
         return foreign(folder, {CONFIG: "", METRICS: "", **config.sha256})
     except ModelError as error:
-        return f"it is not a model folder that nmt average wrote ({error})" if (folder / CONFIG).exists() else "nmt average did not write it"
+        return (
+            f"it is not a model folder that nmt average wrote ({error})"
+            if (folder / CONFIG).exists()
+            else "nmt average did not write it"
+        )
 
 
 def checking(folder: Path, config: ModelConfig) -> Future[None]:
@@ -166,5 +184,9 @@ def find_model(path: Path) -> Path:
         if (path / choice / CONFIG).is_file():
             return path / choice
     if not path.exists():
-        raise ModelError(f"no model at {str(path)!r}. Train one (`nmt train`), or name a model or run folder with --model.")
-    raise ModelError(f"{str(path)!r} holds no model: neither {CONFIG} nor any of {', '.join(CHOICES)} is in it. Name a model folder or a run folder.")
+        raise ModelError(
+            f"no model at {str(path)!r}. Train one (`nmt train`), or name a model or run folder with --model."
+        )
+    raise ModelError(
+        f"{str(path)!r} holds no model: neither {CONFIG} nor any of {', '.join(CHOICES)} is in it. Name a model folder or a run folder."
+    )

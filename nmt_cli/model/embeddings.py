@@ -1,6 +1,6 @@
 """Embeddings of a model in int8. All other models have a parameter (V, D) in their place.
 
-    ids (…,) ──▶ Int8Embedding ──▶ (…, D) fp32: the integers of the ids' rows, each times the scale of its row
+ids (…,) ──▶ Int8Embedding ──▶ (…, D) fp32: the integers of the ids' rows, each times the scale of its row
 """
 
 from __future__ import annotations

@@ -56,9 +56,14 @@ def weights_of(model: Transformer) -> dict[str, Tensor]:
 
 
 def write_model(
-    folder: Path, weights: Mapping[str, Tensor], recipe: Recipe, vocabularies: tuple[int, int],
-    tokenizers: Mapping[str, bytes], metrics: Mapping[str, Any], precision: Literal["fp32", "int8"] = "fp32",
-) -> None:  # fmt: skip
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    recipe: Recipe,
+    vocabularies: tuple[int, int],
+    tokenizers: Mapping[str, bytes],
+    metrics: Mapping[str, Any],
+    precision: Literal["fp32", "int8"] = "fp32",
+) -> None:
     """Write a model into `folder`. `vocabularies` are the sizes of source and target vocabulary, `tokenizers` maps file names to bytes.
 
     `weights` come from `weights_of`, or for int8 from `quantized_weights`. Raises OSError.
@@ -68,11 +73,17 @@ def write_model(
     (folder / WEIGHTS).chmod((folder / METRICS).stat().st_mode)  # safetensors lets only the owner read it
     for name, content in tokenizers.items():
         (folder / name).write_bytes(content)
-    (folder / METRICS).write_text(json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    (folder / METRICS).write_text(
+        json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+    )
     config = ModelConfig(
         format_version=FORMAT_VERSION,
         package_version=__version__,
-        parameters=sum(weight.numel() for name, weight in weights.items() if not name.endswith(SCALES) and not name.startswith(TABLES)),
+        parameters=sum(
+            weight.numel()
+            for name, weight in weights.items()
+            if not name.endswith(SCALES) and not name.startswith(TABLES)
+        ),
         source_vocab=vocabularies[0],
         target_vocab=vocabularies[1],
         sha256={name: sha256(folder / name) for name in (WEIGHTS, METRICS, *tokenizers)},
@@ -92,7 +103,9 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
     reproducible_products()
     config = read_config(folder)
     if config.precision == "int8" and not quantized:
-        raise ModelError(f"the model {str(folder)!r} is in int8, which translates only: name the model that it was made from.")
+        raise ModelError(
+            f"the model {str(folder)!r} is in int8, which translates only: name the model that it was made from."
+        )
     try:
         checked.result() if checked else check_files(folder, config.sha256)
         recipe = Recipe.from_dict(config.recipe, f"{str(folder / CONFIG)!r}")
@@ -146,7 +159,9 @@ def build_quantized(recipe: Recipe, source_vocab: int, target_vocab: int, weight
     matrices = [f"{name}.weight" for name, module in model.named_modules() if type(module) is nn.Linear]
     tables = [f"embeddings.{key}" for key in model.embeddings]
     shapes = {name: parameter.shape for name, parameter in parameters.items()}
-    shapes |= {f"{name.removesuffix('.weight')}{SCALES[0]}": parameters[name].shape[:1] for name in (*matrices, *tables)}
+    shapes |= {
+        f"{name.removesuffix('.weight')}{SCALES[0]}": parameters[name].shape[:1] for name in (*matrices, *tables)
+    }
     shapes |= {f"{name.removesuffix('.weight')}{SCALES[1]}": torch.Size() for name in (*matrices, f"{OUTPUT}.weight")}
     _check_fit(shapes, weights)
     for name in (*matrices, *tables):
@@ -166,7 +181,11 @@ def _check_fit(shapes: Mapping[str, torch.Size], weights: Mapping[str, Tensor]) 
     """Raise ModelError unless the weights have these names and shapes."""
     if shapes.keys() != weights.keys():
         differing = sorted(shapes.keys() ^ weights.keys())
-        raise ModelError(f"the weights do not fit the recipe: {len(differing)} names differ, the first is {differing[0]!r}.")
+        raise ModelError(
+            f"the weights do not fit the recipe: {len(differing)} names differ, the first is {differing[0]!r}."
+        )
     for name, shape in shapes.items():
         if shape != weights[name].shape:
-            raise ModelError(f"the weights do not fit the recipe: {name} has shape {tuple(weights[name].shape)}, expected {tuple(shape)}.")
+            raise ModelError(
+                f"the weights do not fit the recipe: {name} has shape {tuple(weights[name].shape)}, expected {tuple(shape)}."
+            )

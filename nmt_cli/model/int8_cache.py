@@ -56,5 +56,14 @@ def int8_model(config: ModelConfig, recipe: Recipe, load: Callable[[], Transform
 def _key(config: ModelConfig) -> str:
     """Return a hash of everything that the int8 weights depend on."""
     source = Path(precision.__file__).read_bytes()  # the code that computes them
-    parts = [config.sha256[WEIGHTS], config.recipe.get("model"), config.vocabularies, __version__, hashlib.sha256(source).hexdigest(), torch.__version__, platform.machine(), sorted(cpu_flags())]
+    parts = [
+        config.sha256[WEIGHTS],
+        config.recipe.get("model"),
+        config.vocabularies,
+        __version__,
+        hashlib.sha256(source).hexdigest(),
+        torch.__version__,
+        platform.machine(),
+        sorted(cpu_flags()),
+    ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]

@@ -67,7 +67,9 @@ class KeptFiles:
     def _make_room(self, folder: Path, more: int) -> None:
         """Remove the files with the oldest use until `more` bytes fit into the limits. Raises OSError."""
         kept = sorted(folder.glob("*.safetensors"), key=lambda path: path.lstat().st_mtime)
-        while kept and (len(kept) >= self.most_files or sum(path.lstat().st_size for path in kept) + more > self.most_bytes):
+        while kept and (
+            len(kept) >= self.most_files or sum(path.lstat().st_size for path in kept) + more > self.most_bytes
+        ):
             kept.pop(0).unlink(missing_ok=True)
 
 
@@ -79,5 +81,7 @@ def _parsed(path: Path, parse: Callable[[Path], Content]) -> Content:
     content = parse(path)
     with suppress(OSError):
         if time.time() - path.stat().st_mtime > DAY:
-            os.utime(path)  # mark the file as used; not at every use, because a new time makes `remembered_sha256` read it again
+            os.utime(
+                path
+            )  # mark the file as used; not at every use, because a new time makes `remembered_sha256` read it again
     return content

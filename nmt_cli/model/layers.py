@@ -69,9 +69,15 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = residual(config)
 
     def forward(
-        self, x: Tensor, memory: tuple[Tensor, Tensor], memory_mask: Tensor | None, cache: Cache | None = None,
-        layout: Layout = PADDED, memory_layout: Layout = PADDED, start: int = 0,
-    ) -> Tensor:  # fmt: skip
+        self,
+        x: Tensor,
+        memory: tuple[Tensor, Tensor],
+        memory_mask: Tensor | None,
+        cache: Cache | None = None,
+        layout: Layout = PADDED,
+        memory_layout: Layout = PADDED,
+        start: int = 0,
+    ) -> Tensor:
         """Map x (B, T, D) to (B, T, D). `memory` was projected by this layer's cross-attention; its mask is (B, 1, 1, S) or None.
 
         With a `cache`, x is only the newest position, `start`, which attends to all cached ones. `layout` is the target's,

@@ -42,7 +42,9 @@ class NextWord(nn.Module):
         begun, ended = self._counts(self.begins, src), self._counts(self.ends, tgt_in)
         sentence = target.slots // target.longest
         src_start, tgt_start = source.starts[sentence], target.starts[sentence]
-        words = ended - ended[tgt_start] + self.ends[tgt_in].long()[tgt_start]  # words of the target sentence up to each token
+        words = (
+            ended - ended[tgt_start] + self.ends[tgt_in].long()[tgt_start]
+        )  # words of the target sentence up to each token
         before = begun[src_start] - self.begins[src].long()[src_start]  # words of earlier sentences
         return torch.minimum(torch.searchsorted(begun, before + words + 1), source.starts[sentence + 1] - 1)
 
@@ -79,7 +81,9 @@ class NextWords:
         most = max(self.states.size(1), *map(len, rows))
         new = memory[torch.tensor([[*row, *row[-1:] * (most - len(row))] for row in rows], device=memory.device)]
         if len(self.states):
-            new = torch.cat([torch.cat([self.states, self.states[:, -1:].expand(-1, most - self.states.size(1), -1)], 1), new])
+            new = torch.cat(
+                [torch.cat([self.states, self.states[:, -1:].expand(-1, most - self.states.size(1), -1)], 1), new]
+            )
         self.states, self.written = new, torch.cat([self.written, self.written.new_zeros(len(sources), self.beam)])
 
     def read(self, tokens: Tensor, rows: Tensor) -> Tensor:

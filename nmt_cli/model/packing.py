@@ -74,9 +74,13 @@ class Packing:
         self.slots = torch.zeros(self.size, dtype=torch.int64)  # (N,): the index of a row in (B * L)
         self.slots[: self.tokens] = within.flatten().nonzero().flatten()
         self.positions = self.slots % self.longest  # (N,) within the sentence
-        self.mask = None if multiple == 1 and bool(within.all()) else within[:, None, None, :]  # (B, 1, 1, L), True = may be attended to
+        self.mask = (
+            None if multiple == 1 and bool(within.all()) else within[:, None, None, :]
+        )  # (B, 1, 1, L), True = may be attended to
         ends = torch.cat((lengths.cumsum(0), torch.tensor([self.size])))
-        self.starts = nn.functional.pad(ends, (1, 0))  # (B + 2,): the first row of each sentence, that of the spare rows, and N
+        self.starts = nn.functional.pad(
+            ends, (1, 0)
+        )  # (B + 2,): the first row of each sentence, that of the spare rows, and N
         self._indices: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     @property
@@ -118,7 +122,10 @@ class Packing:
     def split_heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
         """See `Layout`."""
         if len(set(sizes)) > 1:
-            return tuple(self.split_heads(part.contiguous(), [size], heads)[0] for part, size in zip(torch.split(x, sizes, -1), sizes, strict=True))
+            return tuple(
+                self.split_heads(part.contiguous(), [size], heads)[0]
+                for part, size in zip(torch.split(x, sizes, -1), sizes, strict=True)
+            )
         parts = len(sizes)
         to_heads, to_rows = self._index(parts, heads)
         rows = _Gather.apply(x.reshape(self.size * parts * heads, -1), to_heads, to_rows, self.tokens * parts * heads)  # type: ignore[no-untyped-call]

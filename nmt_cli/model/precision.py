@@ -52,7 +52,9 @@ def convert(model: Transformer, precision: str) -> Transformer:
     """
     if in_int8(model):
         if precision != "int8":
-            raise UsageError(f"the model's weights are stored in int8, and {precision} was asked for: give int8 or auto as the precision, or name the model that it was made from.")
+            raise UsageError(
+                f"the model's weights are stored in int8, and {precision} was asked for: give int8 or auto as the precision, or name the model that it was made from."
+            )
         return fp32(model).eval()  # the weights are converted already
     converted: Transformer = load(PRECISIONS, precision, "precision")(model)
     return converted.eval()
@@ -64,7 +66,10 @@ def replace_modules(root: nn.Module, rule: Rule, name: str = "") -> nn.Module:
     if replacement is not None:
         return replacement
     new = copy.copy(root)
-    new._modules = {key: child if child is None else replace_modules(child, rule, f"{name}.{key}".removeprefix(".")) for key, child in root._modules.items()}
+    new._modules = {
+        key: child if child is None else replace_modules(child, rule, f"{name}.{key}".removeprefix("."))
+        for key, child in root._modules.items()
+    }
     return new
 
 
@@ -88,7 +93,12 @@ def fp16(model: Transformer) -> Transformer:
 
 
 def _rounded(model: Transformer, linear: type[Bf16Linear]) -> Transformer:
-    new = cast(Transformer, replace_modules(model, lambda module, _: linear(module.weight, module.bias) if type(module) is nn.Linear else None))
+    new = cast(
+        Transformer,
+        replace_modules(
+            model, lambda module, _: linear(module.weight, module.bias) if type(module) is nn.Linear else None
+        ),
+    )
     new.output_projection = linear(model.output_weight, None)
     return new
 
@@ -120,7 +130,10 @@ def integers(model: Transformer) -> dict[str, Tensor]:
             state[f"{name}.weight"], state[f"{name}.scales"] = rounded(module.weight)
     for key, table in model.embeddings.items():
         state[f"embeddings.{key}"], state[f"embeddings.{key}.scales"] = rounded(table)
-    return {**state, **{f"{name}.input_scale": torch.tensor(value, dtype=torch.float64) for name, value in inputs.items()}}
+    return {
+        **state,
+        **{f"{name}.input_scale": torch.tensor(value, dtype=torch.float64) for name, value in inputs.items()},
+    }
 
 
 @torch.inference_mode(False)
@@ -129,17 +142,23 @@ def with_integers(model: Transformer, state: Mapping[str, Tensor]) -> Transforme
     """Return a copy of the module tree with the matrices and scales of `state`, which `integers` returned. All other parameters are those of `model`."""
 
     def linear(module: nn.Linear, name: str) -> Int8Linear:
-        return Int8Linear(state[f"{name}.weight"], state[f"{name}.scales"], module.bias, float(state[f"{name}.input_scale"]))
+        return Int8Linear(
+            state[f"{name}.weight"], state[f"{name}.scales"], module.bias, float(state[f"{name}.input_scale"])
+        )
 
     def rule(module: nn.Module, name: str) -> nn.Module | None:
         if _has_relu(module):
-            inner, outer = (linear(cast(nn.Linear, getattr(module, key)), f"{name}.{key}") for key in ("inner", "outer"))
+            inner, outer = (
+                linear(cast(nn.Linear, getattr(module, key)), f"{name}.{key}") for key in ("inner", "outer")
+            )
             return Int8FeedForward(inner, outer)
         return linear(module, name) if type(module) is nn.Linear else None
 
     new = cast(Transformer, replace_modules(model, rule))
     tables = {key: (state[f"embeddings.{key}"], state[f"embeddings.{key}.scales"]) for key in model.embeddings}
-    new.output_projection = Int8Linear(*tables["shared" if model.config.tie_embeddings else "output"], None, float(state[f"{OUTPUT}.input_scale"]))
+    new.output_projection = Int8Linear(
+        *tables["shared" if model.config.tie_embeddings else "output"], None, float(state[f"{OUTPUT}.input_scale"])
+    )
     tables.pop("output", None)
     new.embeddings = nn.ModuleDict({key: Int8Embedding(*table) for key, table in tables.items()})  # type: ignore[assignment]
     return new
@@ -168,7 +187,9 @@ class Bf16Linear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.register_buffer("weight", weight.detach().to(self.attention_dtype), persistent=False)
-        self.register_buffer("bias", bias.detach().to(self.attention_dtype) if bias is not None else None, persistent=False)
+        self.register_buffer(
+            "bias", bias.detach().to(self.attention_dtype) if bias is not None else None, persistent=False
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (…, d_in) to (…, d_out)."""
@@ -223,7 +244,9 @@ class Int8FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map x (…, D) to (…, D)."""
         hidden = F.relu(self.inner(x))
-        return self.outer.matmul(hidden.mul_(1.0 / torch.tensor(self.outer.input_scale)).round_().clamp_(max=UINT8_MAX).to(torch.uint8))
+        return self.outer.matmul(
+            hidden.mul_(1.0 / torch.tensor(self.outer.input_scale)).round_().clamp_(max=UINT8_MAX).to(torch.uint8)
+        )
 
 
 def quantize(x: Tensor, scale: float) -> Tensor:
@@ -234,7 +257,9 @@ def quantize(x: Tensor, scale: float) -> Tensor:
 def int8_matmul(rows: Tensor, weight: Tensor) -> Tensor:
     """Return rows (…, d_in) times weight^T as exact int32 sums, (…, d_out). Rows and weight (d_out, d_in) are 8-bit integers."""
     parts = zip(torch.split(rows, EXACT_COLUMNS, -1), torch.split(weight, EXACT_COLUMNS, -1), strict=True)
-    return torch.stack([(part.float() @ columns.float().T).to(torch.int32) for part, columns in parts]).sum(0, dtype=torch.int32)
+    return torch.stack([(part.float() @ columns.float().T).to(torch.int32) for part, columns in parts]).sum(
+        0, dtype=torch.int32
+    )
 
 
 OUTPUT = "output_projection"
@@ -261,11 +286,17 @@ def calibrate(model: Transformer) -> dict[str, float]:
 
         return hook
 
-    hooks = [module.register_forward_pre_hook(measure(name)) for name, module in model.named_modules() if type(module) is nn.Linear]
+    hooks = [
+        module.register_forward_pre_hook(measure(name))
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear
+    ]
     device, was_training = model.device, model.training
     model.eval()
     try:
-        hidden = model(sentences(model.matrix("source").size(0)).to(device), None, sentences(model.target_vocab).to(device))
+        hidden = model(
+            sentences(model.matrix("source").size(0)).to(device), None, sentences(model.target_vocab).to(device)
+        )
     finally:
         model.train(was_training)
         for hook in hooks:

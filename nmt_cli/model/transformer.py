@@ -49,7 +49,11 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelSection, source_vocab: int, target_vocab: int) -> None:
         super().__init__()
         self.config = config
-        sizes = {"shared": source_vocab} if config.tie_embeddings else {"source": source_vocab, "target": target_vocab, "output": target_vocab}
+        sizes = (
+            {"shared": source_vocab}
+            if config.tie_embeddings
+            else {"source": source_vocab, "target": target_vocab, "output": target_vocab}
+        )
         self.embeddings = nn.ParameterDict({name: self._embedding(size) for name, size in sizes.items()})
         positions = load(POSITIONS, config.positions, "model.positions")
         self.source_positions: nn.Module = positions(config)
@@ -65,7 +69,9 @@ class Transformer(nn.Module):
 
     def _embedding(self, size: int) -> nn.Parameter:
         weight = torch.empty(size, self.config.d_model)
-        if not weight.is_meta:  # a meta tensor has no values; torch.randn on meta would load torch's compiler, which takes a second
+        if (
+            not weight.is_meta
+        ):  # a meta tensor has no values; torch.randn on meta would load torch's compiler, which takes a second
             weight = torch.randn(size, self.config.d_model) * self.config.d_model**-0.5
         return nn.Parameter(weight)
 
@@ -119,9 +125,14 @@ class Transformer(nn.Module):
         return [layer.cross_attention.project(memory) for layer in self.decoder]  # type: ignore[operator, union-attr]
 
     def decode(
-        self, tgt_in: Tensor, memory: Sequence[KeysValues], memory_mask: Tensor | None, caches: Sequence[Cache] | None = None, start: int = 0,
+        self,
+        tgt_in: Tensor,
+        memory: Sequence[KeysValues],
+        memory_mask: Tensor | None,
+        caches: Sequence[Cache] | None = None,
+        start: int = 0,
         read: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Decode tgt_in (B, T), ids. Return hidden (B, T, D). For hard monotonic attention, `read` (B, T, D) are the states from `read_next`.
 
         With `caches` (one per layer), tgt_in is (B, 1), the token at position `start`. The caches hold the keys and values of
@@ -142,7 +153,9 @@ class Transformer(nn.Module):
     def forward(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Encode src (B, S) with its mask, and decode tgt_in (B, T). Return hidden (B, T, D), the input of the loss or of `logits`."""
         memory = self.encode(src, src_mask)
-        return self.decode(tgt_in, self.project_memory(memory), src_mask, read=self.read_next(src, src_mask, memory, tgt_in))
+        return self.decode(
+            tgt_in, self.project_memory(memory), src_mask, read=self.read_next(src, src_mask, memory, tgt_in)
+        )
 
     def read_next(self, src: Tensor, src_mask: Tensor | None, memory: Tensor, tgt_in: Tensor) -> Tensor | None:
         """Return the states (B, T, D) of memory (B, S, D) that hard monotonic attention reads; None in a model without it."""

@@ -103,7 +103,9 @@ class Tree:
 
     def __str__(self) -> str:
         """Return the tree in brackets with its root, on one line. Brackets in words are escaped."""
-        parts = self.walk(lambda label: f" ({label}", lambda leaf: f" ({leaf.tag} {escaped(leaf.word)})", lambda label: ")")
+        parts = self.walk(
+            lambda label: f" ({label}", lambda leaf: f" ({leaf.tag} {escaped(leaf.word)})", lambda label: ")"
+        )
         return f"({ROOT}{''.join(parts)})"
 
 
@@ -172,7 +174,9 @@ class _Reader:
         elif token == ")":
             return self._close(line)
         elif not self.open:
-            raise self._error(line, f"{short(token)} is outside of any tree", "remove it: comments and headings are no trees")
+            raise self._error(
+                line, f"{short(token)} is outside of any tree", "remove it: comments and headings are no trees"
+            )
         else:
             self._name(token, line)
         return None
@@ -180,15 +184,27 @@ class _Reader:
     def end(self) -> None:
         if self.open:
             first = self.open[0].line
-            raise self._error(first, f"the tree that begins here lacks {len(self.open)} closing bracket(s) at the end of the text", "close it, or restore the file if it was cut")
+            raise self._error(
+                first,
+                f"the tree that begins here lacks {len(self.open)} closing bracket(s) at the end of the text",
+                "close it, or restore the file if it was cut",
+            )
 
     def _begin(self, line: int) -> None:
         if self.open:
             above = self.open[-1]
             if above.word:
-                raise self._error(line, f"a bracket opens after the word {short(above.word)}", "expected (TAG WORD): each word has its own bracket")
+                raise self._error(
+                    line,
+                    f"a bracket opens after the word {short(above.word)}",
+                    "expected (TAG WORD): each word has its own bracket",
+                )
             if not above.named and len(self.open) > 1:
-                raise self._error(line, "a bracket inside a tree has no label", "expected (LABEL …); only the outermost bracket may have none")
+                raise self._error(
+                    line,
+                    "a bracket inside a tree has no label",
+                    "expected (LABEL …); only the outermost bracket may have none",
+                )
             above.named = True
         self.open.append(_Open(line, len(self.leaves), len(self.spans)))
         self.spans.append(None)
@@ -199,7 +215,11 @@ class _Reader:
         if not top.named:
             top.label, top.named = token, True
         elif top.word or len(self.spans) > top.index + 1:
-            raise self._error(line, f"{short(token)} is in a bracket that has content already", "expected (TAG WORD): each word has its own bracket")
+            raise self._error(
+                line,
+                f"{short(token)} is in a bracket that has content already",
+                "expected (TAG WORD): each word has its own bracket",
+            )
         else:
             top.word = token
 
@@ -210,7 +230,11 @@ class _Reader:
         if top.word:
             self.leaves.append(Leaf(top.label, top.word))
         elif top.start == len(self.leaves):
-            raise self._error(line, f"the bracket ({top.label} ) contains no word", "expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)")
+            raise self._error(
+                line,
+                f"the bracket ({top.label} ) contains no word",
+                "expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)",
+            )
         elif self.open or top.label not in ROOTS:
             self.spans[top.index] = Span(top.label, top.start, len(self.leaves))
         if self.open:

@@ -40,7 +40,10 @@ DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
 """DELETE_LABEL of COLLINS.prm: parts of speech whose words do not count, and labels that do not."""
 EQUAL = {"PRT": "ADVP"}
 """EQ_LABEL of COLLINS.prm: labels that count as another one."""
-TOKEN = re.compile(r"\((?P<tag>[^()\s]*+)\s++(?P<word>[^()\s]*+)\s*+\)|\((?P<label>[^()\s]*+)|(?P<close>\))|(?P<text>[^()\s]++)", re.ASCII)
+TOKEN = re.compile(
+    r"\((?P<tag>[^()\s]*+)\s++(?P<word>[^()\s]*+)\s*+\)|\((?P<label>[^()\s]*+)|(?P<close>\))|(?P<text>[^()\s]++)",
+    re.ASCII,
+)
 """A word with its part of speech, an opening bracket with its label, a closing one, or text that is none of these. Nothing
 backtracks, so that time is linear in the line's length."""
 LABELLED_CLOSING = re.compile(r"(?:^|\s)\)[^()\s]", re.ASCII)
@@ -100,7 +103,11 @@ class Reading(NamedTuple):
     @property
     def tree(self) -> Tree:
         """Return the tree without roots and traces."""
-        spans = (Span(label, start, end) for label, start, end, outermost in self.brackets if start < end and not (outermost and label in ROOTS))
+        spans = (
+            Span(label, start, end)
+            for label, start, end, outermost in self.brackets
+            if start < end and not (outermost and label in ROOTS)
+        )
         return Tree(tuple(self.leaves), tuple(spans)).without_traces()
 
 
@@ -132,7 +139,11 @@ def read(line: str) -> Reading:
             stray += 1
     for top in open_brackets:
         brackets[top] = brackets[top]._replace(end=len(leaves))
-    unbalanced = [f"{count:,} bracket(s) that {what}" for count, what in ((len(open_brackets), "never close"), (stray, "close what is not open")) if count]
+    unbalanced = [
+        f"{count:,} bracket(s) that {what}"
+        for count, what in ((len(open_brackets), "never close"), (stray, "close what is not open"))
+        if count
+    ]
     return Reading(leaves, brackets, " and ".join(unbalanced), text)
 
 
@@ -162,13 +173,27 @@ def compare(gold: Sentence, parse: Sentence, unbalanced: str = "") -> tuple[Coun
     matched = (gold.constituents & parse.constituents).total()
     sizes = gold.constituents.total(), parse.constituents.total()
     correct_tags = sum(gold_tag == parse_tag for gold_tag, parse_tag in zip(gold.tags, parse.tags, strict=True))
-    return Counts(matched, *sizes, complete=int(matched == sizes[0] == sizes[1]), valid=1, words=len(gold.words), correct_tags=correct_tags), ""
+    return Counts(
+        matched,
+        *sizes,
+        complete=int(matched == sizes[0] == sizes[1]),
+        valid=1,
+        words=len(gold.words),
+        correct_tags=correct_tags,
+    ), ""
 
 
 def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
     if len(gold) != len(parse):
         return f"the parse has {len(parse):,} words, the reference {len(gold):,}, without those that are deleted by their part of speech"
-    return next((f"the parse has the word {short(parsed)}, the reference {short(word)}" for word, parsed in zip(gold, parse, strict=True) if word != parsed), "")
+    return next(
+        (
+            f"the parse has the word {short(parsed)}, the reference {short(word)}"
+            for word, parsed in zip(gold, parse, strict=True)
+            if word != parsed
+        ),
+        "",
+    )
 
 
 def score_line(gold_line: str, line: str, number: int, repair: bool, terminals: str = "xx") -> tuple[Counts, str]:
@@ -181,14 +206,22 @@ def score_line(gold_line: str, line: str, number: int, repair: bool, terminals: 
         parse = read(line)
         if parse.text:
             return ERROR, f"in the parse, {short(parse.text)} is no part of a tree in brackets"
-        unbalanced = [f"the {side} has {reading.unbalanced}" for side, reading in (("reference", gold), ("parse", parse)) if reading.unbalanced]
-        return compare(countable(gold.leaves, gold.brackets), countable(parse.leaves, parse.brackets), ", ".join(unbalanced))
+        unbalanced = [
+            f"the {side} has {reading.unbalanced}"
+            for side, reading in (("reference", gold), ("parse", parse))
+            if reading.unbalanced
+        ]
+        return compare(
+            countable(gold.leaves, gold.brackets), countable(parse.leaves, parse.brackets), ", ".join(unbalanced)
+        )
     if gold.unbalanced:
         return ERROR, f"the reference has {gold.unbalanced}"
     tree = gold.tree
     parsed, was_repaired = parse_over(line, tree, terminals)
     tags = [tag for tag, leaf in zip(parsed.tags, tree.leaves, strict=True) if leaf.tag not in DELETED]
-    counts, reason = compare(countable(tree.leaves, tree.spans), countable(tree.leaves, parsed.spans)._replace(tags=tags))
+    counts, reason = compare(
+        countable(tree.leaves, tree.spans), countable(tree.leaves, parsed.spans)._replace(tags=tags)
+    )
     return counts._replace(repaired=int(was_repaired)), reason
 
 
@@ -197,7 +230,9 @@ def read_gold(line: str, number: int) -> Reading:
     expected = "Give the trees in brackets, one per line, with words and parts of speech, as (TOP (NP (DT the) (NN dog))): NAME.ptb of `nmt data trees`."
     where = f"the reference, line {number:,}"
     if form(line) == LINEARISED:
-        raise DataError(f"{where}, is a linearised tree: without parts of speech evalb does not know what is punctuation, which does not count. {expected}")
+        raise DataError(
+            f"{where}, is a linearised tree: without parts of speech evalb does not know what is punctuation, which does not count. {expected}"
+        )
     gold = read(line)
     if gold.text:
         raise DataError(f"{where}: {short(gold.text)} is no part of a tree. {expected}")
@@ -247,10 +282,15 @@ def terminals_of(hypotheses: Sequence[str], references: Sequence[str]) -> str:
     The kind is xx if half of the texts that are no brackets are XX, and both if a third of them begin with the prefix of a
     tag. Else it is words if more texts are words of the references than tags of them; tags if not, and xx if none is a tag.
     """
-    texts = Counter(text for line in hypotheses if form(line) != BRACKETS for text in between_spaces(line) if text[0] not in "()")
+    texts = Counter(
+        text for line in hypotheses if form(line) != BRACKETS for text in between_spaces(line) if text[0] not in "()"
+    )
     if 2 * texts[UNTAGGED] >= texts.total():
         return "xx"
-    if 3 * sum(count for text, count in texts.items() if text.startswith(TAG_PREFIX) and text != TAG_PREFIX) >= texts.total():
+    if (
+        3 * sum(count for text, count in texts.items() if text.startswith(TAG_PREFIX) and text != TAG_PREFIX)
+        >= texts.total()
+    ):
         return "both"
     leaves = {leaf for line in references for leaf in read(line).leaves}
     words = {spelling for _, word in leaves for spelling in (word, escaped(plain(word)))}

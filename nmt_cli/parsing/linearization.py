@@ -69,12 +69,16 @@ def tree_symbols(texts: Iterable[str], terminals: str) -> list[str]:
     distinct = sorted(set(texts))
     brackets = {(match["bracket"], match["label"]): text for text in distinct if (match := SYMBOL.fullmatch(text))}
     symbols = [text for (_, label), text in brackets.items() if ("(", label) in brackets and (")", label) in brackets]
-    return symbols + [text for text in distinct if terminals == "both" and text.startswith(TAG_PREFIX) and text != TAG_PREFIX]
+    return symbols + [
+        text for text in distinct if terminals == "both" and text.startswith(TAG_PREFIX) and text != TAG_PREFIX
+    ]
 
 
 def linearise(tree: Tree, terminals: str = "xx") -> str:
     """Return the symbols of a tree, separated by spaces. `terminals` is one of TERMINALS."""
-    return " ".join(tree.walk(lambda label: f"({label}", lambda leaf: terminal(leaf, terminals), lambda label: f"){label}"))
+    return " ".join(
+        tree.walk(lambda label: f"({label}", lambda leaf: terminal(leaf, terminals), lambda label: f"){label}")
+    )
 
 
 def delinearise(line: str, words: Sequence[str], terminals: str = "xx", tags: Sequence[str] = ()) -> Tree:
@@ -121,7 +125,9 @@ def repaired(line: str, tree: Tree, terminals: str = "xx") -> bool:
     tag for each word. A wrong word alone is no repair.
     """
     symbols, sound = _read(line, tree.words, terminals)
-    return not sound or linearise(tree) != " ".join(f"{bracket}{label}" if bracket else UNTAGGED for bracket, label in symbols)
+    return not sound or linearise(tree) != " ".join(
+        f"{bracket}{label}" if bracket else UNTAGGED for bracket, label in symbols
+    )
 
 
 def _read(line: str, words: Sequence[str], terminals: str) -> tuple[list[_Symbol], bool]:

@@ -29,8 +29,16 @@ GENERATOR = '<meta name="generator" content="nmt attend">'
 FOLDER = Path(__file__).parent / "page"
 SCRIPTS = ("state.js", "lines.js", "maps.js", "controls.js")
 """The files that are joined into one script, in this order."""
-TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Encoder-decoder attention"}
-HEADINGS = {"encoder": ("piece", "looks at"), "decoder": ("writes", "looks at, written before"), "cross": ("writes", "looks at in the source")}
+TITLES = {
+    "encoder": "Encoder self-attention",
+    "decoder": "Decoder self-attention",
+    "cross": "Encoder-decoder attention",
+}
+HEADINGS = {
+    "encoder": ("piece", "looks at"),
+    "decoder": ("writes", "looks at, written before"),
+    "cross": ("writes", "looks at in the source"),
+}
 
 
 def page(seen: AttentionRecord) -> str:

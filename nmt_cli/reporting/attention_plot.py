@@ -32,7 +32,16 @@ SOFTWARE = "nmt attend"
 COLOURS = ("#1f77b4", "#dd6b10", "#2b9a41", "#d0303b", "#8457c2", "#0e93a1", "#9c632c", "#d1449a", "#768700", "#5b6b88")
 """Colours of the heads, as in the page. They repeat after the last."""
 INK, SOFT, EDGE = "#1b2230", "#626c7d", "#c9cfd9"
-FONTS = ("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Arial Unicode MS")
+FONTS = (
+    "DejaVu Sans",
+    "Noto Sans",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans Arabic",
+    "Noto Sans Hebrew",
+    "Noto Sans Devanagari",
+    "Arial Unicode MS",
+)
 """Fonts to try for each character, in this order. Fonts that are not installed are skipped."""
 DPI = 160
 LEAST = 0.01
@@ -52,8 +61,21 @@ def picture(view: View, seen: AttentionRecord) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UsageError(f"--png needs the extra package matplotlib ({error}): pip install 'nmt-cli[plots]'. The page needs nothing.") from None
-    with _quiet(), rc_context({"font.family": _fonts(), "text.parse_math": False, "text.color": INK, "axes.edgecolor": EDGE, "axes.linewidth": 0.6}):
+        raise UsageError(
+            f"--png needs the extra package matplotlib ({error}): pip install 'nmt-cli[plots]'. The page needs nothing."
+        ) from None
+    with (
+        _quiet(),
+        rc_context(
+            {
+                "font.family": _fonts(),
+                "text.parse_math": False,
+                "text.color": INK,
+                "axes.edgecolor": EDGE,
+                "axes.linewidth": 0.6,
+            }
+        ),
+    ):
         figure = Figure(figsize=(10, 10), dpi=DPI, facecolor="white")
         FigureCanvasAgg(figure)
         _plot(figure, view, seen)
@@ -102,14 +124,21 @@ def _plot(figure: Figure, view: View, seen: AttentionRecord) -> None:
     for index in range(layers * heads):
         layer, head = divmod(index, heads)
         x, y = index % across, index // across
-        axes = board.axes(begin + left + x * (columns * piece + left), y * (rows * piece + top) + top, columns * piece, rows * piece)
+        axes = board.axes(
+            begin + left + x * (columns * piece + left), y * (rows * piece + top) + top, columns * piece, rows * piece
+        )
         _map(axes, view.weights[layer, head], COLOURS[(view.heads[head] - 1) % len(COLOURS)])
         if grid:
             axes.set_title(f"head {view.heads[head]}" if layer == 0 else "", fontsize=8, color=SOFT, pad=3)
             axes.set_ylabel(f"layer {view.layers[layer]}" if head == 0 else "", fontsize=8, color=SOFT, labelpad=3)
         elif layers * heads > 1:
             above = 72 * (top - GAP - 0.24) if labelled else 0  # height of the labels
-            axes.set_title(f"layer {view.layers[layer]}" if layers > 1 else f"head {view.heads[head]}", fontsize=9, color=SOFT, pad=4 + above)
+            axes.set_title(
+                f"layer {view.layers[layer]}" if layers > 1 else f"head {view.heads[head]}",
+                fontsize=9,
+                color=SOFT,
+                pad=4 + above,
+            )
         if labelled:
             _label(axes, view, size)
         if layers * heads == 1 and piece >= 0.2:
@@ -124,7 +153,9 @@ class _Board:
         self.figure, (self.width, self.height) = figure, figure.get_size_inches()
 
     def axes(self, x: float, y: float, width: float, height: float) -> Axes:
-        return self.figure.add_axes((x / self.width, 1 - (y + height) / self.height, width / self.width, height / self.height))
+        return self.figure.add_axes(
+            (x / self.width, 1 - (y + height) / self.height, width / self.width, height / self.height)
+        )
 
     def text(self, x: float, y: float, text: str, **how: Any) -> None:
         self.figure.text(x / self.width, 1 - y / self.height, text, **how)
@@ -169,7 +200,9 @@ def _write(axes: Axes, weights: Any) -> None:
         for column, weight in enumerate(several):
             if weight >= 0.095:
                 text = "1" if weight >= 0.995 else f".{weight * 100:02.0f}"
-                axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color="white" if weight > 0.3 else INK)
+                axes.text(
+                    column, row, text, ha="center", va="center", fontsize=6.5, color="white" if weight > 0.3 else INK
+                )
 
 
 def _lines(board: _Board, view: View) -> float:
@@ -180,7 +213,10 @@ def _lines(board: _Board, view: View) -> float:
     rows, columns = len(view.rows), len(view.columns)
     step = max(0.11, min(0.2, 8 / max(rows, columns)))
     size = min(9.0, step * 72 * 0.72)
-    sides = [[heading, *_labels(texts)] for heading, texts in zip(HEADINGS[view.kind], (view.rows, view.columns), strict=True)]
+    sides = [
+        [heading, *_labels(texts)]
+        for heading, texts in zip(HEADINGS[view.kind], (view.rows, view.columns), strict=True)
+    ]
     left, right = (_widest(board.figure, texts, size) for texts in sides)
     axes = board.axes(left, 0.36 + 0.3, 1.9, step * max(rows, columns))
     axes.set(xlim=(0, 1), ylim=(max(rows, columns) - 0.5, -0.5))
@@ -194,7 +230,14 @@ def _lines(board: _Board, view: View) -> float:
         offset = ((head + 0.5) / len(view.heads) - 0.5) * 0.5
         pairs = (weights >= LEAST).nonzero().tolist()
         ends = [[(0.0, row + offset), (1.0, column + offset)] for row, column in pairs]
-        axes.add_collection(LineCollection(ends, colors=[(*colour, weights[row, column].item()) for row, column in pairs], linewidths=1.6, capstyle="round"))
+        axes.add_collection(
+            LineCollection(
+                ends,
+                colors=[(*colour, weights[row, column].item()) for row, column in pairs],
+                linewidths=1.6,
+                capstyle="round",
+            )
+        )
     return left + 1.9 + right
 
 
@@ -213,4 +256,8 @@ def not_a_picture(path: Path) -> str:
     """Return why a file is not a PNG of `nmt attend`; "" if it is one. Such a PNG has SOFTWARE in its text chunk."""
     with path.open("rb") as stream:
         head = stream.read(4096)
-    return "" if head.startswith(b"\x89PNG\r\n\x1a\n") and b"tEXtSoftware\0" + SOFTWARE.encode() in head else "nmt attend did not write it"
+    return (
+        ""
+        if head.startswith(b"\x89PNG\r\n\x1a\n") and b"tEXtSoftware\0" + SOFTWARE.encode() in head
+        else "nmt attend did not write it"
+    )

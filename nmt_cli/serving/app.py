@@ -21,14 +21,25 @@ from .refusal import Refusal
 PAGE = Path(__file__).parent / "page"
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 """Content security policy of the page: it loads nothing from other hosts, and has no inline scripts or styles."""
-HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
 EXPOSED = ("Retry-After",)
 """Headers of answers that pages of other origins may read."""
 
 
 def build_app(context: Context) -> FastAPI:
     """Return the application of a server. It has /openapi.json, but not FastAPI's documentation pages, which load scripts from other hosts."""
-    app = FastAPI(title="nmt serve", version=__version__, description="Machine translation: LibreTranslate's interface, and DeepL's below /v2.", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="nmt serve",
+        version=__version__,
+        description="Machine translation: LibreTranslate's interface, and DeepL's below /v2.",
+        docs_url=None,
+        redoc_url=None,
+    )
     app.state.context = context
     for interface in (libretranslate, deepl, own):
         app.include_router(interface.router)
@@ -38,7 +49,13 @@ def build_app(context: Context) -> FastAPI:
     app.add_exception_handler(Exception, _failed)
     app.add_middleware(Limited, context=context)
     if context.settings.cors:
-        app.add_middleware(CORSMiddleware, allow_origins=context.settings.cors, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=EXPOSED)
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=context.settings.cors,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
+        )
     app.add_middleware(Observed, context=context)
 
     @app.get("/", include_in_schema=False)
@@ -82,7 +99,9 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _not_found(request: Request, error: Exception) -> Response:
     """Answer an unknown path, or a method that a path does not have."""
     assert isinstance(error, HTTPException)
-    return JSONResponse(_body(request, error.detail or HTTPStatus(error.status_code).phrase), error.status_code, error.headers)
+    return JSONResponse(
+        _body(request, error.detail or HTTPStatus(error.status_code).phrase), error.status_code, error.headers
+    )
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -29,7 +29,12 @@ class Context:
         """Record the key, the sentences and the characters of a translated request, for the log, the counters and the quota."""
         key.characters += characters
         pair = f"{model.pair[0]}-{model.pair[1]}"
-        request.scope["nmt"] = {"pair": pair, "sentences": sentences, "characters": characters, **({"key": key.name} if key.name else {})}
+        request.scope["nmt"] = {
+            "pair": pair,
+            "sentences": sentences,
+            "characters": characters,
+            **({"key": key.name} if key.name else {}),
+        }
         self.metrics.sentences.labels(pair).inc(sentences)
         self.metrics.characters.labels(pair).inc(characters)
 

@@ -1,10 +1,10 @@
 """DeepL's interface, version 2: https://developers.deepl.com/docs. Errors are {"message": message}.
 
-    honoured     text, source_lang, target_lang, tag_handling, split_sentences
-    ignored      context, show_billed_characters (billed_characters is always there, as DeepL's own client expects),
-                 preserve_formatting, outline_detection, model_type, enable_beta_languages, formality "default" and
-                 "prefer_…" (DeepL too gives no error if a language has no formality)
-    refused      parameters that would change the translation: formality "more" and "less", glossaries, styles, ignore_tags, …
+honoured     text, source_lang, target_lang, tag_handling, split_sentences
+ignored      context, show_billed_characters (billed_characters is always there, as DeepL's own client expects),
+             preserve_formatting, outline_detection, model_type, enable_beta_languages, formality "default" and
+             "prefer_…" (DeepL too gives no error if a language has no formality)
+refused      parameters that would change the translation: formality "more" and "less", glossaries, styles, ignore_tags, …
 """
 
 from __future__ import annotations
@@ -29,8 +29,15 @@ UNLIMITED = 1_000_000_000_000
 SPLIT_SENTENCES = ("0", "1", "nonewlines")
 FORMALITIES = ("default", "less", "more", "prefer_less", "prefer_more")
 REFUSED = (
-    "glossary_id", "style_id", "translation_memory_id", "translation_memory_threshold", "custom_instructions", "ignore_tags", "non_splitting_tags", "splitting_tags",
-)  # fmt: skip
+    "glossary_id",
+    "style_id",
+    "translation_memory_id",
+    "translation_memory_threshold",
+    "custom_instructions",
+    "ignore_tags",
+    "non_splitting_tags",
+    "splitting_tags",
+)
 """Parameters that would change the translation."""
 
 
@@ -56,7 +63,8 @@ async def translate_texts(request: Request) -> dict[str, Any]:
     language = base(model.pair[0]).upper()
     return {
         "translations": [
-            {"detected_source_language": language, "text": versions[0], "billed_characters": len(text)} for versions, text in zip(translations, texts, strict=True)
+            {"detected_source_language": language, "text": versions[0], "billed_characters": len(text)}
+            for versions, text in zip(translations, texts, strict=True)
         ]
     }
 
@@ -74,7 +82,11 @@ async def languages(request: Request) -> list[dict[str, Any]]:
     pairs = context.models.pairs
     if kind == "source":
         return [{"language": code.upper(), "name": name_of(code)} for code in pairs.sources]
-    return [{"language": code, "name": name, "supports_formality": False} for target in pairs.targets for code, name in _variants(target).items()]
+    return [
+        {"language": code, "name": name, "supports_formality": False}
+        for target in pairs.targets
+        for code, name in _variants(target).items()
+    ]
 
 
 @router.post("/usage", include_in_schema=False)

@@ -56,7 +56,9 @@ def read_keys(path: Path) -> Keys:
         text, *rest = line.split(maxsplit=1)
         name = "".join(rest)
         if len(text) < SHORTEST:
-            raise UsageError(f"{where}: an API key has at least {SHORTEST} characters, this one has {len(text)}. A good one: python -c 'import secrets; print(secrets.token_urlsafe())'.")
+            raise UsageError(
+                f"{where}: an API key has at least {SHORTEST} characters, this one has {len(text)}. A good one: python -c 'import secrets; print(secrets.token_urlsafe())'."
+            )
         key = Key(name.strip() or f"key{len(keys) + 1}", _digest(text))
         if key.digest in {earlier.digest for earlier in keys}:
             raise UsageError(f"{where}: this API key was given before. Give each key once.")

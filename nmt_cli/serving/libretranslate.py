@@ -25,7 +25,11 @@ from .translating import Order, translate
 
 router = APIRouter(tags=["LibreTranslate"])
 AUTO = "auto"
-FILE_FORMATS = {".txt": ("text", "text/plain; charset=utf-8"), ".html": ("html", "text/html; charset=utf-8"), ".htm": ("html", "text/html; charset=utf-8")}
+FILE_FORMATS = {
+    ".txt": ("text", "text/plain; charset=utf-8"),
+    ".html": ("html", "text/html; charset=utf-8"),
+    ".htm": ("html", "text/html; charset=utf-8"),
+}
 """Ending of a file's name → the format and the media type."""
 
 
@@ -44,7 +48,9 @@ async def translate_text(request: Request) -> Response:
     if form not in ("text", "html"):
         raise Refusal(400, f"{form} format is not supported")
     model, detected = model_of(context, source, target, texts)
-    translations = await translate(request, context, Order(texts, model, form, alternatives=alternatives if form == "text" else 0), key)
+    translations = await translate(
+        request, context, Order(texts, model, form, alternatives=alternatives if form == "text" else 0), key
+    )
     best, others = [versions[0] for versions in translations], [versions[1:] for versions in translations]
     answer: dict[str, Any] = {"translatedText": best if batch else best[0]}
     if detected:
@@ -58,7 +64,9 @@ async def translate_text(request: Request) -> Response:
 async def languages(request: Request) -> list[dict[str, Any]]:
     """List the languages, each with its target languages."""
     pairs = context_of(request).models.pairs
-    return [{"code": code, "name": name_of(code), "targets": sorted(pairs.targets_of(code))} for code in pairs.languages]
+    return [
+        {"code": code, "name": name_of(code), "targets": sorted(pairs.targets_of(code))} for code in pairs.languages
+    ]
 
 
 @router.post("/detect", openapi_extra=body("DetectRequest"))
@@ -70,7 +78,9 @@ async def detect(request: Request) -> list[dict[str, Any]]:
     texts = texts_of(values, "q")
     if not any(texts):
         raise _missing("q")
-    candidates = [_detected(code, probability) for code, probability in detection.detect(texts, context.models.pairs.languages)]
+    candidates = [
+        _detected(code, probability) for code, probability in detection.detect(texts, context.models.pairs.languages)
+    ]
     return [candidate for index, candidate in enumerate(candidates) if not index or candidate["confidence"] > 0]
 
 
@@ -103,7 +113,11 @@ async def download_file(request: Request, filename: str) -> Response:
     file = context_of(request).files.get(filename)
     if file is None:
         raise Refusal(404, "There is no such file; translated files are kept for half an hour.")
-    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.name)}", "X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
+    headers = {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.name)}",
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "sandbox",
+    }
     return Response(file.content, media_type=file.kind, headers=headers)
 
 
@@ -114,10 +128,18 @@ async def frontend_settings(request: Request) -> dict[str, Any]:
     settings, pairs = context.settings, context.models.pairs
     target = pairs.targets[0]
     return {
-        "charLimit": settings.limits.characters or -1, "frontendTimeout": 500, "apiKeys": settings.keys.required, "keyRequired": settings.keys.required,
-        "suggestions": False, "filesTranslation": True, "supportedFilesFormat": list(FILE_FORMATS),
-        "language": {"source": {"code": AUTO, "name": "Auto Detect"}, "target": {"code": target, "name": name_of(target)}},
-    }  # fmt: skip
+        "charLimit": settings.limits.characters or -1,
+        "frontendTimeout": 500,
+        "apiKeys": settings.keys.required,
+        "keyRequired": settings.keys.required,
+        "suggestions": False,
+        "filesTranslation": True,
+        "supportedFilesFormat": list(FILE_FORMATS),
+        "language": {
+            "source": {"code": AUTO, "name": "Auto Detect"},
+            "target": {"code": target, "name": name_of(target)},
+        },
+    }
 
 
 @router.post("/suggest")
@@ -169,7 +191,9 @@ def model_of(context: Context, source: str, target: str, texts: list[str]) -> tu
             raise Refusal(400, f"{code} is not supported")
     model = pairs.find(source, target)
     if model is None:
-        raise Refusal(400, f"{name_of(target)} ({target}) is not available as a target language from {name_of(source)} ({source})")
+        raise Refusal(
+            400, f"{name_of(target)} ({target}) is not available as a target language from {name_of(source)} ({source})"
+        )
     return model, detected
 
 

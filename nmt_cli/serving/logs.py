@@ -32,7 +32,12 @@ class _Plain(logging.Formatter):
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
-        values = {"time": when, "level": record.levelname.lower(), "message": record.getMessage(), **getattr(record, "fields", {})}
+        values = {
+            "time": when,
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
         if record.exc_info:
             values["traceback"] = self.formatException(record.exc_info)
         return json.dumps(values, ensure_ascii=False)

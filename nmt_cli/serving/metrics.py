@@ -22,11 +22,21 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self.requests = Counter("nmt_requests", "Requests that were answered.", ["path", "status"], registry=self.registry)
-        self.seconds = Histogram("nmt_request_seconds", "Seconds from a request to the end of its answer.", ["path"], buckets=BUCKETS, registry=self.registry)
+        self.requests = Counter(
+            "nmt_requests", "Requests that were answered.", ["path", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "nmt_request_seconds",
+            "Seconds from a request to the end of its answer.",
+            ["path"],
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
         self.under_way = Gauge("nmt_requests_under_way", "Requests that are not answered yet.", registry=self.registry)
         self.sentences = Counter("nmt_sentences", "Sentences that were translated.", ["pair"], registry=self.registry)
-        self.characters = Counter("nmt_characters", "Characters that were translated.", ["pair"], registry=self.registry)
+        self.characters = Counter(
+            "nmt_characters", "Characters that were translated.", ["pair"], registry=self.registry
+        )
 
     def watch(self, models: Callable[[], Models]) -> None:
         """Report the counts of these models' workers too."""
@@ -48,8 +58,14 @@ class _Workers(Collector):
         models = self.models()
         waiting = GaugeMetricFamily("nmt_queue_sentences", "Sentences that no worker has yet.", labels=["pair"])
         running = GaugeMetricFamily("nmt_running_sentences", "Sentences that workers search.", labels=["pair"])
-        tokens = CounterMetricFamily("nmt_tokens", "Tokens of translations, since the model was loaded.", labels=["pair"])
-        restarts = CounterMetricFamily("nmt_worker_restarts", "Worker processes that died and were replaced, since the model was loaded.", labels=["pair"])
+        tokens = CounterMetricFamily(
+            "nmt_tokens", "Tokens of translations, since the model was loaded.", labels=["pair"]
+        )
+        restarts = CounterMetricFamily(
+            "nmt_worker_restarts",
+            "Worker processes that died and were replaced, since the model was loaded.",
+            labels=["pair"],
+        )
         for (source, target), model in models.pairs.models.items():
             service, pair = model.translator.service, [f"{source}-{target}"]
             waiting.add_metric(pair, service.waiting)
@@ -58,4 +74,6 @@ class _Workers(Collector):
             restarts.add_metric(pair, service.counts.restarts)
         yield from (waiting, running, tokens, restarts)
         yield CounterMetricFamily("nmt_reloads", "Times that the models were loaded anew.", models.reloads)
-        yield CounterMetricFamily("nmt_failed_reloads", "Times that models could not be loaded anew.", models.failed_reloads)
+        yield CounterMetricFamily(
+            "nmt_failed_reloads", "Times that models could not be loaded anew.", models.failed_reloads
+        )

@@ -47,9 +47,15 @@ class Limited:
             if most and int(declared) > most:
                 raise _too_long(most)
             try:
-                message = await asyncio.wait_for(receive(), None if until is None else max(0.001, until - time.monotonic()))
+                message = await asyncio.wait_for(
+                    receive(), None if until is None else max(0.001, until - time.monotonic())
+                )
             except TimeoutError:
-                raise Refusal(408, f"the request did not arrive within {self.limits.reading:g} seconds.", headers={"Connection": "close"}) from None
+                raise Refusal(
+                    408,
+                    f"the request did not arrive within {self.limits.reading:g} seconds.",
+                    headers={"Connection": "close"},
+                ) from None
             if message["type"] == "http.disconnect":
                 raise ClientGone
             read += len(message.get("body", b""))
@@ -97,7 +103,13 @@ class Observed:
         metrics.seconds.labels(route).observe(seconds)
         if status < 400 and route in QUIET:
             return
-        fields: dict[str, Any] = {"method": scope["method"], "path": route, "status": status, "ms": round(1000 * seconds, 1), **scope.get(NOTED, {})}
+        fields: dict[str, Any] = {
+            "method": scope["method"],
+            "path": route,
+            "status": status,
+            "ms": round(1000 * seconds, 1),
+            **scope.get(NOTED, {}),
+        }
         logs.say("request", **fields)
 
 
@@ -108,4 +120,8 @@ def _route(scope: Scope) -> str:
 
 
 def _too_long(most: int) -> Refusal:
-    return Refusal(413, f"the request is too large: this server reads {most:,} bytes at most. Divide it.", headers={"Connection": "close"})
+    return Refusal(
+        413,
+        f"the request is too large: this server reads {most:,} bytes at most. Divide it.",
+        headers={"Connection": "close"},
+    )

@@ -1,7 +1,7 @@
 """The models that are served: one for each language pair. They can be reloaded.
 
-    folders ──▶ load_pairs ──▶ Pairs: (source, target) → Served: an interface.Translator whose workers are running
-    reload: new models are loaded and started beside the old ones; then they replace the old ones, which finish and close
+folders ──▶ load_pairs ──▶ Pairs: (source, target) → Served: an interface.Translator whose workers are running
+reload: new models are loaded and started beside the old ones; then they replace the old ones, which finish and close
 """
 
 from __future__ import annotations
@@ -127,10 +127,16 @@ def keep_shared() -> None:
 def _check(pair: Pair, folder: Path, models: Mapping[Pair, Served]) -> None:
     """Raise UsageError if another model has this pair, or ModelError if the model names no languages."""
     if not all(pair):
-        raise ModelError(f"the model at {str(folder)!r} translates {pair[0]!r} → {pair[1]!r}: expected the languages' codes in its recipe, as data.source_language and data.target_language.")
-    folders = {tuple(map(normalized, language_pair)): served.translator.folders[0] for language_pair, served in models.items()}
+        raise ModelError(
+            f"the model at {str(folder)!r} translates {pair[0]!r} → {pair[1]!r}: expected the languages' codes in its recipe, as data.source_language and data.target_language."
+        )
+    folders = {
+        tuple(map(normalized, language_pair)): served.translator.folders[0] for language_pair, served in models.items()
+    }
     if earlier := folders.get(tuple(map(normalized, pair))):
-        raise UsageError(f"--model {str(folder)!r} translates {pair[0]} → {pair[1]}, as --model {str(earlier)!r} does: give one model for each language pair.")
+        raise UsageError(
+            f"--model {str(folder)!r} translates {pair[0]} → {pair[1]}, as --model {str(earlier)!r} does: give one model for each language pair."
+        )
 
 
 class Models:

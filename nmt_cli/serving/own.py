@@ -33,11 +33,15 @@ async def attention(request: Request) -> dict[str, Any]:
     text = text_of(values, "q")
     source, target = languages_of(values)
     if len(text) > MOST_CHARACTERS:
-        raise Refusal(413, f"the text has {len(text):,} characters; attention is shown for {MOST_CHARACTERS:,} at most.")
+        raise Refusal(
+            413, f"the text has {len(text):,} characters; attention is shown for {MOST_CHARACTERS:,} at most."
+        )
     model, _ = model_of(context, source, target, [text])
     check_limits(context, key, len(text))
     lines = read_document(text, "text", model.pair[0]).lines
-    translations = await answer(request, await submit(len(text), context, model, lines, {"confidence": True}), context.settings.limits.seconds)
+    translations = await answer(
+        request, await submit(len(text), context, model, lines, {"confidence": True}), context.settings.limits.seconds
+    )
     context.note(request, model, key, len(lines), len(text))
     return {"sentences": [await asyncio.to_thread(_sentence, model, translation) for translation in translations]}
 
@@ -51,7 +55,9 @@ def _sentence(model: Served, translation: Translation) -> dict[str, Any]:
         "source_tokens": translation.source_tokens,
         "tokens": translation.tokens,
         "weights": [[round(weight, 4) for weight in row] for row in weights],
-        "words": None if translation.words is None else [[word, round(probability, 4)] for word, probability in translation.words],
+        "words": None
+        if translation.words is None
+        else [[word, round(probability, 4)] for word, probability in translation.words],
     }
 
 
@@ -62,7 +68,11 @@ async def ready(request: Request) -> dict[str, Any]:
     if context.stopping:
         raise Refusal(503, "The server is being stopped.")
     pairs = context.models.pairs
-    return {"status": "ready", "pairs": [f"{source}-{target}" for source, target in pairs.models], "waiting": pairs.waiting}
+    return {
+        "status": "ready",
+        "pairs": [f"{source}-{target}" for source, target in pairs.models],
+        "waiting": pairs.waiting,
+    }
 
 
 @router.get("/metrics")

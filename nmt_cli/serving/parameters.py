@@ -50,7 +50,13 @@ def _of_json(body: bytes) -> Parameters:
 def _of_pairs(query: bytes, lists: Sequence[str]) -> Parameters:
     """Return the parameters in application/x-www-form-urlencoded."""
     try:
-        pairs = parse_qs(query.decode("utf-8", "replace"), keep_blank_values=True, encoding="utf-8", errors="replace", max_num_fields=100_000)
+        pairs = parse_qs(
+            query.decode("utf-8", "replace"),
+            keep_blank_values=True,
+            encoding="utf-8",
+            errors="replace",
+            max_num_fields=100_000,
+        )
     except ValueError:
         raise Refusal(413, "the request has too many parameters") from None
     return {name: values if name in lists and len(values) > 1 else values[-1] for name, values in pairs.items()}
@@ -69,7 +75,10 @@ async def _of_multipart(request: Request, lists: Sequence[str]) -> Parameters:
     try:
         async with request.form(max_files=10, max_part_size=MOST_BYTES) as form:
             for name in form:
-                entries = [Upload(entry.filename or "", await entry.read()) if isinstance(entry, UploadFile) else entry for entry in form.getlist(name)]
+                entries = [
+                    Upload(entry.filename or "", await entry.read()) if isinstance(entry, UploadFile) else entry
+                    for entry in form.getlist(name)
+                ]
                 values[name] = entries if name in lists and len(entries) > 1 else entries[-1]
     except (HTTPException, MultiPartException) as error:
         detail = error.message if isinstance(error, MultiPartException) else error.detail

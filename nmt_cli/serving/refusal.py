@@ -8,7 +8,9 @@ from collections.abc import Mapping
 class Refusal(Exception):
     """A request is refused, with a status and a message for the client. Each interface writes them in its own form. `retry_after`: seconds."""
 
-    def __init__(self, status: int, message: str, *, retry_after: int | None = None, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, *, retry_after: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message)
         self.status, self.message = status, message
         self.headers = {**(headers or {}), **({} if retry_after is None else {"Retry-After": str(retry_after)})}

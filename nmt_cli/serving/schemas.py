@@ -21,18 +21,33 @@ _SOURCE, _TARGET = _text('Source language, or "auto".', example="en"), _text("Ta
 
 SCHEMAS: dict[str, Schema] = {
     "LibreTranslateRequest": _object(
-        ["q", "source", "target"], q=_TEXTS, source=_SOURCE, target=_TARGET, format=_text("Format of the texts.", enum=["text", "html"], default="text"),
-        alternatives={"type": "integer", "description": "Other translations of each text.", "default": 0}, api_key=_KEY,
+        ["q", "source", "target"],
+        q=_TEXTS,
+        source=_SOURCE,
+        target=_TARGET,
+        format=_text("Format of the texts.", enum=["text", "html"], default="text"),
+        alternatives={"type": "integer", "description": "Other translations of each text.", "default": 0},
+        api_key=_KEY,
     ),
     "DetectRequest": _object(["q"], q=_TEXTS, api_key=_KEY),
-    "FileRequest": _object(["file", "source", "target"], file=_text("A file, .txt or .html.", format="binary"), source=_SOURCE, target=_TARGET, api_key=_KEY),
+    "FileRequest": _object(
+        ["file", "source", "target"],
+        file=_text("A file, .txt or .html.", format="binary"),
+        source=_SOURCE,
+        target=_TARGET,
+        api_key=_KEY,
+    ),
     "DeepLRequest": _object(
-        ["text", "target_lang"], text=_TEXTS, target_lang=_text("Target language.", example="DE"), source_lang=_text("Source language; without it, it is detected."),
-        tag_handling=_text("Kind of markup.", enum=["html", "xml"]), split_sentences=_text("Where sentences end.", enum=["0", "1", "nonewlines"]),
+        ["text", "target_lang"],
+        text=_TEXTS,
+        target_lang=_text("Target language.", example="DE"),
+        source_lang=_text("Source language; without it, it is detected."),
+        tag_handling=_text("Kind of markup.", enum=["html", "xml"]),
+        split_sentences=_text("Where sentences end.", enum=["0", "1", "nonewlines"]),
         show_billed_characters={"type": "boolean", "description": "Return the characters of each text."},
     ),
     "AttentionRequest": _object(["q", "source", "target"], q=_TEXTS, source=_SOURCE, target=_TARGET, api_key=_KEY),
-}  # fmt: skip
+}
 """Name → schema."""
 
 

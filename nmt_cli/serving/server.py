@@ -79,7 +79,10 @@ def check_exposure(settings: Settings) -> None:
 def is_local(host: str) -> bool:
     """Return whether only this machine can reach this address."""
     try:
-        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)}
+        addresses = {
+            str(entry[4][0])
+            for entry in socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        }
     except (OSError, UnicodeError):
         return False
     return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
@@ -88,9 +91,13 @@ def is_local(host: str) -> bool:
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens. Raises AddressError."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
     except (OSError, UnicodeError) as error:
-        raise AddressError(f"--host {host!r} is no address of this machine ({getattr(error, 'strerror', None) or error}): expected one, such as 127.0.0.1, ::1 or 0.0.0.0.") from None
+        raise AddressError(
+            f"--host {host!r} is no address of this machine ({getattr(error, 'strerror', None) or error}): expected one, such as 127.0.0.1, ::1 or 0.0.0.0."
+        ) from None
     listener = socket.socket(family, kind, protocol)
     try:
         if os.name == "posix":  # on Windows, this option would let two servers share the port
@@ -106,7 +113,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 def _refused(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"--port {port} is in use on {host}: another server listens there. Give another one; 0 is any that is free."
+        return (
+            f"--port {port} is in use on {host}: another server listens there. Give another one; 0 is any that is free."
+        )
     if error.errno == errno.EACCES:
         return f"--port {port} needs the rights of the system's administrator. Give one above 1023."
     return f"--host {host!r}, --port {port}: cannot listen there: {error.strerror}. Expected an address of this machine, such as 127.0.0.1."
@@ -124,9 +133,18 @@ class Server(uvicorn.Server):
     def __init__(self, settings: Settings, context: Context) -> None:
         limits = settings.limits
         config = uvicorn.Config(
-            build_app(context), http=Protocol.reading(limits.reading), ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-            timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=max(1, round(settings.grace)), limit_concurrency=limits.connections or None, backlog=BACKLOG,
-        )  # fmt: skip
+            build_app(context),
+            http=Protocol.reading(limits.reading),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=max(1, round(settings.grace)),
+            limit_concurrency=limits.connections or None,
+            backlog=BACKLOG,
+        )
         super().__init__(config)
         self.context = context
         self.received: int | None = None

@@ -57,9 +57,14 @@ async def translate(request: Request, context: Context, order: Order, key: Key) 
     documents = await _run(size, lambda: _read(order))
     lines = [line for document in documents for line in document.lines]
     if limits.sentences and len(lines) > limits.sentences:
-        raise Refusal(413, f"the request has {len(lines):,} sentences, this server translates {limits.sentences:,} at once. Divide it.")
+        raise Refusal(
+            413,
+            f"the request has {len(lines):,} sentences, this server translates {limits.sentences:,} at once. Divide it.",
+        )
     if limits.queue and context.models.pairs.waiting + len(lines) > limits.queue:
-        raise Refusal(429, "Too many requests: more sentences are waiting than this server takes on.", retry_after=RETRY_AFTER)
+        raise Refusal(
+            429, "Too many requests: more sentences are waiting than this server takes on.", retry_after=RETRY_AFTER
+        )
     options: dict[str, object] = {"alignment": True} if any(document.aligned for document in documents) else {}
     if order.alternatives:
         options |= {"nbest": order.alternatives + 1, "beam": max(order.model.beam, order.alternatives + 1)}
@@ -74,12 +79,17 @@ def check_limits(context: Context, key: Key, size: int) -> None:
     if context.stopping:
         raise Refusal(503, "The server is being stopped.", retry_after=RETRY_AFTER)
     if limits.characters and size > limits.characters:
-        raise Refusal(413, f"the request has {size:,} characters, this server translates {limits.characters:,} at once. Divide it.")
+        raise Refusal(
+            413,
+            f"the request has {size:,} characters, this server translates {limits.characters:,} at once. Divide it.",
+        )
     if limits.quota and key.characters + size > limits.quota:
         raise Refusal(456, "Quota for this billing period has been exceeded.")
 
 
-async def submit(size: int, context: Context, model: Served, lines: Sequence[str], options: dict[str, object]) -> Future[list[Translation]]:
+async def submit(
+    size: int, context: Context, model: Served, lines: Sequence[str], options: dict[str, object]
+) -> Future[list[Translation]]:
     """Submit lines with `size` characters to the workers. If the model was replaced by a reload, submit them to the new model. Raises Refusal."""
     try:
         return await _run(size, lambda: model.submit(lines, **options))
@@ -106,13 +116,19 @@ async def answer(request: Request, future: Future[T], seconds: float) -> T:
             return waiting.result()
         if watching and watching.done():
             raise ClientGone
-        raise Refusal(503, f"The translation takes longer than {seconds:g} seconds. Ask again later, or for less at once.", retry_after=RETRY_AFTER)
+        raise Refusal(
+            503,
+            f"The translation takes longer than {seconds:g} seconds. Ask again later, or for less at once.",
+            retry_after=RETRY_AFTER,
+        )
     except asyncio.CancelledError:
         if not context_of(request).stopping:
             raise
         raise Refusal(503, "The server was stopped before the translation was done.", retry_after=RETRY_AFTER) from None
     except WorkerDied:
-        raise Refusal(503, "The translation failed: worker processes died. Ask again.", retry_after=RETRY_AFTER) from None
+        raise Refusal(
+            503, "The translation failed: worker processes died. Ask again.", retry_after=RETRY_AFTER
+        ) from None
     except ServiceClosed:
         raise Refusal(503, "The server was stopped before the translation was done.", retry_after=RETRY_AFTER) from None
     except NmtError as error:
@@ -136,7 +152,10 @@ async def _run(size: int, work: Callable[[], T]) -> T:
 
 def _read(order: Order) -> list[Document]:
     try:
-        return [read_document(text, order.format, order.model.pair[0], split_sentences=order.split_sentences) for text in order.texts]
+        return [
+            read_document(text, order.format, order.model.pair[0], split_sentences=order.split_sentences)
+            for text in order.texts
+        ]
     except NmtError as error:
         raise Refusal(400, str(error)) from None
 

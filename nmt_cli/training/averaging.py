@@ -1,6 +1,6 @@
 """Checkpoint averaging: the mean of the weights of several checkpoints (section 6.1: the last 5, for big the last 20).
 
-    choose(run, …) ──▶ checkpoint folders ──▶ average(folders, out): check that they fit together, write a model folder
+choose(run, …) ──▶ checkpoint folders ──▶ average(folders, out): check that they fit together, write a model folder
 """
 
 from __future__ import annotations
@@ -38,11 +38,17 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
     newest = checkpoints[-1].folder
     recipe = Recipe.from_dict(read_config(newest).recipe, str(newest))
     newest_first = checkpoints[::-1]
-    ranked = best_of(checkpoints, recipe.train.best_metric) if best else [c for c in newest_first if c.periodic] or newest_first
+    ranked = (
+        best_of(checkpoints, recipe.train.best_metric)
+        if best
+        else [c for c in newest_first if c.periodic] or newest_first
+    )
     count = best or last or min(recipe.train.average, len(ranked))
     if len(ranked) < count:
         kind = "validated checkpoints" if best else "checkpoints"
-        raise ModelError(f"run {str(run)!r} has {len(ranked)} {kind}, {count} were asked for. Ask for fewer, or keep more (train.keep, train.keep_best).")
+        raise ModelError(
+            f"run {str(run)!r} has {len(ranked)} {kind}, {count} were asked for. Ask for fewer, or keep more (train.keep, train.keep_best)."
+        )
     return sorted(checkpoint.folder for checkpoint in ranked[:count])
 
 
@@ -56,7 +62,9 @@ def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     configs = [read_config(folder) for folder in folders]
     for folder, config in zip(folders, configs, strict=True):
         if config.precision != "fp32":
-            raise ModelError(f"the model {str(folder)!r} is in {config.precision}, which translates only: average the models in fp32, and quantize the average.")
+            raise ModelError(
+                f"the model {str(folder)!r} is in {config.precision}, which translates only: average the models in fp32, and quantize the average."
+            )
         check_files(folder, config.sha256)
     _check_same_architecture(folders, configs)
     _check_different(folders, configs)
@@ -67,7 +75,9 @@ def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
             total[name] += tensor
     mean = {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
     tokenizers = {name: (folders[0] / name).read_bytes() for name in first.tokenizers}
-    recipe = Recipe.from_dict(configs[-1].recipe, str(folders[-1] / CONFIG))  # that of the last folder: a resumed run may have changed [decode]
+    recipe = Recipe.from_dict(
+        configs[-1].recipe, str(folders[-1] / CONFIG)
+    )  # that of the last folder: a resumed run may have changed [decode]
     scores = {"averaged": [follow_links(folder).name for folder in folders]}
     try:
         with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as partial:
@@ -87,7 +97,9 @@ def _check_same_architecture(folders: Sequence[Path], configs: Sequence[ModelCon
     for folder, config in zip(folders[1:], configs[1:], strict=True):
         differing = [key for key, value in architecture(config).items() if first.get(key) != value]
         if differing:
-            raise ModelError(f"{str(folders[0])!r} and {str(folder)!r} are different models ({', '.join(differing)} differ): only checkpoints of one architecture and vocabulary can be averaged.")
+            raise ModelError(
+                f"{str(folders[0])!r} and {str(folder)!r} are different models ({', '.join(differing)} differ): only checkpoints of one architecture and vocabulary can be averaged."
+            )
 
 
 def _check_different(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
@@ -96,5 +108,7 @@ def _check_different(folders: Sequence[Path], configs: Sequence[ModelConfig]) ->
     for folder, config in zip(folders, configs, strict=True):
         digest = config.sha256[WEIGHTS]
         if digest in seen:
-            raise ModelError(f"{str(seen[digest])!r} and {str(folder)!r} hold the same weights: a checkpoint counts once in an average. Leave one of them out.")
+            raise ModelError(
+                f"{str(seen[digest])!r} and {str(folder)!r} hold the same weights: a checkpoint counts once in an average. Leave one of them out."
+            )
         seen[digest] = folder

@@ -46,7 +46,9 @@ class State(Record):
         """Return the values of a file of version 1 in today's form. Version 1 had no `format_version`, and the fields of `progress` were beside `sha256`."""
         if "format_version" in values or "update" not in values:
             return values
-        progress = {"data_fingerprint" if key == "text" else key: value for key, value in values.items() if key != "sha256"}
+        progress = {
+            "data_fingerprint" if key == "text" else key: value for key, value in values.items() if key != "sha256"
+        }
         return {"format_version": 1, "progress": progress, "sha256": values.get("sha256", {})}
 
 
@@ -65,7 +67,9 @@ class Checkpoint:
         except FileNotFoundError:
             raise ModelError(f"{str(self.folder)!r} lacks {STATE}. {REMEDY}") from None
         if state.progress.update != self.update:
-            raise ModelError(f"{str(self.folder)!r} is damaged: its name says update {self.update:,}, its {STATE} {state.progress.update:,}. {REMEDY}")
+            raise ModelError(
+                f"{str(self.folder)!r} is damaged: its name says update {self.update:,}, its {STATE} {state.progress.update:,}. {REMEDY}"
+            )
         return config, state
 
     def verify(self) -> None:
@@ -106,8 +110,12 @@ class Checkpoint:
             if METRICS in config.sha256:
                 check_files(self.folder, {METRICS: config.sha256[METRICS]})
             value = metrics.get(metric)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)):
-                raise ModelError(f"{str(self.folder / METRICS)!r} is damaged: {metric} is {value!r}, expected a number.")
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
+            ):
+                raise ModelError(
+                    f"{str(self.folder / METRICS)!r} is damaged: {metric} is {value!r}, expected a number."
+                )
         except ModelError as error:
             console.warn_once(f"{error} The checkpoint counts as not validated.")
             return None
@@ -131,4 +139,9 @@ def best_of(checkpoints: list[Checkpoint], metric: str) -> list[Checkpoint]:
     """
     scored = [(c.score(metric), c) for c in checkpoints if c.kept]
     sign = -1.0 if metric == "bleu" else 1.0
-    return [c for _, c in sorted(((sign * s, c) for s, c in scored if s is not None), key=lambda pair: (pair[0], pair[1].update))]
+    return [
+        c
+        for _, c in sorted(
+            ((sign * s, c) for s, c in scored if s is not None), key=lambda pair: (pair[0], pair[1].update)
+        )
+    ]

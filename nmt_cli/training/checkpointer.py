@@ -47,7 +47,13 @@ class Checkpointer:
         progress.metrics_bytes = self.report.flush()
         scores = progress.validation if progress.validation.get("update") == progress.update else {}
         self.run.save(
-            weights_of(updater.weights.model), updater.optimizer_state(), progress, self.recipe, (self.vocabulary.source_size, self.vocabulary.target_size), self._tokenizers(), scores
+            weights_of(updater.weights.model),
+            updater.optimizer_state(),
+            progress,
+            self.recipe,
+            (self.vocabulary.source_size, self.vocabulary.target_size),
+            self._tokenizers(),
+            scores,
         )
         link_latest(self.run.path)
         self.prune()

@@ -21,7 +21,9 @@ from ..hardware import out_of_memory
 
 Meaning = Literal["peer", "memory", "device", ""]
 
-DEVICE = re.compile(r"CUDA error|Cuda failure|device-side assert|illegal memory access|CUBLAS_STATUS_|CUDNN_STATUS_|cuDNN error|HIP error")
+DEVICE = re.compile(
+    r"CUDA error|Cuda failure|device-side assert|illegal memory access|CUBLAS_STATUS_|CUDNN_STATUS_|cuDNN error|HIP error"
+)
 LIBRARY = re.compile(r"/gloo/|\bgloo\b|\bNCCL\b|\bnccl[A-Z]", re.IGNORECASE)
 NETWORK = re.compile(
     r"connection (closed|reset|refused)|closed by (remote )?peer|broken pipe|socket closed|pair closure|"

@@ -85,11 +85,16 @@ class _InFp32(nn.Module):
     def __init__(self, weights: Weights, loss_model: nn.Module) -> None:
         super().__init__()
         self.model = weights.model
-        self._in_bf16: Callable[[], nn.Module] = lambda: loss_model  # not a submodule, so that DDP does not see its parameters
+        self._in_bf16: Callable[[], nn.Module] = lambda: (
+            loss_model
+        )  # not a submodule, so that DDP does not see its parameters
         self._rounded = weights.by_name(weights.compute_params)
 
     def forward(self, rows: PackedBatch) -> tuple[Tensor, Tensor]:
-        parameters = {f"model.{name}": _Rounded.apply(parameter, self._rounded[name]) for name, parameter in self.model.named_parameters()}  # type: ignore[no-untyped-call]
+        parameters = {
+            f"model.{name}": _Rounded.apply(parameter, self._rounded[name])  # type: ignore[no-untyped-call]
+            for name, parameter in self.model.named_parameters()
+        }
         return functional_call(self._in_bf16(), parameters, (rows,))  # type: ignore[no-any-return]
 
 

@@ -1,6 +1,6 @@
 """A dry run: do all checks of a training, and estimate its time on this machine. Nothing is written.
 
-    recipe, shards, run folder ──▶ the checks of `Trainer` ──▶ some micro-batches of random tokens (`speed`) ──▶ Forecast
+recipe, shards, run folder ──▶ the checks of `Trainer` ──▶ some micro-batches of random tokens (`speed`) ──▶ Forecast
 """
 
 from __future__ import annotations
@@ -64,6 +64,14 @@ def dry_run(recipe: Recipe, shards: Path, run: Path, hardware: Hardware, devices
     plan = EpochPlan(corpus.source_lengths, corpus.target_lengths, recipe.train.batch_tokens, recipe.train.seed)
     numbers = estimate(recipe, index.vocabularies, hardware, devices)
     return Forecast(
-        recipe.name, numbers["parameters"], len(corpus), recipe.train.updates, min(done or 0, recipe.train.updates), numbers["micro_batch_tokens"],
-        hardware.device, hardware.precision, devices, seconds_per_update(recipe, index.vocabularies, hardware, devices, plan),
-    )  # fmt: skip
+        recipe.name,
+        numbers["parameters"],
+        len(corpus),
+        recipe.train.updates,
+        min(done or 0, recipe.train.updates),
+        numbers["micro_batch_tokens"],
+        hardware.device,
+        hardware.precision,
+        devices,
+        seconds_per_update(recipe, index.vocabularies, hardware, devices, plan),
+    )

@@ -51,7 +51,9 @@ def tokens_per_rank(batch_tokens: int, hardware: Hardware, world_size: int) -> i
     return min(tokens, CPU_MICRO_BATCH) if is_host(hardware.device) else tokens
 
 
-def estimate_micro_batch(model: ModelSection, parameters: int, batch_tokens: int, vocabulary: int, hardware: Hardware, world_size: int = 1) -> int:
+def estimate_micro_batch(
+    model: ModelSection, parameters: int, batch_tokens: int, vocabulary: int, hardware: Hardware, world_size: int = 1
+) -> int:
     """Return the estimated size of a micro-batch, in tokens per side, that fits into one rank's memory."""
     memory = hardware.memory // (world_size if is_host(hardware.device) else 1)
     for_activations = int(memory * MEMORY_SHARE) - training_memory(model, parameters, 0, vocabulary)
@@ -66,7 +68,9 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
     with torch.device("meta"):
         parts = count_parameters(Transformer(recipe.model, *vocabularies))
     train = recipe.train
-    tokens = train.micro_batch_tokens or estimate_micro_batch(recipe.model, parts["total"], train.batch_tokens, vocabularies[1], hardware, devices)
+    tokens = train.micro_batch_tokens or estimate_micro_batch(
+        recipe.model, parts["total"], train.batch_tokens, vocabularies[1], hardware, devices
+    )
     buckets, bucket_tokens = buckets_of(train.batch_tokens)
     return {
         "parameters": parts["total"],
@@ -82,6 +86,7 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
         "devices": devices,
         "micro_batch_tokens": tokens,
         "micro_batches_per_update": devices * max(1, -(-train.batch_tokens * train.passes // (tokens * devices))),
-        "memory_bytes": training_memory(recipe.model, parts["total"], tokens, vocabularies[1]) + (CPU_KERNELS if is_host(hardware.device) else 0),
+        "memory_bytes": training_memory(recipe.model, parts["total"], tokens, vocabularies[1])
+        + (CPU_KERNELS if is_host(hardware.device) else 0),
         "memory_free_bytes": hardware.memory,
     }

@@ -71,12 +71,16 @@ class InFlight:
         results, self._results = self._results, []
         local_row = [float(signal), float(save_is_due)]
         if results:  # one copy from the device for all results
-            local_row += torch.cat([torch.stack((*result.sums, result.grad_norm, result.skipped)) for _, _, result in results]).tolist()
+            local_row += torch.cat(
+                [torch.stack((*result.sums, result.grad_norm, result.skipped)) for _, _, result in results]
+            ).tolist()
         rows = self.group.all_gather(local_row)
         steps = []
         for index, (update, epoch, result) in enumerate(results):
             by_rank = [row[2 + 4 * index : 6 + 4 * index] for row in rows]
             loss, nll = sum(values[0] for values in by_rank), sum(values[1] for values in by_rank)
-            grad_norm, skipped = by_rank[0][2:]  # the gradient is already summed over ranks, so these are equal on all ranks
+            grad_norm, skipped = by_rank[0][
+                2:
+            ]  # the gradient is already summed over ranks, so these are equal on all ranks
             steps.append(StepMetrics(update, epoch, loss, nll, grad_norm, bool(skipped), result))
         return Drained(steps, int(max(row[0] for row in rows)), bool(rows[0][1]))

@@ -24,7 +24,9 @@ def initial_model(folder: Path, recipe: Recipe, vocabulary: Vocabulary) -> Trans
         model_folder = find_model(folder)
         tokenizers = read_config(model_folder).tokenizers
         if tokenizers != {name: tokenizer.sha256 for name, tokenizer in vocabulary.files.items()}:
-            raise ModelError(f"its vocabulary is not that of the shards. Make these with the same one: nmt preprocess … --set data.tokenizer={str(model_folder)!r}")
+            raise ModelError(
+                f"its vocabulary is not that of the shards. Make these with the same one: nmt preprocess … --set data.tokenizer={str(model_folder)!r}"
+            )
         return build(recipe, vocabulary.source_size, vocabulary.target_size, weights_of(load_model(model_folder).model))
     except ModelError as error:
         raise ModelError(f"{key}: {error}") from None

@@ -65,7 +65,9 @@ def variables(rank: int, devices: int, port: int) -> dict[str, str]:
 
 def start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start a rank in its own session: Ctrl-C in a terminal reaches only the launcher, which passes it on once."""
-    return subprocess.Popen([sys.executable, "-m", "nmt_cli", *command], env={**os.environ, **environment}, start_new_session=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "nmt_cli", *command], env={**os.environ, **environment}, start_new_session=True
+    )
 
 
 class _Job:
@@ -123,9 +125,13 @@ class _Job:
             raise _stopped(number)
         if code > 0:
             raise RankFailed(rank, self.devices, code)
-        raise TrainingError(f"rank {rank} of {self.devices} was killed by {signal.Signals(-code).name}, and so the others were ended. {RESUME}")
+        raise TrainingError(
+            f"rank {rank} of {self.devices} was killed by {signal.Signals(-code).name}, and so the others were ended. {RESUME}"
+        )
 
 
 def _stopped(number: int) -> Stopped:
     """Return the error of a training that a signal ended. The ranks have already reported what they saved."""
-    return Stopped(number, f"training was stopped by {signal.Signals(number).name}; the same command resumes it.", reported=True)
+    return Stopped(
+        number, f"training was stopped by {signal.Signals(number).name}; the same command resumes it.", reported=True
+    )

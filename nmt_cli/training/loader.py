@@ -72,7 +72,13 @@ class PackedBatch:
     def padded(self, pairs: int) -> Batch:
         """Return the first pairs, padded, in the host's memory."""
         source, target = self.source, self.target
-        tensors = (source.unpack(self.src, PAD), source.lengths, target.unpack(self.tgt_in, PAD), target.unpack(self.tgt_out, PAD), target.lengths)
+        tensors = (
+            source.unpack(self.src, PAD),
+            source.lengths,
+            target.unpack(self.tgt_in, PAD),
+            target.unpack(self.tgt_out, PAD),
+            target.lengths,
+        )
         return Batch(*(tensor[:pairs].to("cpu") for tensor in tensors))
 
 
@@ -105,7 +111,10 @@ class MicroBatch:
         if self.pairs == 1:
             return [self, replace(self, weight=0.0)]
         batch, middle = self.padded(), self.pairs // 2
-        return [MicroBatch.of(half, self.passes, not self.weight) for half in (batch.part(0, middle), batch.part(middle, self.pairs))]
+        return [
+            MicroBatch.of(half, self.passes, not self.weight)
+            for half in (batch.part(0, middle), batch.part(middle, self.pairs))
+        ]
 
     def __str__(self) -> str:
         return f"{self.pairs} pairs of up to {self.packed.source.longest} source and {self.packed.target.longest} target tokens"
@@ -131,12 +140,24 @@ class RankBatch:
     def with_tensors(self, tensors: Sequence[Tensor]) -> RankBatch:
         """Return the same batch with these copies of its `tensors`."""
         each = len(tensors) // len(self.micro_batches)
-        packed = [micro_batch.packed.with_tensors(tensors[i * each : (i + 1) * each]) for i, micro_batch in enumerate(self.micro_batches)]
-        return replace(self, micro_batches=[replace(micro_batch, packed=new) for micro_batch, new in zip(self.micro_batches, packed, strict=True)])
+        packed = [
+            micro_batch.packed.with_tensors(tensors[i * each : (i + 1) * each])
+            for i, micro_batch in enumerate(self.micro_batches)
+        ]
+        return replace(
+            self,
+            micro_batches=[
+                replace(micro_batch, packed=new) for micro_batch, new in zip(self.micro_batches, packed, strict=True)
+            ],
+        )
 
     def split(self, index: int) -> RankBatch:
         """Return the rank batch with the micro-batch at `index` split in two."""
-        micro_batches = [*self.micro_batches[:index], *self.micro_batches[index].split(), *self.micro_batches[index + 1 :]]
+        micro_batches = [
+            *self.micro_batches[:index],
+            *self.micro_batches[index].split(),
+            *self.micro_batches[index + 1 :],
+        ]
         return replace(self, micro_batches=micro_batches)
 
 
@@ -153,7 +174,10 @@ class FlatBatch:
     def of(batch: RankBatch) -> FlatBatch:
         """Return the batch in one tensor."""
         tensors = batch.tensors
-        return FlatBatch(torch.cat([tensor.flatten() for tensor in tensors]), batch.with_tensors([tensor.to("meta") for tensor in tensors]))
+        return FlatBatch(
+            torch.cat([tensor.flatten() for tensor in tensors]),
+            batch.with_tensors([tensor.to("meta") for tensor in tensors]),
+        )
 
     def pin_memory(self) -> FlatBatch:
         """Return the batch in pinned memory. A thread of torch's DataLoader calls this method."""
@@ -184,7 +208,9 @@ class TrainingText:
         return pair
 
 
-def rank_batches(text: TrainingText, epoch: int, start: int, tokens: int, group: ProcessGroup, hardware: Hardware) -> Iterator[RankBatch]:
+def rank_batches(
+    text: TrainingText, epoch: int, start: int, tokens: int, group: ProcessGroup, hardware: Hardware
+) -> Iterator[RankBatch]:
     """Yield this rank's batch of every update, from update `start` of `epoch` on, epoch after epoch without end.
 
     `tokens` is the size limit of a micro-batch, per side, padding and all passes counted.
@@ -220,13 +246,18 @@ class _RankBatches:
     def strided(self, step: int, first: int) -> Iterator[RankBatch]:
         """Yield the batches with numbers `first`, `first` + `step`, `first` + 2 * `step`, …"""
         plan = self.text.plan
-        updates = chain.from_iterable(((epoch, pairs) for pairs in plan.updates(epoch, self.start if epoch == self.epoch else 0)) for epoch in count(self.epoch))
+        updates = chain.from_iterable(
+            ((epoch, pairs) for pairs in plan.updates(epoch, self.start if epoch == self.epoch else 0))
+            for epoch in count(self.epoch)
+        )
         return (self._rank_batch(epoch, pairs) for epoch, pairs in islice(updates, first, None, step))
 
     def _rank_batch(self, epoch: int, pairs: Indices) -> RankBatch:
         """Return this rank's part of the update with these pairs."""
         text, passes = self.text, self.text.passes
-        parts = micro_batches(text.plan, pairs, max(1, self.tokens // passes), self.group.world_size, self.max_padding)[self.group.rank]
+        parts = micro_batches(text.plan, pairs, max(1, self.tokens // passes), self.group.world_size, self.max_padding)[
+            self.group.rank
+        ]
         numbers = [(part if len(part) else pairs[:1]).tolist() for part in parts]
         if text.variations:  # a variation changes lengths: read the pairs of all ranks to count their tokens
             ids = {number: text.pair(number, epoch) for number in pairs.tolist()}
@@ -234,7 +265,10 @@ class _RankBatches:
         else:
             ids = {number: text.pair(number, epoch) for row in numbers for number in row}
             target_tokens = text.plan.target_tokens(pairs)
-        batches = [MicroBatch.of(collate([ids[number] for number in row]), passes, is_filler=not len(part)) for row, part in zip(numbers, parts, strict=True)]
+        batches = [
+            MicroBatch.of(collate([ids[number] for number in row]), passes, is_filler=not len(part))
+            for row, part in zip(numbers, parts, strict=True)
+        ]
         return RankBatch(batches, target_tokens, pairs, epoch)
 
 

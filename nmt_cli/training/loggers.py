@@ -37,7 +37,9 @@ class TensorBoardLogger:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise UsageError("--logger tensorboard needs the extra package: pip install 'nmt-cli[tensorboard]'.") from None
+            raise UsageError(
+                "--logger tensorboard needs the extra package: pip install 'nmt-cli[tensorboard]'."
+            ) from None
         self.writer: Any = SummaryWriter(str(run / "tensorboard"))
 
     def record(self, values: Mapping[str, Any]) -> None:

@@ -24,7 +24,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def label_smoothed_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> tuple[Tensor, Tensor]:
+def label_smoothed_loss(
+    hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Return the sums over tokens of the loss and of the NLL, in nats. Only the loss has a gradient.
 
     hidden (N, D) and weight (V, D) are multiplied in their dtype; all later steps are in fp32 or a wider dtype. target (N,)

@@ -40,4 +40,6 @@ class LossScale:
         scale, updates = self.state
         updates = (updates + 1.0) * (1.0 - overflow)
         grows = (updates == GROW_AFTER).float()
-        self.state = torch.stack(((scale * (1.0 - 0.5 * overflow) * (1.0 + grows)).clamp(max=LARGEST), updates * (1.0 - grows)))
+        self.state = torch.stack(
+            ((scale * (1.0 - 0.5 * overflow) * (1.0 + grows)).clamp(max=LARGEST), updates * (1.0 - grows))
+        )

@@ -47,13 +47,24 @@ def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
 def live_text(progress: Progress) -> str:
     """Return the text of a terminal's bar: the epoch, and the loss and speed of the updates in the meter, if there are any."""
     meter = progress.meter
-    figures = f" · loss {meter.loss / meter.tokens:.3f} · {meter.tokens / progress.meter_seconds:,.0f} tok/s" if meter.tokens else ""
+    figures = (
+        f" · loss {meter.loss / meter.tokens:.3f} · {meter.tokens / progress.meter_seconds:,.0f} tok/s"
+        if meter.tokens
+        else ""
+    )
     return f"epoch {progress.epoch + 1}{figures}"
 
 
 def valid_record(progress: Progress, scores: Mapping[str, Any]) -> dict[str, Any]:
     """Return the validation record with the validator's `scores`."""
-    return {"type": "valid", "update": progress.update, "epoch": progress.epoch, "ppl": perplexity(scores["nll"]), **scores, "seconds": progress.seconds}
+    return {
+        "type": "valid",
+        "update": progress.update,
+        "epoch": progress.epoch,
+        "ppl": perplexity(scores["nll"]),
+        **scores,
+        "seconds": progress.seconds,
+    }
 
 
 def validation_line(record: Mapping[str, Any], is_best: bool) -> str:
@@ -64,7 +75,14 @@ def validation_line(record: Mapping[str, Any], is_best: bool) -> str:
 
 def skipped_record(progress: Progress, update: int, epoch: int, grad_norm: float) -> dict[str, Any]:
     """Return the record of an update whose gradient was not finite. `progress` has already counted it."""
-    return {"type": "skipped", "update": update, "epoch": epoch, "grad_norm": str(grad_norm), "in_a_row": progress.skipped_in_a_row, "seconds": progress.seconds}
+    return {
+        "type": "skipped",
+        "update": update,
+        "epoch": epoch,
+        "grad_norm": str(grad_norm),
+        "in_a_row": progress.skipped_in_a_row,
+        "seconds": progress.seconds,
+    }
 
 
 def skipped_line(record: Mapping[str, Any], allowed: int) -> str:

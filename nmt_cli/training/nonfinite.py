@@ -16,7 +16,9 @@ from .in_flight import StepMetrics
 from .parameters import Weights
 
 
-def write_evidence(folder: Path, record: Mapping[str, Any], step: StepMetrics, plan: EpochPlan, weights: Weights | None) -> Path:
+def write_evidence(
+    folder: Path, record: Mapping[str, Any], step: StepMetrics, plan: EpochPlan, weights: Weights | None
+) -> Path:
     """Write the pairs of the update to nonfinite-UPDATE.json in `folder`, and return its path. Raises TrainingError.
 
     `weights` must still hold the update's gradient; pass None if they no longer do.
@@ -37,7 +39,9 @@ def write_evidence(folder: Path, record: Mapping[str, Any], step: StepMetrics, p
 
 def _broken_parameters(weights: Weights) -> dict[str, int]:
     """Return the count of gradient values that are not finite, by parameter name, without parameters that have none."""
-    counts = {name: int((~torch.isfinite(gradient)).sum()) for name, gradient in weights.by_name(weights.main_grads).items()}
+    counts = {
+        name: int((~torch.isfinite(gradient)).sum()) for name, gradient in weights.by_name(weights.main_grads).items()
+    }
     return {name: count for name, count in counts.items() if count}
 
 

@@ -33,7 +33,9 @@ class Weights:
             self._spans[name] = size, parameter.shape
             size += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
         self.main_params = nn.Parameter(torch.zeros(size, device=device))
-        self.compute_params = self.main_params.data if dtype == torch.float32 else torch.zeros(size, dtype=dtype, device=device)
+        self.compute_params = (
+            self.main_params.data if dtype == torch.float32 else torch.zeros(size, dtype=dtype, device=device)
+        )
         self.main_grads = torch.zeros(size, device=device)
         self.main_params.grad = self.main_grads
         for name, parameter in model.named_parameters():

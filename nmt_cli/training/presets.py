@@ -50,20 +50,63 @@ class Preset:
 
 PRESETS = (
     Preset(
-        10_000, 4000, 3, 128, 512, 4, 0.4, 4096, 3000, 800, 5e-3,
+        10_000,
+        4000,
+        3,
+        128,
+        512,
+        4,
+        0.4,
+        4096,
+        3000,
+        800,
+        5e-3,
         "10,000 image captions English-German (Multi30k): 31.2 BLEU and 55.9 chrF on test 2016, 42 minutes of two cores beside other work",
     ),
     Preset(
-        30_000, 10_000, 4, 128, 512, 4, 0.3, 8192, 4000, 1500, 5e-3,
+        30_000,
+        10_000,
+        4,
+        128,
+        512,
+        4,
+        0.3,
+        8192,
+        4000,
+        1500,
+        5e-3,
         "29,000 image captions English-German (Multi30k): 40.3 BLEU on test 2016, 94 minutes of one core",
     ),
     Preset(
-        100_000, 10_000, 4, 256, 1024, 4, 0.2, 4096, 6000, 1000, 2e-3,
+        100_000,
+        10_000,
+        4,
+        256,
+        1024,
+        4,
+        0.2,
+        4096,
+        6000,
+        1000,
+        2e-3,
         "100,000 short sentences English-German (Tatoeba): 39.9 BLEU and 59.0 chrF on held-out pairs after 3,200 updates, 103 minutes of two cores",
     ),
     Preset(1_000_000, 32_000, 6, 512, 2048, 8, 0.2, 25_000, 40_000, 4000, 7e-4),
-    Preset(10_000_000, 37_000, 6, 512, 2048, 8, 0.1, 25_000, 100_000, 4000, 7e-4, "the paper's base model: 4.5M pairs English-German, 27.3 BLEU on newstest2014, 12 hours of 8 GPUs"),
-)  # fmt: skip
+    Preset(
+        10_000_000,
+        37_000,
+        6,
+        512,
+        2048,
+        8,
+        0.1,
+        25_000,
+        100_000,
+        4000,
+        7e-4,
+        "the paper's base model: 4.5M pairs English-German, 27.3 BLEU on newstest2014, 12 hours of 8 GPUs",
+    ),
+)
 
 
 def preset_for(pairs: int) -> Preset:
@@ -77,7 +120,9 @@ def smaller(preset: Preset) -> Preset | None:
     return PRESETS[index - 1] if index else None
 
 
-def recipe_text(preset: Preset, head: Sequence[str], data: Mapping[str, object], updates: int, joint: bool, pairs: int) -> str:
+def recipe_text(
+    preset: Preset, head: Sequence[str], data: Mapping[str, object], updates: int, joint: bool, pairs: int
+) -> str:
     """Return a recipe with the comment lines `head` and the [data] keys `data`. `joint`: one vocabulary for both languages.
 
     The vocabulary is smaller than the preset's if the text has few `pairs`.
@@ -90,25 +135,39 @@ def recipe_text(preset: Preset, head: Sequence[str], data: Mapping[str, object],
             "joint_vocab": (joint, "true: both languages share one vocabulary"),
         },
         "model": {
-            "encoder_layers": (preset.layers, ""), "decoder_layers": (preset.layers, ""), "d_model": (preset.d_model, ""), "d_ff": (preset.d_ff, ""),
-            "num_heads": (preset.num_heads, ""), "dropout": (preset.dropout, "more of it for less text"),
+            "encoder_layers": (preset.layers, ""),
+            "decoder_layers": (preset.layers, ""),
+            "d_model": (preset.d_model, ""),
+            "d_ff": (preset.d_ff, ""),
+            "num_heads": (preset.num_heads, ""),
+            "dropout": (preset.dropout, "more of it for less text"),
             "residual": ("pre", 'the paper\'s, "post", needs more updates and more text'),
             "tie_embeddings": (joint, "needs one vocabulary"),
         },
         "train": {
-            "batch_tokens": (preset.batch_tokens, "of one update, on every machine"), "updates": (updates, ""),
+            "batch_tokens": (preset.batch_tokens, "of one update, on every machine"),
+            "updates": (updates, ""),
             "decay_updates": (round(DECAY * updates), "the last ones, in which the learning rate falls to zero"),
             "warmup": (warmup, "the first ones, in which it rises"),
-            "lr_factor": (float(f"{preset.peak * math.sqrt(preset.d_model * warmup):.4g}"), f"of the paper's equation 3: the highest rate is {preset.peak:.1e}"),
-            "valid_every": (4 * interval, ""), "checkpoint_every": (interval, ""), "keep": (AVERAGED, ""), "average": (AVERAGED, "nmt average takes the last ones"),
+            "lr_factor": (
+                float(f"{preset.peak * math.sqrt(preset.d_model * warmup):.4g}"),
+                f"of the paper's equation 3: the highest rate is {preset.peak:.1e}",
+            ),
+            "valid_every": (4 * interval, ""),
+            "checkpoint_every": (interval, ""),
+            "keep": (AVERAGED, ""),
+            "average": (AVERAGED, "nmt average takes the last ones"),
             "best_metric": ("nll", ""),
         },
         "decode": {"beam": (5, ""), "alpha": (1.0, "higher: longer translations; the paper has 0.6 for a large model")},
-    }  # fmt: skip
+    }
     lines = [f"# {line}".rstrip() for line in head]
     for section, keys in sections.items():
         lines += ["", f"[{section}]"]
-        lines += [f"{f'{key} = {_toml(value)}':<26}{f'# {comment}' if comment else ''}".rstrip() for key, (value, comment) in keys.items()]
+        lines += [
+            f"{f'{key} = {_toml(value)}':<26}{f'# {comment}' if comment else ''}".rstrip()
+            for key, (value, comment) in keys.items()
+        ]
     return "\n".join(lines) + "\n"
 
 

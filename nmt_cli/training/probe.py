@@ -40,9 +40,16 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
     longest = plan.longest
     limit = hardware.memory // (group.local_world_size if is_host(hardware.device) else 1)
     parameters, vocabulary = updater.weights.main_params.numel(), updater.weights.model.target_vocab
-    start = estimate_micro_batch(recipe.model, parameters, recipe.train.batch_tokens, vocabulary, hardware, group.world_size)
+    start = estimate_micro_batch(
+        recipe.model, parameters, recipe.train.batch_tokens, vocabulary, hardware, group.world_size
+    )
     tokens = find_max_batch(
-        lambda tokens: measure_peak(updater, longest, tokens), min(start, largest), largest, max(longest), int(limit * MEMORY_FRACTION), memory_in_use(hardware.device)
+        lambda tokens: measure_peak(updater, longest, tokens),
+        min(start, largest),
+        largest,
+        max(longest),
+        int(limit * MEMORY_FRACTION),
+        memory_in_use(hardware.device),
     )
     tokens = int(-group.all_reduce_max(-tokens))
     if tokens <= 0:
@@ -53,7 +60,9 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
     return tokens
 
 
-def find_max_batch(measure: Callable[[int], float], start: int, largest: int, smallest: int, limit: int, base: int) -> int:
+def find_max_batch(
+    measure: Callable[[int], float], start: int, largest: int, smallest: int, limit: int, base: int
+) -> int:
     """Return a size from `smallest` to `largest` tokens whose peak is at most `limit` bytes; 0 if even `smallest` needs more.
 
     `measure` returns the peak bytes of a size, or infinity when memory ran out. `base` is the number of bytes in use without
@@ -80,7 +89,9 @@ def measure_peak(updater: Updater, longest: tuple[int, int], tokens: int) -> flo
     """
     passes = updater.recipe.train.passes
     pairs = max(1, tokens // passes // max(longest))
-    source, target = (torch.full((length - 1,), 4).numpy() for length in longest)  # any id will do; collate adds the end symbol
+    source, target = (
+        torch.full((length - 1,), 4).numpy() for length in longest
+    )  # any id will do; collate adds the end symbol
     micro_batch = MicroBatch.of(collate([(source, target)] * pairs), passes)
     reset_peak_memory(updater.hardware.device)
     try:

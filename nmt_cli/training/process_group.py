@@ -121,7 +121,11 @@ class ProcessGroup:
 
     def _broadcast(self, content: bytes, source: int, size: int) -> bytes:
         """Return the `content` of rank `source`, which has `size` bytes."""
-        buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8) if self.rank == source else torch.empty(size, dtype=torch.uint8)
+        buffer = (
+            torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            if self.rank == source
+            else torch.empty(size, dtype=torch.uint8)
+        )
         with self.collective():
             dist.broadcast(buffer, source)
         return bytes(buffer.tolist())
@@ -141,10 +145,16 @@ class ProcessGroup:
                 raise
             name = f"rank {self.rank} of {self.world_size}"
             if what == "memory":  # smaller micro-batches on this rank alone would leave the ranks out of step
-                raise TrainingError(f"{name} runs out of memory ({summary(error)}). Set a smaller train.micro_batch_tokens, or give more memory. {RESUME}") from None
+                raise TrainingError(
+                    f"{name} runs out of memory ({summary(error)}). Set a smaller train.micro_batch_tokens, or give more memory. {RESUME}"
+                ) from None
             if what == "device":
-                raise TrainingError(f"{name}: its GPU reports an error, in the update or before: {summary(error)}. CUDA_LAUNCH_BLOCKING=1 before the same command shows the operation. {RESUME}") from error
-            raise PeerLost(f"{name} no longer hears from the others ({summary(error)}). One of them has died or hangs: its own message, or torchrun's report, names the cause. {RESUME}") from None
+                raise TrainingError(
+                    f"{name}: its GPU reports an error, in the update or before: {summary(error)}. CUDA_LAUNCH_BLOCKING=1 before the same command shows the operation. {RESUME}"
+                ) from error
+            raise PeerLost(
+                f"{name} no longer hears from the others ({summary(error)}). One of them has died or hangs: its own message, or torchrun's report, names the cause. {RESUME}"
+            ) from None
 
 
 @contextmanager
@@ -168,9 +178,14 @@ def _heartbeat(beat: Callable[[], object]) -> Iterator[None]:
         if raised:
             raise raised[0]
 
-    thread, before = threading.Thread(target=run, name="nmt-heartbeat", daemon=True), signal.signal(INTERRUPT, interrupt)
+    thread, before = (
+        threading.Thread(target=run, name="nmt-heartbeat", daemon=True),
+        signal.signal(INTERRUPT, interrupt),
+    )
     thread.start()
-    join_timeout: float | None = END_TIMEOUT.total_seconds()  # after an exception, the thread may be waiting for ranks that have ended
+    join_timeout: float | None = (
+        END_TIMEOUT.total_seconds()
+    )  # after an exception, the thread may be waiting for ranks that have ended
     try:
         yield
         join_timeout = None

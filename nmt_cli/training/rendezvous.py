@@ -58,9 +58,13 @@ def joined(device: str) -> Iterator[ProcessGroup]:
     _import_before_the_group()
     try:
         store = _connect_store(rank, world_size)
-        dist.init_process_group(**communication(device), store=store, rank=rank, world_size=world_size, timeout=process_group.TIMEOUT)
+        dist.init_process_group(
+            **communication(device), store=store, rank=rank, world_size=world_size, timeout=process_group.TIMEOUT
+        )
     except RuntimeError as error:
-        raise TrainingError(f"rank {rank} of {world_size} cannot reach the others ({summary(error)}). Look whether all of them were started, and whether --rdzv-endpoint or --master-addr can be reached from every machine.") from None
+        raise TrainingError(
+            f"rank {rank} of {world_size} cannot reach the others ({summary(error)}). Look whether all of them were started, and whether --rdzv-endpoint or --master-addr can be reached from every machine."
+        ) from None
     group = ProcessGroup(rank, local_rank(), world_size, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     before = signal.signal(signal.SIGTERM, _raise_stopped)
     try:
@@ -85,9 +89,17 @@ def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFai
     """
     interrupted = isinstance(error, KeyboardInterrupt)
     code = error.exit_code if isinstance(error, NmtError) else 130 if interrupted else 1
-    text = str(error) if isinstance(error, NmtError) else "interrupted" if interrupted else f"{type(error).__name__}: {error}"
+    text = (
+        str(error)
+        if isinstance(error, NmtError)
+        else "interrupted"
+        if interrupted
+        else f"{type(error).__name__}: {error}"
+    )
     node = os.environ.get("GROUP_RANK", "")
-    record = json.dumps({"rank": group.rank, "group": node, "code": code, "text": text, "reported": getattr(error, "reported", False)})
+    record = json.dumps(
+        {"rank": group.rank, "group": node, "code": code, "text": text, "reported": getattr(error, "reported", False)}
+    )
     try:
         store.set_timeout(process_group.END_TIMEOUT)
         first = store.compare_set("nmt/ended", "", record).decode()
@@ -98,8 +110,14 @@ def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFai
     cause = json.loads(first)
     if not isinstance(error, PeerLost) and text != cause["text"]:
         return None
-    report_again = node != cause["group"] and group.local_rank == 0 and not cause["reported"]  # this machine's log does not have the message
-    return PeerFailed(cause["code"], f"rank {cause['rank']} of {group.world_size} has failed: {cause['text']}", reported=not report_again)
+    report_again = (
+        node != cause["group"] and group.local_rank == 0 and not cause["reported"]
+    )  # this machine's log does not have the message
+    return PeerFailed(
+        cause["code"],
+        f"rank {cause['rank']} of {group.world_size} has failed: {cause['text']}",
+        reported=not report_again,
+    )
 
 
 def _raise_stopped(number: int, frame: FrameType | None) -> None:
@@ -130,7 +148,9 @@ def _connect_store(rank: int, world_size: int) -> Any:
     """
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
-        raise UsageError(f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}: start the ranks with torchrun, or unset them.")
+        raise UsageError(
+            f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}: start the ranks with torchrun, or unset them."
+        )
     if port := os.environ.get(LAUNCHER_STORE):
         store: Any = dist.TCPStore("localhost", int(port), world_size, is_master=False, timeout=process_group.TIMEOUT)  # type: ignore[attr-defined]
     else:

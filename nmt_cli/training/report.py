@@ -34,7 +34,9 @@ class Report:
         self.run, self.is_main = run, is_main
         self.has_bar = is_main and console.shows_progress()
         self.bar: Any = None
-        self.loggers: list[Logger] = [registry.load(registry.LOGGERS, name, "--logger")(run.path) for name in loggers] if is_main else []
+        self.loggers: list[Logger] = (
+            [registry.load(registry.LOGGERS, name, "--logger")(run.path) for name in loggers] if is_main else []
+        )
 
     def rewind(self, size: int) -> None:
         """Truncate metrics.jsonl to `size` bytes: later records belong to updates that will be repeated.
@@ -48,7 +50,9 @@ class Report:
             os.truncate(self.run.metrics, size)
         elif present < size:
             state = f"has {present:,} bytes" if self.run.metrics.exists() else "is missing"
-            console.warn(f"{str(self.run.metrics)!r} {state}, at the last checkpoint it had {size:,}: records of earlier updates are lost. Training resumes without them.")
+            console.warn(
+                f"{str(self.run.metrics)!r} {state}, at the last checkpoint it had {size:,}: records of earlier updates are lost. Training resumes without them."
+            )
 
     def record(self, values: Mapping[str, Any]) -> None:
         """Append a record to metrics.jsonl, and pass it to the loggers."""

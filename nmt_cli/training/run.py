@@ -36,12 +36,25 @@ from .progress import Progress
 
 MAY_CHANGE = {
     "train": {
-        "micro_batch_tokens", "updates", "decay_updates", "precision", "log_every", "valid_bleu_sentences", "valid_samples", "valid_beam",
-        "patience", "checkpoint_every", "checkpoint_minutes", "keep", "keep_best", "average", "skip_nonfinite",
+        "micro_batch_tokens",
+        "updates",
+        "decay_updates",
+        "precision",
+        "log_every",
+        "valid_bleu_sentences",
+        "valid_samples",
+        "valid_beam",
+        "patience",
+        "checkpoint_every",
+        "checkpoint_minutes",
+        "keep",
+        "keep_best",
+        "average",
+        "skip_nonfinite",
     },
     "data": {"shard_pairs"},
     "decode": set(DecodeSection.model_fields),
-}  # fmt: skip
+}
 """Keys that a resumed run may change. A change of any other key would make it another experiment.
 
 All keys of [decode] may change: during training they change only how validation translates. The weights after an update
@@ -61,7 +74,9 @@ def not_a_run(path: Path) -> str:
     checkpoints = path / "checkpoints"
     if not names or (LOCK in names and checkpoints.is_dir()):
         return ""
-    if checkpoints.is_dir() and any((folder / STATE).is_file() and (folder / CONFIG).is_file() for folder in checkpoints.glob("step-*")):
+    if checkpoints.is_dir() and any(
+        (folder / STATE).is_file() and (folder / CONFIG).is_file() for folder in checkpoints.glob("step-*")
+    ):
         return ""
     return f"it holds {sorted(names)[0]!r} and no checkpoints of nmt train"
 
@@ -105,13 +120,17 @@ class RunFolder:
                 raise self._in_use() from None
 
     def _in_use(self) -> TrainingError:
-        return TrainingError(f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with --run DIR.")
+        return TrainingError(
+            f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with --run DIR."
+        )
 
     def check(self) -> None:
         """Raise UsageError when the folder exists and is neither empty nor a run, TrainingError when it cannot be read."""
         try:
             if (self.path.exists() or self.path.is_symlink()) and (reason := not_a_run(self.path)):
-                raise UsageError(f"--run {str(self.path)!r} is not a run folder: {reason}. Give a new or an empty folder, or an earlier run.")
+                raise UsageError(
+                    f"--run {str(self.path)!r} is not a run folder: {reason}. Give a new or an empty folder, or an earlier run."
+                )
         except OSError as error:
             raise write_failed(error, self.path, "the run", TrainingError) from None
 
@@ -128,16 +147,30 @@ class RunFolder:
                 checkpoints.append(Checkpoint(folder, int(match[1])))
         return sorted(checkpoints, key=lambda checkpoint: checkpoint.update)
 
-    def save(self, weights: Mapping[str, Tensor], optimizer_state: Mapping[str, Tensor], progress: Progress, recipe: Recipe,
-             vocabularies: tuple[int, int], tokenizers: Mapping[str, bytes], scores: Mapping[str, Any]) -> Checkpoint:  # fmt: skip
+    def save(
+        self,
+        weights: Mapping[str, Tensor],
+        optimizer_state: Mapping[str, Tensor],
+        progress: Progress,
+        recipe: Recipe,
+        vocabularies: tuple[int, int],
+        tokenizers: Mapping[str, bytes],
+        scores: Mapping[str, Any],
+    ) -> Checkpoint:
         """Write a checkpoint, and point the link `last` to it. Raises TrainingError; earlier checkpoints then stay unchanged."""
         folder = self.checkpoint_folder(progress.update)
         try:
             with new_folder(folder) as partial:
                 save_file(dict(optimizer_state), partial / OPTIMIZER_STATE)
                 write_model(partial, weights, recipe, vocabularies, tokenizers, scores)
-                (partial / OPTIMIZER_STATE).chmod((partial / CONFIG).stat().st_mode)  # safetensors lets only the owner read it
-                state = State(format_version=State.newest, progress=progress, sha256={name: sha256(partial / name) for name in (OPTIMIZER_STATE, CONFIG)})
+                (partial / OPTIMIZER_STATE).chmod(
+                    (partial / CONFIG).stat().st_mode
+                )  # safetensors lets only the owner read it
+                state = State(
+                    format_version=State.newest,
+                    progress=progress,
+                    sha256={name: sha256(partial / name) for name in (OPTIMIZER_STATE, CONFIG)},
+                )
                 (partial / STATE).write_bytes(to_json(state))
             self.point("last", folder)
         except (OSError, SafetensorError) as error:
@@ -167,7 +200,9 @@ class RunFolder:
         kept = {c.folder for c in (*periodic[-keep:], *best_of(checkpoints, metric)[:keep_best], *checkpoints[-1:])}
         for checkpoint in checkpoints:
             if checkpoint.folder not in kept and not checkpoint.foreign():
-                hidden = checkpoint.folder.with_name(f".{checkpoint.folder.name}.deleted")  # a half-deleted folder is never a checkpoint
+                hidden = checkpoint.folder.with_name(
+                    f".{checkpoint.folder.name}.deleted"
+                )  # a half-deleted folder is never a checkpoint
                 shutil.rmtree(hidden, ignore_errors=True)
                 checkpoint.folder.rename(hidden)
                 shutil.rmtree(hidden, ignore_errors=True)
@@ -184,7 +219,9 @@ class RunFolder:
         checkpoints = self.checkpoints()
         return checkpoints[-1].update if checkpoints else None
 
-    def load(self, update: int, recipe: Recipe, data_fingerprint: str, ids_fingerprint: str = "") -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
+    def load(
+        self, update: int, recipe: Recipe, data_fingerprint: str, ids_fingerprint: str = ""
+    ) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
         """Return progress, weights and optimizer state of the checkpoint after `update` updates, and ignore newer checkpoints.
 
         Raises ModelError when this checkpoint is missing; when it is damaged, with the name of the one before it; and when the
@@ -192,20 +229,33 @@ class RunFolder:
         """
         checkpoints = [checkpoint for checkpoint in self.checkpoints() if checkpoint.update <= update]
         if not checkpoints or checkpoints[-1].update != update:
-            raise ModelError(f"training resumes from update {update:,}, and {str(self.checkpoint_folder(update))!r} is not there: --data and --run must lie on a file system that all machines share.")
+            raise ModelError(
+                f"training resumes from update {update:,}, and {str(self.checkpoint_folder(update))!r} is not there: --data and --run must lie on a file system that all machines share."
+            )
         checkpoint = checkpoints[-1]
         try:
             config, state = checkpoint.read()
             check_files(checkpoint.folder, {**config.sha256, **state.sha256})
             progress = state.progress
-            weights, optimizer_state = load_file(checkpoint.folder / WEIGHTS), load_file(checkpoint.folder / OPTIMIZER_STATE)
+            weights, optimizer_state = (
+                load_file(checkpoint.folder / WEIGHTS),
+                load_file(checkpoint.folder / OPTIMIZER_STATE),
+            )
         except (NmtError, OSError, SafetensorError) as error:
-            before = f"The one before it is {checkpoints[-2].folder.name}: to resume from there" if len(checkpoints) > 1 else "There is none before it: to start again"
-            raise ModelError(f"the newest checkpoint, {str(checkpoint.folder)!r}, is damaged: {error} {before}, remove {str(checkpoint.folder)!r}.") from None
+            before = (
+                f"The one before it is {checkpoints[-2].folder.name}: to resume from there"
+                if len(checkpoints) > 1
+                else "There is none before it: to start again"
+            )
+            raise ModelError(
+                f"the newest checkpoint, {str(checkpoint.folder)!r}, is damaged: {error} {before}, remove {str(checkpoint.folder)!r}."
+            ) from None
         check_same_experiment(Recipe.from_dict(config.recipe, str(checkpoint.folder)), recipe, self.path)
         same_ids = not (progress.ids_fingerprint and ids_fingerprint) or progress.ids_fingerprint == ids_fingerprint
         if progress.data_fingerprint not in ("", data_fingerprint) or not same_ids:
-            raise ModelError(f"run {str(self.path)!r} began with shards of another text or tokenizer. Name those with --data, or start another run with --run DIR.")
+            raise ModelError(
+                f"run {str(self.path)!r} began with shards of another text or tokenizer. Name those with --data, or start another run with --run DIR."
+            )
         return progress, weights, optimizer_state
 
 
@@ -220,7 +270,9 @@ def check_same_experiment(old: Recipe, new: Recipe, run: Path) -> None:
     ]
     if changed:
         raise ModelError(
-            f"run {str(run)!r} cannot resume with another recipe:\n" + "\n".join(changed) + "\nSet them back, or start another run with --run DIR."
+            f"run {str(run)!r} cannot resume with another recipe:\n"
+            + "\n".join(changed)
+            + "\nSet them back, or start another run with --run DIR."
         )
 
 

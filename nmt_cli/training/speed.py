@@ -32,7 +32,9 @@ LOG_LENGTH_MEAN, LOG_LENGTH_STD = 3.25, 0.6
 """Mean and standard deviation of the natural logarithm of sentence lengths in tokens, as in news text: 31 tokens on average."""
 
 
-def seconds_per_update(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1, plan: EpochPlan | None = None) -> float:
+def seconds_per_update(
+    recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1, plan: EpochPlan | None = None
+) -> float:
     """Return the seconds per update of `recipe` on `devices` devices like this one. `plan` has the lengths of the text; None: random lengths.
 
     Raises TrainingError when memory runs out.
@@ -66,20 +68,30 @@ def _plan(recipe: Recipe) -> EpochPlan:
     pairs = max(64, recipe.train.batch_tokens // 4)
     source = random.lognormal(LOG_LENGTH_MEAN, LOG_LENGTH_STD, pairs)
     target = source * np.exp(random.normal(0.0, 0.15, pairs))
-    source_lengths, target_lengths = (np.clip(lengths, 1, recipe.data.max_length).astype(np.int32) for lengths in (source, target))
+    source_lengths, target_lengths = (
+        np.clip(lengths, 1, recipe.data.max_length).astype(np.int32) for lengths in (source, target)
+    )
     return EpochPlan(source_lengths, target_lengths, recipe.train.batch_tokens, recipe.train.seed)
 
 
-def _samples(updater: Updater, plan: EpochPlan, pairs: Indices, vocabularies: tuple[int, int], devices: int) -> list[Indices]:
+def _samples(
+    updater: Updater, plan: EpochPlan, pairs: Indices, vocabularies: tuple[int, int], devices: int
+) -> list[Indices]:
     """Return the pairs of `SAMPLES` micro-batches of the update, evenly spread from short to long sentences."""
     train, model = updater.recipe.train, updater.recipe.model
     parameters = updater.weights.main_params.numel()
-    tokens = train.micro_batch_tokens or estimate_micro_batch(model, parameters, train.batch_tokens, vocabularies[1], updater.hardware, devices)
+    tokens = train.micro_batch_tokens or estimate_micro_batch(
+        model, parameters, train.batch_tokens, vocabularies[1], updater.hardware, devices
+    )
     parts = micro_batches(plan, pairs, max(1, tokens // train.passes), max_padding=max_padding(updater.hardware))[0]
-    return [parts[i] for i in sorted({round(sample * (len(parts) - 1) / max(1, SAMPLES - 1)) for sample in range(SAMPLES)})]
+    return [
+        parts[i] for i in sorted({round(sample * (len(parts) - 1) / max(1, SAMPLES - 1)) for sample in range(SAMPLES)})
+    ]
 
 
-def _random_micro_batch(plan: EpochPlan, pairs: Indices, vocabularies: tuple[int, int], passes: int, random: np.random.Generator) -> MicroBatch:
+def _random_micro_batch(
+    plan: EpochPlan, pairs: Indices, vocabularies: tuple[int, int], passes: int, random: np.random.Generator
+) -> MicroBatch:
     """Return a micro-batch of random ids with the lengths of `pairs`."""
     source_lengths, target_lengths = (lengths.tolist() for lengths in plan.lengths(pairs))
     ids = [

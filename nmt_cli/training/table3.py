@@ -58,7 +58,9 @@ ROWS = (
 )
 
 
-def compare(hardware: Hardware, devices: int = 1, seconds: Callable[[Recipe], float] | None = None) -> Iterator[dict[str, Any]]:
+def compare(
+    hardware: Hardware, devices: int = 1, seconds: Callable[[Recipe], float] | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the paper's and our figures of each row. `seconds` returns the measured seconds per update, for the estimated hours."""
     for row in ROWS:
         recipe = load_recipe(row.recipe)

@@ -75,7 +75,14 @@ class Trainer:
     """One rank's training of `recipe` on the shards at `shards`, in the run folder `run`."""
 
     def __init__(
-        self, recipe: Recipe, shards: Path, run: Path, hardware: Hardware, group: ProcessGroup, loggers: Sequence[str] = (), backend: str = ""
+        self,
+        recipe: Recipe,
+        shards: Path,
+        run: Path,
+        hardware: Hardware,
+        group: ProcessGroup,
+        loggers: Sequence[str] = (),
+        backend: str = "",
     ) -> None:
         """Check everything, and load the last checkpoint if there is one. Raises NmtError if something does not fit.
 
@@ -92,17 +99,25 @@ class Trainer:
         with console.status("building the model", shown=group.is_main):
             model, self.progress, optimizer_state = self.load_or_initialize(index)
         self._check_ranks_read_the_same(index)
-        self.updater = Updater(model, recipe, hardware, group, lambda text: console.warn(f"rank {group.rank}: {text}"), backend)
+        self.updater = Updater(
+            model, recipe, hardware, group, lambda text: console.warn(f"rank {group.rank}: {text}"), backend
+        )
         self.updater.load_optimizer_state(optimizer_state, self.progress.update - self.progress.skipped)
-        self.updater.after_micro_batch = lambda share: self.report.advance(self.progress.update + share, self._live_text)
+        self.updater.after_micro_batch = lambda share: self.report.advance(
+            self.progress.update + share, self._live_text
+        )
         self.live_text = ""
-        self.plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, recipe.train.batch_tokens, recipe.train.seed)
+        self.plan = EpochPlan(
+            self.corpus.source_lengths, self.corpus.target_lengths, recipe.train.batch_tokens, recipe.train.seed
+        )
         self.text = TrainingText(self.corpus, self.plan, self._variations(), recipe.train.passes)
         with console.status("measuring the memory of a micro-batch", shown=group.is_main):
             self.micro_batch_tokens = choose_micro_batch(self.updater, self.plan, self.progress.micro_batch_tokens)
         self.progress.micro_batch_tokens = self.micro_batch_tokens
         has_validation = "valid" in index.splits and index.splits["valid"].pairs > 0
-        self.validator = Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens) if has_validation else None
+        self.validator = (
+            Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens) if has_validation else None
+        )
         self.in_flight = InFlight(group)
         self.max_in_flight = 1 if is_host(hardware.device) else UPDATES_IN_FLIGHT
         self.pending_signal = PendingSignal()
@@ -116,7 +131,9 @@ class Trainer:
         self.corpus = Corpus(shards, "train", index)
         self.vocabulary = Vocabulary.load(shards, index.vocabularies)
         if self.vocabulary.sha256 != index.tokenizer_sha256:
-            raise DataError(f"the tokenizer in {str(shards)!r} is not the one its shards were made with. Make the shards again with nmt preprocess … --force.")
+            raise DataError(
+                f"the tokenizer in {str(shards)!r} is not the one its shards were made with. Make the shards again with nmt preprocess … --force."
+            )
         return index
 
     def load_or_initialize(self, index: ShardIndex) -> tuple[Transformer, Progress, dict[str, Tensor]]:
@@ -125,19 +142,33 @@ class Trainer:
         last_update = self.group.run_on_main(self.run.last_update)
         if last_update is None:
             if self.run.last_update() is not None:
-                raise DataError(f"this rank sees checkpoints in {str(self.run.path)!r}, and rank 0 sees none: --data and --run must lie on a file system that all machines share.")
+                raise DataError(
+                    f"this rank sees checkpoints in {str(self.run.path)!r}, and rank 0 sees none: --data and --run must lie on a file system that all machines share."
+                )
             self.report.rewind(0)
             torch.manual_seed(self.recipe.train.seed)
             progress = Progress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
-            model = initial_model(Path(self.recipe.train.init), self.recipe, self.vocabulary) if self.recipe.train.init else Transformer(self.recipe.model, *sizes)
+            model = (
+                initial_model(Path(self.recipe.train.init), self.recipe, self.vocabulary)
+                if self.recipe.train.init
+                else Transformer(self.recipe.model, *sizes)
+            )
             if model.next_word is not None:
                 model.next_word.set(*word_tables(self.vocabulary, self.recipe.data.terminals))
             return model.to(self.hardware.device).train(), progress, {}
-        progress, weights, optimizer_state = self.run.load(last_update, self.recipe, index.data_fingerprint, index.ids_fingerprint)
+        progress, weights, optimizer_state = self.run.load(
+            last_update, self.recipe, index.data_fingerprint, index.ids_fingerprint
+        )
         self.report.rewind(progress.metrics_bytes)
         if self.group.is_main:
             self.checkpointer.prune()  # a killed process may have left more
-        return build(self.recipe, *sizes, {name: weight.clone() for name, weight in weights.items()}).to(self.hardware.device).train(), progress, optimizer_state
+        return (
+            build(self.recipe, *sizes, {name: weight.clone() for name, weight in weights.items()})
+            .to(self.hardware.device)
+            .train(),
+            progress,
+            optimizer_state,
+        )
 
     def _variations(self) -> list[Variation]:
         """Return the functions that change the pairs from epoch to epoch."""
@@ -184,7 +215,9 @@ class Trainer:
     def train_updates(self) -> None:
         """Train until all updates are done, or training stops."""
         progress = self.progress
-        batches = rank_batches(self.text, progress.epoch, progress.position, self.micro_batch_tokens, self.group, self.hardware)
+        batches = rank_batches(
+            self.text, progress.epoch, progress.position, self.micro_batch_tokens, self.group, self.hardware
+        )
         self.report.start_bar(progress.update, self.recipe.train.updates)
         self.clock_started = time.perf_counter()
         while not self._is_done and self.stop is None:
@@ -205,7 +238,10 @@ class Trainer:
     def _after_step(self) -> None:
         """Read metrics, log, validate and save if one of these is due after this update."""
         train = self.recipe.train
-        log, validate, save = (interval > 0 and self.progress.update % interval == 0 for interval in (train.log_every, train.valid_every, train.checkpoint_every))
+        log, validate, save = (
+            interval > 0 and self.progress.update % interval == 0
+            for interval in (train.log_every, train.valid_every, train.checkpoint_every)
+        )
         if log or validate or save or self._is_done or len(self.in_flight) >= self.max_in_flight:
             save_is_due = self._drain_metrics()
             save = save or save_is_due
@@ -257,7 +293,10 @@ class Trainer:
 
     def _skip(self, step: StepMetrics) -> None:
         """Count and report an update whose gradient was not finite. Raises TrainingError after too many such updates in a row."""
-        progress, allowed = self.progress, self.recipe.train.skip_nonfinite + (OVERFLOWS if self.updater.loss_scale else 0)
+        progress, allowed = (
+            self.progress,
+            self.recipe.train.skip_nonfinite + (OVERFLOWS if self.updater.loss_scale else 0),
+        )
         progress.skipped += 1
         progress.skipped_in_a_row += 1
         record = skipped_record(progress, step.update, step.epoch, step.grad_norm)
@@ -271,7 +310,9 @@ class Trainer:
             progress.skipped, progress.skipped_in_a_row = progress.skipped - 1, progress.skipped_in_a_row - 1
 
         def save() -> str:
-            evidence = write_evidence(self.run.path, record, step, self.plan, self.updater.weights if is_latest else None)
+            evidence = write_evidence(
+                self.run.path, record, step, self.plan, self.updater.weights if is_latest else None
+            )
             return error_message(step, self.write_checkpoint(), evidence, progress.update)
 
         raise TrainingError(self.group.run_on_main(save))
@@ -282,12 +323,22 @@ class Trainer:
         Every rank scores a share. Rank 0 combines the shares into a record, and every rank gets this record. So all ranks make
         the same decisions from it.
         """
-        progress, train, validator, weights, group = self.progress, self.recipe.train, self.validator, self.updater.weights, self.group
+        progress, train, validator, weights, group = (
+            self.progress,
+            self.recipe.train,
+            self.validator,
+            self.updater.weights,
+            self.group,
+        )
         assert validator is not None
         samples: list[Sample] = []  # filled on rank 0 only
         self.report.clear_bar()
-        group.all_gather([0.0])  # wait for rank 0: its reports appear before the message of a rank that fails from now on
-        shares = group.run_on_all(lambda: validator.share(weights.model, weights.compute_model, group.rank, group.world_size))
+        group.all_gather(
+            [0.0]
+        )  # wait for rank 0: its reports appear before the message of a rank that fails from now on
+        shares = group.run_on_all(
+            lambda: validator.share(weights.model, weights.compute_model, group.rank, group.world_size)
+        )
 
         def combine() -> dict[str, Any]:
             scores, samples[:] = validator.combine(shares)
@@ -295,14 +346,18 @@ class Trainer:
 
         record = group.run_on_main(combine)
         value = record[train.best_metric]
-        is_best = progress.best is None or (value > progress.best if train.best_metric == "bleu" else value < progress.best)
+        is_best = progress.best is None or (
+            value > progress.best if train.best_metric == "bleu" else value < progress.best
+        )
         progress.best = value if is_best else progress.best
         progress.since_best = 0 if is_best else progress.since_best + 1
         progress.validation = record
         self.report.record(record)
         self.report.line(validation_line(record, is_best))
         for sample in samples:
-            self.report.line(f"    source       {sample.source}\n    reference    {sample.reference}\n    translation  {sample.translation}\n")
+            self.report.line(
+                f"    source       {sample.source}\n    reference    {sample.reference}\n    translation  {sample.translation}\n"
+            )
         if is_best:
             self.save_checkpoint(is_best=True)
         self.check_patience()
@@ -324,7 +379,9 @@ class Trainer:
 
     def write_checkpoint(self) -> Path:
         """Write a checkpoint of the present state, on rank 0, and return its folder."""
-        return self.checkpointer.write(self.updater, self.progress, is_final=self._is_done or self.stop == OUT_OF_PATIENCE)
+        return self.checkpointer.write(
+            self.updater, self.progress, is_final=self._is_done or self.stop == OUT_OF_PATIENCE
+        )
 
     # --- start and end ---
 
@@ -333,7 +390,13 @@ class Trainer:
         train, group, plan = self.recipe.train, self.group, self.plan
         if group.is_main and self.run.checkpoints():
             link_latest(self.run.path)
-        start = f"resuming after update {self.progress.update:,}" if self.progress.update else f"starting from {train.init}" if train.init else "starting"
+        start = (
+            f"resuming after update {self.progress.update:,}"
+            if self.progress.update
+            else f"starting from {train.init}"
+            if train.init
+            else "starting"
+        )
         parameters = count_parameters(self.updater.weights.model)["total"]
         about = "about " if plan.pairs > plan.window else ""
         self.report.line(
@@ -353,4 +416,6 @@ class Trainer:
         self.save_checkpoint()
         reason = "no better validation for a while" if self.stop == OUT_OF_PATIENCE else "all updates done"
         skipped = f"; {progress.skipped:,} updates passed without a step" if progress.skipped else ""
-        self.report.line(f"finished at update {progress.update:,} after {clock(progress.seconds)}: {reason}; best {self.recipe.train.best_metric} {progress.best}{skipped}")
+        self.report.line(
+            f"finished at update {progress.update:,} after {clock(progress.seconds)}: {reason}; best {self.recipe.train.best_metric} {progress.best}{skipped}"
+        )

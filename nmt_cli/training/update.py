@@ -40,7 +40,13 @@ from .process_group import ProcessGroup
 from .schedule import decay, learning_rate
 
 
-def loss_sums(model: Transformer, rows: PackedBatch, smoothing: float, r_drop: float = 0.0, packed: Callable[..., Tensor] | None = None) -> tuple[Tensor, Tensor]:
+def loss_sums(
+    model: Transformer,
+    rows: PackedBatch,
+    smoothing: float,
+    r_drop: float = 0.0,
+    packed: Callable[..., Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
     """Return the sums over the batch's target tokens of the loss and of the NLL, in nats. With `r_drop`, `rows` hold two passes.
 
     Matrix products run in the dtype of the model's weights. `packed` replaces the model's method, for a compiled one.
@@ -64,12 +70,16 @@ class LossModel(nn.Module):
         return loss_sums(self.model, rows, self.smoothing, self.r_drop, self._packed)
 
 
-def vocabulary_loss(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> tuple[Tensor, Tensor]:
+def vocabulary_loss(
+    hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Return the result of `label_smoothed_loss`, computed by the faster kernel if it supports the tensors."""
     if switched_off():
         return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
     if unsupported := supports(hidden, weight):
-        console.warn_once(f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs more time and memory")
+        console.warn_once(
+            f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs more time and memory"
+        )
         return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
     return chunked_loss(hidden, weight, target, smoothing, r_drop)
 
@@ -93,7 +103,13 @@ class Updater:
     """Holds the weights and the optimizer. Call it once per update."""
 
     def __init__(
-        self, model: Transformer, recipe: Recipe, hardware: Hardware, group: ProcessGroup, warn: Callable[[str], None] = lambda _: None, backend: str = ""
+        self,
+        model: Transformer,
+        recipe: Recipe,
+        hardware: Hardware,
+        group: ProcessGroup,
+        warn: Callable[[str], None] = lambda _: None,
+        backend: str = "",
     ) -> None:
         """Build weights and optimizer. `backend` is a backend of torch.compile for forward and backward passes; "" does not compile them."""
         reproducible_products()
@@ -107,9 +123,17 @@ class Updater:
         if group.world_size == 1:
             self.gradients = FlatGradients(self.weights, loss_model)
         else:
-            self.gradients = ReplicatedGradients(self.weights, loss_model, group, _any_rows(train.passes).to(hardware.device))
+            self.gradients = ReplicatedGradients(
+                self.weights, loss_model, group, _any_rows(train.passes).to(hardware.device)
+            )
         self.loss_scale = LossScale(hardware.device) if hardware.dtype == torch.float16 else None
-        self.adam = torch.optim.Adam([self.weights.main_params], lr=0.0, betas=(train.adam_beta1, train.adam_beta2), eps=train.adam_epsilon, fused=True)
+        self.adam = torch.optim.Adam(
+            [self.weights.main_params],
+            lr=0.0,
+            betas=(train.adam_beta1, train.adam_beta2),
+            eps=train.adam_epsilon,
+            fused=True,
+        )
         self.after_micro_batch: Callable[[float], None] = lambda _: None
         """Called after each micro-batch with the share of the update's micro-batches that are done."""
         self.load_optimizer_state({}, 0)
@@ -128,8 +152,12 @@ class Updater:
         norm = torch.linalg.vector_norm(gradient)
         skipped = (~torch.isfinite(norm)).float()
         if train.clip_norm:
-            gradient.mul_((train.clip_norm / (norm + 1e-6)).clamp(max=1.0).nan_to_num(1.0))  # the gaps between parameters stay 0
-        lr = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor) * decay(update, train.updates, train.decay_updates)
+            gradient.mul_(
+                (train.clip_norm / (norm + 1e-6)).clamp(max=1.0).nan_to_num(1.0)
+            )  # the gaps between parameters stay 0
+        lr = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor) * decay(
+            update, train.updates, train.decay_updates
+        )
         self.adam.param_groups[0]["lr"] = lr
         self.adam.found_inf = skipped  # type: ignore[attr-defined]  # how torch's own GradScaler lets Adam skip a step
         self.adam.step()
@@ -180,8 +208,12 @@ class Updater:
         micro_batch = batch.micro_batches[index]
         if micro_batch.pairs == 1:
             source, target = micro_batch.packed.source, micro_batch.packed.target
-            raise TrainingError(f"out of memory with a single pair of {source.longest} source and {target.longest} target tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more memory.")
-        self.warn(f"out of memory with {micro_batch}: it is split in two, and the update is repeated. A smaller train.micro_batch_tokens avoids this.")
+            raise TrainingError(
+                f"out of memory with a single pair of {source.longest} source and {target.longest} target tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more memory."
+            )
+        self.warn(
+            f"out of memory with {micro_batch}: it is split in two, and the update is repeated. A smaller train.micro_batch_tokens avoids this."
+        )
         return batch.split(index)
 
     def free_cached_memory(self) -> None:
@@ -191,7 +223,11 @@ class Updater:
     def optimizer_state(self) -> dict[str, Tensor]:
         """Return Adam's moments on the CPU: "exp_avg.NAME" and "exp_avg_sq.NAME" for each parameter NAME. In fp16, also return "loss_scale"."""
         state = self.adam.state[self.weights.main_params]
-        moments = {f"{kind}.{name}": part.to("cpu") for kind in ("exp_avg", "exp_avg_sq") for name, part in self.weights.by_name(state[kind]).items()}
+        moments = {
+            f"{kind}.{name}": part.to("cpu")
+            for kind in ("exp_avg", "exp_avg_sq")
+            for name, part in self.weights.by_name(state[kind]).items()
+        }
         return moments | ({"loss_scale": self.loss_scale.state.to("cpu")} if self.loss_scale else {})
 
     def load_optimizer_state(self, state: dict[str, Tensor], steps: int) -> None:

@@ -56,7 +56,9 @@ class Validator:
         plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, tokens, seed=0)
         fits = np.maximum(*plan.lengths(np.arange(plan.pairs))) <= recipe.model.max_positions
         if not fits.all():
-            console.warn(f"{int((~fits).sum())} validation pairs are longer than model.max_positions = {recipe.model.max_positions}: they do not count in the NLL")
+            console.warn(
+                f"{int((~fits).sum())} validation pairs are longer than model.max_positions = {recipe.model.max_positions}: they do not count in the NLL"
+            )
         parts = [part[fits[part]] for update in plan.updates(0) for part in micro_batches(plan, update, tokens)[0]]
         self.parts = [part for part in parts if len(part)]
         self.tokens = sum(plan.target_tokens(part) for part in self.parts)
@@ -65,7 +67,9 @@ class Validator:
         self.target = target[: recipe.train.valid_bleu_sentences]
 
     @torch.no_grad()
-    def nlls(self, compute_model: Transformer, parts: Sequence[Indices], advance: Callable[[int], object]) -> list[float]:
+    def nlls(
+        self, compute_model: Transformer, parts: Sequence[Indices], advance: Callable[[int], object]
+    ) -> list[float]:
         """Return the NLL of each part: the sum over its target tokens, end symbols counted, in nats."""
         nlls = []
         for part in parts:
@@ -79,7 +83,16 @@ class Validator:
         if not source:
             return []
         options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
-        translator = Translator(model, self.vocabulary.source, self.vocabulary.target, options, longest=self.recipe.data.max_length, precision=self.hardware.precision, search="beam", defaults=self.recipe.constraint_values)
+        translator = Translator(
+            model,
+            self.vocabulary.source,
+            self.vocabulary.target,
+            options,
+            longest=self.recipe.data.max_length,
+            precision=self.hardware.precision,
+            search="beam",
+            defaults=self.recipe.constraint_values,
+        )
         translations = []
         for result in translator.translate(source):
             translations.append(result.translation)

@@ -23,7 +23,9 @@ def recipe(encoder: int, decoder: int, residual: str = "pre") -> Recipe:
 def saved(folder: Path, shallow: Recipe) -> Path:
     torch.manual_seed(3)
     folder.mkdir()
-    write_model(folder, weights_of(Transformer(shallow.model, 50, 50)), shallow, (50, 50), {"tokenizer.model": b"pieces"}, {})
+    write_model(
+        folder, weights_of(Transformer(shallow.model, 50, 50)), shallow, (50, 50), {"tokenizer.model": b"pieces"}, {}
+    )
     return folder
 
 
@@ -46,7 +48,9 @@ def test_new_layers_get_a_gradient(tmp_path: Path) -> None:
             assert float(parameter.grad.abs().sum()) > 0, name
 
 
-@pytest.mark.parametrize(("shallow", "deep"), [(recipe(2, 1, "post"), recipe(4, 2, "post")), (recipe(2, 2), recipe(1, 2))])
+@pytest.mark.parametrize(
+    ("shallow", "deep"), [(recipe(2, 1, "post"), recipe(4, 2, "post")), (recipe(2, 2), recipe(1, 2))]
+)
 def test_what_cannot_be_deepened_is_refused(tmp_path: Path, shallow: Recipe, deep: Recipe) -> None:
     with pytest.raises(ValueError, match="expected pre-norm"):
         deepen(saved(tmp_path / "shallow", shallow), deep, tmp_path / "deep")

@@ -41,7 +41,17 @@ def write(source: Path, target: Path, pairs: list[tuple[str, str]]) -> None:
 
 
 def test_every_part_prints_its_table(data_dir: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(BENCHMARK), "--data-dir", str(data_dir), "--out", str(tmp_path), "--device", "cpu", "--tiny"]
+    command = [
+        sys.executable,
+        str(BENCHMARK),
+        "--data-dir",
+        str(data_dir),
+        "--out",
+        str(tmp_path),
+        "--device",
+        "cpu",
+        "--tiny",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr
     parts = dict(re.findall(r"^(\w+): \d+ s\n((?:.+\n)+)", done.stdout, re.MULTILINE))
@@ -49,7 +59,10 @@ def test_every_part_prints_its_table(data_dir: Path, tmp_path: Path) -> None:
     rows = {name: [re.split(r"  +", line) for line in text.splitlines()] for name, text in parts.items()}
     assert [row[0] for row in rows["matmul"]] == ["precision", "fp32", "bf16", "fp16"]
     trained = [row[:2] for row in rows["train"][1:]]
-    assert trained == [*([f"wmt14_en_de_{size}", precision] for size in ("base", "big") for precision in ("bf16", "fp32")), ["wmt14_en_de_base", "bf16, compiled"]]
+    assert trained == [
+        *([f"wmt14_en_de_{size}", precision] for size in ("base", "big") for precision in ("bf16", "fp32")),
+        ["wmt14_en_de_base", "bf16, compiled"],
+    ]
     assert all(float(row[2].replace(",", "")) > 0 and row[-1].endswith("%") for row in rows["train"][1:])
     assert float(rows["quality"][1][2]) >= 0
     assert [row[0] for row in rows["decode"][1:4]] == ["nmt bf16", "nmt fp16", "nmt fp32"]

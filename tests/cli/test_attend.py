@@ -43,7 +43,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def attend(*arguments: object, stdin: bytes = b"", prelude: str = "", **extra: str) -> subprocess.CompletedProcess[bytes]:
+def attend(
+    *arguments: object, stdin: bytes = b"", prelude: str = "", **extra: str
+) -> subprocess.CompletedProcess[bytes]:
     return forked.run(Path.cwd(), "attend", *arguments, text=stdin, prelude=prelude, **extra)
 
 
@@ -55,7 +57,9 @@ def output(*arguments: object, stdin: bytes = b"") -> str:
 
 
 def data_of(path: str) -> Any:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', Path(path).read_text(encoding="utf-8"), re.S)
+    found = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', Path(path).read_text(encoding="utf-8"), re.S
+    )
     assert found
     return json.loads(found[1])
 
@@ -77,14 +81,23 @@ def test_the_translation_is_printed_and_a_page_written(folder: Path) -> None:
     assert f'<dd dir="auto">{LINE}</dd>' in text
     assert f"model {folder / 'best'} · score -" in text
     kinds = data_of("attention.html")["kinds"]
-    assert [(kind["name"], len(kind["layers"]), len(kind["heads"])) for kind in kinds] == [("encoder", 2, 2), ("decoder", 1, 2), ("cross", 1, 2)]
+    assert [(kind["name"], len(kind["layers"]), len(kind["heads"])) for kind in kinds] == [
+        ("encoder", 2, 2),
+        ("decoder", 1, 2),
+        ("cross", 1, 2),
+    ]
 
 
 def test_json_has_all_numbers_and_writes_nothing(folder: Path) -> None:
     found = json.loads(output("-m", folder, "--json", LINE))
     assert names() == []
     assert list(found) == ["source", "translation", "score", "log_prob", "attention"]
-    [by_translate] = [json.loads(line) for line in forked.run(Path.cwd(), "translate", "-m", folder, "--precision", "fp32", "--json", "--alignment", text=LINE.encode()).stdout.splitlines()]
+    [by_translate] = [
+        json.loads(line)
+        for line in forked.run(
+            Path.cwd(), "translate", "-m", folder, "--precision", "fp32", "--json", "--alignment", text=LINE.encode()
+        ).stdout.splitlines()
+    ]
     assert found["source"] == LINE
     assert found["translation"] == by_translate["translation"]
     assert found["log_prob"] == pytest.approx(by_translate["log_prob"], abs=1e-4)
@@ -95,7 +108,12 @@ def test_json_has_all_numbers_and_writes_nothing(folder: Path) -> None:
         assert list(view) == ["kind", "rows", "columns", "layers", "heads", "weights"]
         assert (view["rows"], view["columns"]) == expected[view["kind"]]
         weights = torch.tensor(view["weights"], dtype=torch.float64)
-        assert tuple(weights.shape) == (len(view["layers"]), len(view["heads"]), len(view["rows"]), len(view["columns"]))
+        assert tuple(weights.shape) == (
+            len(view["layers"]),
+            len(view["heads"]),
+            len(view["rows"]),
+            len(view["columns"]),
+        )
         assert (weights.sum(-1) - 1).abs().max() <= 1e-6
     # of one decoder layer the alignment is that of its heads' mean, each source token's share of it
     mean = torch.tensor(found["attention"][2]["weights"])[0].mean(0)[:-1]
@@ -110,12 +128,16 @@ def test_the_page_has_the_numbers_of_json_rounded(folder: Path) -> None:
         for of_heads, numbers in zip(view["weights"], kind["weights"], strict=True):
             for rows, whole in zip(of_heads, numbers, strict=True):
                 seen = [weight for t, row in enumerate(rows) for weight in (row[: t + 1] if kind["causal"] else row)]
-                assert [number / 10 ** data["digits"] for number in whole] == pytest.approx(seen, abs=0.51 * 10 ** -data["digits"])
+                assert [number / 10 ** data["digits"] for number in whole] == pytest.approx(
+                    seen, abs=0.51 * 10 ** -data["digits"]
+                )
 
 
 def test_one_kind_one_layer_one_head(folder: Path) -> None:
     every = {view["kind"]: view for view in json.loads(output("-m", folder, "--json", LINE))["attention"]}
-    [one] = json.loads(output("-m", folder, "--json", "--kind", "encoder", "--layer", 2, "--head", 1, LINE))["attention"]
+    [one] = json.loads(output("-m", folder, "--json", "--kind", "encoder", "--layer", 2, "--head", 1, LINE))[
+        "attention"
+    ]
     assert one == {**every["encoder"], "layers": [2], "heads": [1], "weights": [[every["encoder"]["weights"][1][0]]]}
     output("-m", folder, "--kind", "cross", "--out", "page.html", LINE)
     assert [kind["name"] for kind in data_of("page.html")["kinds"]] == ["cross"]
@@ -150,7 +172,18 @@ def test_options_reach_the_search(folder: Path) -> None:
     assert tokens("--set", "decode.max_extra=1", "--alpha", 20) <= heard + 1
     assert tokens("--min-length", 999, "--max-extra", 3) == heard + 3
     by_option = output("-m", folder, "--json", "--beam", 1, "--alpha", 0.0, "--min-length", 4, LINE)
-    assert by_option == output("-m", folder, "--json", "--set", "decode.beam=1", "--set", "decode.alpha=0.0", "--set", "decode.min_length=4", LINE)
+    assert by_option == output(
+        "-m",
+        folder,
+        "--json",
+        "--set",
+        "decode.beam=1",
+        "--set",
+        "decode.alpha=0.0",
+        "--set",
+        "decode.min_length=4",
+        LINE,
+    )
     found = json.loads(by_option)
     assert found["score"] == found["log_prob"]
 
@@ -189,27 +222,54 @@ def test_bytes_that_are_not_utf8_are_replaced(folder: Path) -> None:
         ([], b"\nthe cat\n", 1, "standard input has more than one line: a page shows one sentence."),
         ([], b"the cat\nthe dog\n", 1, "standard input has more than one line: a page shows one sentence."),
         (["the cat\nthe dog"], b"", 1, "the sentence has more than one line: a page shows one sentence."),
-        (["the", "cat"], b"", 2, "2 sentences were given, the second is 'cat': a page shows one. Put quotes around the words of a sentence."),
+        (
+            ["the", "cat"],
+            b"",
+            2,
+            "2 sentences were given, the second is 'cat': a page shows one. Put quotes around the words of a sentence.",
+        ),
         (["\x01"], b"", 1, "the sentence '\\x01' has no characters that the model's tokenizer keeps"),
-        (["cat " * 100], b"", 1, "the sentence has 100 pieces, the model reads 40 at once: nmt translate would translate it in parts."),
-        (["the cat", "--target", "cat " * 100], b"", 1, "the translation has 100 pieces; the model takes 63 at once (model.max_positions"),
+        (
+            ["cat " * 100],
+            b"",
+            1,
+            "the sentence has 100 pieces, the model reads 40 at once: nmt translate would translate it in parts.",
+        ),
+        (
+            ["the cat", "--target", "cat " * 100],
+            b"",
+            1,
+            "the translation has 100 pieces; the model takes 63 at once (model.max_positions",
+        ),
         (["the cat", "--target", " "], b"", 2, "--target ' ' is empty: expected a translation."),
         (["the cat", "--model", "nowhere"], b"", 1, "no model at 'nowhere'"),
         (["the cat", "--out", "."], b"", 2, "--out '.' is a folder: expected a file, such as 'attention.html'."),
         (["the cat", "--out", "/proc/none/page.html"], b"", 1, "cannot write the page at '/proc/none/page.html'"),
-        (["the cat", "--png", "page.svg"], b"", 2, "--png 'page.svg': expected a file whose name ends in .png, or a folder."),
+        (
+            ["the cat", "--png", "page.svg"],
+            b"",
+            2,
+            "--png 'page.svg': expected a file whose name ends in .png, or a folder.",
+        ),
         (["the cat", "--kind", "middle"], b"", 2, "--kind 'middle': expected encoder, decoder or cross."),
         (["the cat", "--layer", "3"], b"", 2, "--layer 3: expected 1 to 2; layers are counted from 1."),
         (["the cat", "--kind", "cross", "--layer", "2"], b"", 2, "--layer 2: expected 1 to 1"),
         (["the cat", "--head", "0"], b"", 2, "--head 0: expected 1 to 2"),
-        (["the cat", "--set", "train.seed=3"], b"", 2, "--set 'train.seed=3': the recipe of a trained model cannot be changed"),
+        (
+            ["the cat", "--set", "train.seed=3"],
+            b"",
+            2,
+            "--set 'train.seed=3': the recipe of a trained model cannot be changed",
+        ),
         (["the cat", "--beam", "0"], b"", 2, "decode.beam = 0"),
         (["the cat", "--precision", "fp8"], b"", 2, "--precision 'fp8': expected auto, fp32, bf16, fp16 or int8."),
         (["the cat", "--device", "tpu"], b"", 2, "--device 'tpu': expected auto, cpu, cuda, cuda:N or mps."),
     ],
 )
 def test_faults(folder: Path, arguments: list[str], stdin: bytes, code: int, words: str) -> None:
-    result = CliRunner().invoke(app, [*([] if "--model" in arguments else ["-m", str(folder)]), *arguments], input=stdin)
+    result = CliRunner().invoke(
+        app, [*([] if "--model" in arguments else ["-m", str(folder)]), *arguments], input=stdin
+    )
     assert isinstance(result.exception, NmtError), result.exception
     assert words in str(result.exception)
     assert (result.exception.exit_code, result.stdout) == (code, "")
@@ -236,18 +296,27 @@ def test_an_earlier_page_stays_when_a_later_one_fails(folder: Path) -> None:
 def test_a_full_disk_is_named(folder: Path) -> None:
     done = attend("-m", folder / "best", "--json", LINE, prelude="os.dup2(os.open('/dev/full', os.O_WRONLY), 1)")
     assert done.returncode == 1
-    assert done.stderr.decode() == "error: cannot write to standard output: the disk is full. Free some space, or send the output elsewhere.\n"
+    assert (
+        done.stderr.decode()
+        == "error: cannot write to standard output: the disk is full. Free some space, or send the output elsewhere.\n"
+    )
 
 
 def test_a_reader_that_leaves_is_no_fault(folder: Path) -> None:
-    done = attend("-m", folder / "best", "--json", LINE, prelude="read, write = os.pipe(); os.close(read); os.dup2(write, 1)")
+    done = attend(
+        "-m", folder / "best", "--json", LINE, prelude="read, write = os.pipe(); os.close(read); os.dup2(write, 1)"
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_interrupting_is_quiet() -> None:
     command = [sys.executable, "-m", "nmt_cli", "attend", "-m", "nowhere"]
-    heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are started deaf to it
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heeds) as process:
+    heeds = functools.partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # a shell's background jobs are started deaf to it
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heeds
+    ) as process:
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write(b"the cat.\n")
@@ -267,12 +336,18 @@ def test_help_is_quick() -> None:
 
 
 def test_python_gives_what_the_command_gives(folder: Path) -> None:
-    printed = output(LINE, "--model", folder, "--kind", "cross", "--layer", 1, "--beam", 2, "--json", "--out", "command.html")
+    printed = output(
+        LINE, "--model", folder, "--kind", "cross", "--layer", 1, "--beam", 2, "--json", "--out", "command.html"
+    )
     seen = nmt.attend(LINE, model=folder, kind="cross", layer=1, beam=2, out="python.html")
     assert seen.files == (Path("python.html"),)
     assert data_of("python.html") == data_of("command.html")
     values, [view] = json.loads(printed), seen.record.views
-    assert (values["translation"], values["score"], values["log_prob"]) == (seen.record.translation, seen.record.score, seen.record.log_prob)
+    assert (values["translation"], values["score"], values["log_prob"]) == (
+        seen.record.translation,
+        seen.record.score,
+        seen.record.log_prob,
+    )
     assert torch.allclose(torch.tensor(values["attention"][0]["weights"]), view.weights)
     assert (values["attention"][0]["kind"], values["attention"][0]["layers"]) == (view.kind, list(view.layers))
 

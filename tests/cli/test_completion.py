@@ -36,6 +36,13 @@ def folder(tmp_path: Path) -> Path:
 def test_completion(folder: Path, line: str, expected: list[str]) -> None:
     number = len(line.split(" ")) - 1
     environment = {**os.environ, "_NMT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(number)}
-    done = subprocess.run([sys.executable, "-m", "nmt_cli"], cwd=folder, env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "nmt_cli"],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == expected

@@ -73,9 +73,13 @@ def test_each_line_has_its_words_and_a_quality() -> None:
     assert list(found[0]) == ["source", "translation", "score", "log_prob", "tokens", "words", "quality", "nbest"]
     assert list(found[0]["nbest"][0]) == ["translation", "score", "log_prob", "tokens", "words", "quality"]
     for line, without in zip(found, plain, strict=True):
-        assert {key: value for key, value in line.items() if key not in ("words", "quality", "nbest")} == {key: value for key, value in without.items() if key != "nbest"}
+        assert {key: value for key, value in line.items() if key not in ("words", "quality", "nbest")} == {
+            key: value for key, value in without.items() if key != "nbest"
+        }
         assert [entry["translation"] for entry in line["nbest"]] == [entry["translation"] for entry in without["nbest"]]
-        assert {key: line[key] for key in ("words", "quality")} == {key: line["nbest"][0][key] for key in ("words", "quality")}
+        assert {key: line[key] for key in ("words", "quality")} == {
+            key: line["nbest"][0][key] for key in ("words", "quality")
+        }
         for entry in line["nbest"]:
             assert " ".join(word["word"] for word in entry["words"]) == entry["translation"]
             assert all(0 < word["probability"] <= 1 for word in entry["words"])
@@ -83,13 +87,26 @@ def test_each_line_has_its_words_and_a_quality() -> None:
             assert (entry["quality"] is None) == (line["source"] == "")
             assert entry["quality"] is None or 0 < entry["quality"] < 1
     assert found[4] == {
-        "source": "", "translation": "", "score": 0.0, "log_prob": 0.0, "tokens": [], "words": [], "quality": None,
+        "source": "",
+        "translation": "",
+        "score": 0.0,
+        "log_prob": 0.0,
+        "tokens": [],
+        "words": [],
+        "quality": None,
         "nbest": [{"translation": "", "score": 0.0, "log_prob": 0.0, "tokens": [], "words": [], "quality": None}],
-    }  # fmt: skip
+    }
     assert len(found[5]["tokens"]) > 42  # more than `data.max_length` and `max_extra` allow: it was translated in parts
 
 
-@pytest.mark.parametrize("search", [["--sample"], ["--search", "mbr", "--mbr-samples", 3], ["--search", "diverse", "--beam", 2, "--diverse-groups", 2]])
+@pytest.mark.parametrize(
+    "search",
+    [
+        ["--sample"],
+        ["--search", "mbr", "--mbr-samples", 3],
+        ["--search", "diverse", "--beam", 2, "--diverse-groups", 2],
+    ],
+)
 def test_every_search_has_confidence(search: list[object]) -> None:
     for line in objects("--confidence", *search):
         assert " ".join(word["word"] for word in line["words"]) == line["translation"]
@@ -98,7 +115,18 @@ def test_every_search_has_confidence(search: list[object]) -> None:
 
 def test_confidence_goes_together_with_alignments() -> None:
     [line, *_] = objects("--confidence", "--alignment")
-    assert list(line) == ["source", "translation", "score", "log_prob", "tokens", "words", "quality", "source_tokens", "alignment", "nbest"]
+    assert list(line) == [
+        "source",
+        "translation",
+        "score",
+        "log_prob",
+        "tokens",
+        "words",
+        "quality",
+        "source_tokens",
+        "alignment",
+        "nbest",
+    ]
 
 
 def test_a_calibration_changes_only_the_quality(folder: Path) -> None:
@@ -111,9 +139,13 @@ def test_a_calibration_changes_only_the_quality(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["in", "one", "own.json", "ref"]
     default, changed = objects("--confidence"), objects("--confidence", "--calibration", "own.json")
     assert [line["words"] for line in default] == [line["words"] for line in changed]
-    assert [line["quality"] for line in default if line["source"]] != [line["quality"] for line in changed if line["source"]]
+    assert [line["quality"] for line in default if line["source"]] != [
+        line["quality"] for line in changed if line["source"]
+    ]
     mean = float(result.stderr.partition("mean chrF ")[2].partition(",")[0])
-    assert 100 * sum(line["quality"] for line in changed if line["source"]) / (LINES - 1) == pytest.approx(mean, abs=0.2)
+    assert 100 * sum(line["quality"] for line in changed if line["source"]) / (LINES - 1) == pytest.approx(
+        mean, abs=0.2
+    )
 
 
 def test_a_calibration_from_python_is_the_same() -> None:
@@ -134,7 +166,10 @@ def test_a_calibration_replaces_only_an_earlier_one() -> None:
     run(*CALIBRATE, "--set", "decode.beam=1", "--out", "own.json")
     assert Path("own.json").read_bytes() != first
     values = json.loads(first) | {"intercept": 0.25}
-    for content, reason in ((b"mine", "nmt calibrate did not write it"), (json.dumps(values).encode(), "it was changed after nmt calibrate had written it")):
+    for content, reason in (
+        (b"mine", "nmt calibrate did not write it"),
+        (json.dumps(values).encode(), "it was changed after nmt calibrate had written it"),
+    ):
         Path("own.json").write_bytes(content)
         result = invoke(*CALIBRATE, "--out", "own.json")
         assert isinstance(result.exception, NmtError)
@@ -153,7 +188,11 @@ def test_a_calibration_replaces_only_an_earlier_one() -> None:
         (["--out", "own.json", "--model", "nowhere"], 1, "no model at 'nowhere'"),
         (["--out", "own.json", "--ref", "nowhere"], 1, "cannot read 'nowhere'"),
         (["--out", "own.json", "--ref", "short"], 1, "They must be parallel, line by line."),
-        (["--out", "own.json", "--src", "short", "--ref", "short"], 1, "a calibration needs 50 lines or more that are not blank, here are 2."),
+        (
+            ["--out", "own.json", "--src", "short", "--ref", "short"],
+            1,
+            "a calibration needs 50 lines or more that are not blank, here are 2.",
+        ),
         (["--out", "own.json", "--src", "-", "--ref", "-"], 2, "standard input"),
     ],
 )
@@ -173,14 +212,28 @@ def test_wrong_use_of_calibrate(folder: Path, args: list[str], code: int, text: 
         (["--confidence"], 2, "--confidence needs --json"),
         (["--confidence", "--nbest", "2"], 2, "--confidence needs --json"),
         (["--json", "--calibration", "own.json"], 2, "--calibration needs --confidence"),
-        (["--json", "--confidence", "--calibration", "nowhere"], 1, "there is no calibration at 'nowhere': expected a file of nmt calibrate."),
+        (
+            ["--json", "--confidence", "--calibration", "nowhere"],
+            1,
+            "there is no calibration at 'nowhere': expected a file of nmt calibrate.",
+        ),
         (["--json", "--confidence", "--calibration", "in"], 1, "'in' is damaged: it is not JSON"),
-        (["--json", "--confidence", "--calibration", "agreement.json"], 1, "uses the feature 'agreement', which this search does not have"),
-        (["--json", "--confidence", "--calibration", "agreement.json", "--output", "agreement.json"], 2, "would replace its own input 'agreement.json'"),
+        (
+            ["--json", "--confidence", "--calibration", "agreement.json"],
+            1,
+            "uses the feature 'agreement', which this search does not have",
+        ),
+        (
+            ["--json", "--confidence", "--calibration", "agreement.json", "--output", "agreement.json"],
+            2,
+            "would replace its own input 'agreement.json'",
+        ),
     ],
 )
 def test_wrong_use_of_translate(args: list[str], code: int, text: str) -> None:
-    Path("agreement.json").write_bytes(to_json(Calibration(format_version=2, lines=1, intercept=0.0, coefficients={"agreement": 1.0})))
+    Path("agreement.json").write_bytes(
+        to_json(Calibration(format_version=2, lines=1, intercept=0.0, coefficients={"agreement": 1.0}))
+    )
     result = invoke(*TRANSLATE, *args)
     assert isinstance(result.exception, NmtError), (result.exception, result.output)
     assert (result.exception.exit_code, result.stdout) == (code, "")

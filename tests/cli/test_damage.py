@@ -27,11 +27,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{split}.en").write_text("".join(f"{' '.join(line)}\n" for line in drawn))
         (folder / f"{split}.de").write_text("".join(f"{' '.join(words[word] for word in line)}\n" for line in drawn))
     (folder / "small.toml").write_text(
-        (FIXTURE / "count.toml").read_text().replace("vocab_size = 80", "vocab_size = 26")
-        .replace("checkpoint_every = 500", "checkpoint_every = 2").replace("valid_every = 500", "valid_every = 2")
-    )  # fmt: skip
+        (FIXTURE / "count.toml")
+        .read_text()
+        .replace("vocab_size = 80", "vocab_size = 26")
+        .replace("checkpoint_every = 500", "checkpoint_every = 2")
+        .replace("valid_every = 500", "valid_every = 2")
+    )
     forked.nmt(folder, "preprocess", "small.toml", "--data-dir", ".", "--out", "shards", "--workers", "1")
-    forked.nmt(folder, "train", "small.toml", "--data", "shards", "--threads", "1", "--run", "run", "--set", "train.updates=4")
+    forked.nmt(
+        folder, "train", "small.toml", "--data", "shards", "--threads", "1", "--run", "run", "--set", "train.updates=4"
+    )
     forked.nmt(folder, "average", "run")
     return folder
 
@@ -42,7 +47,21 @@ def place(made: Path, tmp_path: Path) -> Path:
 
 
 def train(place: Path, updates: int, code: int = 0, *options: str) -> str:
-    said = forked.nmt(place, "train", "small.toml", "--data", "shards", "--threads", "1", "--run", "run", "--set", f"train.updates={updates}", *options, code=code)
+    said = forked.nmt(
+        place,
+        "train",
+        "small.toml",
+        "--data",
+        "shards",
+        "--threads",
+        "1",
+        "--run",
+        "run",
+        "--set",
+        f"train.updates={updates}",
+        *options,
+        code=code,
+    )
     return " ".join(said.split())
 
 
@@ -54,7 +73,14 @@ def flip(path: Path) -> None:
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-SHARDS = ["index.json", "train-00000.safetensors", "valid-00000.safetensors", "valid.source.txt", "valid.target.txt", "tokenizer.model"]
+SHARDS = [
+    "index.json",
+    "train-00000.safetensors",
+    "valid-00000.safetensors",
+    "valid.source.txt",
+    "valid.target.txt",
+    "tokenizer.model",
+]
 CHECKPOINT = ["config.json", "metrics.json", "state.json", "state.safetensors", "model.safetensors", "tokenizer.model"]
 MODEL = ["config.json", "metrics.json", "model.safetensors", "tokenizer.model"]
 
@@ -82,7 +108,13 @@ def test_a_flipped_bit_of_a_checkpoint_stops_what_reads_it(name: str, place: Pat
 def test_a_flipped_bit_of_a_model_stops_every_command_that_loads_it(name: str, place: Path) -> None:
     flip(place / "run/averaged" / name)
     (place / "in.en").write_text("one two\n")
-    for command in (["translate", "--model", "run", "--input", "in.en"], ["info", "run"], ["export", "run", "--to", "ctranslate2", "--out", "ct2"], ["attend", "one", "--model", "run", "--json"], ["score", "--model", "run", "--src", "in.en", "--ref", "in.en"]):
+    for command in (
+        ["translate", "--model", "run", "--input", "in.en"],
+        ["info", "run"],
+        ["export", "run", "--to", "ctranslate2", "--out", "ct2"],
+        ["attend", "one", "--model", "run", "--json"],
+        ["score", "--model", "run", "--src", "in.en", "--ref", "in.en"],
+    ):
         assert name in forked.nmt(place, *command, code=1)
 
 
@@ -131,13 +163,37 @@ def test_a_score_that_is_no_number_is_not_the_best(value: object, place: Path) -
 
 def test_preprocess_does_not_replace_the_shards_of_a_running_training(place: Path) -> None:
     before = {path.name: path.read_bytes() for path in (place / "shards").iterdir()}
-    process = forked.start(place, "train", "small.toml", "--data", "shards", "--threads", "1", "--run", "long", "--set", "train.updates=100000")
+    process = forked.start(
+        place,
+        "train",
+        "small.toml",
+        "--data",
+        "shards",
+        "--threads",
+        "1",
+        "--run",
+        "long",
+        "--set",
+        "train.updates=100000",
+    )
     waited = time.monotonic() + 120
     while not (place / "long/checkpoints").is_dir() or not list((place / "long/checkpoints").glob("step-*")):
         assert process.poll() is None
         assert time.monotonic() < waited
         time.sleep(0.05)
-    command = ("preprocess", "small.toml", "--data-dir", ".", "--out", "shards", "--workers", "1", "--set", "data.vocab_size=27", "--force")
+    command = (
+        "preprocess",
+        "small.toml",
+        "--data-dir",
+        ".",
+        "--out",
+        "shards",
+        "--workers",
+        "1",
+        "--set",
+        "data.vocab_size=27",
+        "--force",
+    )
     said = " ".join(forked.nmt(place, *command, code=1).split())
     assert "the shards in 'shards' are in use: an nmt train reads them" in said
     assert {path.name: path.read_bytes() for path in (place / "shards").iterdir()} == before
@@ -152,5 +208,18 @@ def test_a_run_does_not_resume_with_shards_of_another_tokenizer(place: Path) -> 
     forked.nmt(place, "preprocess", "small.toml", "--data-dir", ".", "--out", "shards", "--workers", "1", "--force")
     assert "run 'run' began with shards of another text or tokenizer" in train(place, 6, 1)
     (place / "train.en").write_text(text)
-    forked.nmt(place, "preprocess", "small.toml", "--data-dir", ".", "--out", "shards", "--workers", "1", "--force", "--set", "data.shard_pairs=7")
+    forked.nmt(
+        place,
+        "preprocess",
+        "small.toml",
+        "--data-dir",
+        ".",
+        "--out",
+        "shards",
+        "--workers",
+        "1",
+        "--force",
+        "--set",
+        "data.shard_pairs=7",
+    )
     train(place, 6, 0, "--set", "data.shard_pairs=7")

@@ -56,18 +56,38 @@ def corpus(name: str, first: str, second: str, count: int) -> dict[str, bytes | 
 @pytest.fixture(scope="module")
 def wmt() -> dict[str, bytes]:
     """Small archives with the members of WMT's; the test sets have as many lines as the real ones."""
-    full = {"newstest2014-deen-src.en": 3003, "newstest2014-deen-ref.de": 3003, "newstest2014-fren-src.en": 3003, "newstest2014-fren-ref.fr": 3003}
+    full = {
+        "newstest2014-deen-src.en": 3003,
+        "newstest2014-deen-ref.de": 3003,
+        "newstest2014-fren-src.en": 3003,
+        "newstest2014-fren-ref.fr": 3003,
+    }
     dev = {"newstest2013-src.en": 3000, "newstest2013-ref.de": 3000, "newstest2013-ref.fr": 3000}
 
     def sets(folder: str, lines: dict[str, int]) -> bytes:
-        return tgz({f"{folder}/{name}.sgm": sgm(numbered(count, f"{folder} {name[-2:]}")) for name, count in lines.items()})
+        return tgz(
+            {f"{folder}/{name}.sgm": sgm(numbered(count, f"{folder} {name[-2:]}")) for name, count in lines.items()}
+        )
 
     return {
-        "training-parallel-europarl-v7.tgz": tgz(corpus("training/europarl-v7", "en", "de", 300) | corpus("training/europarl-v7", "en", "fr", 300)),
-        "training-parallel-commoncrawl.tgz": tgz(corpus("commoncrawl", "en", "de", 200) | corpus("commoncrawl", "en", "fr", 200)),
-        "training-parallel-nc-v9.tgz": tgz(corpus("training/news-commentary-v9", "en", "de", 100) | corpus("training/news-commentary-v9", "en", "fr", 100)),
+        "training-parallel-europarl-v7.tgz": tgz(
+            corpus("training/europarl-v7", "en", "de", 300) | corpus("training/europarl-v7", "en", "fr", 300)
+        ),
+        "training-parallel-commoncrawl.tgz": tgz(
+            corpus("commoncrawl", "en", "de", 200) | corpus("commoncrawl", "en", "fr", 200)
+        ),
+        "training-parallel-nc-v9.tgz": tgz(
+            corpus("training/news-commentary-v9", "en", "de", 100)
+            | corpus("training/news-commentary-v9", "en", "fr", 100)
+        ),
         "training-parallel-un.tgz": tgz(corpus("un/undoc.2000", "en", "fr", 50)),
-        "training-giga-fren.tar": tgz({f"giga-fren.release2.fixed.{language}.gz": gzip.compress(f"giga {language}\n\n".encode()) for language in ("en", "fr")}, "w"),
+        "training-giga-fren.tar": tgz(
+            {
+                f"giga-fren.release2.fixed.{language}.gz": gzip.compress(f"giga {language}\n\n".encode())
+                for language in ("en", "fr")
+            },
+            "w",
+        ),
         "dev.tgz": sets("dev", dev),
         "test-full.tgz": sets("test-full", full),
         "test-filtered.tgz": sets("test", {"newstest2014-deen-src.en": 2737, "newstest2014-deen-ref.de": 2737}),
@@ -89,16 +109,32 @@ def test_wmt14_from_a_mirror_to_preprocess(site: Site, wmt: dict[str, bytes], tm
     assert done.returncode == 0, said
     text = tmp_path / "text/wmt14-en-de"
     assert {path.name for path in text.iterdir()} == {
-        "train.en.gz", "train.de.gz", "newstest2013.en", "newstest2013.de", "newstest2014.en", "newstest2014.de",
-        "newstest2014-filtered.en", "newstest2014-filtered.de", "manifest.json", "downloads",
-    }  # fmt: skip
-    assert [line.split()[1] for line in gzip.decompress((text / "train.de.gz").read_bytes()).decode().splitlines()] == [*map(str, [*range(300), *range(200), *range(100)])]
+        "train.en.gz",
+        "train.de.gz",
+        "newstest2013.en",
+        "newstest2013.de",
+        "newstest2014.en",
+        "newstest2014.de",
+        "newstest2014-filtered.en",
+        "newstest2014-filtered.de",
+        "manifest.json",
+        "downloads",
+    }
+    assert [line.split()[1] for line in gzip.decompress((text / "train.de.gz").read_bytes()).decode().splitlines()] == [
+        *map(str, [*range(300), *range(200), *range(100)])
+    ]
     assert (text / "newstest2013.de").read_text().splitlines() == numbered(3000, "dev de")
     assert (text / "newstest2014.en").read_text().splitlines() == numbered(3003, "test-full en")
     assert (text / "newstest2014-filtered.de").read_text().splitlines() == numbered(2737, "test de")
     assert "not sha256:0224c7c7" in said
     value = json.loads(done.stdout)
-    assert (value["fresh"], value["complete"], value["dataset"], len(value["texts"]), len(value["archives"])) == (True, True, "wmt14-en-de", 4, 6)
+    assert (value["fresh"], value["complete"], value["dataset"], len(value["texts"]), len(value["archives"])) == (
+        True,
+        True,
+        "wmt14-en-de",
+        4,
+        6,
+    )
     assert site.asked("dev.tgz", "range") == [None, "bytes=1000-", "bytes=3000-"]
 
     again = run(tmp_path, "data", "wmt14-en-de", "--json")
@@ -106,14 +142,28 @@ def test_wmt14_from_a_mirror_to_preprocess(site: Site, wmt: dict[str, bytes], tm
     assert "nothing to do" in again.stderr.decode()
     following = again.stderr.decode().splitlines()[-1]
     assert following == "next: nmt preprocess wmt14_en_de_base --data-dir text/wmt14-en-de"
-    said = nmt(tmp_path, *shlex.split(following.removeprefix("next: nmt ")), "--set", "data.vocab_size=300", "--workers", 1)
+    said = nmt(
+        tmp_path, *shlex.split(following.removeprefix("next: nmt ")), "--set", "data.vocab_size=300", "--workers", 1
+    )
     assert "600 of 600 pairs" in said
     assert "3,000 of 3,000 pairs" in said
 
 
 def test_wmt14_english_french_has_five_corpora(site: Site, wmt: dict[str, bytes], tmp_path: Path) -> None:
     site.files = dict(wmt)
-    said = nmt(tmp_path, "data", "wmt14-en-fr", "--mirror", site.address, "--no-verify", "--no-keep", "--out", "fr", "--downloads", "archives")
+    said = nmt(
+        tmp_path,
+        "data",
+        "wmt14-en-fr",
+        "--mirror",
+        site.address,
+        "--no-verify",
+        "--no-keep",
+        "--out",
+        "fr",
+        "--downloads",
+        "archives",
+    )
     train = gzip.decompress((tmp_path / "fr/train.fr.gz").read_bytes()).decode().splitlines()
     assert train == [*numbered(300, "fr"), *numbered(200, "fr"), *numbered(50, "fr"), *numbered(100, "fr"), "giga fr"]
     assert "652 pairs; 1 with an empty side dropped" in said
@@ -121,7 +171,9 @@ def test_wmt14_english_french_has_five_corpora(site: Site, wmt: dict[str, bytes]
     assert {path.name for path in (tmp_path / "archives").iterdir()} == {"SHA256SUMS"}
 
 
-@pytest.mark.skipif(not WMT.is_dir(), reason="the original test sets are not beside the project (../shared/data/wmt-newstest)")
+@pytest.mark.skipif(
+    not WMT.is_dir(), reason="the original test sets are not beside the project (../shared/data/wmt-newstest)"
+)
 def test_the_original_test_sets_come_out_line_by_line(site: Site, wmt: dict[str, bytes], tmp_path: Path) -> None:
     """The originals in archives like WMT's. test-full's own en-de files are not beside the project: en-fr's are."""
 
@@ -132,13 +184,27 @@ def test_the_original_test_sets_come_out_line_by_line(site: Site, wmt: dict[str,
         return (WMT / name).read_bytes()
 
     site.files = dict(wmt)
-    site.files["dev.tgz"] = tgz({f"dev/{name}.sgm": original(name) for name in ("newstest2013-src.en", "newstest2013-ref.de", "newstest2013-ref.fr")})
-    site.files["test-filtered.tgz"] = tgz({f"test/{name}.sgm": original(name) for name in ("newstest2014-deen-src.en", "newstest2014-deen-ref.de")})
-    site.files["test-full.tgz"] = tgz({
-        "test-full/newstest2014-deen-src.en.sgm": original("newstest2014-deen-ref.en"),  # its English, and its German, of de-en
-        "test-full/newstest2014-deen-ref.de.sgm": original("newstest2014-deen-src.de"),
-        **{f"test-full/{name}.sgm": original(name) for name in ("newstest2014-fren-src.en", "newstest2014-fren-ref.fr")},
-    })
+    site.files["dev.tgz"] = tgz(
+        {
+            f"dev/{name}.sgm": original(name)
+            for name in ("newstest2013-src.en", "newstest2013-ref.de", "newstest2013-ref.fr")
+        }
+    )
+    site.files["test-filtered.tgz"] = tgz(
+        {f"test/{name}.sgm": original(name) for name in ("newstest2014-deen-src.en", "newstest2014-deen-ref.de")}
+    )
+    site.files["test-full.tgz"] = tgz(
+        {
+            "test-full/newstest2014-deen-src.en.sgm": original(
+                "newstest2014-deen-ref.en"
+            ),  # its English, and its German, of de-en
+            "test-full/newstest2014-deen-ref.de.sgm": original("newstest2014-deen-src.de"),
+            **{
+                f"test-full/{name}.sgm": original(name)
+                for name in ("newstest2014-fren-src.en", "newstest2014-fren-ref.fr")
+            },
+        }
+    )
     for name in ("wmt14-en-de", "wmt14-en-fr"):
         nmt(tmp_path, "data", name, "--mirror", site.address, "--no-verify", "--downloads", "archives")
     expected = {
@@ -168,15 +234,27 @@ def test_multi30k_raw_and_tokenised(site: Site, tmp_path: Path) -> None:
 
 
 def test_tatoeba_is_cut_and_the_next_command_works(site: Site, tmp_path: Path) -> None:
-    lines = "".join(f"Line {number}.\tZeile {number}.\tCC-BY\n" for number in range(4200)) + "Hi.\tHallo.\tx\nHi!\tServus.\tx\n"
+    lines = (
+        "".join(f"Line {number}.\tZeile {number}.\tCC-BY\n" for number in range(4200))
+        + "Hi.\tHallo.\tx\nHi!\tServus.\tx\n"
+    )
     site.files["deu-eng.zip"] = zipped({"deu.txt": lines, "_about.txt": "about"})
     said = nmt(tmp_path, "data", "tatoeba-en-de", "--mirror", site.address)
     text = tmp_path / "text/tatoeba-en-de"
-    assert [(text / name).read_bytes().count(b"\n") for name in ("valid.en", "valid.de", "test.en", "test.de")] == [2000] * 4
+    assert [(text / name).read_bytes().count(b"\n") for name in ("valid.en", "valid.de", "test.en", "test.de")] == [
+        2000
+    ] * 4
     assert "no checksum is published for it" in said
     digest = hashlib.sha256(site.files["deu-eng.zip"]).hexdigest()
     assert (text / "downloads/SHA256SUMS").read_text() == f"{digest}  deu-eng.zip\n"
-    said = nmt(tmp_path, *shlex.split(said.splitlines()[-1].removeprefix("next: nmt ")), "--set", "data.vocab_size=300", "--workers", 1)
+    said = nmt(
+        tmp_path,
+        *shlex.split(said.splitlines()[-1].removeprefix("next: nmt ")),
+        "--set",
+        "data.vocab_size=300",
+        "--workers",
+        1,
+    )
     assert "202 of 202 pairs" in said
 
 
@@ -186,7 +264,10 @@ def test_tatoeba_is_cut_and_the_next_command_works(site: Site, tmp_path: Path) -
 def test_a_wrong_checksum_is_refused(site: Site, tmp_path: Path) -> None:
     site.files["train.en.gz"] = b"something else"
     said = flat(nmt(tmp_path, "data", "multi30k", "--mirror", site.address, prelude=QUICK, code=1))
-    assert f"{site.address}/train.en.gz: wrong checksum: its SHA-256 is {hashlib.sha256(b'something else').hexdigest()}, expected sha256:d79cfa99" in said
+    assert (
+        f"{site.address}/train.en.gz: wrong checksum: its SHA-256 is {hashlib.sha256(b'something else').hexdigest()}, expected sha256:d79cfa99"
+        in said
+    )
     assert "https://raw.githubusercontent.com/multi30k/dataset/" in said
     assert "Connection refused" in said
     assert list((tmp_path / "text/multi30k/downloads").iterdir()) == []
@@ -201,7 +282,10 @@ def test_an_archive_that_climbs_out_is_refused(site: Site, tmp_path: Path) -> No
 
 def test_a_disk_that_is_full_loses_nothing(site: Site, tmp_path: Path) -> None:
     noise = random.Random(1).randbytes(2 * 2**20)
-    lines = "".join(f"Line {number} {noise[number * 200 : number * 200 + 200].hex()}.\tZeile {number}.\tCC-BY\n" for number in range(6000))
+    lines = "".join(
+        f"Line {number} {noise[number * 200 : number * 200 + 200].hex()}.\tZeile {number}.\tCC-BY\n"
+        for number in range(6000)
+    )
     site.files["deu-eng.zip"] = zipped({"deu.txt": lines, "_about.txt": "about"})
     site.marks["deu-eng.zip"] = '"it"'
     command = ["data", "tatoeba-en-de", "--mirror", site.address, "--out"]
@@ -232,7 +316,9 @@ def test_ctrl_c_says_how_to_go_on_and_the_next_command_does(site: Site, tmp_path
     site.marks["deu-eng.zip"], site.slow = '"it"', 0.5
     command = ["data", "tatoeba-en-de", "--mirror", site.address]
     part = tmp_path / "text/tatoeba-en-de/downloads/deu-eng.zip.part"
-    with subprocess.Popen([sys.executable, "-m", "nmt_cli", *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "nmt_cli", *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         until = time.monotonic() + 60
         while time.monotonic() < until and not (part.exists() and part.stat().st_size):
             time.sleep(0.02)
@@ -240,7 +326,10 @@ def test_ctrl_c_says_how_to_go_on_and_the_next_command_does(site: Site, tmp_path
         out, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert out == b""
-    assert said.decode().splitlines()[-1] == "error: interrupted. The downloaded part is kept; the same command resumes there."
+    assert (
+        said.decode().splitlines()[-1]
+        == "error: interrupted. The downloaded part is kept; the same command resumes there."
+    )
     site.slow, came = 0.0, part.stat().st_size
     assert 0 < came < len(site.files["deu-eng.zip"])
     nmt(tmp_path, *command)
@@ -249,7 +338,9 @@ def test_ctrl_c_says_how_to_go_on_and_the_next_command_does(site: Site, tmp_path
 
 def test_an_out_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "'file' is a file or is below one, expected a folder: choose another --out." in flat(nmt(tmp_path, "data", "multi30k", "--out", "file", code=1))
+    assert "'file' is a file or is below one, expected a folder: choose another --out." in flat(
+        nmt(tmp_path, "data", "multi30k", "--out", "file", code=1)
+    )
 
 
 # The command line
@@ -268,7 +359,9 @@ def test_the_table_is_data() -> None:
 
 @pytest.mark.parametrize("mirror", ["/a/folder", "ftp://x/y", "mirror.example"])
 def test_a_mirror_that_is_no_address_is_a_usage_error(mirror: str) -> None:
-    assert f"--mirror {mirror!r}: expected an address that begins with https://" in flat(nmt(Path(), "data", "multi30k", "--mirror", mirror, code=2))
+    assert f"--mirror {mirror!r}: expected an address that begins with https://" in flat(
+        nmt(Path(), "data", "multi30k", "--mirror", mirror, code=2)
+    )
 
 
 def test_an_unknown_data_set_is_a_usage_error() -> None:
@@ -291,7 +384,10 @@ DATASETS["own"] = "theirs:SMALL"
 
 def test_a_data_set_from_outside_the_package_is_listed_and_fetched(site: Site, tmp_path: Path) -> None:
     site.files["own.zip"] = zipped({"own.txt": "".join(f"Line {number}.\tZeile {number}.\n" for number in range(4200))})
-    assert run(tmp_path, "data", prelude=OUTSIDE).stdout.decode().splitlines()[-2] == f"{'own':<{max(map(len, DATASETS))}}    1 kB  Somebody's pairs"
+    assert (
+        run(tmp_path, "data", prelude=OUTSIDE).stdout.decode().splitlines()[-2]
+        == f"{'own':<{max(map(len, DATASETS))}}    1 kB  Somebody's pairs"
+    )
     assert "Downloads 1 kB" in run(tmp_path, "data", "own", "-h", prelude=OUTSIDE).stdout.decode()
     said = nmt(tmp_path, "data", "own", "--mirror", site.address, prelude=OUTSIDE)
     assert said.splitlines()[-1] == "next: nmt preprocess demo --data-dir text/own"
@@ -300,7 +396,9 @@ def test_a_data_set_from_outside_the_package_is_listed_and_fetched(site: Site, t
 
 def test_a_data_set_that_cannot_be_imported_is_a_usage_error(tmp_path: Path) -> None:
     prelude = "from nmt_cli.registry import DATASETS; DATASETS['own'] = 'nowhere:SMALL'"
-    assert "data set 'own' is listed as 'nowhere:SMALL', which cannot be imported" in flat(nmt(tmp_path, "data", prelude=prelude, code=2))
+    assert "data set 'own' is listed as 'nowhere:SMALL', which cannot be imported" in flat(
+        nmt(tmp_path, "data", prelude=prelude, code=2)
+    )
 
 
 def test_help_and_the_table_import_nothing_heavy() -> None:

@@ -67,29 +67,70 @@ COMMANDS = {
     "score": Command("score hyp --ref ref", "nmt_cli.evaluation.metrics:Scorer.score"),
     "score stdin": Command("score - --ref ref --json", "nmt_cli.evaluation.metrics:Scorer.score", reads=True),
     "score several": Command("score hyp ref --ref ref --samples 5", "nmt_cli.evaluation.significance:compare"),
-    "score by a model": Command("score --model model --src - --ref ref", "nmt_cli.decoding.scoring:Scorer.windows", reads=True),
+    "score by a model": Command(
+        "score --model model --src - --ref ref", "nmt_cli.decoding.scoring:Scorer.windows", reads=True
+    ),
     "translate": Command("translate --model model --devices 1", "nmt_cli.decoding.engine:Session.submit", reads=True),
-    "translate on two cores": Command("translate --model model --devices 2 --batch-tokens 20", "nmt_cli.decoding.engine:Submission.results", reads=True),
-    "translate to a file": Command("translate --model model --output out{n}", "nmt_cli.decoding.engine:Session.submit", writes=False, reads=True),
-    "translate by mbr": Command("translate --model model --devices 1 --search mbr --mbr-samples 4", "nmt_cli.decoding.engine:Session.submit", reads=True),
-    "translate with terms": Command("translate --model model --devices 1 --terms words --banned-words ref", "nmt_cli.decoding.engine:Session.submit", reads=True),
-    "parse": Command("parse --model parser --devices 1 --tokenized", "nmt_cli.decoding.engine:Session.submit", reads=True),
-    "calibrate": Command("calibrate --model model --devices 1 --src - --ref many --out calibration{n}.json", "nmt_cli.decoding.engine:Session.submit", writes=False, reads=True),
+    "translate on two cores": Command(
+        "translate --model model --devices 2 --batch-tokens 20",
+        "nmt_cli.decoding.engine:Submission.results",
+        reads=True,
+    ),
+    "translate to a file": Command(
+        "translate --model model --output out{n}", "nmt_cli.decoding.engine:Session.submit", writes=False, reads=True
+    ),
+    "translate by mbr": Command(
+        "translate --model model --devices 1 --search mbr --mbr-samples 4",
+        "nmt_cli.decoding.engine:Session.submit",
+        reads=True,
+    ),
+    "translate with terms": Command(
+        "translate --model model --devices 1 --terms words --banned-words ref",
+        "nmt_cli.decoding.engine:Session.submit",
+        reads=True,
+    ),
+    "parse": Command(
+        "parse --model parser --devices 1 --tokenized", "nmt_cli.decoding.engine:Session.submit", reads=True
+    ),
+    "calibrate": Command(
+        "calibrate --model model --devices 1 --src - --ref many --out calibration{n}.json",
+        "nmt_cli.decoding.engine:Session.submit",
+        writes=False,
+        reads=True,
+    ),
     "attend": Command("attend --model model --out page{n}.html", "nmt_cli.reporting.attention_page:page", reads=True),
     "data": Command("data", "nmt_cli.cli.output:write"),
     "data list": Command("data list --json", "nmt_cli.cli.output:write"),
-    "data trees": Command("data trees - --out trees{n} --name x", "nmt_cli.parsing.linearization:linearise", writes=False, reads=True),
-    "data trees back": Command("data trees --back --words words", "nmt_cli.parsing.linearization:delinearise", reads=True),
-    "preprocess": Command("preprocess numbers.toml --data-dir . --out shards{n} --json --workers 2", "nmt_cli.data.shard_writer:ShardWriter.write"),
+    "data trees": Command(
+        "data trees - --out trees{n} --name x", "nmt_cli.parsing.linearization:linearise", writes=False, reads=True
+    ),
+    "data trees back": Command(
+        "data trees --back --words words", "nmt_cli.parsing.linearization:delinearise", reads=True
+    ),
+    "preprocess": Command(
+        "preprocess numbers.toml --data-dir . --out shards{n} --json --workers 2",
+        "nmt_cli.data.shard_writer:ShardWriter.write",
+    ),
     "info": Command("info model", "nmt_cli.training.estimate:estimate"),
     "info of a recipe": Command("info numbers.toml --json", "nmt_cli.training.estimate:estimate"),
     "average": Command("average model second --out average{n}", "nmt_cli.training.averaging:write_model", writes=False),
-    "export": Command("export model --to huggingface --out export{n}", "nmt_cli.exporting.verification:verify", writes=False),
-    "train": Command("train numbers.toml --run run{n} --set train.updates=2", "nmt_cli.training.trainer:choose_micro_batch", writes=False),
+    "export": Command(
+        "export model --to huggingface --out export{n}", "nmt_cli.exporting.verification:verify", writes=False
+    ),
+    "train": Command(
+        "train numbers.toml --run run{n} --set train.updates=2",
+        "nmt_cli.training.trainer:choose_micro_batch",
+        writes=False,
+    ),
 }
 TEXT = "the small cat.\nä big red dog.\nthe house.\n"
 TREES = "(TOP (S (NP (DT the) (NN Häusern)) (VP (VBD sank))))\n"
-INPUTS = {"data trees": TREES * 3, "data trees back": "(S (NP XX XX )NP (VP XX )VP )S\n" * 3, "attend": "the cat.\n", "calibrate": TEXT * 20}
+INPUTS = {
+    "data trees": TREES * 3,
+    "data trees back": "(S (NP XX XX )NP (VP XX )VP )S\n" * 3,
+    "attend": "the cat.\n",
+    "calibrate": TEXT * 20,
+}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +141,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_untrained(folder / "model")
     write_untrained(folder / "second", seed=1)
     write_untrained_parser(folder / "parser", "tags")
-    for name, text in (("hyp", TEXT), ("ref", TEXT.replace("big", "small")), ("words", "the Häusern sank\n" * 3), ("many", TEXT * 20)):
+    for name, text in (
+        ("hyp", TEXT),
+        ("ref", TEXT.replace("big", "small")),
+        ("words", "the Häusern sank\n" * 3),
+        ("many", TEXT * 20),
+    ):
         (folder / name).write_text(text, encoding="utf-8")
     return folder
 
@@ -137,7 +183,11 @@ def every(which: Callable[[Command], bool] = lambda _: True) -> pytest.MarkDecor
     return pytest.mark.parametrize("nmt", [name for name, command in COMMANDS.items() if which(command)], indirect=True)
 
 
-WRITERS, READERS, OTHERS = every(lambda command: command.writes), every(lambda command: command.reads), every(lambda command: not command.writes)
+WRITERS, READERS, OTHERS = (
+    every(lambda command: command.writes),
+    every(lambda command: command.reads),
+    every(lambda command: not command.writes),
+)
 
 
 def last_line(said: str) -> str:
@@ -163,7 +213,9 @@ def test_a_reader_that_left_is_no_error(nmt: Runs) -> None:
 
 @READERS
 @pytest.mark.parametrize(
-    ("prelude", "error"), [("os.close(0)", CLOSED_IN), ("os.dup2(os.open('/', os.O_RDONLY), 0)", FOLDER_IN)], ids=["closed", "folder"]
+    ("prelude", "error"),
+    [("os.close(0)", CLOSED_IN), ("os.dup2(os.open('/', os.O_RDONLY), 0)", FOLDER_IN)],
+    ids=["closed", "folder"],
 )
 def test_stdin_that_cannot_be_read_is_named(nmt: Runs, prelude: str, error: str) -> None:
     code, printed, said = nmt(prelude)
@@ -187,7 +239,9 @@ def test_the_same_is_printed_whatever_stderr_and_the_locale_are(nmt: Runs) -> No
     for prelude in ("os.close(2)", "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)"):
         code, again, said = nmt(prelude)
         assert (code, TIMES.sub(b"", again), said) == (0, TIMES.sub(b"", printed), "")
-    code, again, _ = nmt("sys.stdout.reconfigure(encoding='ascii'); sys.stderr.reconfigure(encoding='ascii')")  # as PYTHONIOENCODING=ascii does
+    code, again, _ = nmt(
+        "sys.stdout.reconfigure(encoding='ascii'); sys.stderr.reconfigure(encoding='ascii')"
+    )  # as PYTHONIOENCODING=ascii does
     assert code == 0
     if "--help" not in nmt.command.arguments:
         assert TIMES.sub(b"", again) == TIMES.sub(b"", printed)
@@ -204,7 +258,10 @@ def test_a_signal_ends_it_and_cleans_up(nmt: Runs, number: signal.Signals) -> No
 @every()
 def test_signals_that_are_ignored_change_nothing(nmt: Runs) -> None:
     """SIGPIPE always; SIGHUP under nohup."""
-    code, _, said = nmt(AT + f"signal.signal(signal.SIGHUP, signal.SIG_IGN); at({nmt.command.moment!r}, [signal.SIGHUP, signal.SIGPIPE])")
+    code, _, said = nmt(
+        AT
+        + f"signal.signal(signal.SIGHUP, signal.SIG_IGN); at({nmt.command.moment!r}, [signal.SIGHUP, signal.SIGPIPE])"
+    )
     assert (code, said.count("error:")) == (0, 0)
 
 
@@ -222,7 +279,10 @@ def test_training_saves_on_sighup(folder: Path) -> None:
 
 def test_training_under_nohup_does_not_hear_sighup(folder: Path) -> None:
     shutil.rmtree(folder / "nohup", ignore_errors=True)
-    prelude = AT + "signal.signal(signal.SIGHUP, signal.SIG_IGN); at('nmt_cli.training.trainer:Trainer.train_step', [signal.SIGHUP])"
+    prelude = (
+        AT
+        + "signal.signal(signal.SIGHUP, signal.SIG_IGN); at('nmt_cli.training.trainer:Trainer.train_step', [signal.SIGHUP])"
+    )
     done = run(folder, "train", "numbers.toml", "--run", "nohup", "--set", "train.updates=2", prelude=prelude)
     assert (done.returncode, "finished at update 2" in done.stderr.decode()) == (0, True)
 
@@ -230,7 +290,9 @@ def test_training_under_nohup_does_not_hear_sighup(folder: Path) -> None:
 def test_a_second_signal_does_not_interrupt_the_cleaning_up(folder: Path) -> None:
     """Schedulers send it more than once: here while what was half-written is removed."""
     term = int(signal.SIGTERM)
-    prelude = AT + f"""
+    prelude = (
+        AT
+        + f"""
 at('nmt_cli.training.averaging:write_model', [{term}])
 import shutil
 def remove(path, *arguments, was=shutil.rmtree, **options):
@@ -239,6 +301,7 @@ def remove(path, *arguments, was=shutil.rmtree, **options):
     was(path, *arguments, **options)
 shutil.rmtree = remove
 """
+    )
     done = run(folder, "average", "model", "second", "--out", "twice", prelude=prelude)
     assert (done.returncode, done.stderr.decode()) == (143, "stopped by SIGTERM\n")
     assert [path.name for path in folder.iterdir() if "twice" in path.name] == []
@@ -263,7 +326,9 @@ Scorer.score = score
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_workers_leave_a_signal_to_their_parent(folder: Path, number: signal.Signals) -> None:
     """A parent that goes on, as training does in a validation, keeps the workers that it translates with."""
-    prelude = f"os.setpgid(0, 0); import signal; signal.signal({int(number)}, lambda *_: None)\n" + f"""
+    prelude = (
+        f"os.setpgid(0, 0); import signal; signal.signal({int(number)}, lambda *_: None)\n"
+        + f"""
 from nmt_cli.cli import process
 process._raise_on_signals = lambda: None
 from nmt_cli.decoding import translator
@@ -273,6 +338,7 @@ def windows(self, lines, was=translator.Translator.windows):
         yield window
 translator.Translator.windows = windows
 """
+    )
     text = (TEXT * 30).encode()
     options = ("translate", "--model", "model", "--devices", "2", "--batch-tokens", "20")
     assert run(folder, *options, text=text, prelude=prelude).stdout == run(folder, *options, text=text).stdout
@@ -289,7 +355,18 @@ def windows(self, lines, was=translator.Translator.windows):
         os.kill(os.getpid(), signal.SIGKILL)
 translator.Translator.windows = windows
 """
-    done = run(folder, "translate", "--model", "model", "--devices", "2", "--batch-tokens", "20", text=(TEXT * 30).encode(), prelude=prelude)
+    done = run(
+        folder,
+        "translate",
+        "--model",
+        "model",
+        "--devices",
+        "2",
+        "--batch-tokens",
+        "20",
+        text=(TEXT * 30).encode(),
+        prelude=prelude,
+    )
     assert done.returncode == -signal.SIGKILL
     workers = [Path(f"/proc/{pid}") for pid in (folder / "pids").read_text().split()]
     assert len(workers) == 2
@@ -306,7 +383,10 @@ def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(folder: Path,
     options = [word for key, value in sizes.items() for word in ("--set", f"model.{key}={value}")]
     done = run(folder, "train", "numbers.toml", "--run", "large", *options)
     if layers == 100:
-        assert re.search(r"^error: 751,[\d,]+ parameters take 11,200\.8 GiB to train \(weights, gradients and Adam's moments in fp32\), and [\d.]+ GiB are free\.", done.stderr.decode())
+        assert re.search(
+            r"^error: 751,[\d,]+ parameters take 11,200\.8 GiB to train \(weights, gradients and Adam's moments in fp32\), and [\d.]+ GiB are free\.",
+            done.stderr.decode(),
+        )
     else:
         assert "model.encoder_layers = 100000: expected at most 1,000" in done.stderr.decode()
     assert (done.returncode, (folder / "large").exists()) == (1, False)
@@ -317,7 +397,15 @@ def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(folder: Path,
 
 def real(folder: Path, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     shell = f"{sys.executable} -m nmt_cli {command}"
-    return subprocess.run(["bash", "-c", shell], cwd=folder, capture_output=True, text=True, encoding="utf-8", env={**os.environ, **environment}, timeout=120)
+    return subprocess.run(
+        ["bash", "-c", shell],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, **environment},
+        timeout=120,
+    )
 
 
 @pytest.mark.parametrize(
@@ -335,7 +423,9 @@ def test_descriptors_as_a_shell_gives_them(folder: Path, command: str, expected:
     assert (done.returncode, done.stdout, done.stderr) == expected
 
 
-@pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
+@pytest.mark.parametrize(
+    "environment", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
+)
 def test_encodings_as_python_starts_with_them(folder: Path, environment: dict[str, str]) -> None:
     shutil.copy(folder / "hyp", folder / "übersetzt")
     done = real(folder, "score übersetzt --ref ref --by-length --metric chrf", **environment)
@@ -355,7 +445,9 @@ def test_a_pipe_that_does_not_block_is_waited_for(folder: Path) -> None:
     (their_input, ours), (theirs, their_output) = os.pipe(), os.pipe()
     for descriptor in (their_input, their_output):
         os.set_blocking(descriptor, False)
-    with subprocess.Popen(command, cwd=folder, stdin=their_input, stdout=their_output, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, cwd=folder, stdin=their_input, stdout=their_output, stderr=subprocess.PIPE
+    ) as process:
         os.close(their_input)
         os.close(their_output)
         time.sleep(1)  # there is nothing to read yet
@@ -384,28 +476,51 @@ LONG = "x" * 5000
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("info", LONG), ("info", f"{LONG}.toml"), ("train", f"{LONG}.toml"), ("train", "numbers.toml", "--run", LONG), ("train", "numbers.toml", "--data", LONG),
-        ("preprocess", f"{LONG}.toml"), ("preprocess", "numbers.toml", "--data-dir", LONG), ("preprocess", "numbers.toml", "--data-dir", ".", "--out", LONG),
+        ("info", LONG),
+        ("info", f"{LONG}.toml"),
+        ("train", f"{LONG}.toml"),
+        ("train", "numbers.toml", "--run", LONG),
+        ("train", "numbers.toml", "--data", LONG),
+        ("preprocess", f"{LONG}.toml"),
+        ("preprocess", "numbers.toml", "--data-dir", LONG),
+        ("preprocess", "numbers.toml", "--data-dir", ".", "--out", LONG),
         ("preprocess", "numbers.toml", "--data-dir", ".", "--set", f"data.tokenizer={LONG}"),
-        ("translate", "--model", LONG), ("translate", "--model", "model", "--input", LONG), ("translate", "--model", "model", "--output", LONG),
-        ("translate", "--model", "model", "--prefix-file", LONG), ("translate", "--model", "model", "--terms", LONG),
-        ("translate", "--model", "model", "--banned-words", LONG), ("translate", "--model", "model", "--outputs", LONG),
-        ("calibrate", "--model", LONG, "--src", "many", "--ref", "many", "--out", "x"), ("calibrate", "--model", "model", "--src", LONG, "--ref", "many", "--out", "x"),
+        ("translate", "--model", LONG),
+        ("translate", "--model", "model", "--input", LONG),
+        ("translate", "--model", "model", "--output", LONG),
+        ("translate", "--model", "model", "--prefix-file", LONG),
+        ("translate", "--model", "model", "--terms", LONG),
+        ("translate", "--model", "model", "--banned-words", LONG),
+        ("translate", "--model", "model", "--outputs", LONG),
+        ("calibrate", "--model", LONG, "--src", "many", "--ref", "many", "--out", "x"),
+        ("calibrate", "--model", "model", "--src", LONG, "--ref", "many", "--out", "x"),
         ("calibrate", "--model", "model", "--src", "many", "--ref", "many", "--out", LONG),
-        ("score", LONG, "--ref", "ref"), ("score", "hyp", "--ref", LONG), ("score", "--model", LONG, "--src", "hyp", "--ref", "ref"), ("score", "--model", "model", "--src", LONG, "--ref", "ref"),
-        ("attend", "--model", LONG, "the cat."), ("attend", "--model", "model", "the cat.", "--out", LONG),
-        ("average", LONG), ("average", "model", "second", "--out", LONG), ("export", LONG, "--to", "huggingface", "--out", "x"), ("export", "model", "--to", "huggingface", "--out", LONG),
-        ("data", "trees", LONG, "--out", "x", "--name", "x"), ("data", "trees", "-", "--out", LONG, "--name", "x"), ("data", "trees", "-", "--out", "y", "--name", LONG),
-        ("data", "trees", "--back", "--words", LONG), ("data", "multi30k", "--out", LONG),
+        ("score", LONG, "--ref", "ref"),
+        ("score", "hyp", "--ref", LONG),
+        ("score", "--model", LONG, "--src", "hyp", "--ref", "ref"),
+        ("score", "--model", "model", "--src", LONG, "--ref", "ref"),
+        ("attend", "--model", LONG, "the cat."),
+        ("attend", "--model", "model", "the cat.", "--out", LONG),
+        ("average", LONG),
+        ("average", "model", "second", "--out", LONG),
+        ("export", LONG, "--to", "huggingface", "--out", "x"),
+        ("export", "model", "--to", "huggingface", "--out", LONG),
+        ("data", "trees", LONG, "--out", "x", "--name", "x"),
+        ("data", "trees", "-", "--out", LONG, "--name", "x"),
+        ("data", "trees", "-", "--out", "y", "--name", LONG),
+        ("data", "trees", "--back", "--words", LONG),
+        ("data", "multi30k", "--out", LONG),
     ],
     ids=lambda arguments: " ".join(argument.replace(LONG, "LONG") for argument in arguments),
-)  # fmt: skip
+)
 def test_a_name_of_5000_characters_is_an_error(folder: Path, arguments: tuple[str, ...]) -> None:
     done = run(folder, *arguments, text=TREES.encode())
     said = done.stderr.decode()
     assert done.returncode == 1
     assert said.count("error:") == 1
-    assert re.search("[Nn]ame is too long|File name too long|no such|no model at|there is no file|does not exist|No such file", said), said[:300]
+    assert re.search(
+        "[Nn]ame is too long|File name too long|no such|no model at|there is no file|does not exist|No such file", said
+    ), said[:300]
     assert "Traceback" not in said
 
 
@@ -421,11 +536,28 @@ def test_utf_16_text_is_named_in_every_reader(folder: Path, encoding: str) -> No
         (("score", "--model", "model", "--src", "wide", "--ref", "ref"), "'wide'"),
         (("attend", "--model", "model", "--out", "wide.html"), "standard input"),
         (("data", "trees", "wide", "--out", "trees"), "'wide'"),
-        (("preprocess", "numbers.toml", "--data-dir", ".", "--out", "wide-shards", "--set", files[0], "--set", files[1]), "'wide'"),
+        (
+            (
+                "preprocess",
+                "numbers.toml",
+                "--data-dir",
+                ".",
+                "--out",
+                "wide-shards",
+                "--set",
+                files[0],
+                "--set",
+                files[1],
+            ),
+            "'wide'",
+        ),
     ):
         done = run(folder, *arguments, text=(folder / "wide").read_bytes())
         assert (done.returncode, done.stdout) == (1, b"")
-        assert last_line(done.stderr.decode()) == f"error: {what} is {name} text: expected UTF-8. Convert it: iconv -f {name} -t UTF-8 FILE > FILE.utf8"
+        assert (
+            last_line(done.stderr.decode())
+            == f"error: {what} is {name} text: expected UTF-8. Convert it: iconv -f {name} -t UTF-8 FILE > FILE.utf8"
+        )
 
 
 def test_translate_refuses_utf_16_only_with_its_mark(folder: Path) -> None:
@@ -442,7 +574,12 @@ def test_translate_refuses_utf_16_only_with_its_mark(folder: Path) -> None:
 
 def test_json_with_names_that_are_not_utf_8_is_json(folder: Path) -> None:
     shutil.copy(folder / "hyp", os.fsencode(folder) + b"/h\xff\xc3\xbc")
-    done = subprocess.run([sys.executable, "-m", "nmt_cli", "score", b"h\xff\xc3\xbc", "--ref", "ref", "--json"], cwd=folder, capture_output=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-m", "nmt_cli", "score", b"h\xff\xc3\xbc", "--ref", "ref", "--json"],
+        cwd=folder,
+        capture_output=True,
+        timeout=120,
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout)["hypothesis"] == "h\udcffü"
 
@@ -451,4 +588,7 @@ def test_all_of_stdout_goes_through_one_place() -> None:
     """No command prints by itself."""
     for path in Path(output.__file__).parent.glob("*.py"):
         if path.name not in ("output.py", "process.py"):
-            assert not re.search(r"\bprint\(|typer\.echo|sys\.stdout\.(?!isatty)|dup2", path.read_text(encoding="utf-8").replace("console.print(", "")), path.name
+            assert not re.search(
+                r"\bprint\(|typer\.echo|sys\.stdout\.(?!isatty)|dup2",
+                path.read_text(encoding="utf-8").replace("console.print(", ""),
+            ), path.name

@@ -23,9 +23,16 @@ from kills import differences, records, run_errors
 from shared import number_words
 
 SETTINGS = [
-    "train.updates=10", "train.valid_every=5", "train.checkpoint_every=5", "train.log_every=5", "train.keep=4",
-    "train.valid_bleu_sentences=3", "train.valid_samples=0", "train.best_metric=nll", "train.micro_batch_tokens=256",
-]  # fmt: skip
+    "train.updates=10",
+    "train.valid_every=5",
+    "train.checkpoint_every=5",
+    "train.log_every=5",
+    "train.keep=4",
+    "train.valid_bleu_sentences=3",
+    "train.valid_samples=0",
+    "train.best_metric=nll",
+    "train.micro_batch_tokens=256",
+]
 WORLDS = (2, 3)
 PATIENT = "launch.TERMINATE = launch.KILL = 120\n"
 LOST, SAVED = "no longer hears from the others", "and saved; run the same command to resume"
@@ -34,10 +41,31 @@ LOST, SAVED = "no longer hears from the others", "and saved; run the same comman
 class Job:
     """A job that has ended: its exit status, and what it said on stderr."""
 
-    def __init__(self, place: Path, folder: Path, world: int, *settings: str, prelude: str = "", code: int = 0, resumed: bool = False) -> None:
+    def __init__(
+        self,
+        place: Path,
+        folder: Path,
+        world: int,
+        *settings: str,
+        prelude: str = "",
+        code: int = 0,
+        resumed: bool = False,
+    ) -> None:
         chosen = [word for setting in (*SETTINGS, *settings) for word in ("--set", setting)]
         began = time.monotonic()
-        done = run(place, "train", "numbers.toml", "--run", folder, "--devices", world, "--threads", "1", *chosen, prelude=FORKED + PATIENT + prelude)
+        done = run(
+            place,
+            "train",
+            "numbers.toml",
+            "--run",
+            folder,
+            "--devices",
+            world,
+            "--threads",
+            "1",
+            *chosen,
+            prelude=FORKED + PATIENT + prelude,
+        )
         self.seconds, self.folder, self.stderr = time.monotonic() - began, folder, done.stderr.decode()
         self.said = " ".join(self.stderr.split())
         self.last_line = self.stderr.strip().splitlines()[-1] if self.stderr.strip() else ""
@@ -85,7 +113,11 @@ def ends_equal(place: Path, job: Job, world: int, untouched: Path) -> None:
 
 def content(folder: Path) -> tuple[list[tuple[str, int]], list[str], list[str]]:
     kinds = [(record["type"], record["update"]) for record in records(folder)]
-    return kinds, sorted(path.name for path in (folder / "checkpoints").iterdir()), [os.readlink(folder / link) for link in ("last", "best")]
+    return (
+        kinds,
+        sorted(path.name for path in (folder / "checkpoints").iterdir()),
+        [os.readlink(folder / link) for link in ("last", "best")],
+    )
 
 
 DONE = {
@@ -149,7 +181,10 @@ STOPS = {
     "SIGINT": ("at_update(4, lambda t: (job(signal.SIGINT), signalled(t)) if last() else None)", 130),
     "to one rank": ("at_update(4, lambda t: own(signal.SIGTERM) if last() else None)", 143),
     "to rank 0": ("at_update(4, lambda t: own(signal.SIGINT) if rank() == 0 else None)", 130),
-    "twice": ("at_update(4, lambda t: (job(signal.SIGTERM), signalled(t), job(signal.SIGTERM), time.sleep(0.2)) if last() else None)", 143),
+    "twice": (
+        "at_update(4, lambda t: (job(signal.SIGTERM), signalled(t), job(signal.SIGTERM), time.sleep(0.2)) if last() else None)",
+        143,
+    ),
     "in a validation": ("in_validation(lambda v: (job(signal.SIGTERM), time.sleep(0.3)))", 143),
 }
 
@@ -172,7 +207,9 @@ LATE = {
 
 
 @pytest.mark.parametrize("moment", LATE)
-def test_a_signal_that_comes_too_late_to_stop_anything(place: Path, tmp_path: Path, world: int, untouched: Path, moment: str) -> None:
+def test_a_signal_that_comes_too_late_to_stop_anything(
+    place: Path, tmp_path: Path, world: int, untouched: Path, moment: str
+) -> None:
     job = Job(place, tmp_path / "run", world, prelude=LATE[moment])
     assert "finished at update 10" in job.last_line
     assert differences(job.folder, untouched) == []
@@ -194,23 +231,46 @@ def test_a_second_ctrl_c_stops_at_once(place: Path, tmp_path: Path, world: int, 
 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
-def test_a_signal_before_the_first_update_ends_it(place: Path, tmp_path: Path, world: int, number: str, code: int) -> None:
-    job = Job(place, tmp_path / "run", world, prelude=f"before(Trainer, 'load_or_initialize', lambda t: (job(signal.{number}), time.sleep(2)) if last() else None)", code=code)
+def test_a_signal_before_the_first_update_ends_it(
+    place: Path, tmp_path: Path, world: int, number: str, code: int
+) -> None:
+    job = Job(
+        place,
+        tmp_path / "run",
+        world,
+        prelude=f"before(Trainer, 'load_or_initialize', lambda t: (job(signal.{number}), time.sleep(2)) if last() else None)",
+        code=code,
+    )
     assert job.stderr.strip() in ("", "interrupted")
 
 
 # --- errors ---
 
 FAILING = {
-    "rank 0 in an update": ("at_update(7, lambda t: fail('disk of rank 0 is broken') if rank() == 0 else None)", "disk of rank 0 is broken"),
-    "the last rank in an update": ("at_update(7, lambda t: fail('shard 3 is damaged') if last() else None)", "shard 3 is damaged"),
+    "rank 0 in an update": (
+        "at_update(7, lambda t: fail('disk of rank 0 is broken') if rank() == 0 else None)",
+        "disk of rank 0 is broken",
+    ),
+    "the last rank in an update": (
+        "at_update(7, lambda t: fail('shard 3 is damaged') if last() else None)",
+        "shard 3 is damaged",
+    ),
     "every rank alike": ("at_update(7, lambda t: fail('shard 3 is damaged'))", "shard 3 is damaged"),
     "rank 0 in a validation": ("in_validation(lambda v: fail('the model gives NaN'))", "the model gives NaN"),
-    "the last rank in a validation": ("in_validation(lambda v: fail('the model gives NaN'), last)", "the model gives NaN"),
+    "the last rank in a validation": (
+        "in_validation(lambda v: fail('the model gives NaN'), last)",
+        "the model gives NaN",
+    ),
     "rank 0 at the start": ("before(RunFolder, 'create', lambda r: fail('no permission'))", "no permission"),
-    "the last rank at the start": ("before(Trainer, 'load_or_initialize', lambda t: fail('unreadable') if last() else None)", "unreadable"),
+    "the last rank at the start": (
+        "before(Trainer, 'load_or_initialize', lambda t: fail('unreadable') if last() else None)",
+        "unreadable",
+    ),
     "rank 0 while saving": ("before(RunFolder, 'save', lambda r: fail('the disk is full'))", "the disk is full"),
-    "rank 0 while it writes records": ("before(process_group.ProcessGroup, 'all_reduce_max', lambda r: None)\nfrom nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)", "the log is full"),
+    "rank 0 while it writes records": (
+        "before(process_group.ProcessGroup, 'all_reduce_max', lambda r: None)\nfrom nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)",
+        "the log is full",
+    ),
 }
 FAIL = "from nmt_cli.errors import TrainingError\ndef fail(text):\n    raise TrainingError(text)\n"
 
@@ -244,7 +304,16 @@ BUGS = {
 @pytest.mark.parametrize("where", BUGS)
 def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, world: int, where: str) -> None:
     prelude, line = BUGS[where]
-    done = run(place, "train", "numbers.toml", "--run", tmp_path / "run", "--devices", world, prelude=FORKED + PATIENT + prelude)
+    done = run(
+        place,
+        "train",
+        "numbers.toml",
+        "--run",
+        tmp_path / "run",
+        "--devices",
+        world,
+        prelude=FORKED + PATIENT + prelude,
+    )
     said = done.stderr.decode()
     assert done.returncode == 1
     assert said.count("Traceback") == 1
@@ -253,8 +322,14 @@ def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, worl
 
 
 GPU = {
-    "all_reduce": ("CUDA error: device-side assert triggered\\nCUDA kernel errors might be asynchronously reported.", "its GPU reports an error, in the update or before: CUDA error: device-side assert triggered."),
-    "all_gather": ("NCCL error in: x.cpp:1, unhandled cuda error\\nLast error:\\nCuda failure 2 'out of memory'", "runs out of memory (Cuda failure 2 'out of memory')."),
+    "all_reduce": (
+        "CUDA error: device-side assert triggered\\nCUDA kernel errors might be asynchronously reported.",
+        "its GPU reports an error, in the update or before: CUDA error: device-side assert triggered.",
+    ),
+    "all_gather": (
+        "NCCL error in: x.cpp:1, unhandled cuda error\\nLast error:\\nCuda failure 2 'out of memory'",
+        "runs out of memory (Cuda failure 2 'out of memory').",
+    ),
 }
 
 
@@ -287,7 +362,13 @@ def test_a_run_folder_that_another_training_has(place: Path, tmp_path: Path, wor
 
 
 def test_an_error_of_usage_keeps_its_status(place: Path, tmp_path: Path, world: int) -> None:
-    job = Job(place, tmp_path / "run", world, prelude="from nmt_cli.errors import UsageError\ndef fail(t):\n    if rank() == 0:\n        raise UsageError('tensorboard is not there')\nbefore(Trainer, 'load_or_initialize', fail)", code=2)
+    job = Job(
+        place,
+        tmp_path / "run",
+        world,
+        prelude="from nmt_cli.errors import UsageError\ndef fail(t):\n    if rank() == 0:\n        raise UsageError('tensorboard is not there')\nbefore(Trainer, 'load_or_initialize', fail)",
+        code=2,
+    )
     assert job.last_line == "error: tensorboard is not there"
 
 
@@ -298,24 +379,46 @@ DYING = {
     "rank 0 in an update": ("at_update(7, lambda t: own(signal.SIGKILL) if rank() == 0 else None)", 0),
     "rank 0 in a validation": ("in_validation(lambda v: own(signal.SIGKILL))", 0),
     "rank 0 while saving": ("before(RunFolder, 'save', lambda r: own(signal.SIGKILL))", 0),
-    "the last rank while rank 0 validates": ("process_group.HEARTBEATS = 3000\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if last() else None)\nin_validation(lambda v: time.sleep(60))", -1),
-    "rank 0 while the last one validates": ("process_group.HEARTBEATS = 3000\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if rank() == 0 else None)\nin_validation(lambda v: time.sleep(60), last)", 0),
-    "the last rank at the start": ("before(Trainer, 'load_or_initialize', lambda t: own(signal.SIGKILL) if last() else None)", -1),
+    "the last rank while rank 0 validates": (
+        "process_group.HEARTBEATS = 3000\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if last() else None)\nin_validation(lambda v: time.sleep(60))",
+        -1,
+    ),
+    "rank 0 while the last one validates": (
+        "process_group.HEARTBEATS = 3000\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if rank() == 0 else None)\nin_validation(lambda v: time.sleep(60), last)",
+        0,
+    ),
+    "the last rank at the start": (
+        "before(Trainer, 'load_or_initialize', lambda t: own(signal.SIGKILL) if last() else None)",
+        -1,
+    ),
 }
 
 
 @pytest.mark.parametrize("who", DYING)
-def test_a_rank_that_dies_ends_the_job_within_seconds(place: Path, tmp_path: Path, world: int, untouched: Path, who: str) -> None:
+def test_a_rank_that_dies_ends_the_job_within_seconds(
+    place: Path, tmp_path: Path, world: int, untouched: Path, who: str
+) -> None:
     prelude, rank = DYING[who]
     job = Job(place, tmp_path / "run", world, prelude=prelude, code=1)
-    assert job.last_line == f"error: rank {rank % world} of {world} was killed by SIGKILL, and so the others were ended. Run the same command to resume from the last checkpoint."
+    assert (
+        job.last_line
+        == f"error: rank {rank % world} of {world} was killed by SIGKILL, and so the others were ended. Run the same command to resume from the last checkpoint."
+    )
     assert job.stderr.count(LOST) <= 1
     ends_equal(place, job, world, untouched)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone lets a process know that its parent has died")
-def test_ranks_save_and_end_when_the_process_that_started_them_is_killed(place: Path, tmp_path: Path, world: int, untouched: Path) -> None:
-    job = Job(place, tmp_path / "run", world, prelude="at_update(4, lambda t: (job(signal.SIGKILL), time.sleep(0.3)) if last() else None)", code=-signal.SIGKILL)
+def test_ranks_save_and_end_when_the_process_that_started_them_is_killed(
+    place: Path, tmp_path: Path, world: int, untouched: Path
+) -> None:
+    job = Job(
+        place,
+        tmp_path / "run",
+        world,
+        prelude="at_update(4, lambda t: (job(signal.SIGKILL), time.sleep(0.3)) if last() else None)",
+        code=-signal.SIGKILL,
+    )
     with (job.folder / ".lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)  # rank 0 has it until it ends
     assert SAVED in (job.folder / "train.log").read_text(encoding="utf-8")
@@ -328,14 +431,29 @@ SLOW = "from datetime import timedelta\nprocess_group.TIMEOUT = timedelta(second
 
 
 @pytest.mark.parametrize("where", ["first", "last"])
-def test_ranks_wait_for_each_other_as_long_as_one_works(place: Path, tmp_path: Path, world: int, untouched: Path, where: str) -> None:
-    job = Job(place, tmp_path / "run", world, prelude=SLOW + f"in_validation(lambda v: time.sleep(1.6), {where})\nbefore(RunFolder, 'save', lambda r: time.sleep(1.4))")
+def test_ranks_wait_for_each_other_as_long_as_one_works(
+    place: Path, tmp_path: Path, world: int, untouched: Path, where: str
+) -> None:
+    job = Job(
+        place,
+        tmp_path / "run",
+        world,
+        prelude=SLOW
+        + f"in_validation(lambda v: time.sleep(1.6), {where})\nbefore(RunFolder, 'save', lambda r: time.sleep(1.4))",
+    )
     assert "finished at update 10" in job.last_line
     assert differences(job.folder, untouched) == []
 
 
 def test_a_rank_that_hangs_ends_the_job_after_the_timeout(place: Path, tmp_path: Path, world: int) -> None:
-    job = Job(place, tmp_path / "run", world, prelude=SLOW + "launch.TERMINATE, launch.KILL = 1, 2\nat_update(7, lambda t: time.sleep(60) if last() else None)", code=1)
+    job = Job(
+        place,
+        tmp_path / "run",
+        world,
+        prelude=SLOW
+        + "launch.TERMINATE, launch.KILL = 1, 2\nat_update(7, lambda t: time.sleep(60) if last() else None)",
+        code=1,
+    )
     assert LOST in job.last_line
     assert "Timed out waiting" in job.last_line
     assert job.stderr.count(LOST) == 1

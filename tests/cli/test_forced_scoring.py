@@ -56,7 +56,10 @@ def fault(*arguments: str, stdin: bytes | None = None) -> NmtError:
 
 
 def rows(output: str) -> list[tuple[float, float, int]]:
-    return [(float(log_prob), float(perplexity), int(tokens)) for log_prob, perplexity, tokens in (line.split("\t") for line in output.splitlines())]
+    return [
+        (float(log_prob), float(perplexity), int(tokens))
+        for log_prob, perplexity, tokens in (line.split("\t") for line in output.splitlines())
+    ]
 
 
 def test_a_line_a_pair_and_the_corpus_on_stderr() -> None:
@@ -75,7 +78,11 @@ def test_a_line_a_pair_and_the_corpus_on_stderr() -> None:
 
 
 def test_decimals_can_be_chosen() -> None:
-    assert all(len(number.partition(".")[2]) == 2 for line in run(*MODEL, "--width", "2").stdout.splitlines() for number in line.split("\t")[:2])
+    assert all(
+        len(number.partition(".")[2]) == 2
+        for line in run(*MODEL, "--width", "2").stdout.splitlines()
+        for number in line.split("\t")[:2]
+    )
 
 
 def test_json_is_an_object_a_line() -> None:
@@ -83,7 +90,9 @@ def test_json_is_an_object_a_line() -> None:
     assert list(objects[0]) == ["source", "target", "tokens", "log_prob", "perplexity"]
     assert [o["source"] for o in objects] == Path("src").read_text().splitlines()
     assert [o["target"] for o in objects] == Path("ref").read_text().splitlines()
-    assert [f"{o['log_prob']:.6f}\t{o['perplexity']:.6f}\t{o['tokens']}" for o in objects] == run(*MODEL).stdout.splitlines()
+    assert [f"{o['log_prob']:.6f}\t{o['perplexity']:.6f}\t{o['tokens']}" for o in objects] == run(
+        *MODEL
+    ).stdout.splitlines()
 
 
 def test_neighbours_and_batch_size_change_no_digit() -> None:
@@ -92,7 +101,12 @@ def test_neighbours_and_batch_size_change_no_digit() -> None:
     source, target = (Path(name).read_text().splitlines(keepends=True) for name in ("src", "ref"))
     for index in (0, 17):
         Path("one").write_text(target[index])
-        assert run("--model", "model", "--src", "-", "--ref", "one", "--device", "cpu", stdin=source[index].encode()).stdout == lines[index] + "\n"
+        assert (
+            run(
+                "--model", "model", "--src", "-", "--ref", "one", "--device", "cpu", stdin=source[index].encode()
+            ).stdout
+            == lines[index] + "\n"
+        )
     Path("src").write_text("".join(reversed(source)))
     Path("ref").write_text("".join(reversed(target)))
     assert run(*MODEL).stdout.splitlines() == lines[::-1]
@@ -101,7 +115,10 @@ def test_neighbours_and_batch_size_change_no_digit() -> None:
 def test_standard_input_and_compressed_files() -> None:
     lines = run(*MODEL).stdout
     Path("src.gz").write_bytes(gzip.compress(Path("src").read_bytes()))
-    assert run("-m", "model", "--src", "src.gz", "--ref", "-", "--device", "cpu", stdin=Path("ref").read_bytes()).stdout == lines
+    assert (
+        run("-m", "model", "--src", "src.gz", "--ref", "-", "--device", "cpu", stdin=Path("ref").read_bytes()).stdout
+        == lines
+    )
 
 
 def test_blank_and_long_lines_keep_their_places() -> None:
@@ -142,7 +159,10 @@ def test_odd_separators_do_not_split_and_the_last_newline_may_lack() -> None:
 def test_invalid_utf8_is_replaced_and_counted() -> None:
     Path("src").write_bytes(b"caf\xe9\nfine\n")
     Path("ref").write_bytes(b"fine\nfine\n")
-    assert run(*MODEL).stderr.splitlines()[0] == "warning: 'src': 1 of 2 lines held invalid UTF-8; the bytes were replaced by U+FFFD."
+    assert (
+        run(*MODEL).stderr.splitlines()[0]
+        == "warning: 'src': 1 of 2 lines held invalid UTF-8; the bytes were replaced by U+FFFD."
+    )
     assert "warning: 'src': 2 of 4 lines held" in run("--model", "model", "--src", "src", "--ref", "src").stderr
 
 
@@ -180,7 +200,10 @@ def test_missing_and_empty_files_are_named() -> None:
     assert isinstance(error, ModelError)
     assert "'missing'" in str(error)
     Path("void").touch()
-    for arguments, name in ((["--src", "void", "--ref", "void"], "void"), (["--src", "void", "--ref", "-"], "standard input")):
+    for arguments, name in (
+        (["--src", "void", "--ref", "void"], "void"),
+        (["--src", "void", "--ref", "-"], "standard input"),
+    ):
         error = fault("--model", "model", *arguments, stdin=b"")
         assert isinstance(error, DataError)
         assert str(error) == f"{name!r} is empty: expected one translation per line."
@@ -198,7 +221,10 @@ def test_missing_and_empty_files_are_named() -> None:
         ([*MODEL, "--tokenize", "none"], "--tokenize: not with --model"),
         ([*MODEL, "--worst", "3"], "--worst: not with --model"),
         (["ref", "--ref", "ref", "--src", "src", "--device", "cpu"], "--device: only with --model DIR"),
-        (["ref", "--ref", "ref", "--device", "cpu", "--precision", "fp32", "--batch-tokens", "5"], "--batch-tokens, --device, --precision: only with --model DIR"),
+        (
+            ["ref", "--ref", "ref", "--device", "cpu", "--precision", "fp32", "--batch-tokens", "5"],
+            "--batch-tokens, --device, --precision: only with --model DIR",
+        ),
         (["--model", "model", "--src", "-", "--ref", "-"], "given more than once"),
         ([*MODEL, "--precision", "fp8"], "--precision 'fp8': expected auto, fp32, bf16, fp16 or int8."),
         ([*MODEL[:-1], "tpu"], "--device 'tpu': expected auto, cpu, cuda, cuda:N or mps."),
@@ -224,6 +250,8 @@ def test_a_reader_may_leave() -> None:
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "nmt_cli", "score", *MODEL]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120)
+    done = subprocess.run(
+        command, stdout=write, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120
+    )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -18,7 +18,16 @@ from shared import number_words
 SIZE, TAKEN = 12, 8
 """Megabytes: of the disk, and of a file that takes most of it until it is removed."""
 SAVING = ["--set", "train.updates=110", "--set", "train.keep=100"]
-LOGGING = ["--set", "train.updates=60", "--set", "train.log_every=1", "--set", "train.valid_every=1000", "--set", "train.checkpoint_every=20"]
+LOGGING = [
+    "--set",
+    "train.updates=60",
+    "--set",
+    "train.log_every=1",
+    "--set",
+    "train.valid_every=1000",
+    "--set",
+    "train.checkpoint_every=20",
+]
 FILL = """
 import os
 from nmt_cli.training.trainer import Trainer
@@ -58,7 +67,10 @@ def filling(disk: Path) -> str:
 
 
 def full(said: str) -> bool:
-    return "the disk is full. Free some space or choose another folder; nothing that was there before was changed." in " ".join(said.split())
+    return (
+        "the disk is full. Free some space or choose another folder; nothing that was there before was changed."
+        in " ".join(said.split())
+    )
 
 
 def test_a_checkpoint_that_does_not_fit_leaves_those_before_it(place: Path, roomy: Path, disk: Path) -> None:

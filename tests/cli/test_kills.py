@@ -50,7 +50,9 @@ class Place:
         return " ".join(forked.nmt(self.folder, *arguments, prelude=prelude and AT + prelude, code=code).split())
 
     def train(self, run: str, *options: str, prelude: str = "", code: int = 0) -> str:
-        return self.nmt("train", "numbers.toml", "--run", self.runs / run, *(options or SHORT), prelude=prelude, code=code)
+        return self.nmt(
+            "train", "numbers.toml", "--run", self.runs / run, *(options or SHORT), prelude=prelude, code=code
+        )
 
     def fresh(self, run: str, copied: Path | None = None) -> Path:
         """The path of a run that is not there yet, or is a copy of another."""
@@ -83,7 +85,9 @@ def ends_equal(place: Place, run: Path, untouched: Path) -> None:
 
 def test_killed_at_random_moments_in_bf16_it_ends_equal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kills, "start", forked.start)
-    account, found = kills.killed_runs(place.folder, 2, 1, "--precision", "bf16", "--set", "train.updates=30", "--set", "train.valid_bleu_sentences=5")
+    account, found = kills.killed_runs(
+        place.folder, 2, 1, "--precision", "bf16", "--set", "train.updates=30", "--set", "train.valid_bleu_sentences=5"
+    )
     assert account.hits.total() == 2
     assert not account.complaints, "\n".join(account.complaints)
     assert found == []
@@ -131,7 +135,9 @@ Report.record = half
 @pytest.mark.parametrize("update", [40, 58, 109])
 def test_stopped_after_any_update_it_saves_and_ends_equal(update: int, place: Place, untouched: Path) -> None:
     run = place.fresh("stopped")
-    said = place.train("stopped", prelude=f"at(trainer.Trainer, 'train_step', {update}, sends=signal.SIGTERM)", code=143)
+    said = place.train(
+        "stopped", prelude=f"at(trainer.Trainer, 'train_step', {update}, sends=signal.SIGTERM)", code=143
+    )
     assert f"stopped at update {update} and saved" in said
     assert (run / "last").resolve().name == f"step-{update:08d}"
     ends_equal(place, run, untouched)
@@ -191,8 +197,12 @@ def test_a_run_out_of_patience_does_nothing_when_started_again(place: Place, out
     assert differences(run, out_of_patience) == []
 
 
-@pytest.mark.parametrize("moment", ["'check_patience', 3, after=True", "'finish', 1", "'save_checkpoint', 3, after=True"])
-def test_killed_after_the_deciding_validation_it_still_ends_there(moment: str, place: Place, out_of_patience: Path) -> None:
+@pytest.mark.parametrize(
+    "moment", ["'check_patience', 3, after=True", "'finish', 1", "'save_checkpoint', 3, after=True"]
+)
+def test_killed_after_the_deciding_validation_it_still_ends_there(
+    moment: str, place: Place, out_of_patience: Path
+) -> None:
     run = place.fresh("decided")
     place.train("decided", *PATIENT, prelude=f"at(trainer.Trainer, {moment})", code=-signal.SIGKILL)
     assert "no better validation for a while" in place.train("decided", *PATIENT)

@@ -27,7 +27,17 @@ COMMANDS: dict[str, list[str]] = {
     "data trees": ["data", "trees", "some.trees", "--out"],
     "data": ["data", "tatoeba-en-de", "--downloads", "archives", "--out"],
 }
-OWN_RUN, OWN_INPUT = ("train", "run"), {"preprocess": "train.en", "preprocess --force": "train.en", "translate": "test.en", "parse": "test.en", "calibrate": "many.en", "data trees": "some.trees"}
+OWN_RUN, OWN_INPUT = (
+    ("train", "run"),
+    {
+        "preprocess": "train.en",
+        "preprocess --force": "train.en",
+        "translate": "test.en",
+        "parse": "test.en",
+        "calibrate": "many.en",
+        "data trees": "some.trees",
+    },
+)
 NAMED_BY_USER = ("translate", "parse")
 """Whose text replaces a file of the name that the user gave."""
 OWN_OUTPUT = {("average", "a model"), ("preprocess --force", "the shards")}
@@ -43,7 +53,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for split in ("train", "valid"):
             (folder / f"{split}.{language}").write_text(text)
         (folder / f"many.{language}").write_text(text * 2)
-    (folder / "count.toml").write_text((folder / "count.toml").read_text().replace("vocab_size = 80", "vocab_size = 30"))
+    (folder / "count.toml").write_text(
+        (folder / "count.toml").read_text().replace("vocab_size = 80", "vocab_size = 30")
+    )
     write_untrained_parser(folder / "parser", "xx")
     (folder / "some.trees").write_text("(TOP (S (NP (NN dog)) (VP (VBZ barks))))\n")
     (folder / "archives").mkdir()
@@ -173,7 +185,14 @@ def test_a_device_is_written_to_and_a_link_is_followed(target: str, place: Path)
 def test_pruning_leaves_a_checkpoint_that_holds_something_of_the_users(place: Path) -> None:
     step = place / "run/checkpoints/step-00001500"
     (step / "notes.txt").write_text("mine")
-    settings = ("train.updates=1504", "train.checkpoint_every=1", "train.keep=1", "train.keep_best=1", "train.average=1", "train.valid_every=1")
+    settings = (
+        "train.updates=1504",
+        "train.checkpoint_every=1",
+        "train.keep=1",
+        "train.keep_best=1",
+        "train.average=1",
+        "train.valid_every=1",
+    )
     changes = [word for setting in settings if "valid_every" not in setting for word in ("--set", setting)]
     forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", *changes, "--run", "run")
     assert (step / "notes.txt").read_text() == "mine"
@@ -192,10 +211,46 @@ Trainer.train_updates = fail
 def test_latest_points_to_a_run_that_has_a_checkpoint_and_leaves_other_links(place: Path) -> None:
     (place / "runs").mkdir()
     (place / "runs/latest").symlink_to("../model")
-    forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--set", "train.updates=1", "--run", "runs/one")
+    forked.nmt(
+        place,
+        "train",
+        FIXTURE / "count.toml",
+        "--data",
+        "shards",
+        "--threads",
+        "1",
+        "--set",
+        "train.updates=1",
+        "--run",
+        "runs/one",
+    )
     assert os.readlink(place / "runs/latest") == "../model"
     (place / "runs/latest").unlink()
-    forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--run", "runs/two", prelude=FAILS, code=1)
+    forked.nmt(
+        place,
+        "train",
+        FIXTURE / "count.toml",
+        "--data",
+        "shards",
+        "--threads",
+        "1",
+        "--run",
+        "runs/two",
+        prelude=FAILS,
+        code=1,
+    )
     assert not (place / "runs/latest").is_symlink()
-    forked.nmt(place, "train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--set", "train.updates=1", "--run", "runs/three")
+    forked.nmt(
+        place,
+        "train",
+        FIXTURE / "count.toml",
+        "--data",
+        "shards",
+        "--threads",
+        "1",
+        "--set",
+        "train.updates=1",
+        "--run",
+        "runs/three",
+    )
     assert os.readlink(place / "runs/latest") == "three"

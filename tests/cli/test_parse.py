@@ -59,7 +59,9 @@ def test_it_is_translate_and_data_trees_back(folder: Path, kind: str) -> None:
     parsed, remarks = ok(folder, *PARSE, kind, "--tokenized", text=SENTENCES)
     assert parsed == back
     repairs = int(said.split(", ")[1].split()[0])
-    assert remarks == (f"{repairs} of 2 trees were repaired: the model's output was not a tree of the sentence.\n" if repairs else "")
+    assert remarks == (
+        f"{repairs} of 2 trees were repaired: the model's output was not a tree of the sentence.\n" if repairs else ""
+    )
 
 
 def test_a_file_is_written_when_all_is_parsed_and_replaced_by_the_next(folder: Path, tmp_path: Path) -> None:
@@ -81,7 +83,10 @@ def test_a_sentence_that_is_too_long_gets_a_flat_tree_and_is_named(folder: Path)
     assert "warning: line 5 is too long for the model: it has 1 words, " in " ".join(said.split())
     assert [bool(line) for line in lines] == [True, True, False, True, False]
     assert lines[0] == lines[3] == ok(folder, *TOKENIZED, text="the cat .")[0][0]
-    assert "warning: line 2 is too long for the model: it has 60 words, 80 tokens; the model reads up to 40 tokens and writes up to 63 symbols. Its tree is flat." in " ".join(said.split())
+    assert (
+        "warning: line 2 is too long for the model: it has 60 words, 80 tokens; the model reads up to 40 tokens and writes up to 63 symbols. Its tree is flat."
+        in " ".join(said.split())
+    )
 
 
 def test_invalid_utf8_is_replaced_and_counted(folder: Path) -> None:
@@ -94,19 +99,39 @@ def test_words_are_separated_as_in_a_treebank(folder: Path) -> None:
     pytest.importorskip("nltk")
     text = 'I don\'t see "the cat" (a dog), can you?\nIt’s 3/4.\n\n'
     plain, treebank = (ok(folder, *PARSE, model, text=text)[0] for model in ("tags", "quotes"))
-    assert [words(line) for line in plain] == ['I do n\'t see " the cat " -LRB- a dog -RRB- , can you ?', "It 's 3/4 .", "", ""]
+    assert [words(line) for line in plain] == [
+        'I do n\'t see " the cat " -LRB- a dog -RRB- , can you ?',
+        "It 's 3/4 .",
+        "",
+        "",
+    ]
     assert words(treebank[0]) == "I do n't see `` the cat '' -LRB- a dog -RRB- , can you ?"
 
 
 @pytest.mark.parametrize(
     ("code", "arguments", "prelude", "message"),
     [
-        (2, ["xx"], WITHOUT_NLTK, "error: nmt parse needs the extra package nltk to separate words (import of nltk.tokenize halted; None in sys.modules): pip install 'nmt-cli[parse]'. Or separate them yourself, and give --tokenized."),
-        (1, ["translator", "--tokenized"], "", "error: the model 'translator' is not a parser: its recipe does not have data.terminals (xx, tags, words, both)"),
+        (
+            2,
+            ["xx"],
+            WITHOUT_NLTK,
+            "error: nmt parse needs the extra package nltk to separate words (import of nltk.tokenize halted; None in sys.modules): pip install 'nmt-cli[parse]'. Or separate them yourself, and give --tokenized.",
+        ),
+        (
+            1,
+            ["translator", "--tokenized"],
+            "",
+            "error: the model 'translator' is not a parser: its recipe does not have data.terminals (xx, tags, words, both)",
+        ),
         (1, ["unnamed", "--tokenized"], "", "error: the model 'unnamed' is not a parser"),
         (1, ["missing", "--tokenized"], "", "error: no model at 'missing'."),
         (2, ["xx", "--tokenized", "--precision", "fp3"], "", "error: --precision 'fp3': expected"),
-        (2, ["xx", "--tokenized", "--set", "model.d_model=3"], "", "error: --set 'model.d_model=3': the recipe of a trained model cannot be changed"),
+        (
+            2,
+            ["xx", "--tokenized", "--set", "model.d_model=3"],
+            "",
+            "error: --set 'model.d_model=3': the recipe of a trained model cannot be changed",
+        ),
         (1, ["xx", "--tokenized", "--input", "missing"], "", "error: cannot read 'missing'"),
     ],
 )
@@ -120,7 +145,9 @@ def test_wrong_use_is_reported(folder: Path, code: int, arguments: list[str], pr
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_reader_that_leaves_is_no_error_and_ctrl_c_ends_it(folder: Path, leaves: bool) -> None:
     command = [sys.executable, "-m", "nmt_cli", *TOKENIZED, "--beam", "1"]
-    with subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -159,6 +186,8 @@ def test_with_the_constraint_nothing_is_repaired_and_translate_writes_the_same_t
     assert said == ""
     linear = ok(folder, "translate", "--devices", "1", "--model", kind, *tree, text=SENTENCES)[0]
     (folder / "constrained").write_text(SENTENCES)
-    back, said = ok(folder, "data", "trees", "--back", "--words", "constrained", "--terminals", kind, text="\n".join(linear))
+    back, said = ok(
+        folder, "data", "trees", "--back", "--words", "constrained", "--terminals", kind, text="\n".join(linear)
+    )
     assert back == parsed
     assert "0 of them repaired" in said

@@ -59,7 +59,9 @@ max_extra = 300
 
 def tree(words: list[str]) -> str:
     """Each word below five constituents of its own: 11 symbols a word."""
-    chains = ("".join(f"({word.upper()}{depth} " for depth in range(DEPTH)) + f"(NN {word})" + ")" * DEPTH for word in words)
+    chains = (
+        "".join(f"({word.upper()}{depth} " for depth in range(DEPTH)) + f"(NN {word})" + ")" * DEPTH for word in words
+    )
     return f"(ROOT {' '.join(chains)})"
 
 
@@ -72,7 +74,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.trees").write_text("".join(f"{line}\n" for line in lines))
     (folder / "chains.toml").write_text(RECIPE)
     nmt(folder, "data", "trees", "train.trees", "test.trees", "--out", "text")
-    assert "500 of 500 pairs; dropped: none" in nmt(folder, "preprocess", "chains.toml", "--data-dir", "text", "--out", "shards")
+    assert "500 of 500 pairs; dropped: none" in nmt(
+        folder, "preprocess", "chains.toml", "--data-dir", "text", "--out", "shards"
+    )
     nmt(folder, "train", "chains.toml", "--data", "shards", "--run", "run")
     return folder
 
@@ -89,9 +93,22 @@ def test_trees_of_another_kind_are_refused_before_training(trained: Path) -> Non
     nmt(trained, "data", "trees", "train.trees", "test.trees", "--terminals", "tags", "--out", "tagged")
     done = run(trained, "preprocess", "chains.toml", "--data-dir", "tagged", "--out", "tagged-shards")
     assert done.returncode == 1
-    assert "the words of the trees in 'tagged/train.linear' are written as tags, the recipe has data.terminals = 'xx'." in done.stderr.decode()
+    assert (
+        "the words of the trees in 'tagged/train.linear' are written as tags, the recipe has data.terminals = 'xx'."
+        in done.stderr.decode()
+    )
     assert not (trained / "tagged-shards").exists()
-    nmt(trained, "preprocess", "chains.toml", "--data-dir", "tagged", "--out", "tagged-shards", "--set", "data.terminals=tags")
+    nmt(
+        trained,
+        "preprocess",
+        "chains.toml",
+        "--data-dir",
+        "tagged",
+        "--out",
+        "tagged-shards",
+        "--set",
+        "data.terminals=tags",
+    )
 
 
 def test_long_trees_come_out_whole(trained: Path) -> None:
@@ -112,16 +129,22 @@ def test_long_trees_come_out_whole(trained: Path) -> None:
 
 def test_a_short_limit_cuts_them_and_they_are_repaired(trained: Path) -> None:
     words = (trained / "text" / "test.words").read_bytes()
-    done = run(trained, "translate", "--model", "run", "--precision", "fp32", "--max-extra", "20", "--beam", "1", text=words)
+    done = run(
+        trained, "translate", "--model", "run", "--precision", "fp32", "--max-extra", "20", "--beam", "1", text=words
+    )
     (trained / "short.parsed").write_bytes(done.stdout)
-    scored = json.loads(run(trained, "score", "short.parsed", "--ref", "text/test.ptb", "--metric", "evalb", "--json").stdout)["scores"]["evalb"]
+    scored = json.loads(
+        run(trained, "score", "short.parsed", "--ref", "text/test.ptb", "--metric", "evalb", "--json").stdout
+    )["scores"]["evalb"]
     assert scored["score"] < 80
     assert "repaired = 0" not in scored["details"]
 
 
 def test_a_sentence_longer_than_training_is_parsed_in_parts_which_stand_side_by_side(trained: Path) -> None:
     sentence = f"{' '.join(WORDS)} " * 20  # 180 words, data.max_length is 120
-    parse = run(trained, "translate", "--model", "run", "--beam", "1", "--precision", "fp32", text=sentence.encode()).stdout
+    parse = run(
+        trained, "translate", "--model", "run", "--beam", "1", "--precision", "fp32", text=sentence.encode()
+    ).stdout
     (trained / "long.words").write_text(sentence + "\n")
     back = run(trained, "data", "trees", "--back", "--words", "long.words", text=parse)
     assert back.stdout.count(b"(XX ") == 180

@@ -60,7 +60,16 @@ average = 3
 def started(*arguments: str | Path, folder: Path, text: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     """Run `python -m nmt_cli` in `folder`, which must succeed."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    return checked(subprocess.run([sys.executable, "-m", "nmt_cli", *map(str, arguments)], cwd=folder, input=text, capture_output=True, env=env, check=False))
+    return checked(
+        subprocess.run(
+            [sys.executable, "-m", "nmt_cli", *map(str, arguments)],
+            cwd=folder,
+            input=text,
+            capture_output=True,
+            env=env,
+            check=False,
+        )
+    )
 
 
 def nmt(*arguments: str | Path, folder: Path, text: bytes = b"", code: int = 0) -> subprocess.CompletedProcess[bytes]:
@@ -143,7 +152,9 @@ def test_run_folder_holds_checkpoints_links_metrics_and_log(trained: Path) -> No
 
 
 def test_nothing_in_a_run_is_pickled(trained: Path) -> None:
-    suffixes = {path.suffix for path in (trained / "runs/numbers").rglob("*") if path.is_file() and path.name != ".lock"}
+    suffixes = {
+        path.suffix for path in (trained / "runs/numbers").rglob("*") if path.is_file() and path.name != ".lock"
+    }
     assert suffixes == {".safetensors", ".json", ".jsonl", ".model", ".log"}
 
 
@@ -170,13 +181,19 @@ def start_training(place: Path, run: str, *options: str) -> forked.Process:
 def wait_for_update(metrics: Path, update: int) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        if metrics.exists() and any(f'"update": {n},' in metrics.read_text(encoding="utf-8") for n in range(update, update + 40)):
+        if metrics.exists() and any(
+            f'"update": {n},' in metrics.read_text(encoding="utf-8") for n in range(update, update + 40)
+        ):
             return
         time.sleep(0.05)
     raise AssertionError(f"update {update} was not reached")
 
 
-SHORT = [word for change in ("updates=140", "valid_every=60", "valid_bleu_sentences=5", "checkpoint_every=30") for word in ("--set", f"train.{change}")]
+SHORT = [
+    word
+    for change in ("updates=140", "valid_every=60", "valid_bleu_sentences=5", "checkpoint_every=30")
+    for word in ("--set", f"train.{change}")
+]
 
 
 @pytest.fixture(scope="module")
@@ -197,14 +214,20 @@ def stopped(place: Path, run: str, number: signal.Signals) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_saves_and_the_resumed_run_equals_the_uninterrupted_one(place: Path, untouched: Path, number: signal.Signals, code: int) -> None:
+def test_a_signal_saves_and_the_resumed_run_equals_the_uninterrupted_one(
+    place: Path, untouched: Path, number: signal.Signals, code: int
+) -> None:
     ended, said = stopped(place, f"runs/stopped-{code}", number)
     assert ended == code, said
     assert "saved" in said
     run = place / f"runs/stopped-{code}"
     nmt("train", "numbers.toml", "--run", run, *SHORT, folder=place)
     assert same_weights(run / "last", untouched / "last")
-    assert [r for r in records(run) if r["type"] == "valid"] == [r for r in records(untouched) if r["type"] == "valid"] != []
+    assert (
+        [r for r in records(run) if r["type"] == "valid"]
+        == [r for r in records(untouched) if r["type"] == "valid"]
+        != []
+    )
 
 
 def test_a_killed_run_goes_on_after_its_last_checkpoint_with_equal_weights(place: Path, untouched: Path) -> None:
@@ -218,7 +241,13 @@ def test_a_killed_run_goes_on_after_its_last_checkpoint_with_equal_weights(place
 
 QUICK = [
     word
-    for change in ("train.updates=12", "train.adam_epsilon=1e-4", "model.dropout=0.0", "train.valid_bleu_sentences=0", "train.best_metric=nll")
+    for change in (
+        "train.updates=12",
+        "train.adam_epsilon=1e-4",
+        "model.dropout=0.0",
+        "train.valid_bleu_sentences=0",
+        "train.best_metric=nll",
+    )
     for word in ("--set", change)
 ]
 """Adam's epsilon of 1e-9 would make whole steps of rounding where the true gradient is zero, as for the keys' biases."""
@@ -250,16 +279,49 @@ def test_micro_batches_change_nothing_but_rounding(place: Path, whole: Path) -> 
 
 
 def test_early_stopping_by_patience(place: Path) -> None:
-    options = ["--set", "train.lr_factor=1e-9", "--set", "train.valid_every=2", "--set", "train.patience=3", "--set", "train.best_metric=bleu", "--set", "train.valid_bleu_sentences=2"]
+    options = [
+        "--set",
+        "train.lr_factor=1e-9",
+        "--set",
+        "train.valid_every=2",
+        "--set",
+        "train.patience=3",
+        "--set",
+        "train.best_metric=bleu",
+        "--set",
+        "train.valid_bleu_sentences=2",
+    ]
     done = nmt("train", "numbers.toml", "--run", "runs/patient", *options, folder=place)
     assert b"no better validation" in done.stderr
     assert len([r for r in records(place / "runs/patient") if r["type"] == "valid"]) == 4
 
 
 def test_separate_vocabularies_and_the_other_architectures_train_and_translate(place: Path) -> None:
-    options = ["--set", "data.joint_vocab=false", "--set", "data.vocab_size=60", "--set", "model.tie_embeddings=false", "--set", "model.norm=pre", "--set", "model.positions=learned"]
+    options = [
+        "--set",
+        "data.joint_vocab=false",
+        "--set",
+        "data.vocab_size=60",
+        "--set",
+        "model.tie_embeddings=false",
+        "--set",
+        "model.norm=pre",
+        "--set",
+        "model.positions=learned",
+    ]
     nmt("preprocess", "numbers.toml", "--data-dir", ".", "--out", "data/separate", *options, folder=place)
-    nmt("train", "numbers.toml", "--data", "data/separate", "--run", "runs/separate", *options, "--set", "train.updates=20", folder=place)
+    nmt(
+        "train",
+        "numbers.toml",
+        "--data",
+        "data/separate",
+        "--run",
+        "runs/separate",
+        *options,
+        "--set",
+        "train.updates=20",
+        folder=place,
+    )
     out = nmt("translate", "--model", "runs/separate", folder=place, text=b"one two.\n\nthree\n").stdout
     assert out.count(b"\n") == 3
     assert out.split(b"\n")[1] == b""
@@ -281,7 +343,9 @@ def test_a_missing_recipe_file(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_names_the_nearest(place: Path) -> None:
-    assert "Did you mean 'batch_tokens'?" in error_of("train", "numbers.toml", "--set", "train.batch_token=3", folder=place)
+    assert "Did you mean 'batch_tokens'?" in error_of(
+        "train", "numbers.toml", "--set", "train.batch_token=3", folder=place
+    )
 
 
 def test_recipe_and_shards_that_do_not_match(place: Path) -> None:
@@ -306,14 +370,25 @@ def test_two_trainings_do_not_meddle_in_one_run(place: Path) -> None:
     process = start_training(place, "runs/busy")
     try:
         wait_for_update(place / "runs/busy/metrics.jsonl", 20)
-        assert "another nmt train is using 'runs/busy'" in error_of("train", "numbers.toml", "--run", "runs/busy", folder=place)
+        assert "another nmt train is using 'runs/busy'" in error_of(
+            "train", "numbers.toml", "--run", "runs/busy", folder=place
+        )
     finally:
         process.kill()
         process.communicate(timeout=60)
 
 
 def test_validation_pairs_beyond_the_longest_position_are_left_out_and_told(place: Path) -> None:
-    options = ["--set", "model.max_positions=9", "--set", "data.max_length=8", "--set", "train.updates=2", "--set", "train.valid_bleu_sentences=4"]
+    options = [
+        "--set",
+        "model.max_positions=9",
+        "--set",
+        "data.max_length=8",
+        "--set",
+        "train.updates=2",
+        "--set",
+        "train.valid_bleu_sentences=4",
+    ]
     nmt("preprocess", "numbers.toml", "--data-dir", ".", "--out", "data/short", *options, folder=place)
     done = nmt("train", "numbers.toml", "--data", "data/short", "--run", "runs/short", *options, folder=place)
     assert b"longer than model.max_positions = 9" in done.stderr
@@ -329,11 +404,30 @@ def test_a_memory_limit_is_planned_for_and_named_when_too_small(place: Path) -> 
     assert "does not fit into 0.1 GiB" in message
     assert "--memory-limit" in message
     assert "no size of memory" in error_of("train", "numbers.toml", "--memory-limit", "plenty", folder=place, code=2)
-    nmt("train", "numbers.toml", "--run", "runs/roomy", "--memory-limit", "4GiB", "--set", "train.updates=2", folder=place)
+    nmt(
+        "train",
+        "numbers.toml",
+        "--run",
+        "runs/roomy",
+        "--memory-limit",
+        "4GiB",
+        "--set",
+        "train.updates=2",
+        folder=place,
+    )
 
 
 def test_a_loss_that_is_not_finite_stops_with_update_and_batch(place: Path) -> None:
-    options = ["--set", "train.lr_factor=1e6", "--set", "train.adam_beta2=0.0", "--set", "train.adam_epsilon=1e-38", "--set", "train.checkpoint_every=1"]
+    options = [
+        "--set",
+        "train.lr_factor=1e6",
+        "--set",
+        "train.adam_beta2=0.0",
+        "--set",
+        "train.adam_epsilon=1e-38",
+        "--set",
+        "train.checkpoint_every=1",
+    ]
     message = error_of("train", "numbers.toml", "--run", "runs/nan", *options, folder=place)
     assert "the gradient is not finite at update" in message
     assert "pairs of up to" in message
@@ -366,7 +460,9 @@ def test_tensorboard_without_its_package(place: Path) -> None:
     try:
         import tensorboard  # noqa: F401
     except ImportError:
-        assert "nmt-cli[tensorboard]" in error_of("train", "numbers.toml", "--run", "runs/board", "--tensorboard", folder=place, code=2)
+        assert "nmt-cli[tensorboard]" in error_of(
+            "train", "numbers.toml", "--run", "runs/board", "--tensorboard", folder=place, code=2
+        )
     else:
         pytest.skip("tensorboard is installed")
 

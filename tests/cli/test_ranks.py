@@ -18,7 +18,16 @@ from forked_ranks import FORKED
 from kills import differences, run_errors
 from shared import number_words
 
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", "-m", "--", "nmt_cli"]
+TORCHRUN = [
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node=2",
+    "--max-restarts=1",
+    "-m",
+    "--",
+    "nmt_cli",
+]
 DEVICES = ["-m", "nmt_cli"]
 TRAIN = ["train", "numbers.toml", "--devices", "2", "--run"]
 """Of a job whose ranks are forked: a run to compare with, and one that resumes what real ranks began."""
@@ -36,7 +45,9 @@ class Job:
         run.parent.mkdir(exist_ok=True)
         with self.stderr.open("wb") as stream:
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "400"}
-            self.process = subprocess.Popen(command, cwd=run.parents[1], env=environment, stderr=stream, stdout=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                command, cwd=run.parents[1], env=environment, stderr=stream, stdout=subprocess.DEVNULL
+            )
 
     def ranks(self) -> dict[int, int]:
         """The processes of the ranks that run now: rank to process number."""
@@ -44,7 +55,11 @@ class Job:
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 parent = int((folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-                variables = dict(pair.split("=", 1) for pair in (folder / "environ").read_text(encoding="utf-8").split("\0") if "=" in pair)
+                variables = dict(
+                    pair.split("=", 1)
+                    for pair in (folder / "environ").read_text(encoding="utf-8").split("\0")
+                    if "=" in pair
+                )
             except (OSError, ValueError):
                 continue
             if parent == self.process.pid and "RANK" in variables:
@@ -55,7 +70,9 @@ class Job:
         """Wait for the training record of `update`."""
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and self.process.poll() is None:
-            if (self.run / "metrics.jsonl").exists() and f'"update": {update},' in (self.run / "metrics.jsonl").read_text(encoding="utf-8"):
+            if (self.run / "metrics.jsonl").exists() and f'"update": {update},' in (
+                self.run / "metrics.jsonl"
+            ).read_text(encoding="utf-8"):
                 return
             time.sleep(0.02)
         self.process.terminate()
@@ -143,7 +160,14 @@ def test_ranks_that_do_not_share_the_run_folder_are_told(runs: Path, untouched: 
     shutil.copytree(untouched, runs / f"own-{rank}-{rank}", symlinks=True)
     train = f"exec {sys.executable} -m nmt_cli train numbers.toml --run runs/own-{rank}-$RANK"
     command = [sys.executable, *TORCHRUN[:4], "--no-python", "sh", "-c", train]
-    done = subprocess.run(command, cwd=runs.parent, env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "400"}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=runs.parent,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "400"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 1
     assert "--data and --run must lie on a file system that all machines share" in done.stderr
     assert done.stderr.count("error:") == 1

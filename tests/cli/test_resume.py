@@ -66,11 +66,26 @@ REFUSED = {
     "train.best_metric": ("'bleu'", "'nll'"),
 }
 ACCEPTED = [
-    "train.updates=53", "train.patience=7", "train.log_every=3", "train.checkpoint_every=2", "train.keep=7", "train.keep_best=2",
-    "train.average=2", "train.skip_nonfinite=1", "train.micro_batch_tokens=256", "train.valid_bleu_sentences=5",
-    "train.valid_beam=2", "train.valid_samples=0", "train.checkpoint_minutes=1.0", "data.shard_pairs=50000",
-    "decode.beam=2", "decode.alpha=1.0", "decode.max_extra=9", "decode.min_length=0", "decode.batch_tokens=99",
-]  # fmt: skip
+    "train.updates=53",
+    "train.patience=7",
+    "train.log_every=3",
+    "train.checkpoint_every=2",
+    "train.keep=7",
+    "train.keep_best=2",
+    "train.average=2",
+    "train.skip_nonfinite=1",
+    "train.micro_batch_tokens=256",
+    "train.valid_bleu_sentences=5",
+    "train.valid_beam=2",
+    "train.valid_samples=0",
+    "train.checkpoint_minutes=1.0",
+    "data.shard_pairs=50000",
+    "decode.beam=2",
+    "decode.alpha=1.0",
+    "decode.max_extra=9",
+    "decode.min_length=0",
+    "decode.batch_tokens=99",
+]
 
 
 def test_what_would_be_another_experiment_is_refused_key_by_key(place: Path, run: Path) -> None:
@@ -83,7 +98,18 @@ def test_what_would_be_another_experiment_is_refused_key_by_key(place: Path, run
 
 
 def test_what_may_change_is_accepted(place: Path, run: Path) -> None:
-    said = train(place, run, *(word for change in ACCEPTED for word in ("--set", change)), "--precision", "bf16", "--devices", "2", "--threads", "1", prelude=FORKED)
+    said = train(
+        place,
+        run,
+        *(word for change in ACCEPTED for word in ("--set", change)),
+        "--precision",
+        "bf16",
+        "--devices",
+        "2",
+        "--threads",
+        "1",
+        prelude=FORKED,
+    )
     assert "resuming after update 50" in said
     assert "2 × cpu in bf16, micro-batches of up to 256 tokens" in said
     assert "finished at update 53" in said
@@ -104,9 +130,18 @@ def test_a_run_whose_recipe_holds_a_retired_key_and_lacks_new_ones_resumes(place
 
 def test_keys_that_may_change_are_those_of_the_recipe() -> None:
     """All of [decode], whatever keys it gets; of the other sections a key that nobody decided on is refused."""
-    assert {section: keys - set(SECTIONS[section].model_fields) for section, keys in MAY_CHANGE.items()} == {"train": set(), "data": set(), "decode": set()}
+    assert {section: keys - set(SECTIONS[section].model_fields) for section, keys in MAY_CHANGE.items()} == {
+        "train": set(),
+        "data": set(),
+        "decode": set(),
+    }
     assert MAY_CHANGE["decode"] == set(SECTIONS["decode"].model_fields)
-    fixed = {f"{name}.{key}" for name in ("data", "model", "train") for key in SECTIONS[name].model_fields if key not in MAY_CHANGE.get(name, set())}
+    fixed = {
+        f"{name}.{key}"
+        for name in ("data", "model", "train")
+        for key in SECTIONS[name].model_fields
+        if key not in MAY_CHANGE.get(name, set())
+    }
     assert set(REFUSED) <= fixed
 
 
@@ -147,7 +182,9 @@ def change(path: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered(file: str, damage: Callable[[Path], None], place: Path, done: Path, run: Path) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered(
+    file: str, damage: Callable[[Path], None], place: Path, done: Path, run: Path
+) -> None:
     damage(run / "checkpoints/step-00000050" / file)
     said = train(place, run, *SHORT, code=1)
     assert f"the newest checkpoint, '{run}/checkpoints/step-00000050', is damaged:" in said

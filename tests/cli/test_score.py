@@ -57,7 +57,10 @@ def test_one_hypothesis_is_one_line_a_metric() -> None:
 
 
 def test_metrics_and_decimals_can_be_chosen() -> None:
-    assert run("hyp", "--ref", "ref", "--metric", "TER", "--metric", "chrf", "--width", "1").stdout == f"TER     23.1  {TER}\nchrF2   72.0  {CHRF}\n"
+    assert (
+        run("hyp", "--ref", "ref", "--metric", "TER", "--metric", "chrf", "--width", "1").stdout
+        == f"TER     23.1  {TER}\nchrF2   72.0  {CHRF}\n"
+    )
 
 
 def test_several_hypotheses_are_a_table_a_metric() -> None:
@@ -77,14 +80,31 @@ def test_json_of_one_hypothesis() -> None:
     value = json.loads(run("hyp", "--ref", "ref", "--json").stdout)
     assert (value["hypothesis"], value["references"], value["lines"]) == ("hyp", ["ref"], 2)
     assert list(value["scores"]) == ["bleu", "chrf", "ter"]
-    assert value["scores"]["ter"] == {"metric": "ter", "name": "TER", "score": pytest.approx(300 / 13), "signature": TER, "details": "", "higher_is_better": False}
+    assert value["scores"]["ter"] == {
+        "metric": "ter",
+        "name": "TER",
+        "score": pytest.approx(300 / 13),
+        "signature": TER,
+        "details": "",
+        "higher_is_better": False,
+    }
 
 
 def test_json_of_several_hypotheses() -> None:
     first, second = json.loads(run("hyp", "hyp", "--ref", "ref", "--json", "--metric", "ter").stdout)
     assert first["scores"]["ter"]["p_value"] is None
     assert second["scores"]["ter"]["p_value"] == 1.0
-    assert set(first["scores"]["ter"]) == {"metric", "name", "score", "signature", "details", "higher_is_better", "mean", "ci95", "p_value"}
+    assert set(first["scores"]["ter"]) == {
+        "metric",
+        "name",
+        "score",
+        "signature",
+        "details",
+        "higher_is_better",
+        "mean",
+        "ci95",
+        "p_value",
+    }
 
 
 def test_standard_input_and_compressed_files() -> None:
@@ -94,7 +114,9 @@ def test_standard_input_and_compressed_files() -> None:
 
 def test_several_references() -> None:
     Path("second").write_bytes(Path("hyp").read_bytes())
-    assert run("hyp", "--ref", "ref", "--ref", "second", "--metric", "bleu").stdout.startswith("BLEU   100.00  nrefs:2|")
+    assert run("hyp", "--ref", "ref", "--ref", "second", "--metric", "bleu").stdout.startswith(
+        "BLEU   100.00  nrefs:2|"
+    )
 
 
 def test_lowercase_and_tokenizer_show_in_the_signature() -> None:
@@ -186,9 +208,17 @@ def test_help_lists_the_metrics_and_imports_nothing_heavy(option: str) -> None:
         "heavy = {'torch', 'sacrebleu', 'numpy', 'sentencepiece', 'safetensors'} & set(sys.modules)\n"
         "assert not (code or heavy), (code, heavy)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"})
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "One of bleu, chrf, ter, evalb, comet, of-my-own; evalb is for parses." in " ".join(done.stdout.replace("│", " ").split())
+    assert "One of bleu, chrf, ter, evalb, comet, of-my-own; evalb is for parses." in " ".join(
+        done.stdout.replace("│", " ").split()
+    )
 
 
 def test_torch_is_never_imported_and_importing_the_command_is_light() -> None:

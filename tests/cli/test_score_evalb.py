@@ -18,7 +18,12 @@ GOLD = [
     "(TOP (NP (DT the) (NN end)))",
     "(TOP (FRAG (. ?)))",
 ]
-PARSES = ["(TOP (S (NP (NN dogs)) (VP (VBP bark))))", "(TOP (S (NP (PRP it)) (VP (VBD was) (NNP Monday))))", "(TOP (NP (DT the) (NN start)))", ""]
+PARSES = [
+    "(TOP (S (NP (NN dogs)) (VP (VBP bark))))",
+    "(TOP (S (NP (PRP it)) (VP (VBD was) (NNP Monday))))",
+    "(TOP (NP (DT the) (NN start)))",
+    "",
+]
 LINEAR = ["(S (NP XX )NP (VP XX )VP XX )S", "(S (NP XX )NP XX (VP XX XX )VP XX )S", "", "(FRAG XX )FRAG"]
 WARNINGS = (
     "warning: 'hyp': 1 of 4 sentences have the status error and do not count, as in EVALB: line 3: the parse has the word 'start', the reference 'end'. "
@@ -51,7 +56,9 @@ def test_parses_in_brackets_have_statuses(folder: Path) -> None:
 
 
 def test_linearised_parses_are_repaired(folder: Path) -> None:
-    details = "P 100.00 R 75.00 complete 33.33 (matched = 6 gold = 8 test = 6 valid = 3 skipped = 1 errors = 0 repaired = 1)"
+    details = (
+        "P 100.00 R 75.00 complete 33.33 (matched = 6 gold = 8 test = 6 valid = 3 skipped = 1 errors = 0 repaired = 1)"
+    )
     assert score(folder, "linear") == (
         line(1200 / 14, "ref", details),
         "warning: 'linear': 1 of 4 sentences are skipped and do not count, as in EVALB, for the parse has no words that count: line 4.\n",
@@ -68,7 +75,18 @@ def test_parses_in_brackets_are_repaired_on_demand(folder: Path) -> None:
 def test_json_has_the_counts(folder: Path) -> None:
     found = json.loads(score(folder, "hyp", "--json")[0])["scores"]["evalb"]
     assert found["score"] == pytest.approx(1200 / 13)
-    assert found["counts"] == {"matched": 6, "gold": 7, "test": 6, "complete": 1, "valid": 2, "skipped": 1, "errors": 1, "repaired": 0, "words": 5, "correct_tags": 5}
+    assert found["counts"] == {
+        "matched": 6,
+        "gold": 7,
+        "test": 6,
+        "complete": 1,
+        "valid": 2,
+        "skipped": 1,
+        "errors": 1,
+        "repaired": 0,
+        "words": 5,
+        "correct_tags": 5,
+    }
     first, second = json.loads(score(folder, "hyp", "linear", "--json", "--samples", "10")[0])
     assert first["scores"]["evalb"]["counts"] == found["counts"]
     assert second["scores"]["evalb"]["counts"]["valid"] == 3
@@ -104,9 +122,17 @@ def test_compressed_files_and_other_line_ends_are_the_same(folder: Path) -> None
     ("code", "arguments", "message"),
     [
         (2, ["hyp", "--ref", "missing", "--evalb-repair"], "error: --evalb-repair: only with --metric evalb."),
-        (2, ["--model", "m", "--src", "ref", "--ref", "ref", "--evalb-repair"], "error: --evalb-repair: not with --model DIR"),
+        (
+            2,
+            ["--model", "m", "--src", "ref", "--ref", "ref", "--evalb-repair"],
+            "error: --evalb-repair: not with --model DIR",
+        ),
         (1, ["empty", "--ref", "ref", "--metric", "evalb"], "error: 'empty' is empty"),
-        (1, ["mixed", "--ref", "ref", "--metric", "evalb"], "error: a hypothesis mixes two forms: line 1 is a tree in brackets"),
+        (
+            1,
+            ["mixed", "--ref", "ref", "--metric", "evalb"],
+            "error: a hypothesis mixes two forms: line 1 is a tree in brackets",
+        ),
         (1, ["hyp", "--ref", "linear", "--metric", "evalb"], "error: the reference, line 1, is a linearised tree"),
     ],
 )

@@ -60,7 +60,9 @@ def test_the_papers_bleu_is_one_line_with_its_steps(folder: Path) -> None:
 
 
 def test_options_of_the_protocol_reach_it(folder: Path) -> None:
-    plain = score(folder, "hyp", "--ref", "ref", "--protocol", "paper", "--no-compounds", "--language", "FR", "--lowercase")
+    plain = score(
+        folder, "hyp", "--ref", "ref", "--protocol", "paper", "--no-compounds", "--language", "FR", "--lowercase"
+    )
     assert f"nrefs:1|case:lc-ascii|protocol:paper|punct:unicode|tok:moses-fr|compounds:no|{ENDS}" in plain
     assert "hyp_len = 12 ref_len = 15" in plain
     (folder / "tok").write_text("Das Rich-Text-Format ist alt .\nEin Hund bellt laut am Haus .\n")
@@ -69,7 +71,9 @@ def test_options_of_the_protocol_reach_it(folder: Path) -> None:
 
 
 def test_other_metrics_can_stand_beside_the_protocol(folder: Path) -> None:
-    lines = score(folder, "hyp", "--ref", "ref", "--protocol", "paper", "--metric", "bleu", "--metric", "chrf").splitlines()
+    lines = score(
+        folder, "hyp", "--ref", "ref", "--protocol", "paper", "--metric", "bleu", "--metric", "chrf"
+    ).splitlines()
     assert [line.split()[0] for line in lines] == ["BLEU", "chrF2"]
     assert ("protocol:paper" in lines[0], "protocol" in lines[1]) == (True, False)
 
@@ -79,9 +83,20 @@ def test_the_protocol_in_json_and_for_several_systems(folder: Path) -> None:
     steps = {"punct": "unicode", "tok": "moses-de", "compounds": "##AT##", "bleu": "multi-bleu"}
     assert value["protocol"] == {"name": "paper", "language": "de", "steps": steps, "tokenized_references": False}
     assert list(value["scores"]) == ["bleu"]
-    first, second = json.loads(score(folder, "hyp", "other", "--ref", "ref", "--protocol", "paper", "--no-compounds", "--json", "--samples", "20"))
-    assert first["protocol"]["steps"] == second["protocol"]["steps"] == {"punct": "unicode", "tok": "moses-de", "bleu": "multi-bleu"}
-    assert f"nrefs:1|bs:20|seed:12345|case:mixed|{STEPS.replace('##AT##', 'no')}|{ENDS}" == first["scores"]["bleu"]["signature"]
+    first, second = json.loads(
+        score(
+            folder, "hyp", "other", "--ref", "ref", "--protocol", "paper", "--no-compounds", "--json", "--samples", "20"
+        )
+    )
+    assert (
+        first["protocol"]["steps"]
+        == second["protocol"]["steps"]
+        == {"punct": "unicode", "tok": "moses-de", "bleu": "multi-bleu"}
+    )
+    assert (
+        f"nrefs:1|bs:20|seed:12345|case:mixed|{STEPS.replace('##AT##', 'no')}|{ENDS}"
+        == first["scores"]["bleu"]["signature"]
+    )
     table = score(folder, "hyp", "other", "--ref", "ref", "--protocol", "paper", "--samples", "20")
     assert table.startswith(f"BLEU  nrefs:1|bs:20|seed:12345|case:mixed|{STEPS}|{ENDS}  (higher is better)\n")
 
@@ -90,22 +105,56 @@ def test_text_that_looks_tokenised_is_remarked_on_for_a_protocol_too(folder: Pat
     (folder / "tokenised").write_text("Das ist gut .\n" * 100)
     (folder / "plain").write_text("Das ist gut.\n" * 100)
     done = run(folder, "score", "tokenised", "--ref", "plain", "--protocol", "paper")
-    assert (done.returncode, done.stderr.decode()) == (0, (
-        "warning: 'tokenised': 100 lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; the protocol tokenises plain text.\n"
-    ))  # fmt: skip
+    assert (done.returncode, done.stderr.decode()) == (
+        0,
+        (
+            "warning: 'tokenised': 100 lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; the protocol tokenises plain text.\n"
+        ),
+    )
 
 
 def test_confidence_of_one_system(folder: Path) -> None:
     line = score(folder, "hyp", "--ref", "ref", "--metric", "chrf", "--confidence", "--samples", "50", "--seed", "3")
-    alone = json.loads(score(folder, "hyp", "--ref", "ref", "--metric", "chrf", "--confidence", "--samples", "50", "--seed", "3", "--json"))
+    alone = json.loads(
+        score(
+            folder,
+            "hyp",
+            "--ref",
+            "ref",
+            "--metric",
+            "chrf",
+            "--confidence",
+            "--samples",
+            "50",
+            "--seed",
+            "3",
+            "--json",
+        )
+    )
     chrf = alone["scores"]["chrf"]
-    assert line.startswith(f"chrF2   {chrf['score']:.2f}  mean {chrf['mean']:.2f}  ci95 {chrf['ci95']:.2f}  nrefs:1|bs:50|seed:3|case:mixed|")
+    assert line.startswith(
+        f"chrF2   {chrf['score']:.2f}  mean {chrf['mean']:.2f}  ci95 {chrf['ci95']:.2f}  nrefs:1|bs:50|seed:3|case:mixed|"
+    )
     assert set(chrf) == {"metric", "name", "score", "signature", "details", "higher_is_better", "mean", "ci95"}
     assert "|bs:1000|seed:12345|" in score(folder, "hyp", "--ref", "ref", "--metric", "ter", "--confidence")
 
 
 def test_randomisation(folder: Path) -> None:
-    table = score(folder, "hyp", "other", "--ref", "ref", "--metric", "chrf", "--significance", "randomisation", "--samples", "99", "--seed", "7")
+    table = score(
+        folder,
+        "hyp",
+        "other",
+        "--ref",
+        "ref",
+        "--metric",
+        "chrf",
+        "--significance",
+        "randomisation",
+        "--samples",
+        "99",
+        "--seed",
+        "7",
+    )
     assert table.splitlines()[0].startswith("chrF2  nrefs:1|bs:1000|ar:99|seed:7|")
     # two lines have four exchanges: as large as observed for two of them, larger for none
     assert table.splitlines()[3].split()[3:] == ["0.0100*", "other"]
@@ -121,7 +170,22 @@ def test_by_length(folder: Path) -> None:
         "  6-7       1  0.857   14.29\n"
         "   8+       0      -       -\n"
     )
-    several = score(folder, "hyp", "other", "--ref", "ref", "--by-length", "--metric", "chrf", "--metric", "ter", "--samples", "10", "--width", "1").split("\n\n")
+    several = score(
+        folder,
+        "hyp",
+        "other",
+        "--ref",
+        "ref",
+        "--by-length",
+        "--metric",
+        "chrf",
+        "--metric",
+        "ter",
+        "--samples",
+        "10",
+        "--width",
+        "1",
+    ).split("\n\n")
     assert [block.splitlines()[0].split("  ")[0] for block in several] == ["chrF2", "TER", "hyp", "other"]
     assert several[3].splitlines()[1].split() == ["words", "lines", "ratio", "chrF2", "TER"]
     assert several[3].splitlines()[2].split()[:3] == ["1-10", "2", "0.727"]  # 8 words of 11
@@ -132,31 +196,66 @@ def test_by_length_in_json(folder: Path) -> None:
     assert [part["words"] for part in value["by_length"]] == ["1-10", "11-20", "21-30", "31-40", "41-50", "51+"]
     assert value["by_length"][0]["scores"]["ter"] == value["scores"]["ter"]["score"]
     assert (value["by_length"][5]["longest"], value["by_length"][5]["scores"]) == (None, {})
-    first, _ = json.loads(score(folder, "hyp", "other", "--ref", "ref", "--lengths", "5", "--metric", "ter", "--json", "--samples", "5"))
+    first, _ = json.loads(
+        score(folder, "hyp", "other", "--ref", "ref", "--lengths", "5", "--metric", "ter", "--json", "--samples", "5")
+    )
     assert [(part["lines"], part["ratio"]) for part in first["by_length"]] == [(1, 1.0), (1, 6 / 7)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--language fr --no-compounds --tokenized-ref", "--language, --no-compounds, --tokenized-ref: only with --protocol, whose steps it changes. Give --protocol paper."),
-        ("--protocol paper --tokenize intl", "--tokenize intl and --protocol paper were both given: a protocol has its own tokenizer. Give one of them."),
-        ("--protocol paper --metric ter", "--protocol paper says how BLEU is computed, and BLEU is not asked for. Give --metric bleu too, or no --metric."),
+        (
+            "--language fr --no-compounds --tokenized-ref",
+            "--language, --no-compounds, --tokenized-ref: only with --protocol, whose steps it changes. Give --protocol paper.",
+        ),
+        (
+            "--protocol paper --tokenize intl",
+            "--tokenize intl and --protocol paper were both given: a protocol has its own tokenizer. Give one of them.",
+        ),
+        (
+            "--protocol paper --metric ter",
+            "--protocol paper says how BLEU is computed, and BLEU is not asked for. Give --metric bleu too, or no --metric.",
+        ),
         ("--protocol papr", "unknown protocol 'papr': expected one of paper. Did you mean 'paper'?"),
         ("--protocol=", "unknown protocol '': expected one of paper."),
         ("--protocol paper --language english", "unknown language 'english': expected one of as, "),
-        ("--significance bootstrap", "--significance bootstrap needs several HYP: it tests them against the first. Give two or more; for one, --confidence."),
-        ("other --significance bootstraps", "unknown test of significance 'bootstraps': expected one of bootstrap, randomisation. Did you mean 'bootstrap'?"),
-        ("--samples 10 --seed 3", "--samples, --seed: nothing is resampled for one HYP. Give --confidence, or several HYP."),
-        ("--lengths 10,5", "the lengths '10,5' are no bounds: expected numbers of words, each larger than the one before, such as 10,20,30,40,50."),
+        (
+            "--significance bootstrap",
+            "--significance bootstrap needs several HYP: it tests them against the first. Give two or more; for one, --confidence.",
+        ),
+        (
+            "other --significance bootstraps",
+            "unknown test of significance 'bootstraps': expected one of bootstrap, randomisation. Did you mean 'bootstrap'?",
+        ),
+        (
+            "--samples 10 --seed 3",
+            "--samples, --seed: nothing is resampled for one HYP. Give --confidence, or several HYP.",
+        ),
+        (
+            "--lengths 10,5",
+            "the lengths '10,5' are no bounds: expected numbers of words, each larger than the one before, such as 10,20,30,40,50.",
+        ),
         ("--comet-model x", "--comet-model: only with --metric comet."),
         ("--evalb-repair", "--evalb-repair: only with --metric evalb."),
         ("--metric comet", "--metric comet needs --src SRC, the text that HYP translates."),
-        ("--metric comet --src src", "--metric comet needs --comet-model PATH, a COMET model on this disk; none is downloaded."),
-        ("--metric comte --src src", "unknown metric 'comte': expected one of bleu, chrf, ter, evalb, comet. Did you mean 'comet'?"),
+        (
+            "--metric comet --src src",
+            "--metric comet needs --comet-model PATH, a COMET model on this disk; none is downloaded.",
+        ),
+        (
+            "--metric comte --src src",
+            "unknown metric 'comte': expected one of bleu, chrf, ter, evalb, comet. Did you mean 'comet'?",
+        ),
         ("--device cpu --src src", "--device: only with --model DIR, which scores REF by a model's probability."),
-        ("--metric evalb --src src", "--src: not with --metric evalb, which scores parses. With --src the outputs are checked as translations."),
-        ("--worst 0", "--worst 0 needs --src SRC, the text that HYP translates: its lines are chosen by checks against SRC."),
+        (
+            "--metric evalb --src src",
+            "--src: not with --metric evalb, which scores parses. With --src the outputs are checked as translations.",
+        ),
+        (
+            "--worst 0",
+            "--worst 0 needs --src SRC, the text that HYP translates: its lines are chosen by checks against SRC.",
+        ),
     ],
 )
 def test_wrong_use_is_told_before_any_file_is_read(folder: Path, arguments: str, message: str) -> None:
@@ -164,7 +263,18 @@ def test_wrong_use_is_told_before_any_file_is_read(folder: Path, arguments: str,
 
 
 def test_options_of_metrics_are_refused_with_a_model(folder: Path) -> None:
-    options = ["--protocol", "paper", "--confidence", "--seed", "3", "--by-length", "--comet-model", "x", "--worst", "3"]
+    options = [
+        "--protocol",
+        "paper",
+        "--confidence",
+        "--seed",
+        "3",
+        "--by-length",
+        "--comet-model",
+        "x",
+        "--worst",
+        "3",
+    ]
     assert fault(folder, 2, "--model", "missing", "--src", "src", "--ref", "ref", *options) == (
         "--protocol, --confidence, --seed, --by-length, --comet-model, --worst: not with --model DIR, which scores REF by a model's probability."
     )
@@ -179,21 +289,44 @@ def test_numbers_start_at_1(folder: Path, option: str) -> None:
 
 def test_missing_packages_are_named(folder: Path) -> None:
     hidden = "import sys; sys.modules['sacremoses'] = None"
-    assert "pip install 'nmt-cli[moses]'" in fault(folder, 2, "hyp", "--ref", "ref", "--protocol", "paper", prelude=hidden)
-    assert "pip install 'nmt-cli[comet]'" in fault(folder, 2, "hyp", "--ref", "ref", "--metric", "comet", "--src", "src", "--comet-model", "x", prelude=WITHOUT_COMET)
+    assert "pip install 'nmt-cli[moses]'" in fault(
+        folder, 2, "hyp", "--ref", "ref", "--protocol", "paper", prelude=hidden
+    )
+    assert "pip install 'nmt-cli[comet]'" in fault(
+        folder,
+        2,
+        "hyp",
+        "--ref",
+        "ref",
+        "--metric",
+        "comet",
+        "--src",
+        "src",
+        "--comet-model",
+        "x",
+        prelude=WITHOUT_COMET,
+    )
 
 
 def test_a_source_that_is_not_parallel_is_named(folder: Path) -> None:
     (folder / "short").write_text("one\n")
     found = "import nmt_cli.evaluation.comet as c; c.Comet.__init__ = lambda self, model, source: None"
-    message = fault(folder, 1, "hyp", "--ref", "ref", "--metric", "comet", "--src", "short", "--comet-model", "x", prelude=found)
+    message = fault(
+        folder, 1, "hyp", "--ref", "ref", "--metric", "comet", "--src", "short", "--comet-model", "x", prelude=found
+    )
     assert message.startswith("'short' has 1 lines, the reference 'ref' has 2.")
-    assert fault(folder, 2, "-", "--ref", "ref", "--metric", "comet", "--src", "-", "--comet-model", "x", prelude=found).startswith("'-' (standard input) was given more than once")
+    assert fault(
+        folder, 2, "-", "--ref", "ref", "--metric", "comet", "--src", "-", "--comet-model", "x", prelude=found
+    ).startswith("'-' (standard input) was given more than once")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("comet") is None, reason="needs unbabel-comet: pip install 'nmt-cli[comet]'")
+@pytest.mark.skipif(
+    importlib.util.find_spec("comet") is None, reason="needs unbabel-comet: pip install 'nmt-cli[comet]'"
+)
 def test_a_comet_model_that_is_not_there_is_named(folder: Path) -> None:
-    assert fault(folder, 1, "hyp", "--ref", "ref", "--metric", "comet", "--src", "src", "--comet-model", "x").startswith("there is no COMET model at 'x'.")
+    assert fault(
+        folder, 1, "hyp", "--ref", "ref", "--metric", "comet", "--src", "src", "--comet-model", "x"
+    ).startswith("there is no COMET model at 'x'.")
 
 
 def test_ctrl_c_ends_it_without_a_traceback(folder: Path) -> None:

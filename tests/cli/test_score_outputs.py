@@ -22,9 +22,30 @@ from nmt_cli.cli.score import score
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.registry import METRICS
 
-SOURCE = ["A dog barks at the postman.", "", "The old cat sleeps on the warm mat.", "Two men are playing chess in the park.", "", "She sings a song."]
-OUTPUT = ["", "Hallo.", "The old cat sleeps on the warm mat.", "Zwei Männer spielen spielen spielen spielen Schach.", "", "Sie singt ein Lied."]
-REFERENCE = ["Ein Hund bellt den Postboten an.", "", "Die alte Katze schläft auf der warmen Matte.", "Zwei Männer spielen im Park Schach.", "", "Sie singt ein Lied."]
+SOURCE = [
+    "A dog barks at the postman.",
+    "",
+    "The old cat sleeps on the warm mat.",
+    "Two men are playing chess in the park.",
+    "",
+    "She sings a song.",
+]
+OUTPUT = [
+    "",
+    "Hallo.",
+    "The old cat sleeps on the warm mat.",
+    "Zwei Männer spielen spielen spielen spielen Schach.",
+    "",
+    "Sie singt ein Lied.",
+]
+REFERENCE = [
+    "Ein Hund bellt den Postboten an.",
+    "",
+    "Die alte Katze schläft auf der warmen Matte.",
+    "Zwei Männer spielen im Park Schach.",
+    "",
+    "Sie singt ein Lied.",
+]
 COUNTS = {"lines": 6, "empty": 1, "invented": 1, "loops": 1, "copies": 1, "length": 0}
 
 app = typer.Typer()
@@ -58,12 +79,16 @@ def fault(*arguments: str) -> NmtError:
 
 def chrf(line: int, *references: list[str], lowercase: bool = False) -> float:
     """sacrebleu's own sentence chrF of a line, from 1."""
-    score = CHRF(lowercase=lowercase).sentence_score(OUTPUT[line - 1], [stream[line - 1] for stream in references or (REFERENCE,)])
+    score = CHRF(lowercase=lowercase).sentence_score(
+        OUTPUT[line - 1], [stream[line - 1] for stream in references or (REFERENCE,)]
+    )
     return float(score.score)
 
 
 def outputs(*arguments: str) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(run("hyp", "--ref", "ref", "--src", "src", "--json", *arguments).stdout)["outputs"]
+    value: dict[str, Any] = json.loads(run("hyp", "--ref", "ref", "--src", "src", "--json", *arguments).stdout)[
+        "outputs"
+    ]
     return value
 
 
@@ -101,15 +126,28 @@ def test_json_has_counts_and_whole_lines() -> None:
     assert value["outputs"] == {
         **COUNTS,
         "worst": [
-            {"line": line, "faults": [name], "chrf": chrf(line), "source": SOURCE[line - 1], "hypothesis": OUTPUT[line - 1], "reference": REFERENCE[line - 1]}
+            {
+                "line": line,
+                "faults": [name],
+                "chrf": chrf(line),
+                "source": SOURCE[line - 1],
+                "hypothesis": OUTPUT[line - 1],
+                "reference": REFERENCE[line - 1],
+            }
             for line, name in ((1, "empty"), (2, "invented"), (3, "copies"))
         ],
-    }  # fmt: skip
+    }
 
 
 def test_five_lines_are_shown_and_blank_pairs_never() -> None:
     default, every, none = outputs(), outputs("--worst", "100"), outputs("--worst", "0")
-    assert [(line["line"], line["faults"]) for line in default["worst"]] == [(1, ["empty"]), (2, ["invented"]), (3, ["copies"]), (4, ["loops"]), (6, [])]
+    assert [(line["line"], line["faults"]) for line in default["worst"]] == [
+        (1, ["empty"]),
+        (2, ["invented"]),
+        (3, ["copies"]),
+        (4, ["loops"]),
+        (6, []),
+    ]
     assert every == default
     assert none == {**COUNTS, "worst": []}
     assert "line 6  no fault  chrF2 100.00\n" in run("hyp", "--ref", "ref", "--src", "src").stdout
@@ -139,14 +177,19 @@ def test_every_system_has_its_row_and_its_lines() -> None:
         "     6      0         0      0       0       0  good one",
         "hyp  worst lines\nline 1  empty  chrF2 0.00\n  SRC  A dog barks at the postman.\n  HYP\n  REF  Ein Hund bellt den Postboten an.",
         "good one  worst lines\nline 1  no fault  chrF2 100.00\n  SRC  A dog barks at the postman.\n  HYP  Ein Hund bellt den Postboten an.\n  REF  Ein Hund bellt den Postboten an.\n",
-    ]  # fmt: skip
+    ]
     assert [value["outputs"]["empty"] for value in json.loads(run(*arguments, "--json").stdout)] == [1, 0]
 
 
 def test_beside_other_tables_and_from_standard_input() -> None:
-    text = run("-", "--ref", "ref", "--src", "src", "--metric", "chrf", "--by-length", stdin=Path("hyp").read_bytes()).stdout
+    text = run(
+        "-", "--ref", "ref", "--src", "src", "--metric", "chrf", "--by-length", stdin=Path("hyp").read_bytes()
+    ).stdout
     assert [part.split("\n")[0].split("  ")[0] for part in text.split("\n\n")] == ["chrF2", "-", "outputs", "-"]
-    assert run("hyp", "--ref", "ref", "--src", "-", "--worst", "2", stdin=Path("src").read_bytes()).stdout == run("hyp", "--ref", "ref", "--src", "src", "--worst", "2").stdout
+    assert (
+        run("hyp", "--ref", "ref", "--src", "-", "--worst", "2", stdin=Path("src").read_bytes()).stdout
+        == run("hyp", "--ref", "ref", "--src", "src", "--worst", "2").stdout
+    )
 
 
 def test_with_comet_the_same_appears(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +213,9 @@ def test_shown_text_cannot_control_a_terminal() -> None:
     write("src", ["A dog \x1b[31mbarks\x07 at\u00a0the postman.\t!", *SOURCE[1:]])
     write("hyp", ["\u202eEin\r Hund\x9b bellt\u2028.", *OUTPUT[1:]])
     text = run("hyp", "--ref", "ref", "--src", "src", "--worst", "9").stdout
-    assert "  SRC  A dog \\x1b[31mbarks\\x07 at the postman.\\t!\n  HYP  \\u202eEin\\r Hund\\x9b bellt\\u2028.\n" in text
+    assert (
+        "  SRC  A dog \\x1b[31mbarks\\x07 at the postman.\\t!\n  HYP  \\u202eEin\\r Hund\\x9b bellt\\u2028.\n" in text
+    )
     shown = [line for line in outputs("--worst", "9")["worst"] if line["line"] == 1]
     assert shown[0]["hypothesis"] == "\u202eEin\r Hund\x9b bellt\u2028."
 
@@ -181,7 +226,11 @@ def test_harmless_characters_stay() -> None:
 
 def test_long_text_loses_its_middle() -> None:
     write("hyp", [("Wort " * 100).strip(), *OUTPUT[1:]])
-    (row,) = (line for line in run("hyp", "--ref", "ref", "--src", "src").stdout.splitlines() if line.startswith("  HYP  Wort"))
+    (row,) = (
+        line
+        for line in run("hyp", "--ref", "ref", "--src", "src").stdout.splitlines()
+        if line.startswith("  HYP  Wort")
+    )
     assert len(row) == 200
     assert row[7:].count("…") == 1
     assert shortened("abcdefghij", 10) == "abcdefghij"
@@ -193,7 +242,9 @@ def test_a_text_fits_into_a_row_of_the_terminal() -> None:
     write("hyp", [("Ein [Hund] bellt. " * 30).strip(), *OUTPUT[1:]])
     master, terminal = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 66, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "dumb"}
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {
+        "TERM": "dumb"
+    }
     command = [sys.executable, "-m", "nmt_cli", "score", "hyp", "--ref", "ref", "--src", "src", "--metric", "chrf"]
     with os.fdopen(master, "rb", buffering=0) as stream:
         subprocess.run(command, stdout=terminal, env=environment, check=True)
@@ -207,9 +258,21 @@ def test_a_text_fits_into_a_row_of_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
-        (["hyp", "--ref", "ref", "--worst", "3"], UsageError, "--worst 3 needs --src SRC, the text that HYP translates"),
-        (["--model", "model", "--src", "src", "--ref", "ref", "--worst", "0"], UsageError, "--worst: not with --model DIR"),
-        (["hyp", "--ref", "ref", "--src", "src", "--metric", "evalb"], UsageError, "--src: not with --metric evalb, which scores parses."),
+        (
+            ["hyp", "--ref", "ref", "--worst", "3"],
+            UsageError,
+            "--worst 3 needs --src SRC, the text that HYP translates",
+        ),
+        (
+            ["--model", "model", "--src", "src", "--ref", "ref", "--worst", "0"],
+            UsageError,
+            "--worst: not with --model DIR",
+        ),
+        (
+            ["hyp", "--ref", "ref", "--src", "src", "--metric", "evalb"],
+            UsageError,
+            "--src: not with --metric evalb, which scores parses.",
+        ),
         (["hyp", "--ref", "ref", "--src", "missing"], DataError, "cannot read 'missing'"),
         (["-", "--ref", "ref", "--src", "-"], UsageError, "given more than once"),
         (["hyp", "--ref", "ref", "--src", "short"], DataError, "'short' has 1 lines, the reference 'ref' has 6."),

@@ -44,8 +44,20 @@ def lines_of(done: subprocess.CompletedProcess[bytes]) -> list[bytes]:
 def test_the_line_contract(folder: Path) -> None:
     """Odd characters, no last newline, empties, invalid bytes, a line of 5,000 words: as many lines come out."""
     rng = random.Random(1)
-    odd = [f"the cat{c}the dog".encode() for c in ("\u2028", "\u2029", "\x85", "\r", "\v", "\f", "\x1c", "\x1e", "\x00")]
-    given = [b"the cat.", b"", b"   ", *odd, b"the dog.\r", b"\xff\xfe cat \xc3", sentence(rng, 5000).encode(), b"\t", b"a cat."]
+    odd = [
+        f"the cat{c}the dog".encode() for c in ("\u2028", "\u2029", "\x85", "\r", "\v", "\f", "\x1c", "\x1e", "\x00")
+    ]
+    given = [
+        b"the cat.",
+        b"",
+        b"   ",
+        *odd,
+        b"the dog.\r",
+        b"\xff\xfe cat \xc3",
+        sentence(rng, 5000).encode(),
+        b"\t",
+        b"a cat.",
+    ]
     done = nmt("--model", folder, stdin=b"\n".join(given))
     got = lines_of(done)
     assert len(got) == len(given)
@@ -58,10 +70,15 @@ def test_the_line_contract(folder: Path) -> None:
 
 
 def test_crlf_is_a_line_end(folder: Path) -> None:
-    assert nmt("--model", folder, stdin=b"the cat.\r\na dog.\r\n").stdout == nmt("--model", folder, stdin=b"the cat.\na dog.\n").stdout
+    assert (
+        nmt("--model", folder, stdin=b"the cat.\r\na dog.\r\n").stdout
+        == nmt("--model", folder, stdin=b"the cat.\na dog.\n").stdout
+    )
 
 
-@pytest.mark.parametrize(("given", "expected"), [(b"", b""), (b"\n", b"\n"), (b" ", b"\n"), (b"\n\n \n", b"\n\n\n"), (b"\xef\xbb\xbf", b"")])
+@pytest.mark.parametrize(
+    ("given", "expected"), [(b"", b""), (b"\n", b"\n"), (b" ", b"\n"), (b"\n\n \n", b"\n\n\n"), (b"\xef\xbb\xbf", b"")]
+)
 def test_nothing_in_nothing_out(folder: Path, given: bytes, expected: bytes) -> None:
     done = nmt("--model", folder, stdin=given)
     assert (done.returncode, done.stdout) == (0, expected)
@@ -131,21 +148,42 @@ def test_batch_size_changes_nothing(folder: Path) -> None:
 def test_options_reach_the_search(folder: Path) -> None:
     given = b"the cat sees the dog and the house.\n"
     by_option = nmt("-m", folder, "--beam", 1, "--alpha", 0.0, "--max-extra", 1, "--scores", stdin=given)
-    by_set = nmt("-m", folder, "--set", "decode.beam=1", "--set", "decode.alpha=0.0", "--set", "decode.max_extra=1", "--scores", stdin=given)
+    by_set = nmt(
+        "-m",
+        folder,
+        "--set",
+        "decode.beam=1",
+        "--set",
+        "decode.alpha=0.0",
+        "--set",
+        "decode.max_extra=1",
+        "--scores",
+        stdin=given,
+    )
     assert by_option.stdout == by_set.stdout
-    [(greedy)] = [json.loads(line) for line in lines_of(nmt("-m", folder, "--beam", 1, "--alpha", 0, "--json", stdin=given))]
+    [(greedy)] = [
+        json.loads(line) for line in lines_of(nmt("-m", folder, "--beam", 1, "--alpha", 0, "--json", stdin=given))
+    ]
     assert greedy["score"] == greedy["log_prob"]
 
 
 def test_the_shortest_output_reaches_the_search(folder: Path) -> None:
     """A line's limit wins; a line of which the tokenizer keeps nothing is as good as blank."""
     given = "the cat sees.\n\u200b\n\x01\x02\n \ufeff\u200e\na dog.\n".encode()
-    by_option, by_set = (nmt("-m", folder, *option, "--max-extra", 4, "--json", stdin=given) for option in (["--min-length", 6], ["--set", "decode.min_length=6"]))
+    by_option, by_set = (
+        nmt("-m", folder, *option, "--max-extra", 4, "--json", stdin=given)
+        for option in (["--min-length", 6], ["--set", "decode.min_length=6"])
+    )
     assert by_option.stdout == by_set.stdout
     objects = [json.loads(line) for line in lines_of(by_option)]
     assert [len(o["tokens"]) >= 6 for o in objects] == [True, False, False, False, True]
     assert [bool(o["translation"]) for o in objects] == [True, False, False, False, True]
-    [longest] = [json.loads(line) for line in lines_of(nmt("-m", folder, "--min-length", 9999, "--max-extra", 4, "--json", stdin=b"the cat sees.\n"))]
+    [longest] = [
+        json.loads(line)
+        for line in lines_of(
+            nmt("-m", folder, "--min-length", 9999, "--max-extra", 4, "--json", stdin=b"the cat sees.\n")
+        )
+    ]
     assert len(longest["tokens"]) > len(objects[0]["tokens"]) - 1
     refused = nmt("-m", folder, "--min-length", -1, stdin=given)
     assert (refused.returncode, refused.stdout) == (2, b"")
@@ -163,13 +201,19 @@ def test_a_model_folder_with_a_retired_key_translates(folder: Path, tmp_path: Pa
         sealed.change(older / "config.json", recipe=recipe)
         done = nmt("-m", older, stdin=given)
         assert (done.returncode, done.stdout) == (0, nmt("-m", folder, stdin=given).stdout)
-        assert done.stderr.decode().count("warning") == done.stderr.decode().count("decode.prune = 3.0 is ignored") == warnings
+        assert (
+            done.stderr.decode().count("warning")
+            == done.stderr.decode().count("decode.prune = 3.0 is ignored")
+            == warnings
+        )
     assert nmt("-m", folder, "--prune", 3, stdin=given).returncode == 2
 
 
 def test_output_appears_before_input_ends(folder: Path) -> None:
     command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for line in (b"the cat.\n", b"a dog.\n"):
@@ -248,7 +292,9 @@ def test_a_damaged_model_is_named(folder: Path, tmp_path: Path) -> None:
 def test_a_reader_that_leaves_is_no_fault(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"the cat sees the dog.\n" * 3000)
     command = f"{sys.executable} -m nmt_cli translate -m {folder / 'best'} < {tmp_path / 'in'} | head -1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, env=environment(), timeout=120)
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, env=environment(), timeout=120
+    )
     assert done.returncode in (0, 141)
     assert done.stdout.count(b"\n") == 1
     assert done.stderr == b""
@@ -256,8 +302,17 @@ def test_a_reader_that_leaves_is_no_fault(folder: Path, tmp_path: Path) -> None:
 
 def test_interrupting_is_quiet(folder: Path) -> None:
     command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(folder / "best")]
-    heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are started deaf to it
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), preexec_fn=heeds) as process:
+    heeds = functools.partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # a shell's background jobs are started deaf to it
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        preexec_fn=heeds,
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -272,10 +327,19 @@ def test_interrupting_is_quiet(folder: Path) -> None:
 
 def test_interrupting_several_workers_in_the_midst_of_a_batch_is_quick(tmp_path: Path) -> None:
     """Each batch would take minutes: threads are joined when Python leaves, and must not finish it."""
-    model = write_untrained(tmp_path / "large", max_extra=4000, beam=4, decoder_layers=4, d_model=64, max_positions=4096)
+    model = write_untrained(
+        tmp_path / "large", max_extra=4000, beam=4, decoder_layers=4, d_model=64, max_positions=4096
+    )
     command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(model), "--devices", "3"]
     heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), preexec_fn=heeds) as process:
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        preexec_fn=heeds,
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

@@ -27,7 +27,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def invoke(model: Path, text: bytes, *arguments: str) -> Result:
     threads = torch.get_num_threads()
-    result = CliRunner().invoke(app, ["--model", str(model), "--device", "cpu", "--precision", "fp32", *arguments], input=text)
+    result = CliRunner().invoke(
+        app, ["--model", str(model), "--device", "cpu", "--precision", "fp32", *arguments], input=text
+    )
     torch.set_num_threads(threads)
     return result
 
@@ -35,7 +37,9 @@ def invoke(model: Path, text: bytes, *arguments: str) -> Result:
 def test_html_comes_back_with_its_markup_as_from_python(model: Path) -> None:
     result = invoke(model, HTML.encode(), "--format", "html")
     assert result.exit_code == 0, result.exception
-    assert re.findall(rb"<[^>]*>|\{name\}| x |\r\n\r\n", result.stdout_bytes) == re.findall(rb"<[^>]*>|\{name\}| x |\r\n\r\n", HTML.encode())
+    assert re.findall(rb"<[^>]*>|\{name\}| x |\r\n\r\n", result.stdout_bytes) == re.findall(
+        rb"<[^>]*>|\{name\}| x |\r\n\r\n", HTML.encode()
+    )
     with nmt_cli.load(model, device="cpu", precision="fp32") as translator:
         assert translator.translate_document(HTML, "html").encode() == result.stdout_bytes
         with pytest.raises(UsageError, match="nbest=2 and a document do not go together"):
@@ -47,7 +51,18 @@ def test_a_document_without_words_stays_as_it_is(model: Path, text: bytes) -> No
     assert invoke(model, text, "--format", "text").stdout_bytes == text
 
 
-@pytest.mark.parametrize("option", [["--nbest", "2"], ["--json"], ["--scores"], ["--prefix-column"], ["--prefix-file", "x"], ["--terms", "x"], ["--terms-columns"]])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--nbest", "2"],
+        ["--json"],
+        ["--scores"],
+        ["--prefix-column"],
+        ["--prefix-file", "x"],
+        ["--terms", "x"],
+        ["--terms-columns"],
+    ],
+)
 def test_options_of_lines_are_refused_by_name(model: Path, option: list[str]) -> None:
     result = invoke(model, b"a", "--format", "text", *option)
     assert isinstance(result.exception, UsageError)
@@ -61,10 +76,17 @@ def test_options_of_lines_are_refused_by_name(model: Path, option: list[str]) ->
         (["--split-sentences", "1"], b"a", UsageError, "--split-sentences needs --format"),
         (["--format", "text"], b"a\n\xff", DocumentError, "standard input, line 2: byte 0xff at offset 2 is not UTF-8"),
         (["--format", "xml"], b"<a>", DocumentError, "line 1, column 4"),
-        (["--format", "xml"], b"<?xml version='1.0' encoding='latin1'?><a/>", DocumentError, "declares the encoding 'latin1': expected UTF-8"),
+        (
+            ["--format", "xml"],
+            b"<?xml version='1.0' encoding='latin1'?><a/>",
+            DocumentError,
+            "declares the encoding 'latin1': expected UTF-8",
+        ),
     ],
 )
-def test_wrong_input_is_named(model: Path, arguments: list[str], text: bytes, error: type[Exception], message: str) -> None:
+def test_wrong_input_is_named(
+    model: Path, arguments: list[str], text: bytes, error: type[Exception], message: str
+) -> None:
     result = invoke(model, text, *arguments)
     assert isinstance(result.exception, error)
     assert message in str(result.exception)

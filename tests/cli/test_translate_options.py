@@ -41,7 +41,9 @@ def folder(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     for name in ("one", "two", "other"):
         Path(name).symlink_to(trained / name)
     rng = random.Random(1)
-    Path("in").write_text("".join((sentence(rng, rng.randint(1, 12)) if number != 4 else "") + "\n" for number in range(20)))
+    Path("in").write_text(
+        "".join((sentence(rng, rng.randint(1, 12)) if number != 4 else "") + "\n" for number in range(20))
+    )
     return tmp_path
 
 
@@ -80,15 +82,27 @@ def given() -> list[str]:
         (["--alignment"], "--alignment needs --json"),
         (["--prefix-column", "--prefix-file", "in"], "--prefix-column and --prefix-file were both given"),
         (["--top-k", "3"], "--top-k: only with --sample or --search mbr."),
-        (["--top-p", "0.5", "--temperature", "1", "--seed", "0"], "--top-p, --temperature, --seed: only with --sample or --search mbr."),
-        (["--sample", "--beam", "4"], "--beam (decode.beam) was given with --sample, which keeps no beam: give --nbest N"),
+        (
+            ["--top-p", "0.5", "--temperature", "1", "--seed", "0"],
+            "--top-p, --temperature, --seed: only with --sample or --search mbr.",
+        ),
+        (
+            ["--sample", "--beam", "4"],
+            "--beam (decode.beam) was given with --sample, which keeps no beam: give --nbest N",
+        ),
         (["--sample", "--set", "decode.beam=4"], "--beam (decode.beam) was given with --sample"),
         (["--sample", "--top-p", "0"], "--top-p 0.0: expected a probability above 0, at most 1."),
         (["--sample", "--top-p", "1.01"], "--top-p 1.01: expected"),
         (["--sample", "--top-p", "nan"], "--top-p nan: expected"),
-        (["--sample", "--temperature", "0"], "--temperature 0.0: expected a number above 0. For the most probable tokens alone: --top-k 1."),
+        (
+            ["--sample", "--temperature", "0"],
+            "--temperature 0.0: expected a number above 0. For the most probable tokens alone: --top-k 1.",
+        ),
         (["--sample", "--temperature", "inf"], "--temperature inf: expected"),
-        (["--model", "other"], "--model 'one' and --model 'other' have different tokenizers (by SHA-256 in config.json)"),
+        (
+            ["--model", "other"],
+            "--model 'one' and --model 'other' have different tokenizers (by SHA-256 in config.json)",
+        ),
         (["--model", "nowhere"], "no model at 'nowhere'"),
         (["--prefix-file", "nowhere"], "cannot read 'nowhere'"),
     ],
@@ -101,7 +115,16 @@ def test_wrong_use(args: list[str], text: str) -> None:
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("args", [["--devices", "0"], ["--sample", "--top-k", "-1"], ["--sample", "--seed", "-1"], ["--nbest", "0"], ["--sample", "--top-p", "x"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--devices", "0"],
+        ["--sample", "--top-k", "-1"],
+        ["--sample", "--seed", "-1"],
+        ["--nbest", "0"],
+        ["--sample", "--top-p", "x"],
+    ],
+)
 def test_numbers_that_cannot_be_are_told_by_the_parser(args: list[str]) -> None:
     result = invoke(*ONE, *args)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -110,7 +133,16 @@ def test_numbers_that_cannot_be_are_told_by_the_parser(args: list[str]) -> None:
 
 def test_json_holds_all_that_is_known() -> None:
     found = objects(*ONE, "--nbest", 2, "--alignment")
-    assert list(found[0]) == ["source", "translation", "score", "log_prob", "tokens", "source_tokens", "alignment", "nbest"]
+    assert list(found[0]) == [
+        "source",
+        "translation",
+        "score",
+        "log_prob",
+        "tokens",
+        "source_tokens",
+        "alignment",
+        "nbest",
+    ]
     assert list(objects(*ONE)[0]) == ["source", "translation", "score", "log_prob", "tokens", "nbest"]
     assert [o["source"] for o in found] == given()
     assert [o["translation"] for o in found] == run(*ONE)
@@ -119,19 +151,29 @@ def test_json_holds_all_that_is_known() -> None:
     for o in found:
         assert {key: o[key] for key in ("translation", "score", "log_prob", "tokens")} == o["nbest"][0]
         assert o["source_tokens"] == tokenizer.pieces(o["source"])
-        assert [tokenizer.decode([[table[piece] for piece in one["tokens"]]])[0] for one in o["nbest"]] == [one["translation"] for one in o["nbest"]]
+        assert [tokenizer.decode([[table[piece] for piece in one["tokens"]]])[0] for one in o["nbest"]] == [
+            one["translation"] for one in o["nbest"]
+        ]
         assert [target for _, target in o["alignment"]] == sorted({target for _, target in o["alignment"]})
         assert all(0 <= i < len(o["source_tokens"]) and 0 <= j < len(o["tokens"]) for i, j in o["alignment"])
     assert sum(len(o["alignment"]) for o in found) > 20
     blank = found[4]
     assert blank == {
-        "source": "", "translation": "", "score": 0.0, "log_prob": 0.0, "tokens": [], "source_tokens": [], "alignment": [],
+        "source": "",
+        "translation": "",
+        "score": 0.0,
+        "log_prob": 0.0,
+        "tokens": [],
+        "source_tokens": [],
+        "alignment": [],
         "nbest": [{"translation": "", "score": 0.0, "log_prob": 0.0, "tokens": []}],
-    }  # fmt: skip
+    }
 
 
 def test_an_ensemble_is_of_models_that_share_their_vocabulary() -> None:
-    alone, twice, both = (objects(*models, *IN) for models in (["-m", "one"], ["-m", "one", "-m", "one"], ["-m", "one", "-m", "two"]))
+    alone, twice, both = (
+        objects(*models, *IN) for models in (["-m", "one"], ["-m", "one", "-m", "one"], ["-m", "one", "-m", "two"])
+    )
     assert [o["translation"] for o in twice] == [o["translation"] for o in alone]
     assert [o["score"] for o in twice] == pytest.approx([o["score"] for o in alone], abs=1e-5)
     assert [o["translation"] for o in both] != [o["translation"] for o in alone]
@@ -159,14 +201,20 @@ def test_the_environment_names_one_model(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_prefixes_stand_in_a_column_or_in_a_file_of_their_own() -> None:
     prefixes = ["the red" if number % 2 else "" for number in range(20)]
     Path("prefixes").write_text("".join(prefix + "\n" for prefix in prefixes))
-    Path("columns").write_text("".join(f"{line}\t{prefix}\n" if prefix else f"{line}\n" for line, prefix in zip(given(), prefixes, strict=True)))
+    Path("columns").write_text(
+        "".join(
+            f"{line}\t{prefix}\n" if prefix else f"{line}\n" for line, prefix in zip(given(), prefixes, strict=True)
+        )
+    )
     by_file = objects(*ONE, "--prefix-file", "prefixes")
     assert objects("-m", "one", "--input", "columns", *IN[2:], "--prefix-column") == by_file
     free = run(*ONE)
     assert [o["source"] for o in by_file] == given()
     for number, o in enumerate(by_file):
         assert o["translation"].startswith("the red") if number % 2 else o["translation"] == free[number]
-    assert all(o["translation"].startswith("the red") for o in objects(*ONE, "--prefix-file", "prefixes", "--sample")[1::2])
+    assert all(
+        o["translation"].startswith("the red") for o in objects(*ONE, "--prefix-file", "prefixes", "--sample")[1::2]
+    )
 
 
 @pytest.mark.parametrize("count", [19, 21])
@@ -193,11 +241,31 @@ def test_samples_are_those_of_line_and_seed() -> None:
     some = run(*ONE, "--sample", "--nbest", 3)
     assert len(some) == 19 * 3 + 1
     assert some[0].startswith("0 ||| ")
-    assert run(*ONE, "--sample", "--nbest", 3, "--seed", 1, "--batch-tokens", 20, "--top-k", 0, "--top-p", 1, "--temperature", 1) == some
+    assert (
+        run(
+            *ONE,
+            "--sample",
+            "--nbest",
+            3,
+            "--seed",
+            1,
+            "--batch-tokens",
+            20,
+            "--top-k",
+            0,
+            "--top-p",
+            1,
+            "--temperature",
+            1,
+        )
+        == some
+    )
     assert run(*ONE, "--sample", "--nbest", 3, "--seed", 2) != some
     backwards = given()[::-1]
     Path("in").write_text("".join(line + "\n" for line in backwards))
-    assert [line.split(" ||| ", 1)[1] for line in run(*ONE, "--sample", "--nbest", 3)[-3:]] == [line.split(" ||| ", 1)[1] for line in some[:3]]
+    assert [line.split(" ||| ", 1)[1] for line in run(*ONE, "--sample", "--nbest", 3)[-3:]] == [
+        line.split(" ||| ", 1)[1] for line in some[:3]
+    ]
 
 
 def test_samples_of_the_one_most_probable_token_are_greedy() -> None:
@@ -219,15 +287,23 @@ def test_precisions_are_near_each_other() -> None:
         result = invoke(*ONE, "--precision", precision, "--json")
         assert result.exit_code == 0
         assert ("plain torch" in result.stderr) == (precision == "int8" and not has_int8())
-        near = [abs(json.loads(line)["score"] - score) < 0.5 for line, score in zip(result.stdout.splitlines(), exact, strict=True)]
+        near = [
+            abs(json.loads(line)["score"] - score) < 0.5
+            for line, score in zip(result.stdout.splitlines(), exact, strict=True)
+        ]
         assert sum(near) >= 15  # elsewhere rounding has led to another output
-    assert run(*ONE, "--scores", "--precision", "auto") == run(*ONE, "--scores", "--precision", fastest_precision("cpu"))
+    assert run(*ONE, "--scores", "--precision", "auto") == run(
+        *ONE, "--scores", "--precision", fastest_precision("cpu")
+    )
 
 
 def test_the_number_of_workers_changes_nothing() -> None:
     rng = random.Random(3)
     text = "".join(sentence(rng, rng.randint(1, 20)) + "\n" for _ in range(100)).encode()
-    outputs = [forked.run(Path.cwd(), "translate", *ONE[:2], *IN[2:], "--scores", "--devices", number, text=text) for number in (1, 3)]
+    outputs = [
+        forked.run(Path.cwd(), "translate", *ONE[:2], *IN[2:], "--scores", "--devices", number, text=text)
+        for number in (1, 3)
+    ]
     assert outputs[0].stdout == outputs[1].stdout
     assert outputs[0].stdout.count(b"\n") == 100
     assert [done.stderr for done in outputs] == [b"", b""]

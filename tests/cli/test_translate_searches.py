@@ -90,13 +90,26 @@ def objects(*arguments: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run(*arguments, "--json")]
 
 
-def in_python(lines: list[Any], nbest: int = 1, decode: dict[str, Any] | None = None, **options: Any) -> list[list[tuple[str, float]]]:
+def in_python(
+    lines: list[Any], nbest: int = 1, decode: dict[str, Any] | None = None, **options: Any
+) -> list[list[tuple[str, float]]]:
     """The translations and scores of a Translator of `one`."""
     loaded = load_model(Path("one"))
     recipe, tokenizer = Recipe.from_dict(loaded.config.recipe, "one"), Tokenizer.load("one/tokenizer.model")
     section = recipe.decode.model_copy(update=decode or {})
-    translator = Translator(loaded.model, tokenizer, tokenizer, section, longest=recipe.data.max_length, nbest=nbest, devices=["cpu"], **options)
-    return [[(candidate.text, candidate.score) for candidate in result.candidates] for result in translator.translate(lines)]
+    translator = Translator(
+        loaded.model,
+        tokenizer,
+        tokenizer,
+        section,
+        longest=recipe.data.max_length,
+        nbest=nbest,
+        devices=["cpu"],
+        **options,
+    )
+    return [
+        [(candidate.text, candidate.score) for candidate in result.candidates] for result in translator.translate(lines)
+    ]
 
 
 def printed(*arguments: object) -> list[list[tuple[str, float]]]:
@@ -105,14 +118,29 @@ def printed(*arguments: object) -> list[list[tuple[str, float]]]:
 
 EFFECTS: dict[str, tuple[list[object], dict[str, Any]]] = {
     "sample": (["--search", "sample"], {"decode": {"beam": 2}, "search": "sample"}),
-    "--sample": (["--sample", "--seed", 7], {"decode": {"beam": 2}, "search": "sample", "sampling": SamplingOptions(seed=7)}),
-    "min-p": (["--sample", "--min-p", 0.5], {"decode": {"beam": 2}, "search": "sample", "sampling": SamplingOptions(min_p=0.5)}),
+    "--sample": (
+        ["--sample", "--seed", 7],
+        {"decode": {"beam": 2}, "search": "sample", "sampling": SamplingOptions(seed=7)},
+    ),
+    "min-p": (
+        ["--sample", "--min-p", 0.5],
+        {"decode": {"beam": 2}, "search": "sample", "sampling": SamplingOptions(min_p=0.5)},
+    ),
     "mbr": (["--search", "mbr"], {"decode": {"beam": 100}, "search": "mbr"}),
     "mbr-samples": (["--search", "mbr", "--mbr-samples", 6], {"decode": {"beam": 6}, "search": "mbr"}),
     "mbr by --set": (["--set", "decode.search=mbr", "--mbr-samples", 6], {"decode": {"beam": 6}, "search": "mbr"}),
-    "mbr-utility": (["--search", "mbr", "--mbr-samples", 6, "--mbr-utility", "bleu"], {"decode": {"beam": 6}, "search": "mbr", "mbr": MbrOptions(utility="bleu")}),
-    "mbr-candidates": (["--search", "mbr", "--mbr-samples", 6, "--mbr-candidates", "beam"], {"decode": {"beam": 6}, "search": "mbr", "mbr": MbrOptions(candidates="beam")}),
-    "mbr with a seed": (["--search", "mbr", "--mbr-samples", 6, "--seed", 3], {"decode": {"beam": 6}, "search": "mbr", "sampling": replace(MbrSearch.SAMPLING, seed=3)}),
+    "mbr-utility": (
+        ["--search", "mbr", "--mbr-samples", 6, "--mbr-utility", "bleu"],
+        {"decode": {"beam": 6}, "search": "mbr", "mbr": MbrOptions(utility="bleu")},
+    ),
+    "mbr-candidates": (
+        ["--search", "mbr", "--mbr-samples", 6, "--mbr-candidates", "beam"],
+        {"decode": {"beam": 6}, "search": "mbr", "mbr": MbrOptions(candidates="beam")},
+    ),
+    "mbr with a seed": (
+        ["--search", "mbr", "--mbr-samples", 6, "--seed", 3],
+        {"decode": {"beam": 6}, "search": "mbr", "sampling": replace(MbrSearch.SAMPLING, seed=3)},
+    ),
     "diverse": (["--search", "diverse"], {"search": "diverse"}),
     "diverse options": (
         ["--search", "diverse", "--beam", 6, "--diverse-groups", 3, "--diversity-penalty", 4],
@@ -126,7 +154,7 @@ EFFECTS: dict[str, tuple[list[object], dict[str, Any]]] = {
     "repetition-penalty": (["--repetition-penalty", 3], {"decode": {"repetition_penalty": 3.0}}),
     "banned-words": (["--banned-words", "banned"], {"constraints": {"banned_words": BANNED}}),
     "outputs": (["--outputs", "outputs"], {"constraints": {"outputs": OUTPUTS}}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -141,12 +169,33 @@ def test_each_option_does_what_it_does_in_python(name: str) -> None:
 
 def test_options_without_effect_change_nothing() -> None:
     plain = printed(*ONE)
-    assert printed(*ONE, "--search", "beam", "--length-penalty", "gnmt", "--max-len-ratio", 1, "--coverage-penalty", 0, "--no-repeat-ngram", 0, "--repetition-penalty", 1) == plain
+    assert (
+        printed(
+            *ONE,
+            "--search",
+            "beam",
+            "--length-penalty",
+            "gnmt",
+            "--max-len-ratio",
+            1,
+            "--coverage-penalty",
+            0,
+            "--no-repeat-ngram",
+            0,
+            "--repetition-penalty",
+            1,
+        )
+        == plain
+    )
     assert printed(*ONE, "--set", "decode.search=mbr", "--search", "beam") == plain
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("constraint", [[], ["--banned-words", "banned"], ["--outputs", "outputs"], ["--prefix-file", "prefixes"]], ids=lambda words: "".join(words[:1]))
+@pytest.mark.parametrize(
+    "constraint",
+    [[], ["--banned-words", "banned"], ["--outputs", "outputs"], ["--prefix-file", "prefixes"]],
+    ids=lambda words: "".join(words[:1]),
+)
 def test_n_lines_in_n_lines_out(search: str, constraint: list[str]) -> None:
     write("prefixes", ["the red" if number % 2 else "" for number in range(12)])
     arguments = [*ONE, "--search", search, *(["--mbr-samples", 5] if search == "mbr" else []), *constraint]
@@ -171,14 +220,26 @@ def has_terms(text: str, line: str) -> bool:
     """Whether a translation has the terms of a line of a file."""
 
     def occurs(term: str, times: int) -> bool:
-        found = [len(re.findall(rf"(?<!\w){re.escape(part.rstrip('*'))}" + (r"(?!\w)" * (not part.endswith("*"))), text)) for part in term.split("|") if part.strip()]
+        found = [
+            len(re.findall(rf"(?<!\w){re.escape(part.rstrip('*'))}" + (r"(?!\w)" * (not part.endswith("*"))), text))
+            for part in term.split("|")
+            if part.strip()
+        ]
         return not found or sum(found) >= times
 
     terms = line.split("\t")
     return all(occurs(term, terms.count(term)) for term in terms)
 
 
-@pytest.mark.parametrize("search", [["--beam", 8], ["--search", "diverse", "--beam", 8], ["--search", "mbr", "--mbr-candidates", "beam", "--mbr-samples", 8]], ids=["beam", "diverse", "mbr"])
+@pytest.mark.parametrize(
+    "search",
+    [
+        ["--beam", 8],
+        ["--search", "diverse", "--beam", 8],
+        ["--search", "mbr", "--mbr-candidates", "beam", "--mbr-samples", 8],
+    ],
+    ids=["beam", "diverse", "mbr"],
+)
 def test_terms_are_in_a_file_or_in_columns(search: list[object]) -> None:
     by_file = printed(*ONE, *search, "--terms", "terms")
     write("columns", [f"{line}\t{terms}" if terms else line for line, terms in zip(given(), TERMS, strict=True)])
@@ -199,7 +260,9 @@ def test_terms_are_those_of_requests_in_python() -> None:
 
 def test_terms_follow_a_prefix() -> None:
     write("columns", ["the cat.\ta dog\thouse|cat\tred", "the cat.\t\thouse", "the cat.\ta dog", "the cat."])
-    first, second, third, fourth = run("--model", "one", "--input", "columns", *IN[2:], "--prefix-column", "--terms-columns", "--beam", 8)
+    first, second, third, fourth = run(
+        "--model", "one", "--input", "columns", *IN[2:], "--prefix-column", "--terms-columns", "--beam", 8
+    )
     assert first.startswith("a dog")
     assert has_terms(first, "house|cat\tred")
     assert has_terms(second, "house")
@@ -219,7 +282,10 @@ def test_parallel_files_have_as_many_lines_as_the_input(option: str, count: int)
     result = invoke(*ONE, option, "parallel")
     assert isinstance(result.exception, NmtError)
     assert result.exception.exit_code == 1
-    assert f"'in' has 12 lines, 'parallel' has {count} lines: they are not line by line parallel. They part at line {min(count, 12) + 1}, where " in str(result.exception)
+    assert (
+        f"'in' has 12 lines, 'parallel' has {count} lines: they are not line by line parallel. They part at line {min(count, 12) + 1}, where "
+        in str(result.exception)
+    )
     assert result.stdout.count("\n") == min(count, 12)  # the lines before are translated
 
 
@@ -250,7 +316,12 @@ def test_samples_are_as_many_as_nbest_also_by_the_recipe() -> None:
 
 
 def test_an_ensemble_has_every_search() -> None:
-    for arguments in (["--search", "mbr", "--mbr-samples", 5], ["--search", "diverse"], ["--coverage-penalty", 0.5], ["--terms", "terms"]):
+    for arguments in (
+        ["--search", "mbr", "--mbr-samples", 5],
+        ["--search", "diverse"],
+        ["--coverage-penalty", 0.5],
+        ["--terms", "terms"],
+    ):
         both = run("--model", "one", "--model", "two", *IN, *arguments)
         assert len(both) == 12
         assert both != run(*ONE, *arguments)
@@ -261,44 +332,108 @@ def test_an_ensemble_has_every_search() -> None:
     [
         (["--search", "bean"], 2, "--search 'bean': expected beam, sample, mbr, diverse. Did you mean 'beam'?"),
         (["--search", ""], 2, "--search '': expected beam, sample, mbr, diverse."),
-        (["--sample", "--search", "beam"], 2, "--sample and --search beam were both given: --sample is --search sample."),
+        (
+            ["--sample", "--search", "beam"],
+            2,
+            "--sample and --search beam were both given: --sample is --search sample.",
+        ),
         (["--sample", "--search", "mbr"], 2, "--sample and --search mbr were both given"),
-        (["--set", "decode.search=bean"], 2, "decode.search = 'bean': expected beam or sample or mbr or diverse. Did you mean 'beam'?"),
+        (
+            ["--set", "decode.search=bean"],
+            2,
+            "decode.search = 'bean': expected beam or sample or mbr or diverse. Did you mean 'beam'?",
+        ),
         (["--search", "diverse", "--beam", "6"], 2, "beam = 6 is not a multiple of diverse_groups = 4"),
-        (["--search", "diverse", "--diverse-groups", "0"], 2, "the model's recipe with these options has 1 error:\n  - decode.diverse_groups = 0: expected at least 1"),
-        (["--search", "diverse", "--diversity-penalty", "-1"], 2, "decode.diversity_penalty = -1.0: expected at least 0.0"),
-        (["--diverse-groups", "2", "--diversity-penalty", "1"], 2, "--diverse-groups, --diversity-penalty: only with --search diverse."),
+        (
+            ["--search", "diverse", "--diverse-groups", "0"],
+            2,
+            "the model's recipe with these options has 1 error:\n  - decode.diverse_groups = 0: expected at least 1",
+        ),
+        (
+            ["--search", "diverse", "--diversity-penalty", "-1"],
+            2,
+            "decode.diversity_penalty = -1.0: expected at least 0.0",
+        ),
+        (
+            ["--diverse-groups", "2", "--diversity-penalty", "1"],
+            2,
+            "--diverse-groups, --diversity-penalty: only with --search diverse.",
+        ),
         (["--search", "diverse", "--nbest", "5"], 2, "--nbest 5 exceeds the beam of 4: give --beam 5 or more."),
-        (["--length-penalty", "gnnt"], 2, "decode.length_penalty = 'gnnt': expected gnmt or average or none. Did you mean 'gnmt'?"),
+        (
+            ["--length-penalty", "gnnt"],
+            2,
+            "decode.length_penalty = 'gnnt': expected gnmt or average or none. Did you mean 'gnmt'?",
+        ),
         (["--max-len-ratio", "-1"], 2, "decode.max_len_ratio = -1.0: expected at least 0.0"),
         (["--coverage-penalty", "-1"], 2, "decode.coverage_penalty = -1.0: expected at least 0.0"),
         (["--coverage-penalty", "nan"], 2, "decode.coverage_penalty = nan: "),
-        (["--coverage-penalty", "0.2", "--sample"], 2, "--coverage-penalty: random samples have none. Leave it out, or give --search beam."),
+        (
+            ["--coverage-penalty", "0.2", "--sample"],
+            2,
+            "--coverage-penalty: random samples have none. Leave it out, or give --search beam.",
+        ),
         (["--coverage-penalty", "0.2", "--search", "mbr"], 2, "give --search beam or --mbr-candidates beam."),
         (["--min-p", "0.1"], 2, "--min-p: only with --sample or --search mbr."),
         (["--sample", "--min-p", "2"], 2, "--min-p 2.0: expected a share of the largest probability, 0 to 1."),
         (["--sample", "--min-p", "nan"], 2, "--min-p nan: expected"),
         (["--mbr-samples", "5", "--mbr-utility", "bleu"], 2, "--mbr-samples, --mbr-utility: only with --search mbr."),
         (["--sample", "--mbr-candidates", "beam"], 2, "--mbr-candidates: only with --search mbr."),
-        (["--search", "mbr", "--mbr-utility", "blue"], 2, "--mbr-utility 'blue': expected chrf, bleu. Did you mean 'bleu'?"),
-        (["--search", "mbr", "--mbr-candidates", "beams"], 2, "--mbr-candidates 'beams': expected sample, beam. Did you mean 'beam'?"),
-        (["--search", "mbr", "--mbr-candidates", "beam", "--top-k", "3"], 2, "--top-k: only with --mbr-candidates sample"),
-        (["--search", "mbr", "--mbr-samples", "4", "--nbest", "5"], 2, "--nbest 5 exceeds the 4 hypotheses of a line: give --mbr-samples 5 or more."),
-        (["--search", "mbr", "--beam", "4"], 2, "--beam (decode.beam) was given with --search mbr, which keeps no beam: give --mbr-samples N for N hypotheses per line."),
+        (
+            ["--search", "mbr", "--mbr-utility", "blue"],
+            2,
+            "--mbr-utility 'blue': expected chrf, bleu. Did you mean 'bleu'?",
+        ),
+        (
+            ["--search", "mbr", "--mbr-candidates", "beams"],
+            2,
+            "--mbr-candidates 'beams': expected sample, beam. Did you mean 'beam'?",
+        ),
+        (
+            ["--search", "mbr", "--mbr-candidates", "beam", "--top-k", "3"],
+            2,
+            "--top-k: only with --mbr-candidates sample",
+        ),
+        (
+            ["--search", "mbr", "--mbr-samples", "4", "--nbest", "5"],
+            2,
+            "--nbest 5 exceeds the 4 hypotheses of a line: give --mbr-samples 5 or more.",
+        ),
+        (
+            ["--search", "mbr", "--beam", "4"],
+            2,
+            "--beam (decode.beam) was given with --search mbr, which keeps no beam: give --mbr-samples N for N hypotheses per line.",
+        ),
         (["--no-repeat-ngram", "-1"], 2, "decode.no_repeat_ngram = -1: expected at least 0"),
         (["--repetition-penalty", "0"], 2, "decode.repetition_penalty = 0.0: expected more than 0.0"),
-        (["--terms", "terms", "--terms-columns"], 2, "--terms-columns and --terms were both given: give terms either in the input or in a file."),
-        (["--terms", "terms", "--sample"], 2, "terms and --sample were both given: random samples cannot be made to contain words."),
+        (
+            ["--terms", "terms", "--terms-columns"],
+            2,
+            "--terms-columns and --terms were both given: give terms either in the input or in a file.",
+        ),
+        (
+            ["--terms", "terms", "--sample"],
+            2,
+            "terms and --sample were both given: random samples cannot be made to contain words.",
+        ),
         (["--terms-columns", "--search", "mbr"], 2, "terms and --search mbr were both given"),
         (["--terms", "terms", "--set", "decode.search=sample"], 2, "terms and --search sample were both given"),
         (["--set", 'decode.constraints=["foo"]'], 2, "constraints = 'foo': expected prefix, terms,"),
         (["--terms", "nowhere"], 1, "cannot read 'nowhere': No such file or directory."),
         (["--terms", "."], 1, "cannot read '.': it is a folder, expected a file."),
-        (["--terms", "empty"], 1, "'in' has 12 lines, 'empty' has 0 lines: they are not line by line parallel. They part at line 1, where 'in' reads "),
+        (
+            ["--terms", "empty"],
+            1,
+            "'in' has 12 lines, 'empty' has 0 lines: they are not line by line parallel. They part at line 1, where 'in' reads ",
+        ),
         (["--banned-words", "nowhere"], 1, "cannot read 'nowhere'"),
         (["--banned-words", "empty"], 1, "'empty' has no text: expected words or phrases, one per line."),
         (["--banned-words", "blank"], 1, "'blank' has no text: expected words or phrases, one per line."),
-        (["--banned-words", "latin1"], 1, "'latin1', line 2: 'H\ufffduser' is not UTF-8. Convert the file to UTF-8, or delete the line."),
+        (
+            ["--banned-words", "latin1"],
+            1,
+            "'latin1', line 2: 'H\ufffduser' is not UTF-8. Convert the file to UTF-8, or delete the line.",
+        ),
         (["--outputs", "nowhere"], 1, "cannot read 'nowhere'"),
         (["--outputs", "empty"], 1, "'empty' has no text: expected translations, one per line."),
         (["--outputs", "latin1"], 1, "'latin1', line 2: 'H\ufffduser' is not UTF-8."),
@@ -306,7 +441,7 @@ def test_an_ensemble_has_every_search() -> None:
         (["--banned-words", "banned", "--output", "banned"], 2, "the translation would replace its own input 'banned'"),
         (["--terms", "terms", "--output", "terms"], 2, "the translation would replace its own input 'terms'"),
     ],
-)  # fmt: skip
+)
 def test_wrong_use(args: list[str], code: int, text: str) -> None:
     before = {name: Path(name).read_bytes() for name in ("outputs", "banned", "terms")}
     result = invoke(*ONE, *args)
@@ -321,7 +456,10 @@ def test_an_allowed_output_that_is_too_long_is_an_error() -> None:
     result = invoke(*ONE, "--outputs", "outputs")
     assert isinstance(result.exception, NmtError)
     assert result.exception.exit_code == 2
-    assert re.search(r"the allowed output 'the cat .* has \d+ tokens: the model can write 63 at most. Shorten it or delete it.", str(result.exception))
+    assert re.search(
+        r"the allowed output 'the cat .* has \d+ tokens: the model can write 63 at most. Shorten it or delete it.",
+        str(result.exception),
+    )
 
 
 def test_help_lists_the_options_by_subject() -> None:
@@ -329,12 +467,19 @@ def test_help_lists_the_options_by_subject() -> None:
     headings = ["Options", "Output format", "Search", "Sampling and minimum Bayes risk", "Constraints"]
     positions = [text.index(f"─ {heading} ─") for heading in headings]
     assert positions == sorted(positions)
-    for heading, option in (("Output format", "--nbest"), ("Search", "--beam"), ("Sampling and minimum Bayes risk", "--min-p"), ("Constraints", "--terms")):
+    for heading, option in (
+        ("Output format", "--nbest"),
+        ("Search", "--beam"),
+        ("Sampling and minimum Bayes risk", "--min-p"),
+        ("Constraints", "--terms"),
+    ):
         panel = text[text.index(f"─ {heading} ─") :].partition("╰")[0]
         assert option in panel
 
 
-@pytest.mark.parametrize("args", [["--mbr-samples", "0"], ["--max-len-ratio", "x"], ["--no-repeat-ngram", "x"], ["--min-p", "x"]])
+@pytest.mark.parametrize(
+    "args", [["--mbr-samples", "0"], ["--max-len-ratio", "x"], ["--no-repeat-ngram", "x"], ["--min-p", "x"]]
+)
 def test_the_parser_refuses_values_of_a_wrong_kind(args: list[str]) -> None:
     result = invoke(*ONE, *args)
     assert (result.exit_code, result.stdout) == (2, "")

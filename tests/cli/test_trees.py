@@ -54,7 +54,12 @@ def test_trees_become_sentences_symbols_and_gold_trees(folder: Path) -> None:
     assert written(folder / "new" / "pairs", "some") == (WORDS, LINEAR, PTB)
     assert done.stdout == b""
     assert done.stderr == b"new/pairs/some.{words,linear,ptb}: 2 trees, 7 words, 15 symbols (the longest tree 10)\n"
-    assert sorted(path.name for path in (folder / "new" / "pairs").iterdir()) == ["some.linear", "some.ptb", "some.trees.json", "some.words"]
+    assert sorted(path.name for path in (folder / "new" / "pairs").iterdir()) == [
+        "some.linear",
+        "some.ptb",
+        "some.trees.json",
+        "some.words",
+    ]
 
 
 def test_function_tags_traces_and_escapes_can_be_kept(folder: Path) -> None:
@@ -62,7 +67,9 @@ def test_function_tags_traces_and_escapes_can_be_kept(folder: Path) -> None:
     words, linear, ptb = written(folder, "some")
     assert words == "The dog barks 0 *T*-1 .\n-LRB- 1\\/2 -RRB-\n"
     assert linear.startswith("(S (NP-SBJ XX XX )NP-SBJ (VP XX (SBAR XX (S XX )S )SBAR )VP XX )S\n")
-    assert ptb.startswith("(TOP (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ barks) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .)))\n")
+    assert ptb.startswith(
+        "(TOP (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ barks) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .)))\n"
+    )
 
 
 def test_several_files_are_converted_each_or_joined_under_a_name(folder: Path) -> None:
@@ -77,7 +84,9 @@ def test_several_files_are_converted_each_or_joined_under_a_name(folder: Path) -
 def test_standard_input_needs_a_name(folder: Path) -> None:
     ok(folder, "-", "--out", ".", "--name", "x", text=TREES.encode())
     assert written(folder, "x") == (WORDS, LINEAR, PTB)
-    assert "standard input has no name for the files: give --name NAME." in fault(folder, 2, "-", "--out", ".", text=TREES.encode())
+    assert "standard input has no name for the files: give --name NAME." in fault(
+        folder, 2, "-", "--out", ".", text=TREES.encode()
+    )
 
 
 def test_trees_of_traces_alone_are_left_out_and_counted(folder: Path) -> None:
@@ -96,7 +105,10 @@ def test_invalid_utf8_is_replaced_and_counted(folder: Path) -> None:
 def test_back_prints_a_tree_a_line_and_tells_of_repairs(folder: Path) -> None:
     (folder / "words").write_text("The dog barks .\n( 1/2 )\n\n")
     done = ok(folder, "--back", "--words", "words", text=b"(S (NP XX XX )NP (VP XX )VP XX )S\n(FRAG XX\n\n")
-    assert done.stdout.decode() == "(TOP (S (NP (XX The) (XX dog)) (VP (XX barks)) (XX .)))\n(TOP (FRAG (XX -LRB-) (XX 1/2) (XX -RRB-)))\n\n"
+    assert (
+        done.stdout.decode()
+        == "(TOP (S (NP (XX The) (XX dog)) (VP (XX barks)) (XX .)))\n(TOP (FRAG (XX -LRB-) (XX 1/2) (XX -RRB-)))\n\n"
+    )
     assert done.stderr == b"3 trees, 1 of them repaired\n"
     (folder / "parses").write_text(LINEAR)
     assert ok(folder, "--back", "--words", "-", "parses", text=WORDS.encode()).stdout.count(b"\n") == 2
@@ -107,10 +119,16 @@ def test_back_prints_a_tree_a_line_and_tells_of_repairs(folder: Path) -> None:
     [
         ("tags", "(S (NP DT NN )NP (VP VBZ )VP . )S\n(FRAG -LRB- CD -RRB- )FRAG\n", True),
         ("words", "(S (NP The dog )NP (VP barks )VP . )S\n(FRAG -LRB- 1/2 -RRB- )FRAG\n", False),
-        ("both", "(S (NP The /DT dog /NN )NP (VP barks /VBZ )VP . /. )S\n(FRAG -LRB- /-LRB- 1/2 /CD -RRB- /-RRB- )FRAG\n", True),
+        (
+            "both",
+            "(S (NP The /DT dog /NN )NP (VP barks /VBZ )VP . /. )S\n(FRAG -LRB- /-LRB- 1/2 /CD -RRB- /-RRB- )FRAG\n",
+            True,
+        ),
     ],
 )
-def test_words_can_be_tags_themselves_or_both_there_and_back(folder: Path, kind: str, linear: str, tagged: bool) -> None:
+def test_words_can_be_tags_themselves_or_both_there_and_back(
+    folder: Path, kind: str, linear: str, tagged: bool
+) -> None:
     ok(folder, "some.mrg", "--out", ".", "--terminals", kind)
     assert written(folder, "some") == (WORDS, linear, PTB)
     assert json.loads((folder / "some.trees.json").read_text())["terminals"] == kind
@@ -128,7 +146,11 @@ def test_xx_is_the_default_and_its_record_does_not_name_it(folder: Path) -> None
     ok(folder, "some.mrg", "--out", "b", "--terminals", "xx")
     for name in ("some.words", "some.linear", "some.ptb", "some.trees.json"):
         assert (folder / "a" / name).read_bytes() == (folder / "b" / name).read_bytes()
-    assert set(json.loads((folder / "a" / "some.trees.json").read_text())) == {"format_version", "files", "content_sha256"}
+    assert set(json.loads((folder / "a" / "some.trees.json").read_text())) == {
+        "format_version",
+        "files",
+        "content_sha256",
+    }
 
 
 def test_a_damaged_record_is_an_error_unless_terminals_are_given(folder: Path) -> None:
@@ -154,7 +176,11 @@ def test_there_and_back_is_the_tree_without_its_tags(folder: Path) -> None:
         (["some.mrg"], 2, "give IN, files of bracketed trees, and --out DIR"),
         (["--out", "."], 2, "give IN, files of bracketed trees, and --out DIR"),
         ([], 2, "give IN, files of bracketed trees, and --out DIR"),
-        (["some.mrg", "some.mrg", "--out", "."], 2, "'some.mrg' and 'some.mrg' would both go to some.words: give --name NAME to join them"),
+        (
+            ["some.mrg", "some.mrg", "--out", "."],
+            2,
+            "'some.mrg' and 'some.mrg' would both go to some.words: give --name NAME to join them",
+        ),
         (["some.mrg", "--out", ".", "--name", "a/b"], 2, "--name 'a/b': expected the beginning of a file name"),
         (["-", "-", "--out", ".", "--name", "x"], 2, "'-' (standard input) was given more than once"),
         (["some.mrg", "--out", ".", "--words", "x"], 2, "--words: only with --back."),
@@ -162,10 +188,14 @@ def test_there_and_back_is_the_tree_without_its_tags(folder: Path) -> None:
         (["--back", "--words", "x", "a", "b"], 2, "--back was given 2 files of parses"),
         (["--back", "--words", "-"], 2, "'-' (standard input) was given more than once"),
         (["--back", "--words", "x", "--out", ".", "--functions"], 2, "--out, --functions: not with --back"),
-        (["some.mrg", "--out", ".", "--terminals", "tag"], 2, "--terminals 'tag': expected xx, tags, words or both. Did you mean 'tags'?"),
+        (
+            ["some.mrg", "--out", ".", "--terminals", "tag"],
+            2,
+            "--terminals 'tag': expected xx, tags, words or both. Did you mean 'tags'?",
+        ),
         (["--back", "--words", "none", "some.mrg"], 1, "cannot read 'none'"),
     ],
-)  # fmt: skip
+)
 def test_faults_are_named_and_leave_no_files(folder: Path, arguments: list[str], code: int, said: str) -> None:
     (folder / "void").touch()
     (folder / "broken.mrg").write_text("(NN a)\n(S (NP (NN a))\n(NN b)\n")
@@ -175,7 +205,10 @@ def test_faults_are_named_and_leave_no_files(folder: Path, arguments: list[str],
 
 
 def test_unequal_sides_of_the_way_back_are_named_after_what_they_share(folder: Path) -> None:
-    for words, parses, said in ((b"a\nb\n", b"XX\n", "standard input has 1 lines, 'words' has more"), (b"a\n", b"XX\nXX\n", "'words' has 1 lines, standard input has more")):
+    for words, parses, said in (
+        (b"a\nb\n", b"XX\n", "standard input has 1 lines, 'words' has more"),
+        (b"a\n", b"XX\nXX\n", "'words' has 1 lines, standard input has more"),
+    ):
         (folder / "words").write_bytes(words)
         done = run(folder, "data", "trees", "--back", "--words", "words", text=parses)
         assert (done.returncode, done.stdout) == (1, b"(TOP (XX a))\n")
@@ -204,7 +237,9 @@ def test_a_later_fault_leaves_what_an_earlier_run_wrote(folder: Path) -> None:
 
 def test_ctrl_c_leaves_nothing_behind(folder: Path) -> None:
     command = [sys.executable, "-m", "nmt_cli", "data", "trees", "-", "--name", "x", "--out", "out"]
-    process = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"COLUMNS": "200"})
+    process = subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"COLUMNS": "200"}
+    )
     assert process.stdin is not None
     process.stdin.write(TREES.encode())
     process.stdin.flush()

@@ -16,7 +16,11 @@ from nmt_cli.corpora import archives
 from nmt_cli.corpora.archives import check_holds, contents, open_member
 from nmt_cli.errors import DataError
 
-FILES: dict[str, bytes | str] = {"training/a.en": "one\ntwo\n", "training/a.de": "eins\nzwei\n", "other": b"\x00" * 3000}
+FILES: dict[str, bytes | str] = {
+    "training/a.en": "one\ntwo\n",
+    "training/a.de": "eins\nzwei\n",
+    "other": b"\x00" * 3000,
+}
 PACKED = {
     "x.tgz": lambda files: tgz(files),
     "x.tar": lambda files: tgz(files, "w"),
@@ -72,7 +76,12 @@ def test_what_is_compressed_within_is_decompressed_too(pack: object, tmp_path: P
     (tmp_path / "x.tar").write_bytes(tgz({"a.gz": content}, "w"))
     (tmp_path / "x.zip").write_bytes(zipped({"a.gz": content}))
     (tmp_path / "alone").write_bytes(content)
-    assert read(tmp_path / "x.tar", "a.gz") == read(tmp_path / "x.zip", "a.gz") == read(tmp_path / "alone", "") == b"within\n"
+    assert (
+        read(tmp_path / "x.tar", "a.gz")
+        == read(tmp_path / "x.zip", "a.gz")
+        == read(tmp_path / "alone", "")
+        == b"within\n"
+    )
     assert contents(tmp_path / "alone") == {"": len(content)}
 
 
@@ -113,7 +122,9 @@ def test_a_zips_link_that_climbs_out_is_refused(tmp_path: Path) -> None:
             member.external_attr = (stat.S_IFLNK | 0o777) << 16
             archive.writestr(member, target)
         if refused:
-            with pytest.raises(DataError, match=r"the link 'a/link' leads out of the archive's folder, to '\.\./\.\./x'"):
+            with pytest.raises(
+                DataError, match=r"the link 'a/link' leads out of the archive's folder, to '\.\./\.\./x'"
+            ):
                 contents(tmp_path / "x.zip")
         else:
             assert contents(tmp_path / "x.zip") == {}
@@ -146,7 +157,12 @@ def test_a_bomb_within_is_stopped_where_it_swells(tmp_path: Path, monkeypatch: p
 
 
 def damaged(data: bytes) -> dict[str, bytes]:
-    return {"cut": data[: len(data) // 2], "changed": data[: len(data) // 2] + b"damage" + data[len(data) // 2 + 6 :], "empty": b"", "text": b"<html>not found</html>\n" * 50}
+    return {
+        "cut": data[: len(data) // 2],
+        "changed": data[: len(data) // 2] + b"damage" + data[len(data) // 2 + 6 :],
+        "empty": b"",
+        "text": b"<html>not found</html>\n" * 50,
+    }
 
 
 @pytest.mark.parametrize("how", ["cut", "changed", "empty", "text"])

@@ -29,7 +29,11 @@ MADE = Dataset(
     size="1 kB",
     licence="free",
     texts=(
-        Text(files=("test.en", "test.de"), lines=3, parts=(Part((TEST, "t/test-src.en.sgm"), (TEST, "t/test-ref.de.sgm")),)),
+        Text(
+            files=("test.en", "test.de"),
+            lines=3,
+            parts=(Part((TEST, "t/test-src.en.sgm"), (TEST, "t/test-ref.de.sgm")),),
+        ),
         Text(
             files=("train.en.gz", "sub/train.de.gz"),
             training=True,
@@ -53,7 +57,9 @@ def downloads(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "one.tgz").write_bytes(tgz(one()))
     (folder / "two.tar").write_bytes(tgz({f"b.{language}.gz": gzip.compress(B[language]) for language in B}, "w"))
-    (folder / "test.tgz").write_bytes(tgz({"t/test-src.en.sgm": sgm(["x", "", "z"]), "t/test-ref.de.sgm": sgm(["X", "Y", "Z"], "refset")}))
+    (folder / "test.tgz").write_bytes(
+        tgz({"t/test-src.en.sgm": sgm(["x", "", "z"]), "t/test-ref.de.sgm": sgm(["X", "Y", "Z"], "refset")})
+    )
     return folder
 
 
@@ -67,7 +73,9 @@ def text(path: Path) -> str:
     return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
 
 
-def test_corpora_are_joined_in_order_and_pairs_with_an_empty_side_dropped(make: Callable[..., Summary], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_corpora_are_joined_in_order_and_pairs_with_an_empty_side_dropped(
+    make: Callable[..., Summary], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     summary = make()
     assert text(tmp_path / "out/train.en.gz") == "a\n b \u2028c\ne\nf \ufffd g\n"
     assert text(tmp_path / "out/sub/train.de.gz") == "A\nB\nE\nF\n"
@@ -101,7 +109,9 @@ def test_the_same_archives_give_the_same_bytes(make: Callable[..., Summary], tmp
     assert before["train.en.gz"][3:8] == bytes(5)  # no name, no time
 
 
-def test_an_archive_that_is_packed_otherwise_gives_the_same_text(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+def test_an_archive_that_is_packed_otherwise_gives_the_same_text(
+    make: Callable[..., Summary], tmp_path: Path, downloads: Path
+) -> None:
     make()
     before = (tmp_path / "out/train.en.gz").read_bytes()
     (downloads / "one.tgz").unlink()
@@ -119,7 +129,9 @@ def test_again_it_does_nothing(make: Callable[..., Summary], tmp_path: Path, dow
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == times
 
 
-def test_it_goes_on_with_the_text_that_is_missing(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+def test_it_goes_on_with_the_text_that_is_missing(
+    make: Callable[..., Summary], tmp_path: Path, downloads: Path
+) -> None:
     make()
     (tmp_path / "out/test.de").unlink()
     (downloads / "one.tgz").unlink()  # not needed for it
@@ -151,19 +163,32 @@ def test_a_folder_of_another_data_set_is_refused(make: Callable[..., Summary], t
         build_dataset("other", MADE, tmp_path / "out", downloads)
 
 
-@pytest.mark.parametrize(("content", "said"), [("{", "It is no manifest of nmt data"), ("{}", "It is no manifest of nmt data"), ('{"format_version": 99}', "has format version 99")])
-def test_a_manifest_that_is_none_is_named(content: str, said: str, make: Callable[..., Summary], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "It is no manifest of nmt data"),
+        ("{}", "It is no manifest of nmt data"),
+        ('{"format_version": 99}', "has format version 99"),
+    ],
+)
+def test_a_manifest_that_is_none_is_named(
+    content: str, said: str, make: Callable[..., Summary], tmp_path: Path
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/manifest.json").write_text(content)
     with pytest.raises(DataError, match=said):
         make()
 
 
-def test_archives_that_were_fetched_are_removed_where_that_is_asked_for(make: Callable[..., Summary], downloads: Path, tmp_path: Path) -> None:
+def test_archives_that_were_fetched_are_removed_where_that_is_asked_for(
+    make: Callable[..., Summary], downloads: Path, tmp_path: Path
+) -> None:
     (downloads / "mine.tgz").touch()
     there = {path.name for path in downloads.iterdir()}
     make(keep=False)
-    assert {path.name for path in downloads.iterdir()} == there | {"SHA256SUMS"}  # they lay there before: they are not ours
+    assert {path.name for path in downloads.iterdir()} == there | {
+        "SHA256SUMS"
+    }  # they lay there before: they are not ours
     manifest = load(tmp_path / "out")
     assert manifest is not None
     for entry in manifest.archives:
@@ -176,7 +201,9 @@ def test_archives_that_were_fetched_are_removed_where_that_is_asked_for(make: Ca
     assert [line.split()[1] for line in (downloads / "SHA256SUMS").read_text().splitlines()] == [changed.name]
 
 
-def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(make: Callable[..., Summary], tmp_path: Path) -> None:
+def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(
+    make: Callable[..., Summary], tmp_path: Path
+) -> None:
     make()
     manifest = load(tmp_path / "out")
     assert manifest is not None
@@ -191,7 +218,9 @@ def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(mak
     assert (tmp_path / "out/test.en").read_text() == "my own\n"
 
 
-def test_a_changed_file_stays_though_another_of_its_text_is_missing(make: Callable[..., Summary], tmp_path: Path) -> None:
+def test_a_changed_file_stays_though_another_of_its_text_is_missing(
+    make: Callable[..., Summary], tmp_path: Path
+) -> None:
     make()
     (tmp_path / "out/test.de").unlink()
     (tmp_path / "out/test.en").write_text("my own\n")
@@ -203,7 +232,9 @@ def test_a_changed_file_stays_though_another_of_its_text_is_missing(make: Callab
 # What is refused
 
 
-def test_unequal_line_counts_name_both_counts_and_leave_nothing(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+def test_unequal_line_counts_name_both_counts_and_leave_nothing(
+    make: Callable[..., Summary], tmp_path: Path, downloads: Path
+) -> None:
     (downloads / "one.tgz").write_bytes(tgz(one() | {"training/a.en": "a\nb\n"}))
     with pytest.raises(DataError, match=r"one.tgz:training/a.en' has 2 lines, .*one.tgz:training/a.de' 4 lines"):
         make()
@@ -215,25 +246,40 @@ def test_unequal_line_counts_name_both_counts_and_leave_nothing(make: Callable[.
 
 def test_a_test_set_of_another_length_is_refused(make: Callable[..., Summary]) -> None:
     longer = replace(MADE, texts=(replace(MADE.texts[0], lines=4),))  # type: ignore[type-var]
-    with pytest.raises(DataError, match=r"'test.en' and 'test.de' come to 3 lines, expected 4: .*test.tgz' is not the archive"):
+    with pytest.raises(
+        DataError, match=r"'test.en' and 'test.de' come to 3 lines, expected 4: .*test.tgz' is not the archive"
+    ):
         make(longer)
 
 
 def test_text_without_any_pair_is_refused(make: Callable[..., Summary], downloads: Path) -> None:
     (downloads / "one.tgz").write_bytes(tgz({"training/a.en": "\n", "training/a.de": "x\n"}))
-    empty = replace(MADE, texts=(Text(files=("train.en", "train.de"), training=True, parts=(Part((ONE, "training/a.en"), (ONE, "training/a.de")),)),))
+    empty = replace(
+        MADE,
+        texts=(
+            Text(
+                files=("train.en", "train.de"),
+                training=True,
+                parts=(Part((ONE, "training/a.en"), (ONE, "training/a.de")),),
+            ),
+        ),
+    )
     with pytest.raises(DataError, match="come to no pair at all: 1 were read"):
         make(empty)
 
 
-def test_a_missing_member_is_named_before_any_text_is_written(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+def test_a_missing_member_is_named_before_any_text_is_written(
+    make: Callable[..., Summary], tmp_path: Path, downloads: Path
+) -> None:
     (downloads / "two.tar").write_bytes(tgz({"c/b.en.gz": gzip.compress(b"x")}, "w"))
     with pytest.raises(DataError, match=r"does not hold 'b.de.gz' .*, 'b.en.gz' \(near: 'c/b.en.gz'\)"):
         make()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}
 
 
-def test_a_harmful_archive_is_refused_before_any_text_is_written(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+def test_a_harmful_archive_is_refused_before_any_text_is_written(
+    make: Callable[..., Summary], tmp_path: Path, downloads: Path
+) -> None:
     (downloads / "one.tgz").write_bytes(tgz(one() | {"../../climbs": "x"}))
     with pytest.raises(DataError, match="leads out of the archive's folder"):
         make()
@@ -241,7 +287,9 @@ def test_a_harmful_archive_is_refused_before_any_text_is_written(make: Callable[
     assert not (tmp_path / "climbs").exists()
 
 
-def test_out_that_is_a_file_and_folders_that_cannot_be_made_are_named(make: Callable[..., Summary], tmp_path: Path, downloads: Path) -> None:
+def test_out_that_is_a_file_and_folders_that_cannot_be_made_are_named(
+    make: Callable[..., Summary], tmp_path: Path, downloads: Path
+) -> None:
     (tmp_path / "out").write_text("x")
     with pytest.raises(DataError, match=r"out' is a file or is below one, expected a folder"):
         make()
@@ -252,7 +300,9 @@ def test_out_that_is_a_file_and_folders_that_cannot_be_made_are_named(make: Call
 def test_two_at_once_are_kept_apart(make: Callable[..., Summary], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     program = "import fcntl, os, sys\nfcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)\nprint(flush=True)\nsys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "out")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "out")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdin is not None
         assert other.stdout is not None
         other.stdout.readline()
@@ -272,7 +322,9 @@ def test_what_a_killed_command_left_is_cleared_away(make: Callable[..., Summary]
     assert not any(path.exists() for path in left)
 
 
-def test_a_stop_midway_leaves_nothing_half_written(make: Callable[..., Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_midway_leaves_nothing_half_written(
+    make: Callable[..., Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stopping(*arguments: object) -> object:
         yield ("a", "A")
         raise KeyboardInterrupt
@@ -288,14 +340,31 @@ def test_a_stop_midway_leaves_nothing_half_written(make: Callable[..., Summary],
 # Tatoeba
 
 
-def test_tab_separated_pairs_are_cut_into_three(tmp_path: Path, downloads: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tab_separated_pairs_are_cut_into_three(
+    tmp_path: Path, downloads: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(split, "HELD_OUT", 20)
     monkeypatch.setattr(split.cut, "__defaults__", (20, split.SEED))
     lines = [f"Sentence {number}.\tSatz {number}.\tCC-BY" for number in range(100)]
-    (downloads / "deu-eng.zip").write_bytes(zipped({"deu.txt": "\ufeff" + "\r\n".join(lines), "_about.txt": "CC BY 2.0"}))
-    tatoeba = replace(MADE, texts=(Split(archive=Archive((Source(url="http://nowhere.invalid/deu-eng.zip"),)), member="deu.txt"),))
+    (downloads / "deu-eng.zip").write_bytes(
+        zipped({"deu.txt": "\ufeff" + "\r\n".join(lines), "_about.txt": "CC BY 2.0"})
+    )
+    tatoeba = replace(
+        MADE, texts=(Split(archive=Archive((Source(url="http://nowhere.invalid/deu-eng.zip"),)), member="deu.txt"),)
+    )
     summary = build_dataset("tatoeba", tatoeba, tmp_path / "out", downloads)
-    parts = {name: list(zip(*(text(tmp_path / f"out/{name}.{language}{'.gz' * (name == 'train')}").splitlines() for language in ("en", "de")), strict=True)) for name in ("train", "valid", "test")}
+    parts = {
+        name: list(
+            zip(
+                *(
+                    text(tmp_path / f"out/{name}.{language}{'.gz' * (name == 'train')}").splitlines()
+                    for language in ("en", "de")
+                ),
+                strict=True,
+            )
+        )
+        for name in ("train", "valid", "test")
+    }
     assert parts == split.cut(split.read_pairs(lines, "x"), 20)
     assert [file.lines for file in summary.manifest.texts[0].files] == [60, 60, 20, 20, 20, 20]
     assert "100 pairs, 20 each held out for validation and test" in capsys.readouterr().err

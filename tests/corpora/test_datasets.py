@@ -51,7 +51,9 @@ def test_source_and_target_are_of_their_languages(name: str) -> None:
 def test_addresses_are_https_and_checksums_well_formed() -> None:
     for source in SOURCES:
         assert re.fullmatch(r"https://[\w.]+/[\w./-]+\.(tgz|tar|zip|gz|en|de)", source.url), source.url
-        assert source.digest is None or re.fullmatch(r"sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}", source.digest), source.digest
+        assert source.digest is None or re.fullmatch(r"sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}", source.digest), (
+            source.digest
+        )
 
 
 def test_one_name_is_one_archive_within_a_data_set() -> None:
@@ -75,7 +77,14 @@ def test_the_test_sets_checksums_are_sacrebleus() -> None:
     for archive, name in ((TEST_FULL, "wmt14/full"), (TEST_FILTERED, "wmt14")):
         assert archive.sources[0].digest == f"md5:{theirs[name].md5[0]}"
         assert archive.name == theirs[name].data[0].rsplit("/", 1)[-1]
-    members = {part.source[1] for dataset in DATASETS.values() for text in dataset.texts if isinstance(text, Text) for part in text.parts if part.source[0] == TEST_FULL}
+    members = {
+        part.source[1]
+        for dataset in DATASETS.values()
+        for text in dataset.texts
+        if isinstance(text, Text)
+        for part in text.parts
+        if part.source[0] == TEST_FULL
+    }
     assert members == {theirs["wmt14/full"].langpairs[pair][0] for pair in ("en-de", "en-fr")}
 
 
@@ -84,7 +93,11 @@ def test_the_test_sets_checksums_are_sacrebleus() -> None:
 def test_multi30ks_checksums_are_those_of_the_files(side: str) -> None:
     """The tokenised files are kept compressed beside the project; their checksums are those of the text."""
     folder, name = side.split("/")
-    content = (SHARED / name).read_bytes() if folder == "raw" else gzip.decompress((SHARED / "tok" / f"{name}.gz").read_bytes())
+    content = (
+        (SHARED / name).read_bytes()
+        if folder == "raw"
+        else gzip.decompress((SHARED / "tok" / f"{name}.gz").read_bytes())
+    )
     assert hashlib.sha256(content).hexdigest() == multi30k.SHA256[side]
     text = gzip.decompress(content) if folder == "raw" else content
     assert text.count(b"\n") == multi30k.LINES[name.split(".")[0]]

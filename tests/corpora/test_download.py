@@ -55,7 +55,9 @@ def archive(*sites: Site, digest: str | None = SHA, size: int | None = None) -> 
     return Archive(tuple(Source(url=f"{site.address}/data/{NAME}", digest=digest, size=size) for site in sites))
 
 
-def begun(folder: Path, content: bytes, url: str, mark: str | None = '"first"', total: int | None = len(CONTENT)) -> None:
+def begun(
+    folder: Path, content: bytes, url: str, mark: str | None = '"first"', total: int | None = len(CONTENT)
+) -> None:
     """What an earlier command left."""
     (folder / f"{NAME}.part").write_bytes(content)
     (folder / f"{NAME}.part.json").write_text(json.dumps({"url": url, "mark": mark, "total": total}))
@@ -69,9 +71,15 @@ def here(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("digest", [SHA, MD5, None])
-def test_an_archive_is_fetched_checked_and_written_down(digest: str | None, site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_archive_is_fetched_checked_and_written_down(
+    digest: str | None, site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fetched = fetch(archive(site, digest=digest, size=len(CONTENT)), tmp_path)
-    assert (fetched.path, fetched.url, fetched.verified) == (tmp_path / NAME, f"{site.address}/data/{NAME}", digest is not None)
+    assert (fetched.path, fetched.url, fetched.verified) == (
+        tmp_path / NAME,
+        f"{site.address}/data/{NAME}",
+        digest is not None,
+    )
     assert fetched.path.read_bytes() == CONTENT
     assert f"sha256:{fetched.sha256}" == SHA
     assert (tmp_path / "SHA256SUMS").read_text() == f"{fetched.sha256}  {NAME}\n"
@@ -134,7 +142,9 @@ def test_a_file_of_no_bytes_is_a_file(site: Site, tmp_path: Path) -> None:
 # Interrupted
 
 
-def test_a_cut_download_goes_on_where_it_was_cut(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cut_download_goes_on_where_it_was_cut(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     site.cuts = [30_000, 50_000]
     assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
     assert site.asked(NAME, "range") == [None, "bytes=30000-", "bytes=80000-"]
@@ -164,7 +174,9 @@ def test_two_versions_of_a_file_are_never_joined(digest: str | None, site: Site,
     assert site.asked(NAME, "if-range") == ['"first"']
 
 
-def test_a_server_that_ignores_if_range_is_found_out_by_its_etag(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_ignores_if_range_is_found_out_by_its_etag(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun(tmp_path, CONTENT[:70_000], f"{site.address}/data/{NAME}")
     site.files[NAME], site.marks[NAME] = OTHER, '"second"'
     request = download.urllib.request.Request
@@ -187,7 +199,9 @@ def test_without_a_mark_a_rest_is_asked_for_only_where_a_checksum_tells(site: Si
     assert site.asked(NAME, "range") == [None, "bytes=70000-"]
 
 
-def test_a_part_that_is_not_of_this_file_is_found_out_by_the_checksum(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_that_is_not_of_this_file_is_found_out_by_the_checksum(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     begun(tmp_path, OTHER[:70_000], "http://elsewhere.example/corpus.tgz")
     assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
     assert "it was joined from several parts and is downloaded again" in capsys.readouterr().err
@@ -274,7 +288,9 @@ def test_patience_ends(site: Site, tmp_path: Path) -> None:
     assert len(site.requests) == 5
 
 
-def test_a_missing_file_is_not_tried_again_and_the_next_address_is(site: Site, second: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_not_tried_again_and_the_next_address_is(
+    site: Site, second: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     del site.files[NAME]
     assert fetch(archive(site, second), tmp_path).url == f"{second.address}/data/{NAME}"
     assert len(site.requests) == 1
@@ -296,7 +312,9 @@ def test_what_one_address_began_another_ends(site: Site, second: Site, tmp_path:
     assert second.asked(NAME, "if-range") == [None]  # its marks are its own
 
 
-def test_what_one_address_began_goes_where_another_gives_a_file_of_another_name(site: Site, second: Site, tmp_path: Path) -> None:
+def test_what_one_address_began_goes_where_another_gives_a_file_of_another_name(
+    site: Site, second: Site, tmp_path: Path
+) -> None:
     site.cuts, second.files = [40_000, 0, 0, 0, 0], {"corpus.zip": CONTENT}
     both = Archive((*archive(site).sources, Source(url=f"{second.address}/corpus.zip", digest=SHA)))
     assert fetch(both, tmp_path).path == tmp_path / "corpus.zip"
@@ -308,7 +326,10 @@ def test_a_wrong_checksum_is_refused_and_the_next_address_tried(site: Site, seco
     assert fetch(archive(site, second), tmp_path).url == f"{second.address}/data/{NAME}"
     with pytest.raises(DataError) as fault:
         fetch(archive(site, digest=MD5), tmp_path / "..")
-    assert f"{site.address}/data/{NAME}: wrong checksum: its MD5 is {hashlib.md5(OTHER).hexdigest()}, expected {MD5}; the part was removed" in str(fault.value)
+    assert (
+        f"{site.address}/data/{NAME}: wrong checksum: its MD5 is {hashlib.md5(OTHER).hexdigest()}, expected {MD5}; the part was removed"
+        in str(fault.value)
+    )
     assert f"put the file into {str(tmp_path / '..')!r} yourself" in str(fault.value)
     assert not list((tmp_path / "..").glob("*.part*"))
 
@@ -320,7 +341,9 @@ def test_cut_downloads_with_a_wrong_checksum_come_to_an_end(site: Site, tmp_path
     assert len(site.requests) == 4
 
 
-def test_a_wrong_checksum_is_taken_where_that_is_asked_for(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_checksum_is_taken_where_that_is_asked_for(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     site.files[NAME] = OTHER
     fetched = fetch(archive(site, size=3), tmp_path, verify=False)
     assert (fetched.path.read_bytes(), fetched.verified) == (OTHER, False)
@@ -340,7 +363,10 @@ def test_no_server_at_all_is_a_named_fault(tmp_path: Path) -> None:
         nowhere = Archive((Source(url=f"{address}/{NAME}"),))
         with pytest.raises(DataError) as fault:
             fetch(nowhere, tmp_path)
-    assert str(fault.value).splitlines()[:2] == [f"cannot fetch {NAME!r}:", f"  - {address}/{NAME}: Connection refused, 5 times in a row"]
+    assert str(fault.value).splitlines()[:2] == [
+        f"cannot fetch {NAME!r}:",
+        f"  - {address}/{NAME}: Connection refused, 5 times in a row",
+    ]
 
 
 def test_no_answer_is_a_named_fault(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,14 +395,20 @@ def test_a_proxy_is_taken_from_the_environment(site: Site, tmp_path: Path, monke
 # Faults of the disk
 
 
-def test_too_little_room_is_told_before_a_byte_is_kept(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_room_is_told_before_a_byte_is_kept(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usage = type("Usage", (), {"free": 50_000})
     monkeypatch.setattr(partial.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(DataError, match=r"no space for 'corpus.tgz': 0.1 MB are missing, and at .* the disk has 0.1 MB free"):
+    with pytest.raises(
+        DataError, match=r"no space for 'corpus.tgz': 0.1 MB are missing, and at .* the disk has 0.1 MB free"
+    ):
         fetch(archive(site), tmp_path)
 
 
-def test_a_disk_that_fills_keeps_what_came_and_the_rest_is_fetched_later(site: Site, second: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_keeps_what_came_and_the_rest_is_fetched_later(
+    site: Site, second: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.cuts = [40_000]
     write, room = os.write, [60_000]
 
@@ -389,7 +421,9 @@ def test_a_disk_that_fills_keeps_what_came_and_the_rest_is_fetched_later(site: S
 
     with monkeypatch.context() as full:
         full.setattr(partial.os, "write", filling)
-        with pytest.raises(DataError, match=r"the disk is full.*What was downloaded is kept; run the same command again to resume"):
+        with pytest.raises(
+            DataError, match=r"the disk is full.*What was downloaded is kept; run the same command again to resume"
+        ):
             fetch(archive(site, second), tmp_path)
     assert second.requests == []  # no other address helps
     assert (tmp_path / f"{NAME}.part").read_bytes() == CONTENT[:60_000]

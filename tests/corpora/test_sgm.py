@@ -10,7 +10,9 @@ from nmt_cli.corpora.sgm import segments
 from nmt_cli.errors import DataError
 
 WMT = Path(__file__).parents[3] / "../shared/data/wmt-newstest"
-originals = pytest.mark.skipif(not WMT.is_dir(), reason="the original test sets are not beside the project (../shared/data/wmt-newstest)")
+originals = pytest.mark.skipif(
+    not WMT.is_dir(), reason="the original test sets are not beside the project (../shared/data/wmt-newstest)"
+)
 
 
 def lines(text: str) -> list[str]:
@@ -23,7 +25,12 @@ def test_the_text_of_each_segment_is_a_line() -> None:
 
 
 def test_several_segments_a_line_and_a_segment_of_several_lines() -> None:
-    assert lines('<SEG id=1>a</SEG><seg id="2">b</seg> <seg>c\nd\n  e</seg>\n<seg id="4">f</seg>') == ["a", "b", "c d e", "f"]
+    assert lines('<SEG id=1>a</SEG><seg id="2">b</seg> <seg>c\nd\n  e</seg>\n<seg id="4">f</seg>') == [
+        "a",
+        "b",
+        "c d e",
+        "f",
+    ]
 
 
 def test_nothing_is_unescaped_and_what_looks_like_a_tag_stays() -> None:

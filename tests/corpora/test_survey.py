@@ -20,20 +20,33 @@ def write(folder: Path, pairs: list[tuple[str, str]]) -> tuple[list[Path], list[
 
 def sentences(count: int) -> list[tuple[str, str]]:
     draw = random.Random(1)
-    return [(f"the {number} cats see {draw.randint(1, 9)} dogs", f"die {number} Katzen sehen {draw.randint(1, 9)} Hunde") for number in range(count)]
+    return [
+        (f"the {number} cats see {draw.randint(1, 9)} dogs", f"die {number} Katzen sehen {draw.randint(1, 9)} Hunde")
+        for number in range(count)
+    ]
 
 
 def test_what_the_text_is_like(tmp_path: Path) -> None:
     pairs = [
-        *sentences(20), ("The 3 cats, see.", "x"), ("the 3 CATS see!", "x"), ("", "nichts"), (" ", "nichts"), ("...", "Punkte"), ("copied text", "copied text "),
-        ("a b c d e f g h", "kurz ist"), ("привет", "Hallo"),
-    ]  # fmt: skip
+        *sentences(20),
+        ("The 3 cats, see.", "x"),
+        ("the 3 CATS see!", "x"),
+        ("", "nichts"),
+        (" ", "nichts"),
+        ("...", "Punkte"),
+        ("copied text", "copied text "),
+        ("a b c d e f g h", "kurz ist"),
+        ("привет", "Hallo"),
+    ]
     text = survey(*write(tmp_path, pairs))
     assert (text.pairs, text.empty, text.copies, text.repeated, text.odd, text.useful) == (28, 2, 1, 1, 1, 24)
     assert (text.source.longest, text.target.longest) == (8, 6)
     assert list(text.source.scripts)[:2] == ["LATIN", "CYRILLIC"]
     assert set(text.target.scripts) == {"LATIN"}
-    assert set(text.alone) == {*range(20), 27}  # the paraphrases share a side, the others have no letters, or are copied or odd
+    assert set(text.alone) == {
+        *range(20),
+        27,
+    }  # the paraphrases share a side, the others have no letters, or are copied or odd
 
 
 def test_words_of_scripts_without_spaces_are_counted_by_letters() -> None:
@@ -50,7 +63,9 @@ def test_held_out_sentences_occur_nowhere_else_and_are_always_the_same(tmp_path:
         streams = {name: (io.BytesIO(), io.BytesIO()) for name in ("train", "valid", "test")}
         counts = write_parts(*files, draw(survey(*files), {"valid": 10, "test": 20}), streams)
         assert counts == {"train": 171, "valid": 10, "test": 20}
-        parts.append({name: [stream.getvalue().decode().split("\n")[:-1] for stream in both] for name, both in streams.items()})
+        parts.append(
+            {name: [stream.getvalue().decode().split("\n")[:-1] for stream in both] for name, both in streams.items()}
+        )
     assert parts[0] == parts[1]
     read = {name: list(zip(*sides, strict=True)) for name, sides in parts[0].items()}
     assert sorted(pair for name in read for pair in read[name]) == sorted(pairs[:-1])
@@ -61,7 +76,9 @@ def test_held_out_sentences_occur_nowhere_else_and_are_always_the_same(tmp_path:
 
 
 def test_too_few_pairs_to_hold_out(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="30 pairs, of which 30 have both sides in no other pair: too few to hold out 20"):
+    with pytest.raises(
+        DataError, match="30 pairs, of which 30 have both sides in no other pair: too few to hold out 20"
+    ):
         draw(survey(*write(tmp_path, sentences(30))), {"valid": 10, "test": 10})
     with pytest.raises(DataError, match="have no lines: there is nothing to learn from"):
         survey(*write(tmp_path, []))

@@ -30,7 +30,9 @@ def plan_of(batch_tokens: int = 16_384, seed: int = 1, pairs: int = PAIRS) -> Ep
 # An epoch
 
 
-@pytest.mark.parametrize(("pairs", "batch_tokens"), [(PAIRS, 16_384), (PAIRS, 4096), (PAIRS, 500), (300, 16_384), (1, 1000)])
+@pytest.mark.parametrize(
+    ("pairs", "batch_tokens"), [(PAIRS, 16_384), (PAIRS, 4096), (PAIRS, 500), (300, 16_384), (1, 1000)]
+)
 def test_every_pair_stands_in_exactly_one_update_of_an_epoch(pairs: int, batch_tokens: int) -> None:
     plan = plan_of(batch_tokens, pairs=pairs)
     for epoch in range(2):
@@ -163,7 +165,9 @@ def test_a_plan_holds_one_window_however_large_the_corpus() -> None:
 # Micro-batches
 
 
-def plain_spans(source: list[int], target: list[int], tokens: int, max_padding: float, least: int) -> Iterator[tuple[int, int]]:
+def plain_spans(
+    source: list[int], target: list[int], tokens: int, max_padding: float, least: int
+) -> Iterator[tuple[int, int]]:
     """`spans`, a pair at a time."""
     first = wide_s = wide_t = real = 0
     for index, (s, t) in enumerate(zip(source, target, strict=True)):
@@ -179,7 +183,10 @@ def plain_spans(source: list[int], target: list[int], tokens: int, max_padding: 
 
 
 @pytest.mark.parametrize("sort", [False, True])
-@pytest.mark.parametrize(("tokens", "max_padding", "least"), [(1, 1.0, 1), (50, 1.0, 1), (3125, 1.0, 2048), (2048, 0.08, 200), (2048, 0.02, 20), (10**6, 0.5, 50)])
+@pytest.mark.parametrize(
+    ("tokens", "max_padding", "least"),
+    [(1, 1.0, 1), (50, 1.0, 1), (3125, 1.0, 2048), (2048, 0.08, 200), (2048, 0.02, 20), (10**6, 0.5, 50)],
+)
 def test_spans_are_those_of_the_plain_loop(tokens: int, max_padding: float, least: int, sort: bool) -> None:
     for pairs in (0, 1, 2, 700):
         source, target = (side.astype(np.int64) for side in lengths(pairs, seed=pairs))
@@ -207,7 +214,9 @@ def test_what_an_update_holds_does_not_depend_on_the_machine() -> None:
     """The plan knows neither ranks nor micro-batches; cutting in any way gives the same pairs."""
     plan = plan_of()
     for update in islice(plan.updates(1), 3):
-        ways = [micro_batches(plan, update, tokens, ranks) for tokens, ranks in ((16_384, 1), (500, 1), (3000, 4), (700, 7))]
+        ways = [
+            micro_batches(plan, update, tokens, ranks) for tokens, ranks in ((16_384, 1), (500, 1), (3000, 4), (700, 7))
+        ]
         held = [sorted(int(pair) for mine in way for part in mine for pair in part) for way in ways]
         assert all(pairs == sorted(update.tolist()) for pairs in held)
 
@@ -233,7 +242,10 @@ def test_a_pair_longer_than_the_limit_is_taken_alone_not_dropped() -> None:
     assert sorted(sorted(part.tolist()) for part in parts) == [[0], [1, 2]]
 
 
-@pytest.mark.parametrize(("batch_tokens", "tokens", "pairs"), [(25_000, 25_000, 100_000), (25_000, 3125, 100_000), (4096, 2048, PAIRS), (4096, 1024, PAIRS)])
+@pytest.mark.parametrize(
+    ("batch_tokens", "tokens", "pairs"),
+    [(25_000, 25_000, 100_000), (25_000, 3125, 100_000), (4096, 2048, PAIRS), (4096, 1024, PAIRS)],
+)
 def test_padding_stays_below_8_percent(batch_tokens: int, tokens: int, pairs: int) -> None:
     """Base's update whole and in eight on a corpus of some size; a small machine's update on a small corpus."""
     assert 0.001 < padding_share(plan_of(batch_tokens, pairs=pairs), 0, tokens) < 0.08
@@ -262,14 +274,19 @@ def test_spans_cut_where_a_padded_side_would_be_too_large() -> None:
 
 
 def test_a_batch_has_its_symbols_and_padding_in_place() -> None:
-    pairs = [(np.array([10, 11, 12], np.uint16), np.array([20], np.uint16)), (np.array([13], np.uint16), np.array([21, 22], np.uint16))]
+    pairs = [
+        (np.array([10, 11, 12], np.uint16), np.array([20], np.uint16)),
+        (np.array([13], np.uint16), np.array([21, 22], np.uint16)),
+    ]
     batch = collate(pairs)
     assert batch.src.tolist() == [[10, 11, 12, EOS], [13, EOS, PAD, PAD]]
     assert batch.tgt_in.tolist() == [[BOS, 20, PAD], [BOS, 21, 22]]
     assert batch.tgt_out.tolist() == [[20, EOS, PAD], [21, 22, EOS]]
     assert batch.src_lengths.tolist() == [4, 2]
     assert batch.tgt_lengths.tolist() == [2, 3]
-    assert {t.dtype for t in (batch.src, batch.tgt_in, batch.tgt_out, batch.src_lengths, batch.tgt_lengths)} == {torch.int64}
+    assert {t.dtype for t in (batch.src, batch.tgt_in, batch.tgt_out, batch.src_lengths, batch.tgt_lengths)} == {
+        torch.int64
+    }
 
 
 def test_ids_beyond_16_bits_survive() -> None:

@@ -70,7 +70,10 @@ def test_with_certain_dropout_words_are_characters(tokenizer: Tokenizer) -> None
 def exact(tokenizer: Tokenizer, parts: tuple[str, ...], p: float) -> dict[tuple[str, ...], float]:
     """Return the probability of each result of algorithm 1, by following all its choices."""
     table = {piece: score for piece, score in zip(tokenizer.table, tokenizer.scores, strict=True) if len(piece) > 1}
-    merges = sorted((i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in table), key=lambda i: (-table[parts[i] + parts[i + 1]], i))
+    merges = sorted(
+        (i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in table),
+        key=lambda i: (-table[parts[i] + parts[i + 1]], i),
+    )
     found: dict[tuple[str, ...], float] = {parts: p ** len(merges)}
     for rank, i in enumerate(merges):  # the first merge that is not left out
         for result, probability in exact(tokenizer, (*parts[:i], parts[i] + parts[i + 1], *parts[i + 2 :]), p).items():
@@ -78,11 +81,15 @@ def exact(tokenizer: Tokenizer, parts: tuple[str, ...], p: float) -> dict[tuple[
     return found
 
 
-def test_segmentations_have_the_probabilities_of_algorithm_1(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segmentations_have_the_probabilities_of_algorithm_1(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bpe_dropout, "DRAWS", 20_000)
     cutter, word = WordCutter(tokenizer, 0.3), "house"
     ids = ids_of(tokenizer, word).tolist()
-    counts = Counter(tuple(tokenizer.table[number] for number in cutter._segmentation(ids, draw)) for draw in range(20_000))
+    counts = Counter(
+        tuple(tokenizer.table[number] for number in cutter._segmentation(ids, draw)) for draw in range(20_000)
+    )
     expected = exact(tokenizer, tuple(f"▁{word}"), 0.3)
     assert sum(expected.values()) == pytest.approx(1.0)
     assert len(expected) >= 5
@@ -91,7 +98,9 @@ def test_segmentations_have_the_probabilities_of_algorithm_1(tokenizer: Tokenize
         assert counts[parts] / 20_000 == pytest.approx(probability, abs=4.5 * deviation + 1e-9), parts
 
 
-def test_a_pair_is_cut_differently_in_each_epoch_and_equally_in_each_process(tokenizer: Tokenizer, lines: list[str]) -> None:
+def test_a_pair_is_cut_differently_in_each_epoch_and_equally_in_each_process(
+    tokenizer: Tokenizer, lines: list[str]
+) -> None:
     pairs = pairs_of(tokenizer, lines[:100])
     first, other = (BpeDropout(Vocabulary(tokenizer, tokenizer), 0.3, seed=1, longest=1000) for _ in range(2))
     in_order = {(epoch, number): first(pair, epoch, number) for epoch in range(3) for number, pair in enumerate(pairs)}
@@ -101,10 +110,14 @@ def test_a_pair_is_cut_differently_in_each_epoch_and_equally_in_each_process(tok
     changed = sum(not np.array_equal(in_order[0, number][0], in_order[1, number][0]) for number in range(len(pairs)))
     assert changed > 0.9 * len(pairs)
     seeded = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.3, seed=2, longest=1000)
-    assert any(not np.array_equal(seeded(pair, 0, number)[0], in_order[0, number][0]) for number, pair in enumerate(pairs))
+    assert any(
+        not np.array_equal(seeded(pair, 0, number)[0], in_order[0, number][0]) for number, pair in enumerate(pairs)
+    )
 
 
-def test_what_is_forgotten_is_cut_the_same_way_again(tokenizer: Tokenizer, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_forgotten_is_cut_the_same_way_again(
+    tokenizer: Tokenizer, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.3, seed=1, longest=1000)
     pairs = pairs_of(tokenizer, lines[:40])
     expected = [usual(pair, 0, number) for number, pair in enumerate(pairs)]
@@ -123,16 +136,22 @@ def test_a_side_that_would_be_too_long_keeps_its_ids(tokenizer: Tokenizer) -> No
 
 def test_an_empty_side_stays_empty(tokenizer: Tokenizer) -> None:
     empty = np.array([], DTYPE)
-    source, target = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.5, seed=1, longest=9)((empty, ids_of(tokenizer, "a house")), 0, 0)
+    source, target = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.5, seed=1, longest=9)(
+        (empty, ids_of(tokenizer, "a house")), 0, 0
+    )
     assert len(source) == 0
     assert len(target)
 
 
-def test_symbols_stay_whole_and_a_vocabulary_of_symbols_alone_is_refused(tokenizer: Tokenizer, lines: list[str]) -> None:
+def test_symbols_stay_whole_and_a_vocabulary_of_symbols_alone_is_refused(
+    tokenizer: Tokenizer, lines: list[str]
+) -> None:
     symbols = learn_symbols(count_words(lines).items(), section(joint_vocab=False))
     ids = np.array(symbols.encode([lines[0]])[0], DTYPE)
     assert not symbols.by_words
-    _, target = BpeDropout(Vocabulary(tokenizer, symbols), 0.9, seed=1, longest=1000)((ids_of(tokenizer, lines[0]), ids), 0, 0)
+    _, target = BpeDropout(Vocabulary(tokenizer, symbols), 0.9, seed=1, longest=1000)(
+        (ids_of(tokenizer, lines[0]), ids), 0, 0
+    )
     assert np.array_equal(target, ids)
     with pytest.raises(UsageError, match=r"train.bpe_dropout = 0.1.*not BPE"):
         BpeDropout(Vocabulary(symbols, symbols), 0.1, seed=1, longest=1000)

@@ -33,7 +33,12 @@ from nmt_cli.data.tokenizer import Tokenizer, Vocabulary
 from nmt_cli.errors import DataError, NmtError
 from nmt_cli.recipe import Recipe
 
-NAMES = {"train_source": ["train.en"], "train_target": ["train.de"], "valid_source": ["valid.en"], "valid_target": ["valid.de"]}
+NAMES = {
+    "train_source": ["train.en"],
+    "train_target": ["train.de"],
+    "valid_source": ["valid.en"],
+    "valid_target": ["valid.de"],
+}
 ODD = "a small\u2028dog\u0085and\x0ba large\rcat"
 
 
@@ -44,7 +49,14 @@ def recipe(**data: Any) -> Recipe:
 
 def sentences(count: int, seed: int = 0) -> list[tuple[str, str]]:
     rng = random.Random(seed)
-    words = [("dog", "Hund"), ("cat", "Katze"), ("house", "Haus"), ("sees", "sieht"), ("small", "klein"), ("green", "grün")]
+    words = [
+        ("dog", "Hund"),
+        ("cat", "Katze"),
+        ("house", "Haus"),
+        ("sees", "sieht"),
+        ("small", "klein"),
+        ("green", "grün"),
+    ]
     chosen = [rng.choices(words, k=rng.randint(1, 9)) for _ in range(count)]
     return [(" ".join(en for en, _ in row), " ".join(de for _, de in row)) for row in chosen]
 
@@ -75,15 +87,29 @@ def contents(folder: Path) -> dict[str, bytes]:
 def decoded(folder: Path, split: Any) -> list[tuple[str, str]]:
     vocabulary, corpus = Vocabulary.load(folder), Corpus.open(folder, split)
     sides = zip(*map(corpus.pair, range(len(corpus))), strict=True)
-    return list(zip(*(tokenizer.decode(side) for tokenizer, side in zip((vocabulary.source, vocabulary.target), sides, strict=True)), strict=True))
+    return list(
+        zip(
+            *(
+                tokenizer.decode(side)
+                for tokenizer, side in zip((vocabulary.source, vocabulary.target), sides, strict=True)
+            ),
+            strict=True,
+        )
+    )
 
 
 def test_text_becomes_shards_and_can_be_read_back(text: Path, out: Path) -> None:
     summary = prepare(recipe(shard_pairs=150), [text], out, workers=1)
     assert sorted(contents(out)) == [
-        "index.json", "tokenizer.model", "train-00000.safetensors", "train-00001.safetensors", "train-00002.safetensors",
-        "valid-00000.safetensors", "valid.source.txt", "valid.target.txt",
-    ]  # fmt: skip
+        "index.json",
+        "tokenizer.model",
+        "train-00000.safetensors",
+        "train-00001.safetensors",
+        "train-00002.safetensors",
+        "valid-00000.safetensors",
+        "valid.source.txt",
+        "valid.target.txt",
+    ]
     assert decoded(out, "train") == sentences(400)
     assert decoded(out, "valid") == sentences(20, seed=1)
     assert valid_text(out) == tuple(map(list, zip(*sentences(20, seed=1), strict=True)))
@@ -93,7 +119,9 @@ def test_text_becomes_shards_and_can_be_read_back(text: Path, out: Path) -> None
     assert not list(out.parent.glob(".*"))
 
 
-def test_two_workers_write_what_one_writes(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_workers_write_what_one_writes(
+    text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "CHUNK", 64)
     prepare(recipe(shard_pairs=150), [text], out, workers=1)
     prepare(recipe(shard_pairs=150), [text], tmp_path / "two", workers=2)
@@ -116,7 +144,12 @@ def test_other_shards_are_not_overwritten(text: Path, out: Path) -> None:
     write(text, "train", sentences(300))
     with pytest.raises(DataError) as caught:
         prepare(recipe(vocab_size=310), [text], out, workers=1)
-    for part in ("data.vocab_size: was 330, is 310", "train_source: the contents of 'train.en' have changed", "--force", "another --out"):
+    for part in (
+        "data.vocab_size: was 330, is 310",
+        "train_source: the contents of 'train.en' have changed",
+        "--force",
+        "another --out",
+    ):
         assert part in str(caught.value)
     assert "valid_source" not in str(caught.value)
     assert contents(out) == before
@@ -130,9 +163,16 @@ def test_force_replaces_what_is_ours_and_nothing_else(text: Path, out: Path) -> 
     write(text, "train", sentences(300))
     assert prepare(recipe(joint_vocab=False, vocab_size=300), [text], out, force=True, workers=1).fresh
     assert sorted(contents(out)) == [
-        "index.json", "mine/train-00000.safetensors", "notes.txt", "tokenizer.source.model", "tokenizer.target.model", "train-00000.safetensors",
-        "valid-00000.safetensors", "valid.source.txt", "valid.target.txt",
-    ]  # fmt: skip
+        "index.json",
+        "mine/train-00000.safetensors",
+        "notes.txt",
+        "tokenizer.source.model",
+        "tokenizer.target.model",
+        "train-00000.safetensors",
+        "valid-00000.safetensors",
+        "valid.source.txt",
+        "valid.target.txt",
+    ]
     assert (out / "notes.txt").read_text() == "mine"
     assert (out / "mine" / "train-00000.safetensors").read_text() == "mine too"
     assert decoded(out, "train") == sentences(300)
@@ -140,7 +180,10 @@ def test_force_replaces_what_is_ours_and_nothing_else(text: Path, out: Path) -> 
 
 
 def test_a_folder_with_other_files_is_not_littered(text: Path, out: Path) -> None:
-    with pytest.raises(DataError, match=r"is not empty and holds no index.json but train.de, train.en, valid.de, valid.en. Choose another --out, or give --force to put the shards beside these files"):
+    with pytest.raises(
+        DataError,
+        match=r"is not empty and holds no index.json but train.de, train.en, valid.de, valid.en. Choose another --out, or give --force to put the shards beside these files",
+    ):
         prepare(recipe(), [text], text, workers=1)
     out.mkdir()
     assert prepare(recipe(), [text], out, workers=1).fresh  # an empty folder is free
@@ -157,13 +200,18 @@ def test_damaged_shards_are_named_and_made_anew_by_force(text: Path, out: Path) 
     verify(out)
 
 
-@pytest.mark.parametrize("name", ["train-00000.safetensors", "tokenizer.model", "valid.source.txt", "train-00099.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["train-00000.safetensors", "tokenizer.model", "valid.source.txt", "train-00099.safetensors"]
+)
 def test_force_replaces_only_what_the_index_proves(text: Path, out: Path, name: str) -> None:
     prepare(recipe(), [text], out, workers=1)
     (out / "notes.txt").write_text("mine")
     (out / name).write_bytes(b"mine")
     before = contents(out)
-    for force, said in ((False, "out' holds other shards|has 4 bytes"), (True, f"{name}' would be replaced, and it is not as nmt preprocess wrote it")):
+    for force, said in (
+        (False, "out' holds other shards|has 4 bytes"),
+        (True, f"{name}' would be replaced, and it is not as nmt preprocess wrote it"),
+    ):
         with pytest.raises(DataError, match=said):
             prepare(recipe(vocab_size=310), [text], out, force=force, workers=1)
         assert contents(out) == before
@@ -176,20 +224,30 @@ def test_force_replaces_only_what_the_index_proves(text: Path, out: Path, name: 
 def test_force_does_not_replace_files_of_these_names_without_an_index(text: Path, out: Path) -> None:
     out.mkdir()
     (out / "tokenizer.model").write_bytes(b"mine")
-    with pytest.raises(DataError, match=r"tokenizer.model' would be replaced, and it is not as nmt preprocess wrote it: index.json does not list it"):
+    with pytest.raises(
+        DataError,
+        match=r"tokenizer.model' would be replaced, and it is not as nmt preprocess wrote it: index.json does not list it",
+    ):
         prepare(recipe(), [text], out, force=True, workers=1)
     assert contents(out) == {"tokenizer.model": b"mine"}
 
 
 def test_an_index_that_lists_files_of_others_is_not_believed(text: Path, out: Path) -> None:
     prepare(recipe(), [text], out, workers=1)
-    for name, path in (("../mine", out.parent / "mine"), ("notes.txt", out / "notes.txt"), (str(out.parent / "absolute"), out.parent / "absolute"), ("text/../mine", out / "mine")):
+    for name, path in (
+        ("../mine", out.parent / "mine"),
+        ("notes.txt", out / "notes.txt"),
+        (str(out.parent / "absolute"), out.parent / "absolute"),
+        ("text/../mine", out / "mine"),
+    ):
         path.write_text("mine")
         index = json.loads((out / INDEX_FILE).read_text())
         sealed.change(out / INDEX_FILE, files=[*index["files"], shards.file_entry(path, name).model_dump()])
     (out / "text").mkdir()
     prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
-    assert [path.read_text() for path in (out.parent / "mine", out / "notes.txt", out.parent / "absolute", out / "mine")] == ["mine"] * 4
+    assert [
+        path.read_text() for path in (out.parent / "mine", out / "notes.txt", out.parent / "absolute", out / "mine")
+    ] == ["mine"] * 4
 
 
 def test_shards_in_use_are_not_replaced(text: Path, out: Path) -> None:
@@ -205,7 +263,9 @@ def test_shards_in_use_are_not_replaced(text: Path, out: Path) -> None:
 
 
 @pytest.mark.parametrize("moves", range(6))
-def test_an_installation_that_was_killed_is_finished_by_the_next_command(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int) -> None:
+def test_an_installation_that_was_killed_is_finished_by_the_next_command(
+    text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
     """Killed after so many renames: a kill leaves no time for what tidies up, so the folder aside is kept as it was."""
     prepare(recipe(shard_pairs=100), [text], out, workers=1)
     replace, killed, left = os.replace, tmp_path / "killed", moves
@@ -227,7 +287,14 @@ def test_an_installation_that_was_killed_is_finished_by_the_next_command(text: P
     killed.rename(out)
     assert not prepare(recipe(vocab_size=310), [text], out, workers=1).fresh
     assert verify(out).source_size == 310
-    assert set(contents(out)) == {INDEX_FILE, "tokenizer.model", "train-00000.safetensors", "valid-00000.safetensors", "valid.source.txt", "valid.target.txt"}
+    assert set(contents(out)) == {
+        INDEX_FILE,
+        "tokenizer.model",
+        "train-00000.safetensors",
+        "valid-00000.safetensors",
+        "valid.source.txt",
+        "valid.target.txt",
+    }
     assert not (out / ".out.partial").exists()
 
 
@@ -241,7 +308,14 @@ def test_a_folder_aside_that_is_someones_own_stays(text: Path, out: Path) -> Non
 
 
 def test_pairs_are_dropped_for_a_reason_and_counted(text: Path, out: Path) -> None:
-    odd = [("", "Hund"), ("dog", " \t"), ("dog " * 60, "Hund " * 60), ("dog", "Hund " * 20), ("dog " * 20, "Hund"), ("dog", "Hund")]
+    odd = [
+        ("", "Hund"),
+        ("dog", " \t"),
+        ("dog " * 60, "Hund " * 60),
+        ("dog", "Hund " * 20),
+        ("dog " * 20, "Hund"),
+        ("dog", "Hund"),
+    ]
     write(text, "train", sentences(400) + odd)
     write(text, "valid", odd)
     index = prepare(recipe(max_length=50, max_ratio=5.0), [text], out, workers=1).index
@@ -252,7 +326,10 @@ def test_pairs_are_dropped_for_a_reason_and_counted(text: Path, out: Path) -> No
     assert valid_text(out) == tuple([pair[side] for pair in odd[2:]] for side in (0, 1))
 
 
-@pytest.mark.parametrize(("source", "target", "kept"), [(1, 8, True), (1, 9, False), (9, 1, False), (0, 1, False), (50, 50, True), (51, 50, False)])
+@pytest.mark.parametrize(
+    ("source", "target", "kept"),
+    [(1, 8, True), (1, 9, False), (9, 1, False), (0, 1, False), (50, 50, True), (51, 50, False)],
+)
 def test_the_limits_themselves(source: int, target: int, kept: bool) -> None:
     data = recipe(max_length=50, max_ratio=4.5).data
     assert (module.reasons(np.array([source]), np.array([target]), data, "train")[0] == "") == kept
@@ -284,7 +361,9 @@ def test_several_and_compressed_files(text: Path, out: Path) -> None:
     write(text, "more", sentences(50, seed=2))
     for language in ("en", "de"):
         (text / f"more.{language}.gz").write_bytes(gzip.compress((text / f"more.{language}").read_bytes()))
-    prepare(recipe(train_source=["more.en.gz", "train.en"], train_target=["more.de.gz", "train.de"]), [text], out, workers=1)
+    prepare(
+        recipe(train_source=["more.en.gz", "train.en"], train_target=["more.de.gz", "train.de"]), [text], out, workers=1
+    )
     assert decoded(out, "train") == sentences(50, seed=2) + sentences(400)
 
 
@@ -299,7 +378,14 @@ def test_targets_far_longer_than_their_sources_are_kept(out: Path, tmp_path: Pat
     pairs = [(f"word number {i % 9}", " ".join(["(NP"] * 40 + ["XX"] + [")NP"] * 40)) for i in range(50)]
     for name in ("train", "valid"):
         write(tmp_path, name, pairs)
-    long = {"vocab_size": 40, "joint_vocab": False, "target_tokenization": "words", "byte_fallback": False, "max_length": 81, "max_ratio": 30.0}
+    long = {
+        "vocab_size": 40,
+        "joint_vocab": False,
+        "target_tokenization": "words",
+        "byte_fallback": False,
+        "max_length": 81,
+        "max_ratio": 30.0,
+    }
     split = prepare(recipe(**long), [tmp_path], out).index.splits["train"]
     assert (split.pairs, split.dropped, split.longest_target) == (50, {"empty": 0, "too_long": 0, "ratio": 0}, 81)
     with pytest.raises(DataError, match=r"all 50 train pairs were dropped .*ratio 50"):
@@ -309,11 +395,17 @@ def test_targets_far_longer_than_their_sources_are_kept(out: Path, tmp_path: Pat
 def test_keys_that_came_later_leave_the_fingerprint_of_earlier_shards() -> None:
     """Shards that an earlier version wrote are found to be these: the hash below is of its keys alone."""
     data = recipe().data
-    known = json.dumps([data.model_dump(exclude={"shard_pairs", "target_tokenization", "target_vocab_size", "terminals"}), {}], sort_keys=True)
+    known = json.dumps(
+        [data.model_dump(exclude={"shard_pairs", "target_tokenization", "target_vocab_size", "terminals"}), {}],
+        sort_keys=True,
+    )
     assert fingerprint_of(data, {}) == hashlib.sha256(known.encode()).hexdigest()
     words = {"joint_vocab": False, "target_tokenization": "words"}
     assert fingerprint_of(recipe(**words).data, {}) != fingerprint_of(recipe(joint_vocab=False).data, {})
-    assert len({fingerprint_of(recipe(**words, terminals=kind).data, {}) for kind in ("", "xx", "tags", "words", "both")}) == 5
+    assert (
+        len({fingerprint_of(recipe(**words, terminals=kind).data, {}) for kind in ("", "xx", "tags", "words", "both")})
+        == 5
+    )
 
 
 def test_an_existing_tokenizer_is_used(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,11 +415,15 @@ def test_an_existing_tokenizer_is_used(text: Path, out: Path, tmp_path: Path, mo
     for number, place in enumerate(("own.model", str(text / "own.model"), str(out))):
         index = prepare(recipe(tokenizer=place), [text], tmp_path / f"again{number}", workers=1).index
         assert index.tokenizer_sha256 == Tokenizer.load(out / "tokenizer.model").sha256
-        assert [entry.file for entry in index.inputs["tokenizer"]] == ["tokenizer.model" if number == 2 else "own.model"]
+        assert [entry.file for entry in index.inputs["tokenizer"]] == [
+            "tokenizer.model" if number == 2 else "own.model"
+        ]
     (text / "own.model").write_bytes(b"damaged")
     with pytest.raises(DataError, match="is not a SentencePiece model"):
         prepare(recipe(tokenizer="own.model"), [text], tmp_path / "more", workers=1)
-    with pytest.raises(DataError, match=r"data.tokenizer = 'absent': there is no such file; looked for '.*text/absent' and 'absent'"):
+    with pytest.raises(
+        DataError, match=r"data.tokenizer = 'absent': there is no such file; looked for '.*text/absent' and 'absent'"
+    ):
         prepare(recipe(tokenizer="absent"), [text], tmp_path / "more", workers=1)
     with pytest.raises(DataError, match=r"holds one joint vocabulary, but data.joint_vocab = false"):
         prepare(recipe(tokenizer=str(out), joint_vocab=False), [text], tmp_path / "more", workers=1)
@@ -346,14 +442,19 @@ def test_empty_and_useless_text(text: Path, out: Path) -> None:
     with pytest.raises(DataError, match=r"the training text is empty: .*train.en holds no lines"):
         prepare(recipe(), [text], out, workers=1)
     write(text, "train", [("", "Hund")] * 9 + [("dog", "")] * 3)
-    with pytest.raises(DataError, match=r"all 12 train pairs were dropped \(empty 12, too_long 0, ratio 0\). Check .* data.min_length = 1"):
+    with pytest.raises(
+        DataError,
+        match=r"all 12 train pairs were dropped \(empty 12, too_long 0, ratio 0\). Check .* data.min_length = 1",
+    ):
         prepare(recipe(vocab_size=267), [text], out, workers=1)
     assert not out.exists()
 
 
 def test_a_vocabulary_larger_than_the_text_supports(text: Path, out: Path) -> None:
     for workers in (1, 2):
-        with pytest.raises(DataError, match=r"data.vocab_size = 9000 is more than this text supports.*--set data.vocab_size="):
+        with pytest.raises(
+            DataError, match=r"data.vocab_size = 9000 is more than this text supports.*--set data.vocab_size="
+        ):
             prepare(recipe(vocab_size=9000), [text], out, workers=workers)
     assert list(out.parent.iterdir()) == [text]
 
@@ -418,7 +519,9 @@ def test_the_teaching_corpus_is_kept_as_text(out: Path, monkeypatch: pytest.Monk
     assert (out / "text").stat().st_mode == out.stat().st_mode
     assert open_index(out).inputs["train_source"][0].file == "text/train.en"
     assert not prepare(demo, [], out, workers=1).fresh
-    turned = Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": 330, "source_language": "de", "target_language": "en"}}, "test")
+    turned = Recipe.from_dict(
+        {"data": {"generator": "teaching", "vocab_size": 330, "source_language": "de", "target_language": "en"}}, "test"
+    )
     prepare(turned, [], out, force=True, workers=1)
     assert decoded(out, "train") == [(target, source) for source, target in sentences(400)]
     french = Recipe.from_dict({"data": {"generator": "teaching", "target_language": "fr"}}, "test")
@@ -442,7 +545,15 @@ def failing(error: BaseException) -> Callable[..., Any]:
     ],
 )
 @pytest.mark.parametrize("at", ["write_atomic", "install"])
-def test_a_fault_midway_leaves_the_earlier_shards(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, kind: type[BaseException], message: str | None, at: str) -> None:
+def test_a_fault_midway_leaves_the_earlier_shards(
+    text: Path,
+    out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    kind: type[BaseException],
+    message: str | None,
+    at: str,
+) -> None:
     prepare(recipe(), [text], out, workers=1)
     before = contents(out)
     target = "nmt_cli.files.write_atomic" if at == "write_atomic" else "nmt_cli.data.prepare.install"
@@ -494,7 +605,9 @@ def test_a_dead_worker_is_an_error_not_a_hang() -> None:
 def test_ctrl_c_leaves_nothing_behind(text: Path, out: Path, tmp_path: Path) -> None:
     write(text, "train", sentences(400) * 200)
     file = tmp_path / "tiny.toml"
-    file.write_text("[data]\nvocab_size = 330\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items()))
+    file.write_text(
+        "[data]\nvocab_size = 330\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items())
+    )
     script = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from pathlib import Path; from nmt_cli.data.prepare import prepare; from nmt_cli.recipe_files import load_recipe\n"
@@ -503,7 +616,9 @@ def test_ctrl_c_leaves_nothing_behind(text: Path, out: Path, tmp_path: Path) -> 
     (tmp_path / "script.py").write_text(script)
     root = str(Path(shards.__file__).parents[2])
     command = [sys.executable, str(tmp_path / "script.py"), str(file), str(text), str(out)]
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root})
+    process = subprocess.Popen(
+        command, start_new_session=True, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}
+    )
     waited = time.monotonic() + 20
     while not (out.parent / ".out.partial").exists() and time.monotonic() < waited:
         time.sleep(0.02)
@@ -524,12 +639,18 @@ def run(*arguments: str) -> Any:
 def test_the_command(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(text, "train", [*sentences(400), ("dog", "")])
-    Path("tiny.toml").write_text("[data]\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items()))
+    Path("tiny.toml").write_text(
+        "[data]\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items())
+    )
     arguments = ("tiny.toml", "--data-dir", "text", "--set", "data.vocab_size=330", "--workers", "1")
     result = run(*arguments)
     assert result.exit_code == 0
     assert result.stdout == ""
-    for part in ("vocabulary  330 pieces, joint", "training    400 of 401 pairs; dropped: 1 empty;", "validation  20 of 20 pairs; dropped: none"):
+    for part in (
+        "vocabulary  330 pieces, joint",
+        "training    400 of 401 pairs; dropped: 1 empty;",
+        "validation  20 of 20 pairs; dropped: none",
+    ):
         assert part in result.stderr
     assert result.stderr.endswith("next: nmt train tiny.toml --set data.vocab_size=330\n")
     assert open_index("data/tiny").recipe == "tiny"
@@ -544,6 +665,10 @@ def test_the_command(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_preprocess_needs_no_torch() -> None:
     code = "import sys, nmt_cli.data.prepare, nmt_cli.data.shards, nmt_cli.cli.preprocess; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(shards.__file__).parents[2], check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=Path(shards.__file__).parents[2], check=False).returncode == 0
+    )
     code = "import sys, nmt_cli.cli.preprocess; sys.exit(bool({'numpy', 'pydantic', 'sentencepiece', 'multiprocessing'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(shards.__file__).parents[2], check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=Path(shards.__file__).parents[2], check=False).returncode == 0
+    )

@@ -49,7 +49,9 @@ def block_of(pairs: list[tuple[list[int], list[int]]], dtype: type = np.uint16) 
     return Block(flat[0], flat[1], lengths[0], lengths[1])
 
 
-def make(folder: Path, train: Pairs, valid: Pairs, shard_pairs: int = 7, block: int = 5, dtype: Any = np.uint16) -> ShardIndex:
+def make(
+    folder: Path, train: Pairs, valid: Pairs, shard_pairs: int = 7, block: int = 5, dtype: Any = np.uint16
+) -> ShardIndex:
     splits = {}
     for split, pairs in (("train", train), ("valid", valid)):
         writer = ShardWriter(folder, split, shard_pairs, dtype)  # type: ignore[arg-type]
@@ -57,11 +59,21 @@ def make(folder: Path, train: Pairs, valid: Pairs, shard_pairs: int = 7, block: 
             writer.write(block_of(pairs[i : i + block], dtype))
         splits[split] = writer.close()
     for name in VALID_TEXT:
-        (folder / name).write_text("".join(f"{name} {i}\u2028\n" for i in range(len(valid))), encoding="utf-8", newline="\n")
+        (folder / name).write_text(
+            "".join(f"{name} {i}\u2028\n" for i in range(len(valid))), encoding="utf-8", newline="\n"
+        )
     index = ShardIndex(
-        recipe="tiny", data=recipe().data.model_dump(), joint=True, source_size=300, target_size=300, tokenizer_sha256="0" * 64,
-        splits=splits, files=[file_entry(folder / name) for name in VALID_TEXT], inputs={}, fingerprint="f",
-    )  # fmt: skip
+        recipe="tiny",
+        data=recipe().data.model_dump(),
+        joint=True,
+        source_size=300,
+        target_size=300,
+        tokenizer_sha256="0" * 64,
+        splits=splits,
+        files=[file_entry(folder / name) for name in VALID_TEXT],
+        inputs={},
+        fingerprint="f",
+    )
     write_index(folder, index)
     return index
 
@@ -99,11 +111,17 @@ def test_the_format_is_plain_safetensors(tmp_path: Path) -> None:
     make(tmp_path, [([5, 6], [7]), ([], [8, 9, 10])], [])
     tensors = load_file(tmp_path / "train-00000.safetensors")
     assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
-        "source": [5, 6], "target": [7, 8, 9, 10], "source_offsets": [0, 2, 2], "target_offsets": [0, 1, 4],
-    }  # fmt: skip
+        "source": [5, 6],
+        "target": [7, 8, 9, 10],
+        "source_offsets": [0, 2, 2],
+        "target_offsets": [0, 1, 4],
+    }
     assert {name: str(tensor.dtype) for name, tensor in tensors.items()} == {
-        "source": "uint16", "target": "uint16", "source_offsets": "int64", "target_offsets": "int64",
-    }  # fmt: skip
+        "source": "uint16",
+        "target": "uint16",
+        "source_offsets": "int64",
+        "target_offsets": "int64",
+    }
 
 
 def test_ids_above_65535_take_four_bytes(tmp_path: Path) -> None:
@@ -119,13 +137,21 @@ def test_ids_above_65535_take_four_bytes(tmp_path: Path) -> None:
 def test_counts(tmp_path: Path) -> None:
     index = make(tmp_path, [([5, 6], [7]), ([5], [8, 9, 10])], [([4], [4])])
     train = index.splits["train"]
-    assert (train.pairs, train.source_tokens, train.target_tokens, train.longest_source, train.longest_target) == (2, 3, 4, 2, 3)
+    assert (train.pairs, train.source_tokens, train.target_tokens, train.longest_source, train.longest_target) == (
+        2,
+        3,
+        4,
+        2,
+        3,
+    )
     assert open_index(tmp_path) == index == verify(tmp_path)
 
 
 def resident() -> int:
     """Kilobytes of this process in memory."""
-    return int(next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")).split()[1])
+    return int(
+        next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")).split()[1]
+    )
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
@@ -176,7 +202,9 @@ def test_an_unknown_split(tmp_path: Path) -> None:
 
 def test_no_folder_and_no_index(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(DataError, match=r"holds no prepared corpus \(no index.json\): run nmt preprocess RECIPE --out"):
+        with pytest.raises(
+            DataError, match=r"holds no prepared corpus \(no index.json\): run nmt preprocess RECIPE --out"
+        ):
             open_index(folder)
     (tmp_path / INDEX_FILE).mkdir()
     with pytest.raises(DataError, match=r"cannot read .*index.json"):
@@ -186,13 +214,19 @@ def test_no_folder_and_no_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", r"index.json' is damaged: it is not JSON .*Remove it, and make the shards again with nmt preprocess … --force"),
+        (
+            "{",
+            r"index.json' is damaged: it is not JSON .*Remove it, and make the shards again with nmt preprocess … --force",
+        ),
         ("\udcff", r"is not JSON"),
         ("[1]", r"expected a JSON object, found list"),
         ("{}", r"format_version is None, expected a whole number from 1 to 2"),
         ('{"format_version": 1}', r"index.json' is damaged: recipe: field required"),
         ('{"format_version": 2}', r"does not have the SHA-256 that it states"),
-        (json.dumps({"format_version": FORMAT_VERSION + 1}), rf"has format version {FORMAT_VERSION + 1}; this nmt .* reads up to {FORMAT_VERSION}"),
+        (
+            json.dumps({"format_version": FORMAT_VERSION + 1}),
+            rf"has format version {FORMAT_VERSION + 1}; this nmt .* reads up to {FORMAT_VERSION}",
+        ),
     ],
 )
 def test_an_index_that_is_none(tmp_path: Path, text: str, message: str) -> None:
@@ -241,7 +275,10 @@ def test_what_shards_hold_has_one_fingerprint_however_they_are_cut(tmp_path: Pat
 def test_trainings_share_a_folder_and_a_writer_has_it_alone(tmp_path: Path) -> None:
     make(tmp_path, some_pairs(3), [])
     first, second = hold(tmp_path), hold(tmp_path)
-    with pytest.raises(DataError, match=r"are in use: an nmt train reads them, or another nmt preprocess writes there"), held_alone(tmp_path):
+    with (
+        pytest.raises(DataError, match=r"are in use: an nmt train reads them, or another nmt preprocess writes there"),
+        held_alone(tmp_path),
+    ):
         pass
     os.close(first)
     os.close(second)

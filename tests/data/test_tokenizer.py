@@ -27,8 +27,18 @@ from nmt_cli.data.words import WordEncoder, count_words
 from nmt_cli.errors import DataError
 from nmt_cli.recipe import DataSection
 
-SENTENCES = [f"the {a} {b} sees {c} houses" for a in ("small", "large", "old") for b in ("dog", "cat", "bird") for c in ("two", "no", "many")]
-GERMAN = [f"der {a} {b} sieht {c} Häuser" for a in ("kleine", "große", "alte") for b in ("Hund", "Kater", "Vogel") for c in ("zwei", "keine", "viele")]
+SENTENCES = [
+    f"the {a} {b} sees {c} houses"
+    for a in ("small", "large", "old")
+    for b in ("dog", "cat", "bird")
+    for c in ("two", "no", "many")
+]
+GERMAN = [
+    f"der {a} {b} sieht {c} Häuser"
+    for a in ("kleine", "große", "alte")
+    for b in ("Hund", "Kater", "Vogel")
+    for c in ("zwei", "keine", "viele")
+]
 
 
 def section(**changes: object) -> DataSection:
@@ -84,7 +94,19 @@ def test_pieces_without_text_are_white_space_and_control_symbols(tokenizer: Toke
     """And whatever holds any other piece reads as text that is not blank; bytes of white-space characters do not count."""
     table = tokenizer.table
     without = {table[number] for number in tokenizer.textless}
-    assert {"<pad>", "<s>", "</s>", META_SPACE, "<0x20>", "<0x0A>", "<0xC2>", "<0xA0>", "<0xE2>", "<0x80>", "<0xE3>"} <= without
+    assert {
+        "<pad>",
+        "<s>",
+        "</s>",
+        META_SPACE,
+        "<0x20>",
+        "<0x0A>",
+        "<0xC2>",
+        "<0xA0>",
+        "<0xE2>",
+        "<0x80>",
+        "<0xE3>",
+    } <= without
     assert not {"<unk>", "<0x00>", "<0x41>", "<0xC3>", "<0xFF>", "s", f"{META_SPACE}the"} & without
     for space in ("\u00a0", "\u2003", "\u3000", "\x85"):
         spelled = [table.index(f"<0x{byte:02X}>") for byte in space.encode()]
@@ -117,14 +139,19 @@ def test_the_same_text_gives_the_same_bytes(tokenizer: Tokenizer) -> None:
 
 
 def test_a_vocabulary_larger_than_the_text_supports() -> None:
-    with pytest.raises(DataError, match=r"data.vocab_size = 5000 is more than this text supports: the largest possible is (\d+). Give --set data.vocab_size=\1") as caught:
+    with pytest.raises(
+        DataError,
+        match=r"data.vocab_size = 5000 is more than this text supports: the largest possible is (\d+). Give --set data.vocab_size=\1",
+    ) as caught:
         learn_bpe(SENTENCES, section(vocab_size=5000))
     largest = int(str(caught.value).split("largest possible is ")[1].split(".")[0])
     assert learn_bpe(SENTENCES, section(vocab_size=largest)).vocab_size == largest
 
 
 def test_a_vocabulary_smaller_than_the_characters() -> None:
-    with pytest.raises(DataError, match=r"data.vocab_size = 100 is too small: .* need (\d+). Give --set data.vocab_size=\1 or more"):
+    with pytest.raises(
+        DataError, match=r"data.vocab_size = 100 is too small: .* need (\d+). Give --set data.vocab_size=\1 or more"
+    ):
         learn_bpe(SENTENCES, section(vocab_size=100))
 
 
@@ -158,9 +185,13 @@ def test_missing_and_damaged_models_are_named(tmp_path: Path, tokenizer: Tokeniz
 
 def test_a_tokenizer_with_other_ids_is_refused_with_the_reason(tmp_path: Path) -> None:
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=60, model_type="bpe", minloglevel=2)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=60, model_type="bpe", minloglevel=2
+    )
     (tmp_path / "other.model").write_bytes(model.getvalue())
-    with pytest.raises(DataError, match=r"pad = -1, unk = 0, bos = 1, eos = 2; expected pad = 0, unk = 1, bos = 2, eos = 3.*--pad_id=0"):
+    with pytest.raises(
+        DataError, match=r"pad = -1, unk = 0, bos = 1, eos = 2; expected pad = 0, unk = 1, bos = 2, eos = 3.*--pad_id=0"
+    ):
         Tokenizer.load(tmp_path / "other.model")
 
 
@@ -200,7 +231,10 @@ def test_each_symbol_is_a_piece_as_it_stands() -> None:
     assert words.decode(ids) == SYMBOLS  # nothing is normalised, no letter's case changed
     assert words.decode(words.encode(["  (S   XX )S "])) == ["(S XX )S"]
     assert words.encode(["(S (UNSEEN XX"])[0][1] == UNK
-    assert learn_symbols(count_words(SYMBOLS).items(), section(normalization="nfkc_cf", character_coverage=0.95)).sha256 == words.sha256
+    assert (
+        learn_symbols(count_words(SYMBOLS).items(), section(normalization="nfkc_cf", character_coverage=0.95)).sha256
+        == words.sha256
+    )
 
 
 def test_a_parsers_subwords_have_each_bracket_and_tag_whole() -> None:
@@ -209,7 +243,9 @@ def test_a_parsers_subwords_have_each_bracket_and_tag_whole() -> None:
     for kind, tags in (("words", []), ("both", ["/DT", "/NNS", "/VBG"])):
         subwords = learn_from_words(count_words(lines).items(), section(terminals=kind, vocab_size=300))
         symbols = ["(NP", "(S", "(SBAR", ")NP", ")S", ")SBAR", *tags]
-        assert sorted(piece for piece in subwords.table if piece[1:] in symbols) == sorted(f"▁{symbol}" for symbol in symbols)
+        assert sorted(piece for piece in subwords.table if piece[1:] in symbols) == sorted(
+            f"▁{symbol}" for symbol in symbols
+        )
         assert all(len(subwords.encode([symbol])[0]) == 1 for symbol in symbols)
         assert len(subwords.encode([")P"])[0]) > 1
         assert subwords.decode(subwords.encode(lines)) == lines
@@ -231,7 +267,9 @@ def test_the_targets_vocabulary_may_be_of_symbols_and_have_a_size_of_its_own() -
     both = Vocabulary.learn(words, data)
     assert (both.source_size, both.target_size) == (290, 4 + 11)
     assert both.target.sha256 == learn_symbols(words[1], section(vocab_size=20)).sha256
-    with pytest.raises(DataError, match=r"data\.target_vocab_size = 5000 is more than .* Give --set data\.target_vocab_size="):
+    with pytest.raises(
+        DataError, match=r"data\.target_vocab_size = 5000 is more than .* Give --set data\.target_vocab_size="
+    ):
         Vocabulary.learn(words, section(vocab_size=290, target_vocab_size=5000, joint_vocab=False))
 
 
@@ -242,7 +280,9 @@ def test_a_folder_without_tokenizer(tmp_path: Path) -> None:
 
 def test_every_unknown_word_of_a_list_of_words_is_one_unknown_token() -> None:
     """SentencePiece joins those that follow each other; a parse would then have too few words."""
-    data = DataSection.model_validate({"train_source": ["s"], "train_target": ["t"], "vocab_size": 40, "joint_vocab": False})
+    data = DataSection.model_validate(
+        {"train_source": ["s"], "train_target": ["t"], "vocab_size": 40, "joint_vocab": False}
+    )
     symbols = learn_symbols([("(S", 9), (")S", 9), ("dog", 5)], data)
     known = {piece: symbols.table.index(piece) for piece in ("▁(S", "▁dog", "▁)S")}
     [ids] = symbols.encode(["(S foo bar  dog baz )S"])

@@ -25,7 +25,9 @@ ODD = "abc äß 日本 \u0308\u0301 ¨´ﷺﬁ²Ａ…\t\xa0\u3000\u200b\x01\u00
 
 
 def section(**changes: Any) -> DataSection:
-    return DataSection.model_validate({"train_source": ["s"], "train_target": ["t"], "vocab_size": 900, "byte_fallback": False, **changes})
+    return DataSection.model_validate(
+        {"train_source": ["s"], "train_target": ["t"], "vocab_size": 900, "byte_fallback": False, **changes}
+    )
 
 
 def teaching(lines: int) -> list[str]:
@@ -102,7 +104,10 @@ def test_text_without_spaces_is_sampled_not_lost() -> None:
     for first in range(0, len(lines), 100):
         counts.add(count_words(lines[first : first + 100]))
     assert 300 < len(counts) <= 1000
-    whole, sampled = (learn_from_words(words, section(vocab_size=400)) for words in (count_words(lines).items(), counts.most_frequent()))
+    whole, sampled = (
+        learn_from_words(words, section(vocab_size=400))
+        for words in (count_words(lines).items(), counts.most_frequent())
+    )
     assert len(set(whole.table) & set(sampled.table)) > 250
 
 
@@ -157,7 +162,16 @@ def test_words_are_cut_once(text: list[str], monkeypatch: pytest.MonkeyPatch) ->
 
 def made(sentences: Iterable[str], **options: Any) -> Tokenizer:
     model = io.BytesIO()
-    options = {"model_type": "bpe", "vocab_size": 500, "pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "minloglevel": 2, **options}
+    options = {
+        "model_type": "bpe",
+        "vocab_size": 500,
+        "pad_id": 0,
+        "unk_id": 1,
+        "bos_id": 2,
+        "eos_id": 3,
+        "minloglevel": 2,
+        **options,
+    }
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_writer=model, **options)
     return Tokenizer(model.getvalue())
 

@@ -22,7 +22,17 @@ FEATURES: list[dict[str, object]] = [{}, {"residual": "pre", "positions": "learn
 
 def make(layers: int = 3, **features: object) -> Transformer:
     torch.manual_seed(0)
-    config = ModelSection.model_validate({"encoder_layers": 2, "decoder_layers": layers, "d_model": 32, "d_ff": 64, "num_heads": 4, "max_positions": 64, **features})
+    config = ModelSection.model_validate(
+        {
+            "encoder_layers": 2,
+            "decoder_layers": layers,
+            "d_model": 32,
+            "d_ff": 64,
+            "num_heads": 4,
+            "max_positions": 64,
+            **features,
+        }
+    )
     return Transformer(config, 50, 50).eval()
 
 
@@ -89,11 +99,16 @@ def test_one_layer_is_enough_for_an_alignment() -> None:
 
 def test_a_source_token_that_all_attend_to_is_no_tokens_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = torch.tensor([[0.3, 0.1, 0.6], [0.1, 0.3, 0.6], [0.05, 0.05, 0.9]])
-    monkeypatch.setattr("nmt_cli.decoding.alignment.record_pass", lambda model, modules, source, target: (None, [weights.expand(4, -1, -1)] * len(modules)))
+    monkeypatch.setattr(
+        "nmt_cli.decoding.alignment.record_pass",
+        lambda model, modules, source, target: (None, [weights.expand(4, -1, -1)] * len(modules)),
+    )
     assert aligned(make(), [7, 8, EOS], [20, 21, 22], BOS) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 def test_prepared_models_align_nearly_alike(precision: str) -> None:
     found = cross_attention(apply_kernels(convert(make(), precision), "decoding").model, SOURCE, TARGET)
-    torch.testing.assert_close(found, cross_attention(make(), SOURCE, TARGET), atol=1e-5 if precision == "fp32" else 0.05, rtol=0.0)
+    torch.testing.assert_close(
+        found, cross_attention(make(), SOURCE, TARGET), atol=1e-5 if precision == "fp32" else 0.05, rtol=0.0
+    )

@@ -35,7 +35,17 @@ FEATURES: list[dict[str, Any]] = [
 
 
 def section(**features: Any) -> ModelSection:
-    return ModelSection(**{"encoder_layers": 2, "decoder_layers": 3, "d_model": D, "d_ff": 40, "num_heads": H, "max_positions": 64, **features})
+    return ModelSection(
+        **{
+            "encoder_layers": 2,
+            "decoder_layers": 3,
+            "d_model": D,
+            "d_ff": 40,
+            "num_heads": H,
+            "max_positions": 64,
+            **features,
+        }
+    )
 
 
 def make(source_vocab: int = V, target_vocab: int = V, **features: Any) -> Transformer:
@@ -44,7 +54,11 @@ def make(source_vocab: int = V, target_vocab: int = V, **features: Any) -> Trans
     model = Transformer(section(**features), source_vocab, target_vocab)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter) if parameter.dim() == 1 else 0.2 * torch.randn_like(parameter) * ("query" in name))
+            parameter.add_(
+                0.3 * torch.randn_like(parameter)
+                if parameter.dim() == 1
+                else 0.2 * torch.randn_like(parameter) * ("query" in name)
+            )
     return model.eval()
 
 
@@ -86,12 +100,21 @@ def test_the_first_layer_follows_equation_1_from_the_raw_matrices(features: dict
         for head in range(heads):
             queries, keys = [], []
             for position, number in enumerate(ids):
-                places = learned[position] if learned is not None else torch.tensor([wave(position, column) for column in range(D)])
+                places = (
+                    learned[position]
+                    if learned is not None
+                    else torch.tensor([wave(position, column) for column in range(D)])
+                )
                 x = table[number] * math.sqrt(D) + places
                 if config.residual == "pre":
                     name = f"{kind}.0.around_self_attention.norm"
-                    x = (x - x.mean()) / (x.var(unbiased=False) + 1e-5).sqrt() * raw[f"{name}.weight"] + raw[f"{name}.bias"]
-                both = raw[f"{kind}.0.self_attention.query_key_value.weight"] @ x + raw[f"{kind}.0.self_attention.query_key_value.bias"]
+                    x = (x - x.mean()) / (x.var(unbiased=False) + 1e-5).sqrt() * raw[f"{name}.weight"] + raw[
+                        f"{name}.bias"
+                    ]
+                both = (
+                    raw[f"{kind}.0.self_attention.query_key_value.weight"] @ x
+                    + raw[f"{kind}.0.self_attention.query_key_value.bias"]
+                )
                 queries.append(both[head * size : (head + 1) * size])
                 keys.append(both[(heads + head) * size : (heads + head + 1) * size])
             for t, query in enumerate(queries):
@@ -111,8 +134,15 @@ def torchs(model: Any) -> tuple[nn.Module, nn.Module]:
     config = model.config
     options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": config.residual == "pre"}
     last, end = (nn.LayerNorm(D) if config.residual == "pre" else None for _ in range(2))
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(D, H, config.d_ff, **options), config.encoder_layers, enable_nested_tensor=False, norm=last)
-    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, H, config.d_ff, **options), config.decoder_layers, norm=end)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(D, H, config.d_ff, **options),
+        config.encoder_layers,
+        enable_nested_tensor=False,
+        norm=last,
+    )
+    decoder = nn.TransformerDecoder(
+        nn.TransformerDecoderLayer(D, H, config.d_ff, **options), config.decoder_layers, norm=end
+    )
     for stack, layers in ((encoder, model.encoder), (decoder, model.decoder)):
         for theirs, ours in zip(stack.layers, layers, strict=True):
             copy_layer(theirs, ours)
@@ -126,7 +156,13 @@ def copy_layer(theirs: Any, ours: Any) -> None:
     pairs = [(theirs.self_attn, [ours.self_attention.query_key_value], ours.self_attention.output)]
     norms = [ours.around_self_attention.norm, ours.around_feed_forward.norm]
     if hasattr(ours, "cross_attention"):
-        pairs.append((theirs.multihead_attn, [ours.cross_attention.query, ours.cross_attention.key_value], ours.cross_attention.output))
+        pairs.append(
+            (
+                theirs.multihead_attn,
+                [ours.cross_attention.query, ours.cross_attention.key_value],
+                ours.cross_attention.output,
+            )
+        )
         norms.insert(1, ours.around_cross_attention.norm)
     with torch.no_grad():
         for module, joined, output in pairs:
@@ -158,11 +194,18 @@ def test_all_layers_and_heads_equal_torchs_own_weights(residual: str) -> None:
         "cross": [layer.multihead_attn for layer in decoder.layers],  # type: ignore[union-attr]
     }
     caught: dict[nn.Module, list[Any]] = {module: [] for several in modules.values() for module in several}
-    hooks = [module.register_forward_pre_hook(lambda of, given, options: caught[of].append((given, options)), with_kwargs=True) for module in caught]
+    hooks = [
+        module.register_forward_pre_hook(
+            lambda of, given, options: caught[of].append((given, options)), with_kwargs=True
+        )
+        for module in caught
+    ]
     with torch.no_grad():
         memory = encoder(model.embed(torch.tensor([SOURCE]), "source", model.source_positions(len(SOURCE))))
         future = torch.ones(T, T, dtype=torch.bool).triu(1)
-        hidden = decoder(model.embed(torch.tensor([TARGET]), "target", model.target_positions(len(TARGET))), memory, tgt_mask=future)
+        hidden = decoder(
+            model.embed(torch.tensor([TARGET]), "target", model.target_positions(len(TARGET))), memory, tgt_mask=future
+        )
     for hook in hooks:
         hook.remove()
     ours = attention_maps(model, SOURCE, TARGET)
@@ -181,7 +224,10 @@ def test_weights_times_values_are_what_each_module_gives(features: dict[str, Any
     given: dict[nn.Module, Any] = {}
     hooks = []
     for kind in KINDS:
-        hooks += [module.register_forward_hook(lambda of, taken, made: given.update({of: (taken, made)})) for module in modules_of(model, kind)]
+        hooks += [
+            module.register_forward_hook(lambda of, taken, made: given.update({of: (taken, made)}))
+            for module in modules_of(model, kind)
+        ]
     hidden = model(torch.tensor([SOURCE]), None, torch.tensor([TARGET]))
     for hook in hooks:
         hook.remove()
@@ -190,7 +236,13 @@ def test_weights_times_values_are_what_each_module_gives(features: dict[str, Any
     for kind in KINDS:
         for layer, module in enumerate(modules_of(model, kind)):
             taken, made = given[module]
-            value = taken[1][1][0] if kind == "cross" else module.query_key_value(taken[0])[0, :, -values:].unflatten(1, (model.config.num_heads, -1)).transpose(0, 1)
+            value = (
+                taken[1][1][0]
+                if kind == "cross"
+                else module.query_key_value(taken[0])[0, :, -values:]
+                .unflatten(1, (model.config.num_heads, -1))
+                .transpose(0, 1)
+            )
             context = (maps.weights[kind][layer] @ value).transpose(0, 1).flatten(1)  # (T, H * W)
             torch.testing.assert_close(module.output(context), made[0], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(maps.logits, model.logits(hidden)[0], atol=1e-5, rtol=1e-4)
@@ -213,13 +265,21 @@ def test_a_module_attends_as_before_afterwards() -> None:
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_alignments_read_the_same_weights(number: int) -> None:
     model = make()
-    torch.testing.assert_close(attention_maps(model, SOURCE, TARGET).weights["cross"][number].mean(0), cross_attention(model, SOURCE, TARGET, number), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        attention_maps(model, SOURCE, TARGET).weights["cross"][number].mean(0),
+        cross_attention(model, SOURCE, TARGET, number),
+        atol=1e-6,
+        rtol=1e-5,
+    )
 
 
 def vocabulary(joint: bool) -> Vocabulary:
     def learn(words: str, size: int) -> Tokenizer:
         rng = random.Random(0)
-        return learn_bpe([" ".join(rng.choices(words.split(), k=6)) for _ in range(100)], DataSection(generator="teaching", vocab_size=size))
+        return learn_bpe(
+            [" ".join(rng.choices(words.split(), k=6)) for _ in range(100)],
+            DataSection(generator="teaching", vocab_size=size),
+        )
 
     source = learn("the cat dog sees likes house red small", 290)
     return Vocabulary(source, source if joint else learn("die Katze Hund sieht mag Haus rot klein", 300))

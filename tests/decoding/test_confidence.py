@@ -44,7 +44,10 @@ def sentence(rng: random.Random, length: int) -> str:
 @cache
 def tokenizer(vocab_size: int = 330) -> Tokenizer:
     rng = random.Random(0)
-    return learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], DataSection(generator="teaching", vocab_size=vocab_size, byte_fallback=vocab_size > 256))
+    return learn_bpe(
+        [sentence(rng, rng.randint(2, 9)) for _ in range(300)],
+        DataSection(generator="teaching", vocab_size=vocab_size, byte_fallback=vocab_size > 256),
+    )
 
 
 @cache
@@ -87,12 +90,25 @@ def test_words_joined_by_spaces_are_the_text_of_any_tokens(vocab_size: int) -> N
     table = of_text.table
     rng = random.Random(3)
     usual = [number for number in range(of_text.vocab_size) if number not in (PAD, BOS, EOS)]
-    odd = [number for number in usual if table[number] in ("▁", "<0x20>", "<0x0A>", "<0xE2>", "<0x96>", "<0x81>", "<0xEF>", "<0xBF>", "<0xBD>", "<0xC3>", "<0xA9>")]
-    spelled = [[table.index(f"<0x{byte:02X}>") for byte in character.encode()] for character in ("é", "\ufffd", "▁", "😀") if vocab_size > 256]
+    odd = [
+        number
+        for number in usual
+        if table[number]
+        in ("▁", "<0x20>", "<0x0A>", "<0xE2>", "<0x96>", "<0x81>", "<0xEF>", "<0xBF>", "<0xBD>", "<0xC3>", "<0xA9>")
+    ]
+    spelled = [
+        [table.index(f"<0x{byte:02X}>") for byte in character.encode()]
+        for character in ("é", "\ufffd", "▁", "😀")
+        if vocab_size > 256
+    ]
     for _ in range(3000):
         ids: list[int] = []
         for _ in range(rng.randint(0, 12)):
-            ids += rng.choice(spelled) if spelled and rng.random() < 0.2 else [rng.choice(odd if rng.random() < 0.5 else usual)]
+            ids += (
+                rng.choice(spelled)
+                if spelled and rng.random() < 0.2
+                else [rng.choice(odd if rng.random() < 0.5 else usual)]
+            )
         [text] = of_text.decode([ids])
         numbers = [-rng.random() for _ in range(len(ids) + 1)]
         found = words([table[number] for number in ids], numbers)
@@ -135,9 +151,16 @@ def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None
             found = words(candidate.pieces, candidate.token_log_probs, candidate.part_lengths)
             assert " ".join(word.text for word in found) == candidate.text
             ends = np.cumsum([length + 1 for length in candidate.part_lengths]) - 1
-            total = math.fsum(word.log_prob for word in found) + math.fsum(candidate.token_log_probs[end] for end in ends)
+            total = math.fsum(word.log_prob for word in found) + math.fsum(
+                candidate.token_log_probs[end] for end in ends
+            )
             assert total == pytest.approx(candidate.log_prob, abs=1e-4)
-            assert all(0 < probability <= 1 for _, probability in word_probabilities(candidate.pieces, candidate.token_log_probs, candidate.part_lengths))
+            assert all(
+                0 < probability <= 1
+                for _, probability in word_probabilities(
+                    candidate.pieces, candidate.token_log_probs, candidate.part_lengths
+                )
+            )
             parts.add(len(candidate.part_lengths))
     assert len(parts) > 1
 
@@ -146,9 +169,19 @@ def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None
 
 
 def test_features() -> None:
-    candidate = Candidate("the cat dog", -3.0, -8.0, ("▁the", "▁c", "at", "▁dog"), (-1.0, -0.5, -1.5, -0.2, -3.0, -1.8), (3, 1))
+    candidate = Candidate(
+        "the cat dog", -3.0, -8.0, ("▁the", "▁c", "at", "▁dog"), (-1.0, -0.5, -1.5, -0.2, -3.0, -1.8), (3, 1)
+    )
     found = features(8, candidate)
-    assert found == pytest.approx({"token": -8 / 6, "word": -(1.0 + 2.0 + 3.0) / 3, "worst_word": -3.0, "length_ratio": math.log(6 / 10), "length": math.log(6)})
+    assert found == pytest.approx(
+        {
+            "token": -8 / 6,
+            "word": -(1.0 + 2.0 + 3.0) / 3,
+            "worst_word": -3.0,
+            "length_ratio": math.log(6 / 10),
+            "length": math.log(6),
+        }
+    )
     assert features(8, candidate, 0.4) == {**found, "agreement": 0.4}
     assert list(features(8, candidate, 0.4)) == list(FEATURES)
     assert features(2, Candidate("", -0.5, -0.5, (), (-0.5,), (0,))) == pytest.approx(
@@ -184,10 +217,14 @@ def test_estimates_are_calibrated_and_independent_of_scale() -> None:
     found = Calibration.fit(rows, chrf)
     estimates = [found.estimate(row) for row in rows]
     assert all(0 < value < 1 for value in estimates)
-    assert sum(estimates) == pytest.approx(sum(min(max(value / 100, NEAREST), 1 - NEAREST) for value in chrf))  # as for every regression with an intercept
+    assert sum(estimates) == pytest.approx(
+        sum(min(max(value / 100, NEAREST), 1 - NEAREST) for value in chrf)
+    )  # as for every regression with an intercept
     assert rank_correlation(estimates, chrf) > 0.8
     scaled = Calibration.fit([{**row, "token": 1000 * row["token"] - 5} for row in rows], chrf)
-    assert [scaled.estimate({**row, "token": 1000 * row["token"] - 5}) for row in rows] == pytest.approx(estimates, abs=1e-6)
+    assert [scaled.estimate({**row, "token": 1000 * row["token"] - 5}) for row in rows] == pytest.approx(
+        estimates, abs=1e-6
+    )
 
 
 def test_estimates_are_monotone() -> None:
@@ -198,7 +235,12 @@ def test_estimates_are_monotone() -> None:
     assert by_token == sorted(by_token)
     assert by_length == sorted(by_length, reverse=True)
     assert [some.estimate({"token": value, "length": 0.0}) for value in (-1e9, 1e9)] == pytest.approx([0, 1])
-    rising = [DEFAULT.estimate({"token": value, "word": 2 * value, "worst_word": 6 * value, "length_ratio": 0.0, "length": 2.5}) for value in np.linspace(-5, 0, 50)]
+    rising = [
+        DEFAULT.estimate(
+            {"token": value, "word": 2 * value, "worst_word": 6 * value, "length_ratio": 0.0, "length": 2.5}
+        )
+        for value in np.linspace(-5, 0, 50)
+    ]
     assert rising == sorted(rising)
     assert rising[0] < 0.05
     assert rising[-1] > 0.7
@@ -256,7 +298,10 @@ def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
         ({"kind": "other"}, "is damaged: kind: input should be 'nmt calibration'"),
         ({"lines": 0}, "is damaged: lines: input should be greater than or equal to 1"),
         ({"coefficients": {}}, "is damaged: coefficients: dictionary should have at least 1 item"),
-        ({"coefficients": {"tokne": 1.0}}, "is damaged: coefficients: value error, unknown feature 'tokne', expected token, word"),
+        (
+            {"coefficients": {"tokne": 1.0}},
+            "is damaged: coefficients: value error, unknown feature 'tokne', expected token, word",
+        ),
         ({"more": 1}, "is damaged: more: extra inputs are not permitted"),
         ({"format_version": 3}, "has format version 3; this nmt"),
         ({"format_version": None}, "is damaged: format_version is None"),
@@ -266,12 +311,16 @@ def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
 def test_damaged_files_are_named(tmp_path: Path, change: dict[str, object], text: str) -> None:
     path = tmp_path / "calibration.json"
     values = {**json.loads(to_json(DEFAULT)), **change}
-    path.write_text(json.dumps(values if "content_sha256" in change else {**values, "content_sha256": content_hash(values)}))
+    path.write_text(
+        json.dumps(values if "content_sha256" in change else {**values, "content_sha256": content_hash(values)})
+    )
     with pytest.raises(DataError) as error:
         read_calibration(path)
     assert text in str(error.value)
     assert repr(str(path)) in str(error.value)
-    assert not_a_calibration(path) == ("nmt calibrate did not write it" if "kind" in change else "it was changed after nmt calibrate had written it")
+    assert not_a_calibration(path) == (
+        "nmt calibrate did not write it" if "kind" in change else "it was changed after nmt calibrate had written it"
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b'{"intercept": NaN}', b"[" * 100_000])

@@ -36,13 +36,25 @@ from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 CPU = torch.device("cpu")
-FEATURES: list[dict[str, object]] = [{}, {"residual": "pre", "positions": "learned", "d_k": 8, "d_v": 24}, {"decoder_layers": 1, "num_heads": 1}]
+FEATURES: list[dict[str, object]] = [
+    {},
+    {"residual": "pre", "positions": "learned", "d_k": 8, "d_v": 24},
+    {"decoder_layers": 1, "num_heads": 1},
+]
 
 
 def make(seed: int = 0, vocabulary: int = 60, **features: object) -> Transformer:
     """An untrained model with sharper attention than usual, so that coverage differs between outputs."""
     torch.manual_seed(seed)
-    values = {"encoder_layers": 1, "decoder_layers": 3, "d_model": 32, "d_ff": 64, "num_heads": 4, "max_positions": 64, **features}
+    values = {
+        "encoder_layers": 1,
+        "decoder_layers": 3,
+        "d_model": 32,
+        "d_ff": 64,
+        "num_heads": 4,
+        "max_positions": 64,
+        **features,
+    }
     model = Transformer(ModelSection.model_validate(values), vocabulary, vocabulary).eval()
     for name, parameter in model.named_parameters():
         if "cross_attention.query" in name:
@@ -56,15 +68,35 @@ def sources(count: int, vocabulary: int = 60, longest: int = 30) -> list[list[in
 
 
 def sentences(batch: list[list[int]], limit: int = 0) -> list[Sentence]:
-    return plain_sentences(torch.tensor([limit or 3 + len(source) for source in batch]), None, [source[:-1] for source in batch])
+    return plain_sentences(
+        torch.tensor([limit or 3 + len(source) for source in batch]), None, [source[:-1] for source in batch]
+    )
 
 
 def options(beam: int = 4, beta: float = 0.3, **more: Any) -> SearchOptions:
-    return SearchOptions(**{"beam": beam, "alpha": 0.6, "bos": BOS, "eos": EOS, "banned_tokens": (PAD, UNK, BOS), "nbest": beam, "coverage_penalty": beta, **more})
+    return SearchOptions(
+        **{
+            "beam": beam,
+            "alpha": 0.6,
+            "bos": BOS,
+            "eos": EOS,
+            "banned_tokens": (PAD, UNK, BOS),
+            "nbest": beam,
+            "coverage_penalty": beta,
+            **more,
+        }
+    )
 
 
 @torch.inference_mode()
-def searched(kind: Callable[..., Decoder], model: Transformer, batch: list[list[int]], opts: SearchOptions, search: type[BeamSearch] = BeamSearch, limit: int = 0) -> list[list[Hypothesis]]:
+def searched(
+    kind: Callable[..., Decoder],
+    model: Transformer,
+    batch: list[list[int]],
+    opts: SearchOptions,
+    search: type[BeamSearch] = BeamSearch,
+    limit: int = 0,
+) -> list[list[Hypothesis]]:
     return run_to_end(search(kind(model, batch, opts.beam), opts), sentences(batch, limit), CPU)
 
 
@@ -77,7 +109,9 @@ def log_coverage(model: Transformer, source: list[int], tokens: list[int]) -> fl
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("kind", [ReferenceDecoder, CachedDecoder])
 @pytest.mark.parametrize("search", [BeamSearch, DiverseBeamSearch])
-def test_scores_have_the_coverage_of_a_pass_over_the_output(search: type[BeamSearch], kind: Callable[..., Decoder], features: dict[str, object]) -> None:
+def test_scores_have_the_coverage_of_a_pass_over_the_output(
+    search: type[BeamSearch], kind: Callable[..., Decoder], features: dict[str, object]
+) -> None:
     model, batch = make(**features), sources(8)
     opts = options(diverse=DiverseOptions(groups=2, penalty=0.5))
     penalties = []
@@ -93,14 +127,18 @@ def test_scores_have_the_coverage_of_a_pass_over_the_output(search: type[BeamSea
 def test_a_wide_beam_is_brute_force(beta: float) -> None:
     """Every output there can be, with log P and attention from a pass of its own."""
     model, batch = make(vocabulary=7), sources(4, 7, 6)
-    for source, found in zip(batch, searched(CachedDecoder, model, batch, options(40, beta, nbest=5), limit=3), strict=True):
+    for source, found in zip(
+        batch, searched(CachedDecoder, model, batch, options(40, beta, nbest=5), limit=3), strict=True
+    ):
         scored = []
         for tokens in (tokens for n in range(4) for tokens in itertools.product(range(4, 7), repeat=n)):
             with torch.inference_mode():
                 hidden = model(torch.tensor([source]), None, torch.tensor([[BOS, *tokens]]))
                 log_probs = model.logits(hidden)[0].log_softmax(-1)
             log_prob = sum(float(log_probs[i, token]) for i, token in enumerate((*tokens, EOS)))
-            scored.append((log_prob / gnmt(len(tokens) + 1, 0.6) + beta * log_coverage(model, source, list(tokens)), list(tokens)))
+            scored.append(
+                (log_prob / gnmt(len(tokens) + 1, 0.6) + beta * log_coverage(model, source, list(tokens)), list(tokens))
+            )
         expected = sorted(scored, reverse=True)[:5]
         assert [h.tokens for h in found] == [tokens for _, tokens in expected]
         assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-4)
@@ -148,7 +186,9 @@ def test_sentences_that_join_others_are_searched_as_if_alone() -> None:
 @pytest.mark.parametrize("nbest", [1, 3])
 def test_stopping_early_loses_nothing(nbest: int, beta: float) -> None:
     model, batch = make(), sources(12)
-    early, late = (searched(CachedDecoder, model, batch, options(4, beta, nbest=nbest, stop_early=stop)) for stop in (True, False))
+    early, late = (
+        searched(CachedDecoder, model, batch, options(4, beta, nbest=nbest, stop_early=stop)) for stop in (True, False)
+    )
     assert early == late
 
 
@@ -157,7 +197,10 @@ def test_outputs_that_cover_more_win() -> None:
     model, batch = make(), sources(20)
 
     def covered(beta: float) -> float:
-        return sum(log_coverage(model, source, row[0].tokens) for source, row in zip(batch, searched(CachedDecoder, model, batch, options(8, beta)), strict=True))
+        return sum(
+            log_coverage(model, source, row[0].tokens)
+            for source, row in zip(batch, searched(CachedDecoder, model, batch, options(8, beta)), strict=True)
+        )
 
     assert covered(0.0) < covered(0.2) < covered(5.0)
 
@@ -166,15 +209,21 @@ def test_without_a_penalty_nothing_is_recorded() -> None:
     """A decoder that reports no attention will do."""
     batch = sources(5)
     ready = apply_kernels(convert(make(), "fp32"), "decoding").model
-    plain = beam_search(CachedDecoder(ready, batch, 4), torch.tensor([3 + len(source) for source in batch]), options(beta=0.0))
+    plain = beam_search(
+        CachedDecoder(ready, batch, 4), torch.tensor([3 + len(source) for source in batch]), options(beta=0.0)
+    )
     assert plain == searched(CachedDecoder, ready, batch, options(beta=0.0))
-    assert all(h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6), rel=1e-6) for row in plain for h in row)
+    assert all(
+        h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6), rel=1e-6) for row in plain for h in row
+    )
 
 
 @pytest.mark.skipif(library() is None, reason="needs the compiled kernels")
 def test_a_decoder_without_attention_is_named() -> None:
     ready = apply_kernels(convert(make(), "fp32"), "decoding").model
-    with pytest.raises(UsageError, match="the decoder NativeDecoder does not report its attention, which a coverage penalty needs"):
+    with pytest.raises(
+        UsageError, match="the decoder NativeDecoder does not report its attention, which a coverage penalty needs"
+    ):
         BeamSearch(NativeDecoder(NativeModel(ready), sources(2), 4), options())
 
 
@@ -195,14 +244,27 @@ def test_workers_choose_a_decoder_that_reports_attention(beta: float) -> None:
     plain = EnsembleDecoder([ReferenceDecoder(model, sources(5), 4) for model in (make(), make(1))])
     with torch.inference_mode():
         expected = run_to_end(BeamSearch(plain, opts), sentences(sources(5)), CPU)
-    assert [[h.tokens for h in result.hypotheses] for result in batch.done.result()] == [[h.tokens for h in row] for row in expected]
+    assert [[h.tokens for h in result.hypotheses] for result in batch.done.result()] == [
+        [h.tokens for h in row] for row in expected
+    ]
 
 
 def test_an_ensemble_has_the_attention_of_its_first_model() -> None:
     models, batch = [make(seed) for seed in (0, 1)], sources(5)
-    for source, row in zip(batch, searched(lambda _, *rest: EnsembleDecoder([CachedDecoder(model, *rest) for model in models]), models[0], batch, options()), strict=True):
+    for source, row in zip(
+        batch,
+        searched(
+            lambda _, *rest: EnsembleDecoder([CachedDecoder(model, *rest) for model in models]),
+            models[0],
+            batch,
+            options(),
+        ),
+        strict=True,
+    ):
         for h in row:
-            assert h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6) + 0.3 * log_coverage(models[0], source, h.tokens), abs=2e-5)
+            assert h.score == pytest.approx(
+                h.log_prob / gnmt(len(h.tokens) + 1, 0.6) + 0.3 * log_coverage(models[0], source, h.tokens), abs=2e-5
+            )
 
 
 def test_a_token_without_any_attention_costs_much_and_not_everything() -> None:
@@ -217,7 +279,11 @@ def test_a_token_without_any_attention_costs_much_and_not_everything() -> None:
 
 @cache
 def tokenizer() -> Tokenizer:
-    text = [f"the {adjective} {noun} sees a {noun}." for adjective in ("red", "big", "small", "old") for noun in ("cat", "dog", "house", "tree")]
+    text = [
+        f"the {adjective} {noun} sees a {noun}."
+        for adjective in ("red", "big", "small", "old")
+        for noun in ("cat", "dog", "house", "tree")
+    ]
     return learn_bpe(text * 4, DataSection(generator="teaching", vocab_size=290))
 
 
@@ -228,7 +294,10 @@ def test_a_translator_penalises_by_its_recipe_whatever_the_batches(search: str) 
 
     def translated(**decode: Any) -> list[tuple[Candidate, ...]]:
         section = DecodeSection.model_validate({"search": search, "max_extra": 4, **decode})
-        return [result.candidates for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)]
+        return [
+            result.candidates
+            for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
+        ]
 
     found = translated(coverage_penalty=0.5)
     assert found == translated(coverage_penalty=0.5, batch_tokens=1)

@@ -34,7 +34,11 @@ FEATURES: list[dict[str, object]] = [
     {"d_k": 8, "d_v": 24},
     {"tie_embeddings": False},
 ]
-SIZES: list[dict[str, object]] = [{"num_heads": 2}, {"num_heads": 1, "residual": "pre"}, {"num_heads": 2, "d_model": 256}]
+SIZES: list[dict[str, object]] = [
+    {"num_heads": 2},
+    {"num_heads": 1, "residual": "pre"},
+    {"num_heads": 2, "d_model": 256},
+]
 """Heads of 32, 64 and 128 numbers, which have kernels of their own."""
 
 
@@ -42,7 +46,15 @@ def make(seed: int = 0, **features: object) -> Transformer:
     """An untrained model: its distribution is nearly flat, so that a rounding error would change the choice."""
     torch.manual_seed(seed)
     config = ModelSection.model_validate(
-        {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "d_ff": 128, "num_heads": 4, "max_positions": 128, **features}
+        {
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "d_model": 64,
+            "d_ff": 128,
+            "num_heads": 4,
+            "max_positions": 128,
+            **features,
+        }
     )
     model = Transformer(config, VOCABULARY, VOCABULARY).eval()
     if model.next_word is not None:
@@ -90,7 +102,9 @@ EXACT = [(kind, precision) for kind in (CachedDecoder, native, whole) for precis
 
 
 @torch.inference_mode()
-def translate(kind: Kind, model: Transformer, batch: list[list[int]], beam: int = 4, nbest: int = 1) -> list[list[Hypothesis]]:
+def translate(
+    kind: Kind, model: Transformer, batch: list[list[int]], beam: int = 4, nbest: int = 1
+) -> list[list[Hypothesis]]:
     options = SearchOptions(beam=beam, alpha=0.6, nbest=nbest, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))
     limits = torch.tensor([len(source) + 4 for source in batch])
     return beam_search(kind(model, batch, beam), limits, options)
@@ -99,19 +113,30 @@ def translate(kind: Kind, model: Transformer, batch: list[list[int]], beam: int 
 MONOTONIC: dict[str, object] = {"residual": "pre", "monotonic_attention": True}
 
 
-@pytest.mark.parametrize(("kind", "features", "beam"), [
-    *[(CachedDecoder, features, beam) for features in [*FEATURES, MONOTONIC] for beam in (1, 3)],
-    *[(kind, features, beam) for kind in (native, whole) for features in [*FEATURES, *SIZES, MONOTONIC] for beam in (1, 3, 4)],
-    (CachedDecoder, {}, 20),
-    (native, {"num_heads": 1}, 20),
-    *[(graph, features, beam) for features in FEATURES for beam in (1, 3, 20)],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "features", "beam"),
+    [
+        *[(CachedDecoder, features, beam) for features in [*FEATURES, MONOTONIC] for beam in (1, 3)],
+        *[
+            (kind, features, beam)
+            for kind in (native, whole)
+            for features in [*FEATURES, *SIZES, MONOTONIC]
+            for beam in (1, 3, 4)
+        ],
+        (CachedDecoder, {}, 20),
+        (native, {"num_heads": 1}, 20),
+        *[(graph, features, beam) for features in FEATURES for beam in (1, 3, 20)],
+    ],
+)
 @torch.inference_mode()
 def test_fast_is_reference_step_by_step(kind: Kind, features: dict[str, object], beam: int) -> None:
     """Random tokens, parents, closed hypotheses and departures, beyond the caches' first room: log-probabilities equal to 1e-5."""
     model, generator = make(**features), torch.Generator().manual_seed(5)
     batch = sources(7)
-    decoders = ReferenceDecoder(model, batch, beam), kind(made("fp32", **features) if kind in (native, whole) else model, batch, beam)
+    decoders = (
+        ReferenceDecoder(model, batch, beam),
+        kind(made("fp32", **features) if kind in (native, whole) else model, batch, beam),
+    )
     count = 7
     opened = torch.ones(count, beam, dtype=torch.bool)
     for step in range(45):
@@ -136,12 +161,16 @@ def test_fast_is_reference_step_by_step(kind: Kind, features: dict[str, object],
 
 
 @pytest.mark.parametrize(("kind", "precision"), [*EXACT, (CachedDecoder, None)])
-def test_hard_monotonic_attention_is_the_same_for_sentences_alone_together_and_added_later(kind: Kind, precision: str | None) -> None:
+def test_hard_monotonic_attention_is_the_same_for_sentences_alone_together_and_added_later(
+    kind: Kind, precision: str | None
+) -> None:
     model, batch = made(precision, **MONOTONIC), sources(9)
     alone = [translate(kind, model, [source])[0] for source in batch]
     assert alone == translate(kind, model, batch)
     if precision is None:
-        assert [[h.tokens for h in hypotheses] for hypotheses in alone] == [[h.tokens for h in hypotheses] for hypotheses in translate(ReferenceDecoder, model, batch)]
+        assert [[h.tokens for h in hypotheses] for hypotheses in alone] == [
+            [h.tokens for h in hypotheses] for hypotheses in translate(ReferenceDecoder, model, batch)
+        ]
     assert alone != translate(kind, made(precision, residual="pre"), batch)
     options = SearchOptions(beam=3, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))
     search = BeamSearch(decoder := kind(model, batch[:4], 3), options)
@@ -153,7 +182,11 @@ def test_hard_monotonic_attention_is_the_same_for_sentences_alone_together_and_a
         if first < 9:
             later = batch[first : {4: 6, 6: 9}[first]]
             cast(CachedDecoder, decoder).add(later)
-            search.add(range(first, first + len(later)), plain_sentences(torch.tensor([len(source) + 4 for source in later])), device)
+            search.add(
+                range(first, first + len(later)),
+                plain_sentences(torch.tensor([len(source) + 4 for source in later])),
+                device,
+            )
     while search.busy:
         found.update(search.step())
     assert [found[number] for number in range(9)] == [translate(kind, model, [source], beam=3)[0] for source in batch]
@@ -171,8 +204,12 @@ def test_fast_search_is_reference_search(kind: Kind, precision: str | None, feat
 
 
 @pytest.mark.parametrize(("kind", "precision"), EXACT)
-@pytest.mark.parametrize(("beam", "features"), [(1, {}), (4, {}), (4, {"d_k": 8, "d_v": 24}), (4, {"num_heads": 1}), (5, {"num_heads": 2})])
-def test_a_sentence_does_not_depend_on_its_neighbours(kind: Kind, precision: str | None, beam: int, features: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("beam", "features"), [(1, {}), (4, {}), (4, {"d_k": 8, "d_v": 24}), (4, {"num_heads": 1}), (5, {"num_heads": 2})]
+)
+def test_a_sentence_does_not_depend_on_its_neighbours(
+    kind: Kind, precision: str | None, beam: int, features: dict[str, object]
+) -> None:
     """Alone, in threes, all together, in another order, of all lengths: equal tokens, and equal scores to the last bit."""
     model, batch = made(precision, **features), sources(12)
     together = translate(kind, model, batch, beam)
@@ -209,7 +246,9 @@ def test_an_ensemble_averages_probabilities() -> None:
     alone = [CachedDecoder(model, batch, 2).step(tokens, rows).softmax(-1) for model in models]
     together = EnsembleDecoder([CachedDecoder(model, batch, 2) for model in models]).step(tokens, rows)
     torch.testing.assert_close(together.exp(), torch.stack(alone).mean(0))
-    plain = translate(lambda model, *rest: EnsembleDecoder([ReferenceDecoder(m, *rest) for m in models]), models[0], batch)  # type: ignore[arg-type, return-value]
+    plain = translate(
+        lambda model, *rest: EnsembleDecoder([ReferenceDecoder(m, *rest) for m in models]), models[0], batch
+    )  # type: ignore[arg-type, return-value]
     for kind in (CachedDecoder, native, whole):
         of = [apply_kernels(convert(m, "fp32"), "decoding").model if kind in (native, whole) else m for m in models]
         fast = translate(lambda _, *rest: EnsembleDecoder([kind(m, *rest) for m in of]), models[0], batch)  # type: ignore[arg-type, return-value]  # noqa: B023
@@ -244,10 +283,19 @@ def whole_without_search(model: Transformer, batch: list[list[int]], beam: int) 
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("settings", [
-    {"beam": 1}, {"beam": 4, "nbest": 4}, {"beam": 3, "nbest": 2, "alpha": 1.5, "lookahead": 3}, {"beam": 4, "stop_early": False}, {"beam": 5, "min_length": 6, "textless": (4, 5, 6, 7, 8, 9)},
-    {"beam": 2, "min_length": 30, "textless": (*range(4, 149),)}, {"beam": 2, "min_length": 5, "textless": (*range(4, 150),)},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam": 1},
+        {"beam": 4, "nbest": 4},
+        {"beam": 3, "nbest": 2, "alpha": 1.5, "lookahead": 3},
+        {"beam": 4, "stop_early": False},
+        {"beam": 5, "min_length": 6, "textless": (4, 5, 6, 7, 8, 9)},
+        {"beam": 2, "min_length": 30, "textless": (*range(4, 149),)},
+        {"beam": 2, "min_length": 5, "textless": (*range(4, 150),)},
+    ],
+    ids=str,
+)
 @torch.inference_mode()
 def test_compiled_search_is_the_plain_one(precision: str, settings: dict[str, Any]) -> None:
     """Whole steps of the search in one function, one or several at a time, with sentences that join later and that are dropped: tokens and scores are equal to the last bit."""
@@ -271,13 +319,29 @@ def test_compiled_search_is_the_plain_one(precision: str, settings: dict[str, An
 
     plain = found(whole_without_search)
     assert sorted(plain) == [0, 1, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13]
-    many: list[dict[str, Any]] = [{"steps": 1}, {"steps": 3}, {"steps": 1000}, {"steps": 1, "compact_below": 1.0}, {"steps": 1000, "compact_below": 1.0}]
-    for more in (*many, {"compact_below": 1.0, "seconds": 1e-9}, {"compact_below": 1.0, "seconds": 0.01}, {"steps": 1000, "compact_below": 1.0, "seconds": 1000.0}):
+    many: list[dict[str, Any]] = [
+        {"steps": 1},
+        {"steps": 3},
+        {"steps": 1000},
+        {"steps": 1, "compact_below": 1.0},
+        {"steps": 1000, "compact_below": 1.0},
+    ]
+    for more in (
+        *many,
+        {"compact_below": 1.0, "seconds": 1e-9},
+        {"compact_below": 1.0, "seconds": 0.01},
+        {"steps": 1000, "compact_below": 1.0, "seconds": 1000.0},
+    ):
         assert found(whole, extend_beam=extend_beam, **more) == plain
 
 
-@pytest.mark.parametrize(("count", "steps", "stay"), [(1, [1, 8], 1.0), (MANY - 1, [1, 14 // (MANY - 1)], 1.0), (MANY, [1, 14 // MANY], 0.0), (20, [1, 1], 0.0)])
-def test_the_steps_of_a_call_fill_a_time_and_many_sentences_leave_together(count: int, steps: list[int], stay: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("count", "steps", "stay"),
+    [(1, [1, 8], 1.0), (MANY - 1, [1, 14 // (MANY - 1)], 1.0), (MANY, [1, 14 // MANY], 0.0), (20, [1, 1], 0.0)],
+)
+def test_the_steps_of_a_call_fill_a_time_and_many_sentences_leave_together(
+    count: int, steps: list[int], stay: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now, calls = [0.0], list[tuple[int, float]]()
     monkeypatch.setattr("nmt_cli.decoding.beam_search.time.perf_counter", lambda: now[0])
 
@@ -287,7 +351,16 @@ def test_the_steps_of_a_call_fill_a_time_and_many_sentences_leave_together(count
 
     decoder = whole(made("fp32"), sources(count), 2)
     monkeypatch.setattr(decoder, "search", search_steps)
-    options = SearchOptions(beam=2, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), extend_beam=extend_beam, compact_below=1.0, seconds=14.0)
+    options = SearchOptions(
+        beam=2,
+        alpha=0.6,
+        bos=BOS,
+        eos=EOS,
+        banned_tokens=(PAD, UNK, BOS),
+        extend_beam=extend_beam,
+        compact_below=1.0,
+        seconds=14.0,
+    )
     search = BeamSearch(decoder, options)
     search.add(range(count), plain_sentences(torch.full((count,), 40)), torch.device("cpu"))
     assert search.step() == search.step() == []
@@ -301,15 +374,29 @@ def test_sentences_with_a_prefix_are_searched_beside_others() -> None:
     options = SearchOptions(beam=3, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), extend_beam=extend_beam)
     found = beam_search(whole(model, batch, 3), limits, options, prefixes)
     assert [h.tokens[: len(prefix)] for [h], prefix in zip(found, prefixes, strict=True)] == prefixes
-    alone = [beam_search(whole(model, [source], 3), limits[i : i + 1], options, prefixes[i : i + 1])[0] for i, source in enumerate(batch)]
+    alone = [
+        beam_search(whole(model, [source], 3), limits[i : i + 1], options, prefixes[i : i + 1])[0]
+        for i, source in enumerate(batch)
+    ]
     assert found == alone
 
 
-@pytest.mark.parametrize(("kind", "kernel"), [(CachedDecoder, None), (CachedDecoder, extend_beam), (whole, extend_beam)])
+@pytest.mark.parametrize(
+    ("kind", "kernel"), [(CachedDecoder, None), (CachedDecoder, extend_beam), (whole, extend_beam)]
+)
 @torch.inference_mode()
 def test_a_finished_sentence_stays_beside_others_for_any_time(kind: Any, kernel: Any) -> None:
     model, batch = made("fp32"), sources(30, longest=6)
-    options = SearchOptions(beam=2, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), compact_below=0.0, extend_beam=kernel, steps=1)
+    options = SearchOptions(
+        beam=2,
+        alpha=0.6,
+        bos=BOS,
+        eos=EOS,
+        banned_tokens=(PAD, UNK, BOS),
+        compact_below=0.0,
+        extend_beam=kernel,
+        steps=1,
+    )
     limits = torch.tensor([len(source) + 1 for source in batch])
     decoder = kind(model, batch[:1], 2)
     search, found = BeamSearch(decoder, options), dict[int, list[Hypothesis]]()
@@ -320,14 +407,25 @@ def test_a_finished_sentence_stays_beside_others_for_any_time(kind: Any, kernel:
         search.add([number], plain_sentences(limits[number : number + 1]), torch.device("cpu"))
     while search.busy:
         found.update(search.step())
-    assert [found[i] for i in range(30)] == [beam_search(kind(model, [source], 2), limits[i : i + 1], options)[0] for i, source in enumerate(batch)]
+    assert [found[i] for i in range(30)] == [
+        beam_search(kind(model, [source], 2), limits[i : i + 1], options)[0] for i, source in enumerate(batch)
+    ]
 
 
 @pytest.mark.parametrize(("kind", "kernel"), [(CachedDecoder, None), (whole, extend_beam)])
 @torch.inference_mode()
 def test_finished_sentences_leave_when_the_last_open_one_is_dropped(kind: Any, kernel: Any) -> None:
     model, batch, limits = made("fp32"), sources(2), torch.tensor([2, 40])
-    options = SearchOptions(beam=2, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), compact_below=0.0, extend_beam=kernel, steps=1)
+    options = SearchOptions(
+        beam=2,
+        alpha=0.6,
+        bos=BOS,
+        eos=EOS,
+        banned_tokens=(PAD, UNK, BOS),
+        compact_below=0.0,
+        extend_beam=kernel,
+        steps=1,
+    )
     search = BeamSearch(kind(model, batch, 2), options)
     search.add([0, 1], plain_sentences(limits), torch.device("cpu"))
     for _ in range(4):

@@ -46,7 +46,11 @@ def plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def translated(models: Any, given: list[Any], decode: dict[str, Any] | None = None, **more: Any) -> list[Result]:
     """In one batch, which is searched in this thread: the device is simulated there."""
-    return list(Translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3, **(decode or {})), **more).translate(given))
+    return list(
+        Translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3, **(decode or {})), **more).translate(
+            given
+        )
+    )
 
 
 def on_device(some: Transformer) -> Transformer:
@@ -75,7 +79,18 @@ def test_an_ensemble_is_on_the_device() -> None:
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 @torch.no_grad()
 def test_forms_of_the_model_are_on_the_device(positions: str) -> None:
-    config = ModelSection.model_validate({"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 2, "max_positions": 64, "positions": positions, "d_v": 8})
+    config = ModelSection.model_validate(
+        {
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "d_model": 32,
+            "d_ff": 64,
+            "num_heads": 2,
+            "max_positions": 64,
+            "positions": positions,
+            "d_v": 8,
+        }
+    )
     some = Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
     expected = translated(some, lines()[:8])
     with SimulatedDevice():
@@ -89,9 +104,16 @@ def test_converted_models_move_to_a_device(precision: str) -> None:
     converted = convert(model(), precision)
     with SimulatedDevice():
         moved = on_device(converted)
-        assert all(isinstance(tensor, DeviceTensor) for module in moved.modules() for tensor in vars(module).values() if isinstance(tensor, torch.Tensor))
+        assert all(
+            isinstance(tensor, DeviceTensor)
+            for module in moved.modules()
+            for tensor in vars(module).values()
+            if isinstance(tensor, torch.Tensor)
+        )
         assert all(isinstance(tensor, DeviceTensor) for tensor in [*moved.parameters(), *moved.buffers()])
-    assert not any("projection.weight" in name or "inner.weight" in name for name in converted.state_dict())  # what is stored has not changed
+    assert not any(
+        "projection.weight" in name or "inner.weight" in name for name in converted.state_dict()
+    )  # what is stored has not changed
 
 
 @torch.no_grad()
@@ -136,7 +158,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counter[str]]]:
 @pytest.mark.parametrize("decode", [{}, {"min_length": 4}, {"beam": 1}])
 @torch.no_grad()
 def test_a_step_waits_for_the_device_once(decode: dict[str, Any], waits: list[Counter[str]]) -> None:
-    some = Translator(on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode), devices=[DEVICE])
+    some = Translator(
+        on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode), devices=[DEVICE]
+    )
     given = [line for line in lines() if isinstance(line, str)]
     sentences = some.prepare(given).sentences
     batches = [Batch(sentences[start : start + 24]) for start in range(0, len(sentences), 24)]

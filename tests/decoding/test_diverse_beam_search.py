@@ -61,22 +61,34 @@ class Toy(Histories):
 
 
 def options(beam: int, groups: int, penalty: float = 0.5, **more: Any) -> SearchOptions:
-    return SearchOptions(**{
-        "beam": beam, "alpha": 0.6, "bos": BOS, "eos": EOS, "banned_tokens": NEVER, "nbest": beam,
-        "diverse": DiverseOptions(groups=groups, penalty=penalty), **more,
-    })  # fmt: skip
+    return SearchOptions(
+        **{
+            "beam": beam,
+            "alpha": 0.6,
+            "bos": BOS,
+            "eos": EOS,
+            "banned_tokens": NEVER,
+            "nbest": beam,
+            "diverse": DiverseOptions(groups=groups, penalty=penalty),
+            **more,
+        }
+    )
 
 
 def diverse(decoder: Decoder, sentences: list[Sentence], opts: SearchOptions) -> list[list[Hypothesis]]:
     return run_to_end(DiverseBeamSearch(decoder, opts), sentences, CPU)
 
 
-def searched(sentences: list[int], opts: SearchOptions, prefixes: list[list[int]] | None = None, limits: list[int] | None = None) -> list[list[Hypothesis]]:
+def searched(
+    sentences: list[int], opts: SearchOptions, prefixes: list[list[int]] | None = None, limits: list[int] | None = None
+) -> list[list[Hypothesis]]:
     limits = limits or [2 + s * 5 % 9 for s in sentences]
     return diverse(Toy(sentences, opts.beam), plain_sentences(torch.tensor(limits), prefixes), opts)
 
 
-def published(sentence: int, limit: int, opts: SearchOptions, prefix: tuple[int, ...] = (), size: int = 9, spread: float = 1.5) -> list[tuple[tuple[int, ...], float]]:
+def published(
+    sentence: int, limit: int, opts: SearchOptions, prefix: tuple[int, ...] = (), size: int = 9, spread: float = 1.5
+) -> list[tuple[tuple[int, ...], float]]:
     """The algorithm for one sentence, written out: outputs, each with log P / lp, best first."""
     groups, width, longest = opts.diverse.groups, opts.beam // opts.diverse.groups, gnmt(limit + 1, opts.alpha)
     beams: list[list[tuple[float, float, tuple[int, ...]]]] = [[(0.0, 0.0, ())] for _ in range(groups)]
@@ -99,7 +111,9 @@ def published(sentence: int, limit: int, opts: SearchOptions, prefix: tuple[int,
             beams[group] = [candidate for candidate in best if candidate[2][-1] != EOS][:width]
             chosen.update(tokens[-1] for total, _, tokens in beams[group] if not hopeless(total, group))
             penalty = gnmt(length + 1, opts.alpha)
-            finished[group] += [(total / penalty, own / penalty, tokens[:-1]) for total, own, tokens in best if tokens[-1] == EOS]
+            finished[group] += [
+                (total / penalty, own / penalty, tokens[:-1]) for total, own, tokens in best if tokens[-1] == EOS
+            ]
             finished[group].sort(reverse=True)
             beams[group] = [candidate for candidate in beams[group] if not hopeless(candidate[0], group)]
     merged = sorted({(score, tokens) for rows in finished for _, score, tokens in rows[:width]}, reverse=True)
@@ -146,7 +160,9 @@ def test_a_group_per_hypothesis_is_greedy_search_in_each() -> None:
 
 def test_outputs_are_more_diverse_than_those_of_beam_search() -> None:
     def first_tokens(penalty: float) -> float:
-        return sum(len({h.tokens[0] for h in row if h.tokens}) for row in searched(list(range(40)), options(4, 2, penalty)))
+        return sum(
+            len({h.tokens[0] for h in row if h.tokens}) for row in searched(list(range(40)), options(4, 2, penalty))
+        )
 
     assert first_tokens(0.0) < first_tokens(1.0) < first_tokens(20.0)
 
@@ -195,7 +211,11 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(groups: int) -> Non
     for step in range(60):
         if sentences := batches.get(step):
             toy.add(sentences)
-            search.add(sentences, plain_sentences(torch.tensor([limits[s] for s in sentences]), [prefixes[s] for s in sentences]), CPU)
+            search.add(
+                sentences,
+                plain_sentences(torch.tensor([limits[s] for s in sentences]), [prefixes[s] for s in sentences]),
+                CPU,
+            )
         for number, hypotheses in search.step():
             assert number not in found
             found[number] = hypotheses
@@ -282,7 +302,10 @@ def test_a_model_whose_logits_are_nan_is_named() -> None:
 
 
 def test_a_beam_that_is_no_multiple_of_the_groups_is_named() -> None:
-    with pytest.raises(UsageError, match="a beam of 6 cannot be divided into 4 groups of equal size: give a beam that is a multiple of 4"):
+    with pytest.raises(
+        UsageError,
+        match="a beam of 6 cannot be divided into 4 groups of equal size: give a beam that is a multiple of 4",
+    ):
         DiverseBeamSearch(Toy([0], 6), options(6, 4))
 
 
@@ -305,10 +328,22 @@ def with_model(kind: str, batch: list[list[int]], opts: SearchOptions) -> list[l
         if kind == "reference":
             return diverse(ReferenceDecoder(model(), batch, opts.beam), sentences, opts)
         ready = apply_kernels(convert(model(), "fp32"), "decoding").model
-        return diverse(NativeDecoder(NativeModel(ready), batch, opts.beam) if kind == "compiled" else CachedDecoder(ready, batch, opts.beam), sentences, opts)
+        return diverse(
+            NativeDecoder(NativeModel(ready), batch, opts.beam)
+            if kind == "compiled"
+            else CachedDecoder(ready, batch, opts.beam),
+            sentences,
+            opts,
+        )
 
 
-@pytest.mark.parametrize("kind", ["cached", pytest.param("compiled", marks=pytest.mark.skipif(library() is None, reason="needs the compiled kernels"))])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "cached",
+        pytest.param("compiled", marks=pytest.mark.skipif(library() is None, reason="needs the compiled kernels")),
+    ],
+)
 @pytest.mark.parametrize(("beam", "groups"), [(4, 4), (4, 2), (6, 3)])
 def test_decoders_and_kernels_find_the_same_and_neighbours_change_nothing(kind: str, beam: int, groups: int) -> None:
     batch, opts = sources(10), options(beam, groups)
@@ -325,7 +360,10 @@ def test_decoders_and_kernels_find_the_same_and_neighbours_change_nothing(kind: 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ("beam = 6\n", 'beam = 6 is not a multiple of diverse_groups = 4: search = "diverse" divides the beam into groups of equal size'),
+        (
+            "beam = 6\n",
+            'beam = 6 is not a multiple of diverse_groups = 4: search = "diverse" divides the beam into groups of equal size',
+        ),
         ("beam = 2\n", "beam = 2 is not a multiple of diverse_groups = 4"),
         ("diverse_groups = 0\n", "decode.diverse_groups = 0: expected at least 1"),
         ("diversity_penalty = -0.1\n", "decode.diversity_penalty = -0.1: expected at least 0"),
@@ -340,14 +378,20 @@ def test_recipes_that_cannot_be_searched_are_refused(keys: str, said: str, tmp_p
 
 def test_recipes_choose_the_search(tmp_path: Path) -> None:
     """Greedy validation is possible: the groups concern `decode.beam`."""
-    (tmp_path / "own.toml").write_text('[data]\ngenerator = "teaching"\n[train]\nvalid_beam = 1\n[decode]\nsearch = "diverse"\nbeam = 6\ndiverse_groups = 3\n')
+    (tmp_path / "own.toml").write_text(
+        '[data]\ngenerator = "teaching"\n[train]\nvalid_beam = 1\n[decode]\nsearch = "diverse"\nbeam = 6\ndiverse_groups = 3\n'
+    )
     decode = load_recipe(str(tmp_path / "own.toml")).decode
     assert (decode.search, decode.diverse_groups, decode.diversity_penalty) == ("diverse", 3, 0.5)
 
 
 @cache
 def tokenizer() -> Tokenizer:
-    text = [f"the {adjective} {noun} sees a {noun}." for adjective in ("red", "big", "small", "old") for noun in ("cat", "dog", "house", "tree")]
+    text = [
+        f"the {adjective} {noun} sees a {noun}."
+        for adjective in ("red", "big", "small", "old")
+        for noun in ("cat", "dog", "house", "tree")
+    ]
     return learn_bpe(text * 4, DataSection(generator="teaching", vocab_size=290))
 
 
@@ -358,8 +402,13 @@ def test_a_translator_searches_by_its_recipe_whatever_the_batches() -> None:
     lines = ["the red cat", "", "a dog sees the old old house.", "tree", *["the big dog sees a cat."] * 3]
 
     def translated(search: str = "diverse", **decode: Any) -> list[tuple[Candidate, ...]]:
-        section = DecodeSection.model_validate({"search": search, "beam": 4, "diverse_groups": 2, "max_extra": 4, **decode})
-        return [result.candidates for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)]
+        section = DecodeSection.model_validate(
+            {"search": search, "beam": 4, "diverse_groups": 2, "max_extra": 4, **decode}
+        )
+        return [
+            result.candidates
+            for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
+        ]
 
     found = translated()
     assert found == translated(batch_tokens=1)

@@ -57,13 +57,27 @@ def limits(batch: list[list[int]]) -> Tensor:
 
 def options(nbest: int = SAMPLES, sampling: SamplingOptions | None = None, **mbr: Any) -> SearchOptions:
     return SearchOptions(
-        beam=SAMPLES, alpha=0.6, nbest=nbest, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), min_length=1,
-        sampling=sampling or SamplingOptions(), mbr=MbrOptions(**mbr), detokenize=texts_of,
-    )  # fmt: skip
+        beam=SAMPLES,
+        alpha=0.6,
+        nbest=nbest,
+        bos=BOS,
+        eos=EOS,
+        banned_tokens=(PAD, UNK, BOS),
+        min_length=1,
+        sampling=sampling or SamplingOptions(),
+        mbr=MbrOptions(**mbr),
+        detokenize=texts_of,
+    )
 
 
-def search(batch: list[list[int]], chosen: SearchOptions, prefixes: list[list[int]] | None = None) -> list[list[Hypothesis]]:
-    return run_to_end(MbrSearch(CachedDecoder(model(), batch, SAMPLES), chosen), plain_sentences(limits(batch), prefixes, batch), torch.device("cpu"))
+def search(
+    batch: list[list[int]], chosen: SearchOptions, prefixes: list[list[int]] | None = None
+) -> list[list[Hypothesis]]:
+    return run_to_end(
+        MbrSearch(CachedDecoder(model(), batch, SAMPLES), chosen),
+        plain_sentences(limits(batch), prefixes, batch),
+        torch.device("cpu"),
+    )
 
 
 def sentence_chrf(hypothesis: str, reference: str) -> float:
@@ -74,12 +88,16 @@ def sentence_bleu(hypothesis: str, reference: str) -> float:
     return sacrebleu.sentence_bleu(hypothesis, [reference]).score
 
 
-def brute_force(hypotheses: list[Hypothesis], weights: list[float], utility: Callable[[str, str], float]) -> list[tuple[str, float, float]]:
+def brute_force(
+    hypotheses: list[Hypothesis], weights: list[float], utility: Callable[[str, str], float]
+) -> list[tuple[str, float, float]]:
     """Text, expected utility and greatest log P of each distinct text, best first."""
     texts = texts_of([h.tokens for h in hypotheses])
     expected = {}
     for hypothesis, text in zip(hypotheses, texts, strict=True):
-        value = sum(weight * utility(text, reference) for weight, reference in zip(weights, texts, strict=True)) / sum(weights)
+        value = sum(weight * utility(text, reference) for weight, reference in zip(weights, texts, strict=True)) / sum(
+            weights
+        )
         expected[text] = (value, max(hypothesis.log_prob, expected.get(text, (0.0, -math.inf))[1]))
     return sorted(((text, *both) for text, both in expected.items()), key=lambda row: (-round(row[1], 9), -row[2]))
 
@@ -92,14 +110,19 @@ def check(found: list[Hypothesis], expected: list[tuple[str, float, float]]) -> 
 
 @pytest.mark.parametrize("sampling", [SamplingOptions(), SamplingOptions(temperature=0.5, min_p=0.05, seed=4)])
 @pytest.mark.parametrize(("name", "utility"), [("chrf", sentence_chrf), ("bleu", sentence_bleu)])
-def test_samples_are_ranked_by_their_mean_utility(sampling: SamplingOptions, name: str, utility: Callable[[str, str], float]) -> None:
+def test_samples_are_ranked_by_their_mean_utility(
+    sampling: SamplingOptions, name: str, utility: Callable[[str, str], float]
+) -> None:
     chosen = options(sampling=sampling, utility=name)
     samples = sample(CachedDecoder(model(), sources(), SAMPLES), limits(sources()), chosen, sources())
     found = search(sources(), chosen)
     for row, hypotheses in zip(found, samples, strict=True):
         check(row, brute_force(hypotheses, [1.0] * SAMPLES, utility))
     assert any(len(row) < SAMPLES for row in found)  # some texts are equal
-    assert any(row[0].tokens != max(hypotheses, key=lambda h: h.log_prob).tokens for row, hypotheses in zip(found, samples, strict=True))
+    assert any(
+        row[0].tokens != max(hypotheses, key=lambda h: h.log_prob).tokens
+        for row, hypotheses in zip(found, samples, strict=True)
+    )
 
 
 def test_the_nbest_list_of_beam_search_is_weighted_by_probability() -> None:
@@ -120,21 +143,32 @@ def test_neighbours_change_nothing(candidates: str) -> None:
     """Alone, in threes, in another order: equal to the last bit."""
     together = search(sources(), options(candidates=candidates))
     for size in (1, 3):
-        assert [row for i in range(0, 12, size) for row in search(sources()[i : i + size], options(candidates=candidates))] == together
+        assert [
+            row for i in range(0, 12, size) for row in search(sources()[i : i + size], options(candidates=candidates))
+        ] == together
     assert search(sources()[::-1], options(candidates=candidates)) == together[::-1]
 
 
 @pytest.mark.parametrize("candidates", ["sample", "beam"])
 def test_sentences_that_come_and_go_are_searched_as_if_alone(candidates: str) -> None:
     prefixes = [[9, 8][: number % 3] for number in range(12)]
-    alone = [search([source], options(candidates=candidates), [prefix])[0] for source, prefix in zip(sources(), prefixes, strict=True)]
+    alone = [
+        search([source], options(candidates=candidates), [prefix])[0]
+        for source, prefix in zip(sources(), prefixes, strict=True)
+    ]
     decoder = CachedDecoder(model(), [], SAMPLES)
-    running, found, finished_at = MbrSearch(decoder, options(candidates=candidates)), dict[int, list[Hypothesis]](), set[int]()
+    running, found, finished_at = (
+        MbrSearch(decoder, options(candidates=candidates)),
+        dict[int, list[Hypothesis]](),
+        set[int](),
+    )
     for step in range(100):
         if entering := {0: range(4), 3: range(4, 6), 6: range(6, 9), 70: range(9, 12)}.get(step):
             batch = [sources()[i] for i in entering]
             decoder.add(batch)
-            running.add(entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch), torch.device("cpu"))
+            running.add(
+                entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch), torch.device("cpu")
+            )
             assert running.busy
             assert running.open_hypotheses >= len(batch)
         if finished := running.step():
@@ -154,7 +188,12 @@ def same(texts: Sequence[str]) -> np.ndarray:
 def test_equal_utilities_are_ordered_by_log_prob_then_as_they_come() -> None:
     hypotheses = [Hypothesis([number], log_prob, 0.0) for number, log_prob in enumerate([-3.0, -1.0, -2.0, -1.0, -0.5])]
     found = by_expected_utility(hypotheses, ["a", "b", "c", "d", "a"], np.ones(5), same)
-    assert [(h.tokens, h.log_prob, h.score) for h in found] == [([4], -0.5, 1.0), ([1], -1.0, 1.0), ([3], -1.0, 1.0), ([2], -2.0, 1.0)]
+    assert [(h.tokens, h.log_prob, h.score) for h in found] == [
+        ([4], -0.5, 1.0),
+        ([1], -1.0, 1.0),
+        ([3], -1.0, 1.0),
+        ([2], -2.0, 1.0),
+    ]
 
 
 def test_options_that_do_not_fit_are_named() -> None:

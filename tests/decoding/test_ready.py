@@ -36,8 +36,16 @@ from nmt_cli.model.precision import convert
 from nmt_cli.recipe import DecodeSection
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 
-FORMS = [dict(zip(("norm", "residual", "activation", "positions"), names, strict=True)) for names in itertools.product(NORMS, RESIDUALS, ACTIVATIONS, POSITIONS)]
-SHAPES: list[dict[str, Any]] = [{"d_k": 8, "d_v": 24}, {"num_heads": 1}, {"encoder_layers": 3, "decoder_layers": 2, "d_model": 36, "d_ff": 52}, {"tie_embeddings": False}]
+FORMS = [
+    dict(zip(("norm", "residual", "activation", "positions"), names, strict=True))
+    for names in itertools.product(NORMS, RESIDUALS, ACTIVATIONS, POSITIONS)
+]
+SHAPES: list[dict[str, Any]] = [
+    {"d_k": 8, "d_v": 24},
+    {"num_heads": 1},
+    {"encoder_layers": 3, "decoder_layers": 2, "d_model": 36, "d_ff": 52},
+    {"tie_embeddings": False},
+]
 OPTIONS = SearchOptions(beam=3, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), steps=2)
 SEARCHES = {
     "plain": OPTIONS,
@@ -59,7 +67,9 @@ def torch_steps(folder: Path) -> WholeSteps:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Path]]:
     """The models that are kept for this test alone; libraries are shared."""
-    monkeypatch.setattr(stored, "FILES", replace(stored.FILES, name=f"ready-{tmp_path.parent.name}-{tmp_path.name}"[:80]))
+    monkeypatch.setattr(
+        stored, "FILES", replace(stored.FILES, name=f"ready-{tmp_path.parent.name}-{tmp_path.name}"[:80])
+    )
     monkeypatch.setattr("nmt_cli.kernels.cpu_decoding.storing.FILES", stored.FILES)
     folder = nmt_cli.cache.subfolder(stored.FILES.name)
     assert folder is not None
@@ -100,7 +110,9 @@ def found(kind: Any, search: Any, options: SearchOptions, sources: list[list[int
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("features", [{}, *SHAPES], ids=lambda features: "-".join(features))
-def test_it_finds_what_the_search_with_torch_finds(features: dict[str, Any], search: str, tmp_path: Path, cache: Callable[[], list[Path]]) -> None:
+def test_it_finds_what_the_search_with_torch_finds(
+    features: dict[str, Any], search: str, tmp_path: Path, cache: Callable[[], list[Path]]
+) -> None:
     compare(write_untrained(tmp_path / "model", **features), SEARCHES[search])
 
 
@@ -113,14 +125,21 @@ def compare(folder: Path, options: SearchOptions) -> None:
     steps, model, _ = kept(folder)
     rng = random.Random(2)
     sources = [[rng.randrange(4, model.vocabulary) for _ in range(rng.randint(1, 12))] for _ in range(12)]
-    theirs = found(lambda batch, beam: WholeStepDecoder(steps, batch, beam), BeamSearch, replace(options, extend_beam=lambda *_: pytest.fail("not a whole step")), sources)
+    theirs = found(
+        lambda batch, beam: WholeStepDecoder(steps, batch, beam),
+        BeamSearch,
+        replace(options, extend_beam=lambda *_: pytest.fail("not a whole step")),
+        sources,
+    )
     ours = found(lambda batch, beam: StoredDecoder(model, batch, beam, 1), ReadySearch, options, sources)
     assert ours == theirs
     assert sorted(ours) == [0, *range(2, 12)]
     assert len({tuple(h.tokens) for hypotheses in ours.values() for h in hypotheses}) > 5
 
 
-def test_a_kept_model_is_written_once_and_another_one_is_another_file(tmp_path: Path, cache: Callable[[], list[Path]]) -> None:
+def test_a_kept_model_is_written_once_and_another_one_is_another_file(
+    tmp_path: Path, cache: Callable[[], list[Path]]
+) -> None:
     for _ in range(2):
         kept(write_untrained(tmp_path / f"model{len(list(tmp_path.iterdir()))}"))
     assert len(cache()) == 1
@@ -129,7 +148,9 @@ def test_a_kept_model_is_written_once_and_another_one_is_another_file(tmp_path: 
 
 
 @pytest.mark.parametrize("fault", ["cut", "changed", "empty", "writable", "no model"])
-def test_a_file_that_is_not_as_it_was_written_is_not_used(fault: str, tmp_path: Path, cache: Callable[[], list[Path]]) -> None:
+def test_a_file_that_is_not_as_it_was_written_is_not_used(
+    fault: str, tmp_path: Path, cache: Callable[[], list[Path]]
+) -> None:
     _, _, config = kept(write_untrained(tmp_path / "model"))
     [path] = cache()
     data = path.read_bytes()
@@ -144,7 +165,9 @@ def test_a_file_that_is_not_as_it_was_written_is_not_used(fault: str, tmp_path: 
     assert cache() == []
 
 
-def test_another_compiler_has_a_file_of_its_own(tmp_path: Path, cache: Callable[[], list[Path]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_compiler_has_a_file_of_its_own(
+    tmp_path: Path, cache: Callable[[], list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_untrained(tmp_path / "model")
     kept(folder)
     monkeypatch.setattr(stored.library(), "origin", "kernels-of-another-compiler")
@@ -153,8 +176,18 @@ def test_another_compiler_has_a_file_of_its_own(tmp_path: Path, cache: Callable[
     assert len(cache()) == 2
 
 
-@pytest.mark.parametrize(("precision", "fastest", "expected"), [("auto", True, True), ("auto", False, False), ("int8", False, True), ("fp32", True, False), ("bf16", True, False)])
-def test_it_is_used_in_int8_alone(precision: str, fastest: bool, expected: bool, tmp_path: Path, cache: Callable[[], list[Path]], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("precision", "fastest", "expected"),
+    [("auto", True, True), ("auto", False, False), ("int8", False, True), ("fp32", True, False), ("bf16", True, False)],
+)
+def test_it_is_used_in_int8_alone(
+    precision: str,
+    fastest: bool,
+    expected: bool,
+    tmp_path: Path,
+    cache: Callable[[], list[Path]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     folder = write_untrained(tmp_path / "model")
     store(torch_steps(folder), read_config(folder), fastest)
     assert (ready_model(read_config(folder), precision, 2) is not None) is expected
@@ -170,7 +203,16 @@ def test_other_searches_are_refused(tmp_path: Path, cache: Callable[[], list[Pat
         model.search_class("sample")
 
 
-@pytest.mark.parametrize("changes", [{"search": "diverse"}, {"coverage_penalty": 0.2}, {"no_repeat_ngram": 3}, {"repetition_penalty": 1.2}, {"constraints": ["tree"]}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"search": "diverse"},
+        {"coverage_penalty": 0.2},
+        {"no_repeat_ngram": 3},
+        {"repetition_penalty": 1.2},
+        {"constraints": ["tree"]},
+    ],
+)
 def test_what_is_not_plain(changes: dict[str, Any]) -> None:
     assert is_plain(DecodeSection(beam=7, alpha=1.0, min_length=4, length_penalty="average", lookahead=0))
     assert not is_plain(DecodeSection(**changes))
@@ -188,7 +230,9 @@ def test_what_is_not_plain(changes: dict[str, Any]) -> None:
         ("cuda = None\nhip = None\n", "cuda", True, False),
     ],
 )
-def test_when_the_device_is_surely_the_cpu(build: str, device: str, files: bool, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_device_is_surely_the_cpu(
+    build: str, device: str, files: bool, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(nmt_cli.hardware, "torch_build", lambda: build)
     monkeypatch.setattr(nmt_cli.hardware, "GPU_DEVICES", (str(tmp_path) if files else str(tmp_path / "none"),))
     assert surely_cpu(device) is expected
@@ -197,8 +241,22 @@ def test_when_the_device_is_surely_the_cpu(build: str, device: str, files: bool,
 def translate(folder: Path, lines: list[str], *options: str, home: Path) -> tuple[bytes, bool]:
     """The output of `nmt translate`, and whether it loaded torch."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(home)}
-    command = [sys.executable, "-X", "importtime", "-m", "nmt_cli", "translate", "--device", "cpu", "--model", str(folder), *options]
-    done = subprocess.run(command, input="".join(f"{line}\n" for line in lines).encode(), capture_output=True, check=True, env=environment)
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "nmt_cli",
+        "translate",
+        "--device",
+        "cpu",
+        "--model",
+        str(folder),
+        *options,
+    ]
+    done = subprocess.run(
+        command, input="".join(f"{line}\n" for line in lines).encode(), capture_output=True, check=True, env=environment
+    )
     return done.stdout, b"| torch\n" in done.stderr.replace(b" ", b"").replace(b"|torch\n", b"| torch\n")
 
 
@@ -214,8 +272,28 @@ def test_the_command_needs_torch_at_the_first_use_only(devices: str, tmp_path: P
     for more in ([], ["--nbest", "2"], ["--json"], ["--scores", "--beam", "5", "--alpha", "0"]):
         ours, with_torch = translate(folder, lines, *options, *more, home=tmp_path)
         assert not with_torch
-        assert ours == (first if not more else translate(folder, lines, *options, *more, "--set", "decode.repetition_penalty=1.0", "--prefix-file", str(blank(tmp_path, lines)), home=tmp_path)[0])
-    for more in (["--json", "--alignment"], ["--sample"], ["--model", str(folder)], ["--no-repeat-ngram", "2"], ["--precision", "fp32"]):
+        assert ours == (
+            first
+            if not more
+            else translate(
+                folder,
+                lines,
+                *options,
+                *more,
+                "--set",
+                "decode.repetition_penalty=1.0",
+                "--prefix-file",
+                str(blank(tmp_path, lines)),
+                home=tmp_path,
+            )[0]
+        )
+    for more in (
+        ["--json", "--alignment"],
+        ["--sample"],
+        ["--model", str(folder)],
+        ["--no-repeat-ngram", "2"],
+        ["--precision", "fp32"],
+    ):
         assert translate(folder, lines[:3], *options, *more, home=tmp_path)[1]
 
 

@@ -51,7 +51,9 @@ def model() -> Transformer:
 def translator(precision: str, batch_tokens: int = 10**6) -> Translator:
     if precision == "int8" and not has_int8():
         pytest.skip("int8 has no kernels for this processor, and plain torch is slow")
-    made = Translator(model(), tokenizer(), tokenizer(), DecodeSection(beam=BEAM, batch_tokens=batch_tokens), precision=precision)
+    made = Translator(
+        model(), tokenizer(), tokenizer(), DecodeSection(beam=BEAM, batch_tokens=batch_tokens), precision=precision
+    )
     made.longest_output = LONGEST
     return made
 

@@ -48,12 +48,25 @@ class Chain:
 
 
 def options(width: int, nbest: int | None = None, **sampling: Any) -> SearchOptions:
-    return SearchOptions(beam=width, alpha=0.6, nbest=nbest or width, bos=BOS, eos=EOS, banned_tokens=NEVER, sampling=SamplingOptions(**sampling))
+    return SearchOptions(
+        beam=width,
+        alpha=0.6,
+        nbest=nbest or width,
+        bos=BOS,
+        eos=EOS,
+        banned_tokens=NEVER,
+        sampling=SamplingOptions(**sampling),
+    )
 
 
 def left(logits: np.ndarray, sampling: SamplingOptions, banned: tuple[int, ...] = NEVER) -> np.ndarray:
     """Probabilities of the tokens after temperature and cuts, written out."""
-    chances = np.array([0.0 if token in banned else math.exp(value / sampling.temperature) for token, value in enumerate(logits.tolist())])
+    chances = np.array(
+        [
+            0.0 if token in banned else math.exp(value / sampling.temperature)
+            for token, value in enumerate(logits.tolist())
+        ]
+    )
     order = np.argsort(-chances)
     if sampling.top_k:
         chances[order[sampling.top_k :]] = 0
@@ -67,10 +80,17 @@ def left(logits: np.ndarray, sampling: SamplingOptions, banned: tuple[int, ...] 
 @pytest.mark.parametrize(
     "settings",
     [
-        {}, {"temperature": 0.4}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.7}, {"min_p": 0.2}, {"min_p": 0.3, "temperature": 2.0},
-        {"top_k": 4, "top_p": 0.8, "temperature": 1.7}, {"top_p": 0.9, "min_p": 0.1},
+        {},
+        {"temperature": 0.4},
+        {"temperature": 3.0},
+        {"top_k": 3},
+        {"top_p": 0.7},
+        {"min_p": 0.2},
+        {"min_p": 0.3, "temperature": 2.0},
+        {"top_k": 4, "top_p": 0.8, "temperature": 1.7},
+        {"top_p": 0.9, "min_p": 0.1},
     ],
-)  # fmt: skip
+)
 def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, float]) -> None:
     """All outputs of at most two tokens, by chi-square; what is cut off never comes."""
     sampling = SamplingOptions(**settings)  # type: ignore[arg-type]
@@ -94,7 +114,9 @@ def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, f
 
 def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_themselves() -> None:
     """Of token 5, which does not count, the first may not be the last; log P is the model's own."""
-    short = SearchOptions(beam=DRAWS, alpha=0.6, nbest=DRAWS, bos=BOS, eos=EOS, banned_tokens=NEVER, min_length=1, textless=(5,))
+    short = SearchOptions(
+        beam=DRAWS, alpha=0.6, nbest=DRAWS, bos=BOS, eos=EOS, banned_tokens=NEVER, min_length=1, textless=(5,)
+    )
     logits = Chain().logits.double().numpy()
     steps = [left(row, SamplingOptions()) for row in logits]
 
@@ -109,14 +131,18 @@ def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_thems
         following = without(first, EOS, 5) if first == 5 else steps[first]
         if first != 5:
             expected[first,] = chance * following[EOS]
-        expected |= {(first, second): chance * following[second] for second in range(EOS + 1, SIZE) if following[second]}
+        expected |= {
+            (first, second): chance * following[second] for second in range(EOS + 1, SIZE) if following[second]
+        }
     assert sum(expected.values()) == pytest.approx(1)
     [found] = sample(Chain(), torch.tensor([2]), short, [[5, EOS]])
     counts = dict.fromkeys(expected, 0)
     whole = Chain().logits.log_softmax(1)
     for hypothesis in found:
         counts[tuple(hypothesis.tokens)] += 1
-        assert hypothesis.log_prob == pytest.approx(sum(float(whole[a, b]) for a, b in itertools.pairwise([BOS, *hypothesis.tokens, EOS])), abs=1e-4)
+        assert hypothesis.log_prob == pytest.approx(
+            sum(float(whole[a, b]) for a, b in itertools.pairwise([BOS, *hypothesis.tokens, EOS])), abs=1e-4
+        )
     often = [output for output, chance in expected.items() if chance * DRAWS >= 5]
     statistic = sum((counts[output] - expected[output] * DRAWS) ** 2 / (expected[output] * DRAWS) for output in often)
     assert statistic < len(often) + 4 * math.sqrt(2 * len(often))
@@ -185,11 +211,15 @@ def test_tokens_are_drawn_as_often_as_their_probability_says(settings: dict[str,
 @pytest.mark.parametrize("settings", WAYS)
 def test_a_row_is_drawn_alike_whatever_its_neighbours(settings: dict[str, float]) -> None:
     """Of a large vocabulary, where a row has few or many likely tokens."""
-    logits = torch.cat([random_logits(20, 10_001, 1.0), random_logits(20, 10_001, 5.0)])[torch.randperm(40, generator=torch.Generator().manual_seed(1))]
+    logits = torch.cat([random_logits(20, 10_001, 1.0), random_logits(20, 10_001, 5.0)])[
+        torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    ]
     uniform = torch.rand(40, dtype=torch.double, generator=torch.Generator().manual_seed(2))
     together = tokens_of(logits, uniform, **settings)
     for size in (1, 3):
-        assert torch.cat([tokens_of(logits[i : i + size], uniform[i : i + size], **settings) for i in range(0, 40, size)]).equal(together)
+        assert torch.cat(
+            [tokens_of(logits[i : i + size], uniform[i : i + size], **settings) for i in range(0, 40, size)]
+        ).equal(together)
 
 
 @pytest.mark.parametrize("settings", WAYS)
@@ -199,14 +229,18 @@ def test_the_ends_of_the_unit_interval_give_tokens_that_may_follow(settings: dic
     logits = random_logits(50, 640, 1.0)
     logits[:, 30:] = -1000.0
     before, banned = logits.clone(), (0, 1, 2, 29)
-    tokens = draw(logits, torch.full((50,), uniform, dtype=torch.double), Bans(banned, None), SamplingOptions(**settings))  # type: ignore[arg-type]
+    tokens = draw(
+        logits, torch.full((50,), uniform, dtype=torch.double), Bans(banned, None), SamplingOptions(**settings)
+    )  # type: ignore[arg-type]
     assert logits.equal(before)
     assert set(tokens.tolist()) <= set(range(30)) - set(banned)
 
 
 def test_bans_differ_by_row() -> None:
     counts = torch.arange(100) % 4
-    tokens = draw(torch.zeros(100, 3 + 1), torch.zeros(100, dtype=torch.double), Bans((0, 1, 2), counts), SamplingOptions())
+    tokens = draw(
+        torch.zeros(100, 3 + 1), torch.zeros(100, dtype=torch.double), Bans((0, 1, 2), counts), SamplingOptions()
+    )
     assert tokens.equal(counts)
 
 
@@ -236,11 +270,21 @@ def limits(batch: list[list[int]]) -> Tensor:
     return torch.tensor([len(source) + 4 for source in batch])
 
 
-def samples(batch: list[list[int]], width: int = 2, prefixes: list[list[int]] | None = None, nbest: int | None = None, **settings: float) -> list[list[Hypothesis]]:
-    return sample(CachedDecoder(model(), batch, width), limits(batch), options(width, nbest, **settings), batch, prefixes)
+def samples(
+    batch: list[list[int]],
+    width: int = 2,
+    prefixes: list[list[int]] | None = None,
+    nbest: int | None = None,
+    **settings: float,
+) -> list[list[Hypothesis]]:
+    return sample(
+        CachedDecoder(model(), batch, width), limits(batch), options(width, nbest, **settings), batch, prefixes
+    )
 
 
-@pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}, {"temperature": 1e-300}, {"min_p": 1.0}])
+@pytest.mark.parametrize(
+    "settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}, {"temperature": 1e-300}, {"min_p": 1.0}]
+)
 def test_what_leaves_one_token_is_greedy_search(settings: dict[str, float]) -> None:
     greedy = beam_search(CachedDecoder(model(), sources(), 1), limits(sources()), options(1))
     found = samples(sources(), 3, **settings)
@@ -353,7 +397,9 @@ def test_sentences_that_come_and_go_are_sampled_as_if_alone() -> None:
         if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 20)}.get(step):
             batch = [sources()[i] for i in entering]
             decoder.add(batch)
-            search.add(entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch), torch.device("cpu"))
+            search.add(
+                entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch), torch.device("cpu")
+            )
         found.update(search.step())
     assert not search.busy
     assert [found[i] for i in range(20)] == alone

@@ -24,7 +24,24 @@ from nmt_cli.recipe import DataSection, ModelSection
 from nmt_cli.training.loader import PackedBatch
 from nmt_cli.training.update import loss_sums
 
-WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
+WORDS = [
+    "the",
+    "a",
+    "small",
+    "big",
+    "red",
+    "cat",
+    "dog",
+    "house",
+    "sees",
+    "likes",
+    "finds",
+    "under",
+    "over",
+    "with",
+    "and",
+    "then",
+]
 FEATURES: list[dict[str, object]] = [
     {},
     {"residual": "pre", "positions": "learned"},
@@ -45,7 +62,9 @@ def vocabulary(joint: bool = True) -> Vocabulary:
     rng = random.Random(0)
 
     def learned(size: int) -> Tokenizer:
-        return learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], DataSection(generator="teaching", vocab_size=size))
+        return learn_bpe(
+            [sentence(rng, rng.randint(2, 9)) for _ in range(300)], DataSection(generator="teaching", vocab_size=size)
+        )
 
     source = learned(330)
     return Vocabulary(source, source if joint else learned(320))
@@ -53,7 +72,15 @@ def vocabulary(joint: bool = True) -> Vocabulary:
 
 def model(**features: object) -> Transformer:
     torch.manual_seed(0)
-    values = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "num_heads": 2, "max_positions": 64, **features}
+    values = {
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "d_model": 32,
+        "d_ff": 64,
+        "num_heads": 2,
+        "max_positions": 64,
+        **features,
+    }
     config, words = ModelSection.model_validate(values), vocabulary(bool(features.get("tie_embeddings", True)))
     return Transformer(config, words.source_size, words.target_size).eval()
 
@@ -66,8 +93,18 @@ def scorer(batch_tokens: int = 4096, **features: object) -> Scorer:
 def pairs() -> Pairs:
     """Of all lengths, some with a blank side, two with two, one too long."""
     rng = random.Random(7)
-    texts = [(sentence(rng, rng.choice([1, 2, 3, 5, 8, 13, 21])), sentence(rng, rng.choice([1, 2, 3, 5, 8, 13, 21]))) for _ in range(90)]
-    odd = [("", ""), (" \t", "\u3000"), ("", "the cat."), ("the cat.", "  "), (sentence(rng, 200), "the cat."), ("x\u2028y\x00", "\ufffd 🐈")]
+    texts = [
+        (sentence(rng, rng.choice([1, 2, 3, 5, 8, 13, 21])), sentence(rng, rng.choice([1, 2, 3, 5, 8, 13, 21])))
+        for _ in range(90)
+    ]
+    odd = [
+        ("", ""),
+        (" \t", "\u3000"),
+        ("", "the cat."),
+        ("the cat.", "  "),
+        (sentence(rng, 200), "the cat."),
+        ("x\u2028y\x00", "\ufffd 🐈"),
+    ]
     return texts[:40] + odd + texts[40:]
 
 
@@ -84,7 +121,11 @@ def ids(pair: tuple[str, str], words: Vocabulary) -> tuple[list[int], list[int]]
 def sound(limit: int = 64) -> list[int]:
     """Numbers of the pairs that reach the model."""
     sides = [ids(pair, vocabulary()) for pair in pairs()]
-    return [i for i, (source, target) in enumerate(sides) if source + target and max(len(source), len(target)) < limit and any(map(str.strip, pairs()[i]))]
+    return [
+        i
+        for i, (source, target) in enumerate(sides)
+        if source + target and max(len(source), len(target)) < limit and any(map(str.strip, pairs()[i]))
+    ]
 
 
 @pytest.mark.parametrize("features", FEATURES, ids=str)
@@ -113,7 +154,9 @@ def test_the_sum_is_the_nll_of_training(features: dict[str, object]) -> None:
         _, nll = loss_sums(ours.model, PackedBatch.of(batch), smoothing)
         tokens = int(batch.tgt_lengths.sum())
         assert sum(result.tokens for result in results) == tokens
-        assert -sum(result.log_prob or 0.0 for result in results) / tokens == pytest.approx(float(nll) / tokens, abs=1e-5)
+        assert -sum(result.log_prob or 0.0 for result in results) / tokens == pytest.approx(
+            float(nll) / tokens, abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 64, 100_000])
@@ -178,7 +221,9 @@ def test_a_blank_side_is_its_end_symbol_alone() -> None:
 @pytest.mark.parametrize("longest", [48, 49, 50, 51])
 def test_what_fits_is_scored_to_the_last_position_and_what_does_not_has_no_score(longest: int) -> None:
     words = " ".join(WORDS * 5)
-    by_length = {len(ids((text, text), vocabulary())[0]): text for text in (words[:end].strip() for end in range(1, 200))}
+    by_length = {
+        len(ids((text, text), vocabulary())[0]): text for text in (words[:end].strip() for end in range(1, 200))
+    }
     fits, over, short = by_length[longest - 1], by_length[longest], by_length[2]
     results = list(scorer(max_positions=longest).score([(fits, fits), (over, short), (short, over), (fits, short)]))
     assert [result.log_prob is None for result in results] == [False, True, True, False]

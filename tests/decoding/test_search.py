@@ -60,7 +60,9 @@ def options(beam: int, alpha: float = 0.6, **more: Any) -> SearchOptions:
     return SearchOptions(beam=beam, alpha=alpha, bos=BOS, eos=EOS, banned_tokens=NEVER, **more)
 
 
-def search(sentences: list[int], limits: list[int], size: int = 7, spread: float = 1.0, **kwargs: Any) -> list[list[Hypothesis]]:
+def search(
+    sentences: list[int], limits: list[int], size: int = 7, spread: float = 1.0, **kwargs: Any
+) -> list[list[Hypothesis]]:
     opts = options(**kwargs)
     return beam_search(Toy(sentences, opts.beam, size, spread), torch.tensor(limits), opts)
 
@@ -73,11 +75,15 @@ def log_prob(sentence: int, tokens: tuple[int, ...], size: int, spread: float = 
     return total
 
 
-def brute_force(sentence: int, limit: int, size: int, alpha: float, min_length: int = 0, textless: tuple[int, ...] = ()) -> list[tuple[float, list[int]]]:
+def brute_force(
+    sentence: int, limit: int, size: int, alpha: float, min_length: int = 0, textless: tuple[int, ...] = ()
+) -> list[tuple[float, list[int]]]:
     """Every output there can be, scored: best first."""
     words = range(EOS + 1, size)
     every = (tokens for n in range(limit + 1) for tokens in itertools.product(words, repeat=n))
-    long_enough = (tokens for tokens in every if sum(token not in textless for token in tokens) >= min(min_length, limit))
+    long_enough = (
+        tokens for tokens in every if sum(token not in textless for token in tokens) >= min(min_length, limit)
+    )
     scored = [(log_prob(sentence, tokens, size) / gnmt(len(tokens) + 1, alpha), list(tokens)) for tokens in long_enough]
     return sorted(scored, key=lambda pair: -pair[0])
 
@@ -95,11 +101,15 @@ def test_a_wide_beam_is_brute_force(alpha: float, limit: int) -> None:
 @pytest.mark.parametrize("textless", [(), (5,), (4, 6)])
 @pytest.mark.parametrize("min_length", [0, 1, 2, 3, 9])
 @pytest.mark.parametrize("limit", [0, 1, 4])
-def test_a_wide_beam_is_brute_force_over_outputs_that_are_long_enough(limit: int, min_length: int, textless: tuple[int, ...]) -> None:
+def test_a_wide_beam_is_brute_force_over_outputs_that_are_long_enough(
+    limit: int, min_length: int, textless: tuple[int, ...]
+) -> None:
     """The limit wins over the shortest length; log P is the model's own."""
     for sentence in range(6):
         expected = brute_force(sentence, limit, 7, 0.6, min_length, textless)
-        found = search([sentence], [limit], beam=3**4, nbest=min(5, len(expected)), min_length=min_length, textless=textless)[0]
+        found = search(
+            [sentence], [limit], beam=3**4, nbest=min(5, len(expected)), min_length=min_length, textless=textless
+        )[0]
         assert [h.tokens for h in found] == [tokens for _, tokens in expected[:5]]
         assert [h.score for h in found] == pytest.approx([score for score, _ in expected[:5]], abs=1e-5)
 
@@ -131,7 +141,9 @@ def test_too_short_hypotheses_are_searched_alike_alone_and_to_the_longest_output
     limits = [1 + i * 7 % 12 for i in range(30)]
 
     def found(sentences: list[int], **more: Any) -> list[list[Hypothesis]]:
-        return beam_search(Brief(sentences, 4, 9), torch.tensor([limits[s] for s in sentences]), options(4, nbest=3, **SHORT, **more))
+        return beam_search(
+            Brief(sentences, 4, 9), torch.tensor([limits[s] for s in sentences]), options(4, nbest=3, **SHORT, **more)
+        )
 
     together = found(list(range(30)))
     assert together == [found([s])[0] for s in range(30)]
@@ -166,7 +178,9 @@ def test_a_hypothesis_does_not_inherit_what_another_one_lacked() -> None:
 def test_a_prefix_counts_as_what_it_is() -> None:
     """Its tokens that carry text count, the others do not; one that fills the output leaves room for nothing."""
     prefixes = [[4, 6], [5], [5, 5], []]
-    found = beam_search(Brief([0, 1, 2, 3], 1, 9), torch.tensor([8, 8, 2, 8]), options(1, min_length=2, textless=(5, 7)), prefixes)
+    found = beam_search(
+        Brief([0, 1, 2, 3], 1, 9), torch.tensor([8, 8, 2, 8]), options(1, min_length=2, textless=(5, 7)), prefixes
+    )
     tokens = [best.tokens for [best] in found]
     assert [row[: len(prefix)] for row, prefix in zip(tokens, prefixes, strict=True)] == prefixes
     assert tokens[0] == beam_search(Brief([0], 1, 9), torch.tensor([8]), options(1), prefixes[:1])[0][0].tokens
@@ -190,9 +204,13 @@ def test_where_nothing_is_too_short_candidates_are_sought_as_without_a_shortest_
             asked.append((given[4], given[6]))
             return top_candidates(*given)
 
-        beam_search(Toy([0, 1, 2], 4, 7), torch.tensor([9, 9, 9]), options(4, min_length=min_length, top_candidates=recorded))
+        beam_search(
+            Toy([0, 1, 2], 4, 7), torch.tensor([9, 9, 9]), options(4, min_length=min_length, top_candidates=recorded)
+        )
         assert len(asked) > 3
-        assert [(tokens, counts is None) for tokens, counts in asked[calls_with_bans:]] == [(NEVER, True)] * (len(asked) - calls_with_bans)
+        assert [(tokens, counts is None) for tokens, counts in asked[calls_with_bans:]] == [(NEVER, True)] * (
+            len(asked) - calls_with_bans
+        )
         assert all(counts is not None for _, counts in asked[:calls_with_bans])
 
 
@@ -252,7 +270,9 @@ def test_a_short_lookahead_asks_the_model_less_and_finds_no_better_output(nbest:
     asked, found = [], []
     for lookahead in (1, 3, 13, UNLIMITED):
         toy = Toy(list(range(40)), 4, 9, 1.0)
-        found.append(beam_search(toy, torch.full((40,), 12), options(beam=4, alpha=1.0, nbest=nbest, lookahead=lookahead)))
+        found.append(
+            beam_search(toy, torch.full((40,), 12), options(beam=4, alpha=1.0, nbest=nbest, lookahead=lookahead))
+        )
         asked.append(toy.asked)
     assert asked == sorted(asked)
     assert asked[0] < asked[-1]
@@ -265,7 +285,11 @@ def test_a_hypothesis_is_given_up_when_the_tokens_of_the_lookahead_would_have_to
     """Two outputs with lp = 10^(|Y| - 1): the empty one, and one that wins because its second token and its end cost nothing."""
     probabilities = {(BOS,): {EOS: 0.9, 5: 0.1}, (BOS, 5): {6: 1.0}, (BOS, 5, 6): {EOS: 1.0}}
     for lookahead, tokens in ((1, []), (2, [5, 6]), (UNLIMITED, [5, 6])):
-        best = beam_search(Scripted(probabilities, 2), torch.tensor([2]), options(beam=2, length_penalty=lambda n, alpha: 10.0 ** (n - 1), lookahead=lookahead))[0][0]
+        best = beam_search(
+            Scripted(probabilities, 2),
+            torch.tensor([2]),
+            options(beam=2, length_penalty=lambda n, alpha: 10.0 ** (n - 1), lookahead=lookahead),
+        )[0][0]
         assert best.tokens == tokens, lookahead
 
 
@@ -343,7 +367,9 @@ def test_equals_are_ranked_by_hypothesis_and_token() -> None:
     assert [[h.tokens for h in row] for row in found] == [[[4, 4], [4, 5], [4, 6]]] * 2
 
 
-@pytest.mark.parametrize(("width", "size", "count"), [(1, 5, 1), (4, 7, 8), (4, 64, 8), (3, 65, 6), (4, 1000, 8), (2, 4, 20)])
+@pytest.mark.parametrize(
+    ("width", "size", "count"), [(1, 5, 1), (4, 7, 8), (4, 64, 8), (3, 65, 6), (4, 1000, 8), (2, 4, 20)]
+)
 def test_largest_log_probs_are_a_plain_topk(width: int, size: int, count: int) -> None:
     torch.manual_seed(0)
     logits = torch.randn(6, width, size).mul(4).round()  # many equals
@@ -352,7 +378,9 @@ def test_largest_log_probs_are_a_plain_topk(width: int, size: int, count: int) -
     total = logits.logsumexp(-1)
     rows = (so_far.flatten() > -math.inf).nonzero().flatten()
     values, flat = largest_log_probs(logits.flatten(0, 1)[rows], total.flatten()[rows], so_far, rows, count)
-    plain, order = (so_far[:, :, None] + (logits - total[:, :, None])).flatten(1).sort(dim=1, descending=True, stable=True)
+    plain, order = (
+        (so_far[:, :, None] + (logits - total[:, :, None])).flatten(1).sort(dim=1, descending=True, stable=True)
+    )
     finite = ~torch.isneginf(plain[:, :count])
     there = min(count, width * size)
     assert torch.equal(values[:, :there], plain[:, :there])
@@ -396,11 +424,17 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more:
     for step in range(60):
         if sentences := batches.get(step):
             toy.add(sentences)
-            search_.add(sentences, plain_sentences(torch.tensor([4 + s % 5 for s in sentences]), [[5] * (s % 3) for s in sentences]), torch.device("cpu"))
+            search_.add(
+                sentences,
+                plain_sentences(torch.tensor([4 + s % 5 for s in sentences]), [[5] * (s % 3) for s in sentences]),
+                torch.device("cpu"),
+            )
         for key, hypotheses in search_.step():
             assert key not in found
             found[key] = hypotheses
     assert not search_.busy
     for sentence in range(9):
-        alone = beam_search(Brief([sentence], 3, 9, 2.0), torch.tensor([4 + sentence % 5]), opts, [[5] * (sentence % 3)])[0]
+        alone = beam_search(
+            Brief([sentence], 3, 9, 2.0), torch.tensor([4 + sentence % 5]), opts, [[5] * (sentence % 3)]
+        )[0]
         assert found[sentence] == alone

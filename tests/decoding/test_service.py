@@ -26,7 +26,14 @@ from nmt_cli.decoding.service import ServiceClosed
 from nmt_cli.decoding.service_worker import Drop, PipeInbox
 from nmt_cli.decoding.workers import RunningSearch
 
-OPTIONS: list[dict[str, Any]] = [{}, {"beam": 3, "nbest": 3}, {"alignment": True}, {"confidence": True}, {"sample": True, "seed": 7}, {"search": "mbr", "mbr_samples": 4}]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"beam": 3, "nbest": 3},
+    {"alignment": True},
+    {"confidence": True},
+    {"sample": True, "seed": 7},
+    {"search": "mbr", "mbr_samples": 4},
+]
 forking = pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
 
 
@@ -75,7 +82,9 @@ def until(true: Any) -> None:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_translations_are_those_of_translate(translator: nmt.Translator, lines: list[str], options: dict[str, Any]) -> None:
+def test_the_translations_are_those_of_translate(
+    translator: nmt.Translator, lines: list[str], options: dict[str, Any]
+) -> None:
     assert translator.submit(lines, **options).result() == translator.translate(lines, **options)
 
 
@@ -112,7 +121,11 @@ def test_prefixes_and_terms(one: nmt.Translator) -> None:
 
 
 def test_wrong_options_are_named_at_once(one: nmt.Translator) -> None:
-    for call, text in ((lambda: one.submit("a text"), "expected a list of lines"), (lambda: one.submit(["a\nb"]), "contains a line end"), (lambda: one.submit(["a"], beam=0), "beam")):
+    for call, text in (
+        (lambda: one.submit("a text"), "expected a list of lines"),
+        (lambda: one.submit(["a\nb"]), "contains a line end"),
+        (lambda: one.submit(["a"], beam=0), "beam"),
+    ):
         with pytest.raises(nmt.NmtError, match=text):
             call()
 
@@ -203,7 +216,9 @@ sys.stdin.read()
 @forking
 @pytest.mark.parametrize("state", ["idle", "busy"])
 def test_workers_end_when_the_process_that_started_them_is_killed(model: Path, state: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", CALLER, str(model), state], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as caller:
+    with subprocess.Popen(
+        [sys.executable, "-c", CALLER, str(model), state], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as caller:
         assert caller.stdout
         workers = [int(pid) for pid in caller.stdout.readline().split()]
         assert len(workers) == 2
@@ -236,7 +251,9 @@ def test_a_sentence_whose_search_fails_fails_alone(one: nmt.Translator, monkeypa
         bad.result(60)
 
 
-def test_of_several_devices_with_processes_of_their_own_the_first_is_used(model: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_devices_with_processes_of_their_own_the_first_is_used(
+    model: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spawned, "need_processes", lambda devices: len(devices) > 1)
     with nmt.load(model, precision="fp32", device="cpu", devices=2) as loaded:
         assert loaded.submit(lines[:5]).result(60) == loaded.translate(lines[:5])
@@ -260,7 +277,9 @@ def test_messages_through_a_pipe_come_in_order_and_then_the_end() -> None:
 def test_who_sends_much_does_not_wait_for_the_end_of_a_long_step() -> None:
     near, far = multiprocessing.Pipe()
     inbox, much = PipeInbox(far), 100
-    sender = threading.Thread(target=lambda: [near.send(Drop(list(range(20_000)))) for _ in range(much)], daemon=True)  # far more than a pipe holds
+    sender = threading.Thread(
+        target=lambda: [near.send(Drop(list(range(20_000)))) for _ in range(much)], daemon=True
+    )  # far more than a pipe holds
     sender.start()
     sender.join(60)
     assert not sender.is_alive()

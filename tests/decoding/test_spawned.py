@@ -33,13 +33,16 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DecodeSection, ModelSection
 from nmt_cli.registry import SEARCHES
 
-pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="worker processes are started on Linux alone"), pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="worker processes are started on Linux alone"),
+    pytest.mark.timeout(120),
+]
 TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
 def two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """"cpu" twice are two devices that are not the host."""
+    """ "cpu" twice are two devices that are not the host."""
     monkeypatch.setattr(spawned, "need_processes", lambda devices: len(devices) > 1)
     monkeypatch.setattr(engine, "FEW_SENTENCES", 2)
 
@@ -53,7 +56,11 @@ def lines() -> list[str]:
 @cache
 def second_model() -> Transformer:
     torch.manual_seed(1)
-    return Transformer(ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64), tokenizer().vocab_size, tokenizer().vocab_size).eval()
+    return Transformer(
+        ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64),
+        tokenizer().vocab_size,
+        tokenizer().vocab_size,
+    ).eval()
 
 
 @cache
@@ -252,7 +259,10 @@ def test_models_that_cannot_be_loaded_are_reported() -> None:
 
 def test_what_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SEARCHES, "local", f"{__name__}:LOCAL_CLASS")
-    with pytest.raises(UsageError, match=r"devices cpu, cpu: what they search with cannot be sent to their processes .*Define classes and functions of your own in a module"):
+    with pytest.raises(
+        UsageError,
+        match=r"devices cpu, cpu: what they search with cannot be sent to their processes .*Define classes and functions of your own in a module",
+    ):
         translator(search="local")
 
 
@@ -282,7 +292,13 @@ print(next(results).source, flush=True)
 
 def script(times: int, more: str, **options: Any) -> subprocess.Popen[str]:
     """A program without `if __name__ == "__main__"`."""
-    return subprocess.Popen([sys.executable, "-c", SCRIPT.format(times=times) + more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(times=times) + more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
 
 
 SHOW = "print(*test.processes(some), flush=True)\n"

@@ -46,7 +46,24 @@ from nmt_cli.registry import SEARCHES
 DECODER: type = WholeStepDecoder if multiplies(torch.float32) else NativeDecoder if library() else CachedDecoder
 """The decoder of the workers on this machine."""
 
-WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
+WORDS = [
+    "the",
+    "a",
+    "small",
+    "big",
+    "red",
+    "cat",
+    "dog",
+    "house",
+    "sees",
+    "likes",
+    "finds",
+    "under",
+    "over",
+    "with",
+    "and",
+    "then",
+]
 
 
 def step_by(monkeypatch: pytest.MonkeyPatch, step: Any) -> None:
@@ -69,14 +86,20 @@ def tokenizer() -> Tokenizer:
 @cache
 def model(max_positions: int = 64, seed: int = 0) -> Transformer:
     torch.manual_seed(seed)
-    config = ModelSection(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, num_heads=2, max_positions=max_positions)
+    config = ModelSection(
+        encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, num_heads=2, max_positions=max_positions
+    )
     return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
 
 
-def translator(nbest: int = 1, longest: int = 0, max_positions: int = 64, more: dict[str, Any] | None = None, **decode: object) -> Translator:
+def translator(
+    nbest: int = 1, longest: int = 0, max_positions: int = 64, more: dict[str, Any] | None = None, **decode: object
+) -> Translator:
     """`more`: what else the Translator takes."""
     options = DecodeSection.model_validate({"max_extra": 3, **decode})
-    return Translator(model(max_positions), tokenizer(), tokenizer(), options, nbest=nbest, longest=longest, **(more or {}))
+    return Translator(
+        model(max_positions), tokenizer(), tokenizer(), options, nbest=nbest, longest=longest, **(more or {})
+    )
 
 
 @cache
@@ -171,14 +194,18 @@ def test_no_candidate_of_a_line_is_blank(way: str) -> None:
 
 @pytest.mark.usefixtures("reluctant")
 def test_no_candidate_of_an_ensemble_is_blank() -> None:
-    assert [bool(result.translation) for result in ensemble(model(), model(seed=1)).translate(lines())] == [bool(line.strip()) for line in lines()]
+    assert [bool(result.translation) for result in ensemble(model(), model(seed=1)).translate(lines())] == [
+        bool(line.strip()) for line in lines()
+    ]
 
 
 @pytest.mark.usefixtures("reluctant")
 def test_each_part_of_a_line_has_its_own_shortest_output() -> None:
     rng = random.Random(3)
     texts = [sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"]
-    [whole], apart = (list(translator(longest=14, min_length=2).translate(given)) for given in ([" ".join(texts)], texts))
+    [whole], apart = (
+        list(translator(longest=14, min_length=2).translate(given)) for given in ([" ".join(texts)], texts)
+    )
     assert whole.translation == " ".join(result.translation for result in apart)
     assert sum(token not in tokenizer().textless for token in ids_of(whole.best.pieces)) == 4
 
@@ -236,7 +263,9 @@ def test_a_long_line_is_translated_in_parts() -> None:
     assert whole[0].best.score == pytest.approx(whole[0].best.log_prob / ((5 + whole[0].tokens) / 6) ** 0.6)
 
 
-@pytest.mark.parametrize("text", ["the cat sees " * 500, "cat" * 900, "x" * 3000, "the cat. " * 700 + "end", "猫が好き。" * 300, "🐈" * 400])
+@pytest.mark.parametrize(
+    "text", ["the cat sees " * 500, "cat" * 900, "x" * 3000, "the cat. " * 700 + "end", "猫が好き。" * 300, "🐈" * 400]
+)
 def test_nothing_is_lost_in_splitting(text: str) -> None:
     parts = parts_of(text, tokenizer().encode, 20)
     assert all(1 <= len(part) <= 20 for part in parts)
@@ -313,7 +342,9 @@ def test_the_end_symbol_closes_every_source() -> None:
     [result] = translator().translate(["the cat"])
     source, output = tokenizer().encode(["the cat"])[0], ids_of(result.best.pieces)
     logits = model().logits(model()(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *output]])))[0]
-    assert result.best.log_prob == pytest.approx(float(logits.log_softmax(-1).gather(1, torch.tensor([*output, EOS])[:, None]).sum()), abs=1e-4)
+    assert result.best.log_prob == pytest.approx(
+        float(logits.log_softmax(-1).gather(1, torch.tensor([*output, EOS])[:, None]).sum()), abs=1e-4
+    )
 
 
 def test_pieces_are_the_subwords_of_the_text() -> None:
@@ -379,7 +410,9 @@ def test_an_error_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2])
 @pytest.mark.usefixtures("few_alone")
-def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(
+    devices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Python joins threads when it leaves: a long batch would keep it."""
     begun, step = multiprocessing.get_context("fork").Event(), DECODER.step
 
@@ -390,7 +423,9 @@ def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(device
 
     step_by(monkeypatch, slow)
     monkeypatch.setattr(module, "WINDOW", WindowSize(20, 20))
-    given = [""] * 20 + [line for line in lines() if line]  # the second window is searched when the first has been answered
+    given = [""] * 20 + [
+        line for line in lines() if line
+    ]  # the second window is searched when the first has been answered
     results = translator(max_positions=600, max_extra=500, batch_tokens=200, more={"devices": devices}).translate(given)
     assert next(results).translation == ""
     assert begun.wait(30)
@@ -428,11 +463,25 @@ def test_two_models_are_searched_by_their_mean_probability() -> None:
     sources = [[*ids, EOS] for ids in tokenizer().encode(given)]
     plain = EnsembleDecoder([ReferenceDecoder(one, sources, 4) for one in models])
     limits = torch.tensor([len(source) + 2 for source in sources])
-    best = beam_search(plain, limits, SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), min_length=1, textless=tokenizer().textless))
+    best = beam_search(
+        plain,
+        limits,
+        SearchOptions(
+            beam=4,
+            alpha=0.6,
+            bos=BOS,
+            eos=EOS,
+            banned_tokens=(PAD, UNK, BOS),
+            min_length=1,
+            textless=tokenizer().textless,
+        ),
+    )
     found = list(ensemble(*models).translate(given))
     assert [ids_of(result.best.pieces) for result in found] == [row[0].tokens for row in best]
     assert [result.best.score for result in found] == pytest.approx([row[0].score for row in best], abs=1e-4)
-    assert [result.translation for result in found] != [result.translation for result in ensemble(models[1]).translate(given)]
+    assert [result.translation for result in found] != [
+        result.translation for result in ensemble(models[1]).translate(given)
+    ]
 
 
 @pytest.mark.usefixtures("few_alone")
@@ -518,7 +567,14 @@ def test_blank_lines_have_no_alignments_and_nobody_gets_them_unasked() -> None:
 
 
 def test_samples_are_those_of_line_and_seed() -> None:
-    one, again, other = (list(translator(nbest=3, beam=3, more={"search": "sample", "sampling": SamplingOptions(seed=seed)}).translate(lines())) for seed in (1, 1, 2))
+    one, again, other = (
+        list(
+            translator(nbest=3, beam=3, more={"search": "sample", "sampling": SamplingOptions(seed=seed)}).translate(
+                lines()
+            )
+        )
+        for seed in (1, 1, 2)
+    )
     assert one == again
     assert [result.translation for result in one] != [result.translation for result in other]
     assert all(len(result.candidates) == 3 for line, result in zip(lines(), one, strict=True) if line.strip())
@@ -563,7 +619,9 @@ class GreedySearch:
         return len(self.outputs)
 
     def add(self, sentence_ids: Any, sentences: Any, device: Any) -> None:
-        self.outputs += [(number, sentence.max_length, []) for number, sentence in zip(sentence_ids, sentences, strict=True)]
+        self.outputs += [
+            (number, sentence.max_length, []) for number, sentence in zip(sentence_ids, sentences, strict=True)
+        ]
         self.log_probs += [0.0] * len(sentence_ids)
 
     def step(self) -> list[tuple[int, list[Hypothesis]]]:
@@ -585,7 +643,11 @@ class GreedySearch:
         return finished
 
     def _best(self, log_probs: Tensor, longest: int, tokens: list[int]) -> int:
-        return self.options.eos if len(tokens) == longest else int(log_probs.index_fill(0, torch.tensor(self.options.banned_tokens), -torch.inf).argmax())
+        return (
+            self.options.eos
+            if len(tokens) == longest
+            else int(log_probs.index_fill(0, torch.tensor(self.options.banned_tokens), -torch.inf).argmax())
+        )
 
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2])
@@ -593,7 +655,11 @@ class GreedySearch:
 def test_a_search_from_outside_the_package_translates(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Registered by name; equal to beam search with a beam of one."""
     monkeypatch.setitem(SEARCHES, "greedy", f"{__name__}:GreedySearch")
-    found = list(translator(beam=1, min_length=0, batch_tokens=100, more={"search": "greedy", "devices": devices}).translate(lines()))
+    found = list(
+        translator(beam=1, min_length=0, batch_tokens=100, more={"search": "greedy", "devices": devices}).translate(
+            lines()
+        )
+    )
     for ours, theirs in zip(found, translator(beam=1, min_length=0).translate(lines()), strict=True):
         assert ours.translation == theirs.translation
         assert ours.best.score == pytest.approx(theirs.best.score, abs=1e-4)

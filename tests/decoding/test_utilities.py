@@ -47,9 +47,18 @@ def random_text(rng: random.Random, alphabet: str, longest: int) -> str:
 @pytest.mark.parametrize(
     "alphabet",
     [
-        "ab ", "abcdefgh .,", "a", " \t\u3000\u2028", "aäÄßé ", "日本語の文。 ", "😀👍🏽\u200d \u0301x", "0123456789.,-% ", "&quot;<skipped>&amp; -\n", "\ud800a ",
+        "ab ",
+        "abcdefgh .,",
+        "a",
+        " \t\u3000\u2028",
+        "aäÄßé ",
+        "日本語の文。 ",
+        "😀👍🏽\u200d \u0301x",
+        "0123456789.,-% ",
+        "&quot;<skipped>&amp; -\n",
+        "\ud800a ",
     ],
-)  # fmt: skip
+)
 def test_random_texts(utility: Utility, score: Callable[[str, str], float], alphabet: str) -> None:
     rng = random.Random(alphabet.encode("utf-8", "surrogatepass"))
     check([random_text(rng, alphabet, longest) for longest in (0, 1, 2, 3, 6, 9, 30, 30, 80)], utility, score)
@@ -59,10 +68,20 @@ def test_random_texts(utility: Utility, score: Callable[[str, str], float], alph
 @pytest.mark.parametrize(
     "texts",
     [
-        [], [""], ["", ""], ["", "a"], ["a"], ["a", "a"], ["a", "b"], ["ab", "a b", " ab "], ["the cat .", "the cat.", "the  cat ."],
-        ["a a a a a a a", "a a a", "a", "b a a"], ["a b c d e", "a b c d", "a b c", "a b", "e d c b a"], ["x" * 300, "x" * 299 + "y", "y" * 5],
+        [],
+        [""],
+        ["", ""],
+        ["", "a"],
+        ["a"],
+        ["a", "a"],
+        ["a", "b"],
+        ["ab", "a b", " ab "],
+        ["the cat .", "the cat.", "the  cat ."],
+        ["a a a a a a a", "a a a", "a", "b a a"],
+        ["a b c d e", "a b c d", "a b c", "a b", "e d c b a"],
+        ["x" * 300, "x" * 299 + "y", "y" * 5],
     ],
-)  # fmt: skip
+)
 def test_short_and_equal_texts(utility: Utility, score: Callable[[str, str], float], texts: list[str]) -> None:
     check(texts, utility, score)
 
@@ -77,7 +96,10 @@ def test_many_different_ngrams(utility: Utility, score: Callable[[str, str], flo
 
 @pytest.mark.parametrize(("utility", "score"), ALL)
 def test_words_in_another_order(utility: Utility, score: Callable[[str, str], float]) -> None:
-    rng, words = random.Random(2), ["Ein", "Mann", "mit", "rotem", "Hut", ",", "der", "auf", "einem", "Fahrrad", "durch", "Straßen", "fährt", "."]
+    rng, words = (
+        random.Random(2),
+        ["Ein", "Mann", "mit", "rotem", "Hut", ",", "der", "auf", "einem", "Fahrrad", "durch", "Straßen", "fährt", "."],
+    )
     check([" ".join(rng.choices(words, k=rng.randint(1, 16))) for _ in range(25)], utility, score)
 
 

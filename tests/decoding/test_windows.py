@@ -32,7 +32,11 @@ def test_an_error_is_raised_after_the_lines_before_it(ahead: bool) -> None:
 
     found: list[str] = []
     with pytest.raises(ValueError, match="cut"):
-        found.extend(line for window in windows(broken(), WindowSize(5, 5), (lambda: False) if ahead else None) for line in window or [])
+        found.extend(
+            line
+            for window in windows(broken(), WindowSize(5, 5), (lambda: False) if ahead else None)
+            for line in window or []
+        )
     assert found == LINES[:7]
 
 

@@ -20,10 +20,19 @@ from nmt_cli.demo_corpus.verbs import Verb
 
 Splits = dict[str, list[corpus.Example]]
 ALL_VERBS = [
-    *verbs.ACCUSATIVE, *verbs.DITRANSITIVE, *verbs.DATIVE, *verbs.PREPOSITIONAL, *verbs.INTRANSITIVE, *verbs.MOTION,
-    *(verb for pair in verbs.PLACEMENT for verb in pair), *(verb for verb, _ in verbs.COMPLEMENTS),
-    verbs.TRAVEL, verbs.FLY, verbs.LIVE, verbs.STAY,
-]  # fmt: skip
+    *verbs.ACCUSATIVE,
+    *verbs.DITRANSITIVE,
+    *verbs.DATIVE,
+    *verbs.PREPOSITIONAL,
+    *verbs.INTRANSITIVE,
+    *verbs.MOTION,
+    *(verb for pair in verbs.PLACEMENT for verb in pair),
+    *(verb for verb, _ in verbs.COMPLEMENTS),
+    verbs.TRAVEL,
+    verbs.FLY,
+    verbs.LIVE,
+    verbs.STAY,
+]
 ASKED = ("compound: carrot soup", "compound: apple cake", "number: 56", "number: 57", "name: Rodenheim")
 CRC = 3550345301
 HELD = ["compound: carrot soup", "number: 56"]
@@ -148,9 +157,37 @@ def test_every_word_is_frequent_enough(splits: Splits) -> None:
 
 def test_mandatory_german_constructions_occur(splits: Splits) -> None:
     text = "\n".join(e.de for e in splits["train"])
-    for word in ("weil", "obwohl", "dass", "ob", "als", "wenn", "während", "bevor", "damit", "um", "ohne", "dessen",
-                 "deren", "aufzustehen", "aufgestanden", "aufsteht", "im", "ins", "am", "zum", "zur", "vom",
-                 "kein", "nicht", "wurde", "wohin", "sich", "mich", "Herrn"):  # fmt: skip
+    for word in (
+        "weil",
+        "obwohl",
+        "dass",
+        "ob",
+        "als",
+        "wenn",
+        "während",
+        "bevor",
+        "damit",
+        "um",
+        "ohne",
+        "dessen",
+        "deren",
+        "aufzustehen",
+        "aufgestanden",
+        "aufsteht",
+        "im",
+        "ins",
+        "am",
+        "zum",
+        "zur",
+        "vom",
+        "kein",
+        "nicht",
+        "wurde",
+        "wohin",
+        "sich",
+        "mich",
+        "Herrn",
+    ):
         assert re.search(rf"\b{word}\b", text, re.IGNORECASE), word
 
 
@@ -203,14 +240,20 @@ def test_adjectives_that_drop_a_vowel() -> None:
 @pytest.mark.parametrize(
     ("english", "expected"),
     [
-        ("eat", "esse isst isst essen essen"), ("read", "lese liest liest lesen lesen"),
-        ("work", "arbeite arbeitest arbeitet arbeiten arbeiten"), ("open", "öffne öffnest öffnet öffnen öffnen"),
-        ("invite", "lade lädst lädt laden laden"), ("take care", "kümmere kümmerst kümmert kümmern kümmern"),
-        ("run", "laufe läufst läuft laufen laufen"), ("wash", "wasche wäschst wäscht waschen waschen"),
-        ("dance", "tanze tanzt tanzt tanzen tanzen"), ("learn", "lerne lernst lernt lernen lernen"),
-        ("close", "schließe schließt schließt schließen schließen"), ("live", "wohne wohnst wohnt wohnen wohnen"),
+        ("eat", "esse isst isst essen essen"),
+        ("read", "lese liest liest lesen lesen"),
+        ("work", "arbeite arbeitest arbeitet arbeiten arbeiten"),
+        ("open", "öffne öffnest öffnet öffnen öffnen"),
+        ("invite", "lade lädst lädt laden laden"),
+        ("take care", "kümmere kümmerst kümmert kümmern kümmern"),
+        ("run", "laufe läufst läuft laufen laufen"),
+        ("wash", "wasche wäschst wäscht waschen waschen"),
+        ("dance", "tanze tanzt tanzt tanzen tanzen"),
+        ("learn", "lerne lernst lernt lernen lernen"),
+        ("close", "schließe schließt schließt schließen schließen"),
+        ("live", "wohne wohnst wohnt wohnen wohnen"),
     ],
-)  # fmt: skip
+)
 def test_present_tense(english: str, expected: str) -> None:
     assert " ".join(morphology.present(verb(english), slot) for slot in range(5)) == expected
 
@@ -229,13 +272,18 @@ def test_separable_verb_in_all_positions() -> None:
 @pytest.mark.parametrize(
     ("preposition", "phrase", "expected"),
     [
-        ("in", "dem Haus", "im Haus"), ("in", "das alte Haus", "ins alte Haus"), ("in", "einem Haus", "in einem Haus"),
-        ("an", "dem See", "am See"), ("zu", "dem Arzt", "zum Arzt"), ("zu", "der Tante", "zur Tante"),
-        ("von", "dem Bäcker", "vom Bäcker"), ("bei", "dem Bäcker", "beim Bäcker"),
+        ("in", "dem Haus", "im Haus"),
+        ("in", "das alte Haus", "ins alte Haus"),
+        ("in", "einem Haus", "in einem Haus"),
+        ("an", "dem See", "am See"),
+        ("zu", "dem Arzt", "zum Arzt"),
+        ("zu", "der Tante", "zur Tante"),
+        ("von", "dem Bäcker", "vom Bäcker"),
+        ("bei", "dem Bäcker", "beim Bäcker"),
         ("auf", "dem Tisch", "auf dem Tisch"),
         ("von", "der Tante", "von der Tante"),
     ],
-)  # fmt: skip
+)
 def test_contractions(preposition: str, phrase: str, expected: str) -> None:
     assert morphology.with_preposition(preposition, phrase) == expected
 
@@ -273,15 +321,23 @@ def test_english_inflection() -> None:
 @pytest.mark.parametrize(
     ("value", "english", "german"),
     [
-        (0, "zero", "null"), (1, "one", "eins"), (7, "seven", "sieben"), (12, "twelve", "zwölf"),
-        (16, "sixteen", "sechzehn"), (17, "seventeen", "siebzehn"), (20, "twenty", "zwanzig"),
-        (21, "twenty-one", "einundzwanzig"), (23, "twenty-three", "dreiundzwanzig"), (30, "thirty", "dreißig"),
-        (66, "sixty-six", "sechsundsechzig"), (77, "seventy-seven", "siebenundsiebzig"),
+        (0, "zero", "null"),
+        (1, "one", "eins"),
+        (7, "seven", "sieben"),
+        (12, "twelve", "zwölf"),
+        (16, "sixteen", "sechzehn"),
+        (17, "seventeen", "siebzehn"),
+        (20, "twenty", "zwanzig"),
+        (21, "twenty-one", "einundzwanzig"),
+        (23, "twenty-three", "dreiundzwanzig"),
+        (30, "thirty", "dreißig"),
+        (66, "sixty-six", "sechsundsechzig"),
+        (77, "seventy-seven", "siebenundsiebzig"),
         (100, "one hundred", "einhundert"),
         (101, "one hundred and one", "einhunderteins"),
         (342, "three hundred and forty-two", "dreihundertzweiundvierzig"),
     ],
-)  # fmt: skip
+)
 def test_cardinals(value: int, english: str, german: str) -> None:
     assert numbers.cardinal(value) == (english, german)
 
@@ -294,13 +350,18 @@ def test_cardinals_are_all_different() -> None:
 @pytest.mark.parametrize(
     ("hour", "minute", "english", "german"),
     [
-        (7, 30, "half past seven", "halb acht"), (12, 30, "half past twelve", "halb eins"),
-        (8, 45, "a quarter to nine", "Viertel vor neun"), (12, 45, "a quarter to one", "Viertel vor eins"),
-        (1, 15, "a quarter past one", "Viertel nach eins"), (1, 0, "one o'clock", "ein Uhr"),
-        (10, 0, "ten o'clock", "zehn Uhr"), (3, 5, "five past three", "fünf nach drei"),
-        (3, 40, "twenty to four", "zwanzig vor vier"), (12, 55, "five to one", "fünf vor eins"),
+        (7, 30, "half past seven", "halb acht"),
+        (12, 30, "half past twelve", "halb eins"),
+        (8, 45, "a quarter to nine", "Viertel vor neun"),
+        (12, 45, "a quarter to one", "Viertel vor eins"),
+        (1, 15, "a quarter past one", "Viertel nach eins"),
+        (1, 0, "one o'clock", "ein Uhr"),
+        (10, 0, "ten o'clock", "zehn Uhr"),
+        (3, 5, "five past three", "fünf nach drei"),
+        (3, 40, "twenty to four", "zwanzig vor vier"),
+        (12, 55, "five to one", "fünf vor eins"),
     ],
-)  # fmt: skip
+)
 def test_clock(hour: int, minute: int, english: str, german: str) -> None:
     assert numbers.clock(hour, minute) == (english, german)
 
@@ -330,28 +391,55 @@ IT, HIM = phrases.pronoun_for(np("the", "coat")), phrases.PRONOUNS[2]
 @pytest.mark.parametrize(
     ("clause", "english", "german"),
     [
-        (Clause(ANNA, verb("read"), c.PAST, accusative=np("a", "book")),
-         "Anna read a book.", "Anna hat ein Buch gelesen."),
-        (Clause(ANNA, verb("go"), c.PAST, complement=Text("home", "nach Hause"), time=Text("today", "heute")),
-         "Anna went home today.", "Anna ist heute nach Hause gegangen."),
-        (Clause(ANNA, verb("read"), c.PAST, True, accusative=np("the", "book"), time=Text("yesterday", "gestern")),
-         "Anna did not read the book yesterday.", "Anna hat das Buch gestern nicht gelesen."),
-        (Clause(ANNA, verb("turn|on"), c.CAN, True, accusative=np("the", "lamp")),
-         "Anna cannot turn on the lamp.", "Anna kann die Lampe nicht einschalten."),
+        (
+            Clause(ANNA, verb("read"), c.PAST, accusative=np("a", "book")),
+            "Anna read a book.",
+            "Anna hat ein Buch gelesen.",
+        ),
+        (
+            Clause(ANNA, verb("go"), c.PAST, complement=Text("home", "nach Hause"), time=Text("today", "heute")),
+            "Anna went home today.",
+            "Anna ist heute nach Hause gegangen.",
+        ),
+        (
+            Clause(ANNA, verb("read"), c.PAST, True, accusative=np("the", "book"), time=Text("yesterday", "gestern")),
+            "Anna did not read the book yesterday.",
+            "Anna hat das Buch gestern nicht gelesen.",
+        ),
+        (
+            Clause(ANNA, verb("turn|on"), c.CAN, True, accusative=np("the", "lamp")),
+            "Anna cannot turn on the lamp.",
+            "Anna kann die Lampe nicht einschalten.",
+        ),
         (Clause(ANNA, verb("take|off"), c.PRESENT, accusative=IT), "Anna takes it off.", "Anna zieht ihn aus."),
-        (Clause(ANNA, verb("give"), c.PAST, accusative=IT, dative=np("the", "boy")),
-         "Anna gave it to the boy.", "Anna hat ihn dem Jungen gegeben."),
-        (Clause(ANNA, verb("give"), c.PRESENT, accusative=np("a", "key"), dative=HIM),
-         "Anna gives him a key.", "Anna gibt ihm einen Schlüssel."),
-        (Clause(ANNA, verb("read"), c.PROGRESSIVE, accusative=np("the", "book")),
-         "Anna is reading the book.", "Anna liest gerade das Buch."),
+        (
+            Clause(ANNA, verb("give"), c.PAST, accusative=IT, dative=np("the", "boy")),
+            "Anna gave it to the boy.",
+            "Anna hat ihn dem Jungen gegeben.",
+        ),
+        (
+            Clause(ANNA, verb("give"), c.PRESENT, accusative=np("a", "key"), dative=HIM),
+            "Anna gives him a key.",
+            "Anna gibt ihm einen Schlüssel.",
+        ),
+        (
+            Clause(ANNA, verb("read"), c.PROGRESSIVE, accusative=np("the", "book")),
+            "Anna is reading the book.",
+            "Anna liest gerade das Buch.",
+        ),
         (Clause(ANNA, verb("swim"), c.LIKES_TO), "Anna likes to swim.", "Anna schwimmt gern."),
-        (Clause(np("the", "door"), verb("open"), c.MUST, passive=True),
-         "The door has to be opened.", "Die Tür muss geöffnet werden."),
-        (Clause(np("the", "door"), verb("open"), c.PAST, passive=True),
-         "The door was opened.", "Die Tür wurde geöffnet."),
+        (
+            Clause(np("the", "door"), verb("open"), c.MUST, passive=True),
+            "The door has to be opened.",
+            "Die Tür muss geöffnet werden.",
+        ),
+        (
+            Clause(np("the", "door"), verb("open"), c.PAST, passive=True),
+            "The door was opened.",
+            "Die Tür wurde geöffnet.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_known_sentences(clause: Clause, english: str, german: str) -> None:
     assert both(clause) == (english, german)
 

@@ -33,7 +33,12 @@ IN_ORDER = "0-0 1-1 2-2 3-3 4-4 5-5"
         ("a <b>red</b> dog", "ein roter Hund", IN_ORDER, "ein <b>roter</b> Hund"),
         ("the <b>big</b> <i>dog</i>", "le chien grand", "0-0 2-1 1-2", "le <i>chien</i> <b>grand</b>"),
         ("<b>he gives up</b> now", "er gibt jetzt auf", "0-0 1-1 3-2 2-3", "<b>er gibt jetzt auf</b>"),
-        ("a <a href=x><b>red</b> dog</a> runs", "ein roter Hund rennt", IN_ORDER, "ein <a href=x><b>roter</b> Hund</a> rennt"),
+        (
+            "a <a href=x><b>red</b> dog</a> runs",
+            "ein roter Hund rennt",
+            IN_ORDER,
+            "ein <a href=x><b>roter</b> Hund</a> rennt",
+        ),
         ("a <b></b>red dog", "ein roter Hund", IN_ORDER, "ein <b></b>roter Hund"),
         ("a red<wbr> dog", "ein roter Hund", IN_ORDER, "ein roter<wbr> Hund"),
         ("a <!-- x -->red dog", "ein roter Hund", IN_ORDER, "ein <!-- x -->roter Hund"),
@@ -49,11 +54,16 @@ def test_tags_follow_their_words(source: str, target: str, alignment: str, expec
 
 def test_one_wrong_alignment_far_away_does_not_stretch_a_tag() -> None:
     target = "ein roter Hund rennt im Schnee"
-    assert translate("a <b>red</b> dog runs in snow", target, "0-0 1-1 2-2 3-3 1-5") == "ein <b>roter</b> Hund rennt im Schnee"
+    assert (
+        translate("a <b>red</b> dog runs in snow", target, "0-0 1-1 2-2 3-3 1-5")
+        == "ein <b>roter</b> Hund rennt im Schnee"
+    )
 
 
 def test_characters_are_escaped_as_the_format_writes_them() -> None:
-    assert translate("Tom &amp; Jerry &lt; <b>Max</b>", "Tom & Jerry < Max", IN_ORDER) == "Tom &amp; Jerry &lt; <b>Max</b>"
+    assert (
+        translate("Tom &amp; Jerry &lt; <b>Max</b>", "Tom & Jerry < Max", IN_ORDER) == "Tom &amp; Jerry &lt; <b>Max</b>"
+    )
     assert translate("<a>Tom &#38; Jerry</a>", "Tom & >Jerry", IN_ORDER, "xml") == "<a>Tom &amp; &gt;Jerry</a>"
     assert translate("fish", "x<script>", "0-0") == "x&lt;script&gt;"
 

@@ -18,7 +18,14 @@ from nmt_cli.documents.html_tokens import tokens
 from nmt_cli.documents.items import Kind, Markup, matched
 from nmt_cli.documents.tokens import Token, Type
 
-SENTENCES = ("A man in a blue shirt is standing on a ladder.", "Two dogs run in the snow!", "She said: It is 3.5 km, isn't it?", "Mr. Smith has the red ball and the red hat.", "Yes", "A small, old house & a tree")
+SENTENCES = (
+    "A man in a blue shirt is standing on a ladder.",
+    "Two dogs run in the snow!",
+    "She said: It is 3.5 km, isn't it?",
+    "Mr. Smith has the red ball and the red hat.",
+    "Yes",
+    "A small, old house & a tree",
+)
 SEEDS = range(300)
 
 
@@ -35,7 +42,9 @@ def tags(text: str) -> Counter[str]:
 def unpaired(text: str) -> list[str]:
     """Names of the tags without partner."""
     found = [token for token in tokens(text) if token.type in (Type.OPEN, Type.CLOSE)]
-    partners = matched([Markup(token.raw, Kind.OPEN if token.type is Type.OPEN else Kind.CLOSE, token.name) for token in found])
+    partners = matched(
+        [Markup(token.raw, Kind.OPEN if token.type is Type.OPEN else Kind.CLOSE, token.name) for token in found]
+    )
     return sorted(token.name for token, partner in zip(found, partners, strict=True) if partner is None)
 
 
@@ -102,7 +111,10 @@ def test_the_words_are_those_of_the_plain_translation() -> None:
     for seed in SEEDS:
         rng = random.Random(seed)
         words = rng.choice(SENTENCES[:4]).replace("&", "and").split()
-        text = "".join(("<b>" if rng.random() < 0.2 else "") + word + ("</b>" if rng.random() < 0.2 else "") + " " for word in words).strip()
+        text = "".join(
+            ("<b>" if rng.random() < 0.2 else "") + word + ("</b>" if rng.random() < 0.2 else "") + " "
+            for word in words
+        ).strip()
         document = read_document(text, "html", "en", split_sentences="0")
         [line] = document.lines
         translation = scrambled(rng, line)
@@ -123,13 +135,20 @@ def test_placeholders_come_back_once_each(format: str) -> None:
         text = " ".join(words)
         document = read_document(text, format, "en")
         output = document.write([scrambled(rng, line) for line in document.lines])
-        assert {part: output.count(part) for part in parts} == {part: text.count(part) for part in parts}, (text, output)
+        assert {part: output.count(part) for part in parts} == {part: text.count(part) for part in parts}, (
+            text,
+            output,
+        )
 
 
 def test_text_keeps_its_white_space() -> None:
     for seed in SEEDS:
         rng = random.Random(seed)
-        text = "".join(rng.choice((*SENTENCES, "\n", "\r\n", "  ", "\t", "\n\n\n", "\u2028", "12 34", "---")) + rng.choice(("\n", "\n  \n")) for _ in range(6))
+        text = "".join(
+            rng.choice((*SENTENCES, "\n", "\r\n", "  ", "\t", "\n\n\n", "\u2028", "12 34", "---"))
+            + rng.choice(("\n", "\n  \n"))
+            for _ in range(6)
+        )
         document = read_document(text, "text", "en")
         assert document.write([unchanged(line) for line in document.lines]) == text
         assert all(line == line.strip() and line and "\n" not in line for line in document.lines)

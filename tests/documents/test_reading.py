@@ -22,15 +22,31 @@ from nmt_cli.errors import DocumentError, UsageError
         ("html", "<p>A<p>b<li>c<td>d", ["A", "b", "c", "d"]),
         ("html", "<title>A &amp; b</title>", ["A & b"]),
         ("html", "<b title='no'>A</b><x-y>b</x-y>", ["Ab"]),
-        ("html", "<script>no</script><style>no</style><pre>no</pre><textarea>no</textarea><svg><text>no</text></svg>", []),
+        (
+            "html",
+            "<script>no</script><style>no</style><pre>no</pre><textarea>no</textarea><svg><text>no</text></svg>",
+            [],
+        ),
         ("html", "<code>no</code> <kbd>no</kbd> <span class='x notranslate'>no <b>no</b></span>", []),
         ("html", "<p translate=no>no <i>no</i></p><p translate=yes>A", ["A"]),
         ("html", "<li translate=no>no<li>A", ["A"]),
         ("html", "<ul translate=no>no<li translate=yes>A <i translate=no>no</i><li>no</ul>b", ["A 11", "b"]),
         ("html", "<p>A <i translate=no>no <b translate=yes>dog</b> no</i> b", ["A 11 dog 22 b"]),
-        ("html", "<code translate=yes>A</code><script translate=yes>no</script><b class=notranslate translate=yes>no</b>", ["A11"]),
-        ("html", "".join(f"<p>A {i}<p translate=no><b>no {i}</b><div translate=yes>" for i in range(9)), [f"A {i}" for i in range(5)]),
-        ("xml", "<d its:translate='no' xmlns:its='http://www.w3.org/2005/11/its'><p>no</p><p its:translate='yes'>A</p></d>", ["A"]),
+        (
+            "html",
+            "<code translate=yes>A</code><script translate=yes>no</script><b class=notranslate translate=yes>no</b>",
+            ["A11"],
+        ),
+        (
+            "html",
+            "".join(f"<p>A {i}<p translate=no><b>no {i}</b><div translate=yes>" for i in range(9)),
+            [f"A {i}" for i in range(5)],
+        ),
+        (
+            "xml",
+            "<d its:translate='no' xmlns:its='http://www.w3.org/2005/11/its'><p>no</p><p its:translate='yes'>A</p></d>",
+            ["A"],
+        ),
         ("html", "<!-- no --><!doctype no><?no?>", []),
         ("html", "a < b &lt; c &copy 1 &unknown; d", ["a < b < c © 1 &unknown; d"]),
         ("xml", "<d><p>A <b>dog</b></p><p>b</p></d>", ["A dog", "b"]),
@@ -98,7 +114,32 @@ def test_the_dtd_of_a_doctype_is_not_read_and_its_entities_stay() -> None:
     assert read_document(text, "xml", "en").lines == ["A man 11 b"]
 
 
-@pytest.mark.parametrize("piece", ["<", "<a ", "<b>x</b> ", "a<!-- x -->", "<!--", "{a} b ", "a@", "{", "%", "1", "&", "&amp;", '"', "a. ", " ", "a\n", "x<wbr>", "<code>x</code> a ", "http://", "a-", "</b>"])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<",
+        "<a ",
+        "<b>x</b> ",
+        "a<!-- x -->",
+        "<!--",
+        "{a} b ",
+        "a@",
+        "{",
+        "%",
+        "1",
+        "&",
+        "&amp;",
+        '"',
+        "a. ",
+        " ",
+        "a\n",
+        "x<wbr>",
+        "<code>x</code> a ",
+        "http://",
+        "a-",
+        "</b>",
+    ],
+)
 def test_time_is_linear(piece: str) -> None:
     """Quadratic time would take minutes."""
     start = time.perf_counter()

@@ -35,10 +35,23 @@ def layout(folder: Path, *checkpoints: str, hparams: str = "hparams.yaml") -> Pa
 
 def test_the_checkpoint_is_found(tmp_path: Path) -> None:
     plain = layout(tmp_path / "wmt22-comet-da", "checkpoints/model.ckpt")
-    assert find_checkpoint(plain) == find_checkpoint(plain / "checkpoints/model.ckpt") == plain / "checkpoints/model.ckpt"
-    cached = layout(tmp_path / "models--Unbabel--wmt22-comet-da", "snapshots/a1b2/checkpoints/model.ckpt", hparams="snapshots/a1b2/hparams.yaml")
-    assert find_checkpoint(cached) == find_checkpoint(cached / "snapshots/a1b2") == cached / "snapshots/a1b2/checkpoints/model.ckpt"
-    assert [model_name(find_checkpoint(path)) for path in (plain, cached)] == ["wmt22-comet-da", "Unbabel/wmt22-comet-da"]
+    assert (
+        find_checkpoint(plain) == find_checkpoint(plain / "checkpoints/model.ckpt") == plain / "checkpoints/model.ckpt"
+    )
+    cached = layout(
+        tmp_path / "models--Unbabel--wmt22-comet-da",
+        "snapshots/a1b2/checkpoints/model.ckpt",
+        hparams="snapshots/a1b2/hparams.yaml",
+    )
+    assert (
+        find_checkpoint(cached)
+        == find_checkpoint(cached / "snapshots/a1b2")
+        == cached / "snapshots/a1b2/checkpoints/model.ckpt"
+    )
+    assert [model_name(find_checkpoint(path)) for path in (plain, cached)] == [
+        "wmt22-comet-da",
+        "Unbabel/wmt22-comet-da",
+    ]
 
 
 def test_a_checkpoint_in_the_folder_where_one_stands_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +65,10 @@ def test_a_checkpoint_in_the_folder_where_one_stands_is_found(tmp_path: Path, mo
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"there is no COMET model at 'missing'\. It is not downloaded"):
         find_checkpoint(Path("missing"))
-    with pytest.raises(ModelError, match=r"has 0 COMET checkpoints, expected one: a folder with hparams\.yaml and checkpoints/model\.ckpt"):
+    with pytest.raises(
+        ModelError,
+        match=r"has 0 COMET checkpoints, expected one: a folder with hparams\.yaml and checkpoints/model\.ckpt",
+    ):
         find_checkpoint(tmp_path)
     with pytest.raises(ModelError, match="has 2 COMET checkpoints"):
         find_checkpoint(layout(tmp_path / "two", "checkpoints/a.ckpt", "checkpoints/b.ckpt"))
@@ -60,9 +76,14 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
         find_checkpoint(layout(tmp_path / "bare", "checkpoints/model.ckpt", hparams="other.yaml"))
 
 
-def test_a_model_that_cannot_be_read_is_named_with_its_own_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_read_is_named_with_its_own_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("nmt_cli.evaluation.comet.version", lambda _: "2.2.7")
-    with pytest.raises(ModelError, match=r"^cannot read the COMET model at 'x+': .*File name too long\. Give the folder or the \.ckpt file of one that you may read\.$"):
+    with pytest.raises(
+        ModelError,
+        match=r"^cannot read the COMET model at 'x+': .*File name too long\. Give the folder or the \.ckpt file of one that you may read\.$",
+    ):
         compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=Path("x" * 300)))
     folder, opened = layout(tmp_path / "locked", "checkpoints/model.ckpt"), Path.open
 
@@ -72,7 +93,9 @@ def test_a_model_that_cannot_be_read_is_named_with_its_own_cause(tmp_path: Path,
         return opened(path, *given)
 
     monkeypatch.setattr(Path, "open", locked)  # root may read everything
-    with pytest.raises(ModelError, match=r"^cannot read the COMET model at '.*locked': '.*model\.ckpt': Permission denied\. "):
+    with pytest.raises(
+        ModelError, match=r"^cannot read the COMET model at '.*locked': '.*model\.ckpt': Permission denied\. "
+    ):
         compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=folder))
 
 
@@ -84,7 +107,10 @@ def test_a_missing_package_or_model_is_named(tmp_path: Path, monkeypatch: pytest
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr("nmt_cli.evaluation.comet.version", missing)
-    with pytest.raises(UsageError, match=r"needs the extra package unbabel-comet, which is not installed: pip install 'nmt-cli\[comet\]'"):
+    with pytest.raises(
+        UsageError,
+        match=r"needs the extra package unbabel-comet, which is not installed: pip install 'nmt-cli\[comet\]'",
+    ):
         compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=tmp_path))
 
 
@@ -104,18 +130,33 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pieces = [(special, 0.0) for special in ("<s>", "<pad>", "</s>", "<unk>")] + letters + [("<mask>", 0.0)]
         tokenizer = Tokenizer(models.Unigram(pieces, unk_id=3))
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+        )
         encoder = root / "encoder"
         XLMRobertaTokenizerFast(tokenizer_object=tokenizer).save_pretrained(encoder)
         XLMRobertaConfig(
-            vocab_size=len(pieces), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=130
+            vocab_size=len(pieces),
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=130,
         ).save_pretrained(encoder)
         torch.manual_seed(0)
-        model = RegressionMetric(pretrained_model=str(encoder), hidden_sizes=[8], load_pretrained_weights=False, local_files_only=True)
+        model = RegressionMetric(
+            pretrained_model=str(encoder), hidden_sizes=[8], load_pretrained_weights=False, local_files_only=True
+        )
         folder = layout(root / "tiny", "checkpoints/model.ckpt")
         hyper = dict(model.hparams)
         (folder / "hparams.yaml").write_text(yaml.dump({**hyper, "class_identifier": "regression_metric"}))
-        saved = {"state_dict": model.state_dict(), "hyper_parameters": hyper, "pytorch-lightning_version": "2.0.0", "epoch": 0, "global_step": 0}
+        saved = {
+            "state_dict": model.state_dict(),
+            "hyper_parameters": hyper,
+            "pytorch-lightning_version": "2.0.0",
+            "epoch": 0,
+            "global_step": 0,
+        }
         torch.save(saved, folder / "checkpoints/model.ckpt")
     return folder
 
@@ -126,7 +167,9 @@ def predicted(folder: Path, hypotheses: list[str]) -> Any:
         import comet
 
         model = comet.load_from_checkpoint(str(folder / "checkpoints/model.ckpt"), local_files_only=True)
-        samples = [{"src": src, "mt": mt, "ref": ref} for src, mt, ref in zip(SOURCE, hypotheses, REFERENCE, strict=True)]
+        samples = [
+            {"src": src, "mt": mt, "ref": ref} for src, mt, ref in zip(SOURCE, hypotheses, REFERENCE, strict=True)
+        ]
         return model.predict(samples, gpus=0, progress_bar=False)
 
 
@@ -172,7 +215,10 @@ def test_a_model_whose_encoder_is_not_on_this_disk_is_named_and_not_fetched(tiny
     hidden = tiny.parent / "hidden"
     (tiny.parent / "encoder").rename(hidden)
     try:
-        with pytest.raises(ModelError, match=r"COMET cannot load .*model\.ckpt.*the encoder that its hparams\.yaml names .*Nothing is downloaded"):
+        with pytest.raises(
+            ModelError,
+            match=r"COMET cannot load .*model\.ckpt.*the encoder that its hparams\.yaml names .*Nothing is downloaded",
+        ):
             Comet(tmp_path / "copy", SOURCE).rows(HYPOTHESES, [REFERENCE])
     finally:
         hidden.rename(tiny.parent / "encoder")

@@ -24,49 +24,159 @@ GOLD = "(TOP (S (NP (DT The) (NN dog)) (VP (VBD saw) (NP (NP (DT a) (NN cat)) (,
 
 CASES = [
     ("a tree against itself", GOLD, GOLD, ("valid", 6, 6, 6)),
-    ("no punctuation in the parse", GOLD, "(TOP (S (NP (DT The) (NN dog)) (VP (VBD saw) (NP (NP (DT a) (NN cat)) (NP (NN blue))))))", ("valid", 6, 6, 6)),
-    ("no punctuation in the reference", "(TOP (S (NP (NN a)) (VP (VB b))))", "(TOP (S (NP (NN a)) (, ,) (VP (VB b)) (. .)))", ("valid", 3, 3, 3)),
-    ("punctuation of another kind", "(TOP (S (NP (NN a)) (: ;) (VP (VB b)) (. .)))", "(TOP (S (`` x) (NP (NN a) ('' y)) (VP (VB b))))", ("valid", 3, 3, 3)),
+    (
+        "no punctuation in the parse",
+        GOLD,
+        "(TOP (S (NP (DT The) (NN dog)) (VP (VBD saw) (NP (NP (DT a) (NN cat)) (NP (NN blue))))))",
+        ("valid", 6, 6, 6),
+    ),
+    (
+        "no punctuation in the reference",
+        "(TOP (S (NP (NN a)) (VP (VB b))))",
+        "(TOP (S (NP (NN a)) (, ,) (VP (VB b)) (. .)))",
+        ("valid", 3, 3, 3),
+    ),
+    (
+        "punctuation of another kind",
+        "(TOP (S (NP (NN a)) (: ;) (VP (VB b)) (. .)))",
+        "(TOP (S (`` x) (NP (NN a) ('' y)) (VP (VB b))))",
+        ("valid", 3, 3, 3),
+    ),
     ("punctuation tagged as a word", "(TOP (S (NP (NN a)) (CC ;)))", "(TOP (S (NP (NN a)) (: ;)))", ("error", 0, 0, 0)),
-    ("a word tagged as punctuation in the parse", "(TOP (S (NP (NN a)) (VP (VB b))))", "(TOP (S (NP (NN a)) (VP (. b))))", ("error", 0, 0, 0)),
+    (
+        "a word tagged as punctuation in the parse",
+        "(TOP (S (NP (NN a)) (VP (VB b))))",
+        "(TOP (S (NP (NN a)) (VP (. b))))",
+        ("error", 0, 0, 0),
+    ),
     ("another word", "(TOP (S (NP (NN a)) (VP (VB b))))", "(TOP (S (NP (NN a)) (VP (VB c))))", ("error", 0, 0, 0)),
-    ("another case of a letter", "(TOP (S (NP (NN a)) (VP (VB b))))", "(TOP (S (NP (NN A)) (VP (VB b))))", ("error", 0, 0, 0)),
+    (
+        "another case of a letter",
+        "(TOP (S (NP (NN a)) (VP (VB b))))",
+        "(TOP (S (NP (NN A)) (VP (VB b))))",
+        ("error", 0, 0, 0),
+    ),
     ("a word too few", "(TOP (S (NP (NN a)) (VP (VB b))))", "(TOP (S (NP (NN a))))", ("error", 0, 0, 0)),
-    ("a word too many", "(TOP (S (NP (NN a)) (VP (VB b))))", "(TOP (S (NP (NN a)) (VP (VB b) (RB c))))", ("error", 0, 0, 0)),
-    ("other parts of speech", "(TOP (S (NP (NN a)) (VP (VB b))))", "(TOP (S (NP (XX a)) (VP (XX b))))", ("valid", 3, 3, 3)),
+    (
+        "a word too many",
+        "(TOP (S (NP (NN a)) (VP (VB b))))",
+        "(TOP (S (NP (NN a)) (VP (VB b) (RB c))))",
+        ("error", 0, 0, 0),
+    ),
+    (
+        "other parts of speech",
+        "(TOP (S (NP (NN a)) (VP (VB b))))",
+        "(TOP (S (NP (XX a)) (VP (XX b))))",
+        ("valid", 3, 3, 3),
+    ),
     ("ROOT against TOP", "(ROOT (S (NP (NN a)) (VP (VB b))))", "(TOP (S (NP (NN a)) (VP (VB b))))", ("valid", 3, 4, 3)),
     ("S1 against TOP", "(TOP (S (NP (NN a)) (VP (VB b))))", "(S1 (S (NP (NN a)) (VP (VB b))))", ("valid", 3, 3, 4)),
-    ("ROOT against ROOT", "(ROOT (S (NP (NN a)) (VP (VB b))))", "(ROOT (S (NP (NN a)) (VP (VB b))))", ("valid", 4, 4, 4)),
+    (
+        "ROOT against ROOT",
+        "(ROOT (S (NP (NN a)) (VP (VB b))))",
+        "(ROOT (S (NP (NN a)) (VP (VB b))))",
+        ("valid", 4, 4, 4),
+    ),
     ("ROOT against S1", "(ROOT (NP (NN a)))", "(S1 (NP (NN a)))", ("valid", 1, 2, 2)),
-    ("a root without a label", "( (S (NP (NN a)) (VP (VB b))))", "(TOP (S (NP (NN a)) (VP (VB b))))", ("valid", 3, 4, 3)),
+    (
+        "a root without a label",
+        "( (S (NP (NN a)) (VP (VB b))))",
+        "(TOP (S (NP (NN a)) (VP (VB b))))",
+        ("valid", 3, 4, 3),
+    ),
     ("roots without labels, with and without a space", "( (NP (NN a)))", "((NP (NN a)))", ("valid", 2, 2, 2)),
     ("no root at all", "(S (NP (NN a)) (VP (VB b)))", "(TOP (S (NP (NN a)) (VP (VB b))))", ("valid", 3, 3, 3)),
     ("a root with an index", "(TOP-1 (NP (NN a)))", "(TOP=2 (NP (NN a)))", ("valid", 1, 1, 1)),
-    ("TOP inside a tree", "(TOP (S (TOP (NN a)) (TOP (VP (VB b)))))", "(TOP (S (NN a) (VP (VB b))))", ("valid", 2, 2, 2)),
+    (
+        "TOP inside a tree",
+        "(TOP (S (TOP (NN a)) (TOP (VP (VB b)))))",
+        "(TOP (S (NN a) (VP (VB b))))",
+        ("valid", 2, 2, 2),
+    ),
     ("TOP as a part of speech", "(TOP (S (TOP a) (VP (VB b))))", "(TOP (S (VP (VB b))))", ("valid", 2, 2, 2)),
-    ("constituents labelled as punctuation", "(TOP (S (, (NN a) (NN b)) (: (. (NN c)))))", "(TOP (S (NN a) (NN b) (`` (NN c))))", ("valid", 1, 1, 1)),
-    ("punctuation with an index is a label of punctuation, but no such part of speech", "(TOP (S (,-x (NN a)) (,-x ,)))", "(TOP (S (NN a)))", ("error", 0, 0, 0)),
-    ("-LRB- as part of speech and as label", "(TOP (S (-LRB- -LRB-) (NP (NN a))))", "(TOP (S (-LRB- (-LRB- -LRB-)) (-RRB- (NN a))))", ("valid", 1, 2, 3)),
+    (
+        "constituents labelled as punctuation",
+        "(TOP (S (, (NN a) (NN b)) (: (. (NN c)))))",
+        "(TOP (S (NN a) (NN b) (`` (NN c))))",
+        ("valid", 1, 1, 1),
+    ),
+    (
+        "punctuation with an index is a label of punctuation, but no such part of speech",
+        "(TOP (S (,-x (NN a)) (,-x ,)))",
+        "(TOP (S (NN a)))",
+        ("error", 0, 0, 0),
+    ),
+    (
+        "-LRB- as part of speech and as label",
+        "(TOP (S (-LRB- -LRB-) (NP (NN a))))",
+        "(TOP (S (-LRB- (-LRB- -LRB-)) (-RRB- (NN a))))",
+        ("valid", 1, 2, 3),
+    ),
     ("a label of -NONE- counts", "(TOP (-NONE- (NN a)))", "( (NN a))", ("valid", 1, 1, 1)),
-    ("traces and what holds nothing else", "(TOP (S (NP-SBJ-1 (PRP he)) (VP (VBD said) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .)))", "(TOP (S (NP (PRP he)) (VP (VBD said))))", ("valid", 3, 3, 3)),
-    ("function tags and indices", "(TOP (S-TPC-1 (NP-SBJ=2 (NN a)) (VP=3 (VB b))))", "(TOP (S (NP (NN a)) (VP-X (VB b))))", ("valid", 3, 3, 3)),
-    ("ADVP and PRT", "(TOP (VP (VB give) (PRT (RP up)) (ADVP (RB so))))", "(TOP (VP (VB give) (ADVP (RP up)) (PRT-X (RB so))))", ("valid", 3, 3, 3)),
+    (
+        "traces and what holds nothing else",
+        "(TOP (S (NP-SBJ-1 (PRP he)) (VP (VBD said) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .)))",
+        "(TOP (S (NP (PRP he)) (VP (VBD said))))",
+        ("valid", 3, 3, 3),
+    ),
+    (
+        "function tags and indices",
+        "(TOP (S-TPC-1 (NP-SBJ=2 (NN a)) (VP=3 (VB b))))",
+        "(TOP (S (NP (NN a)) (VP-X (VB b))))",
+        ("valid", 3, 3, 3),
+    ),
+    (
+        "ADVP and PRT",
+        "(TOP (VP (VB give) (PRT (RP up)) (ADVP (RB so))))",
+        "(TOP (VP (VB give) (ADVP (RP up)) (PRT-X (RB so))))",
+        ("valid", 3, 3, 3),
+    ),
     ("ADVP and PP", "(TOP (VP (VB give) (ADVP (RP up))))", "(TOP (VP (VB give) (PP (RP up))))", ("valid", 1, 2, 2)),
-    ("equal labels over the same words, more in the reference", "(TOP (NP (NP (NP (NN a)))))", "(TOP (NP (NN a)))", ("valid", 1, 3, 1)),
-    ("equal labels over the same words, more in the parse", "(TOP (NP (NN a)))", "(TOP (NP (NP (NN a))))", ("valid", 1, 1, 2)),
+    (
+        "equal labels over the same words, more in the reference",
+        "(TOP (NP (NP (NP (NN a)))))",
+        "(TOP (NP (NN a)))",
+        ("valid", 1, 3, 1),
+    ),
+    (
+        "equal labels over the same words, more in the parse",
+        "(TOP (NP (NN a)))",
+        "(TOP (NP (NP (NN a))))",
+        ("valid", 1, 1, 2),
+    ),
     ("ADVP and PRT in a chain", "(TOP (ADVP (PRT (RB a))))", "(TOP (PRT (PRT (ADVP (RB a)))))", ("valid", 2, 2, 3)),
     ("a chain in another order", "(TOP (S (VP (VB go))))", "(TOP (VP (S (VB go))))", ("valid", 2, 2, 2)),
-    ("a constituent of punctuation alone", "(TOP (S (NP (NN a)) (PRN (: -) (: -))))", "(TOP (S (NP (NN a)) (X (: -)) (Y (. -))))", ("valid", 2, 2, 2)),
+    (
+        "a constituent of punctuation alone",
+        "(TOP (S (NP (NN a)) (PRN (: -) (: -))))",
+        "(TOP (S (NP (NN a)) (X (: -)) (Y (. -))))",
+        ("valid", 2, 2, 2),
+    ),
     ("a sentence of punctuation alone", "(TOP (NP (. !)))", "(TOP (NP (. !)))", ("skipped", 0, 0, 0)),
-    ("words in the reference, punctuation alone in the parse", "(TOP (NP (NN a)))", "(TOP (NP (. a)))", ("skipped", 0, 0, 0)),
-    ("punctuation alone in the reference, words in the parse", "(TOP (NP (. a)))", "(TOP (NP (NN a)))", ("error", 0, 0, 0)),
+    (
+        "words in the reference, punctuation alone in the parse",
+        "(TOP (NP (NN a)))",
+        "(TOP (NP (. a)))",
+        ("skipped", 0, 0, 0),
+    ),
+    (
+        "punctuation alone in the reference, words in the parse",
+        "(TOP (NP (. a)))",
+        "(TOP (NP (NN a)))",
+        ("error", 0, 0, 0),
+    ),
     ("words without constituents", "(TOP (NN a))", "(TOP (NN a))", ("valid", 0, 0, 0)),
     ("a blank parse", GOLD, "", ("skipped", 0, 0, 0)),
     ("blank on both sides", "", "", ("skipped", 0, 0, 0)),
     ("a blank reference", "", "(TOP (NN a))", ("error", 0, 0, 0)),
     ("the empty tree of parsers that failed", GOLD, "(())", ("skipped", 0, 0, 0)),
     ("empty constituents", "(TOP (S (NP) (NN a) (PP (X))))", "(TOP (S (NN a)))", ("valid", 1, 1, 1)),
-    ("a bracket with a space and no word holds a word of no letters", "(TOP (S (NP ) (NN a)))", "(TOP (S (NN a)))", ("error", 0, 0, 0)),
+    (
+        "a bracket with a space and no word holds a word of no letters",
+        "(TOP (S (NP ) (NN a)))",
+        "(TOP (S (NN a)))",
+        ("error", 0, 0, 0),
+    ),
     ("several trees on a line", "(NP (NN a)) (NP (NN b))", "(TOP (NP (NN a)) (NP (NN b)))", ("valid", 2, 2, 2)),
     ("a constituent without a label", "(TOP (S ((NN a) (NN b))))", "(TOP (S (NN a) (NN b)))", ("valid", 1, 2, 1)),
     ("a bracket that never closes in the parse", GOLD, GOLD[:-1], ("error", 0, 0, 0)),
@@ -74,10 +184,25 @@ CASES = [
     ("the same damage on both sides", GOLD[:-1], GOLD[:-1], ("error", 0, 0, 0)),
     ("a bracket that closes what is not open", GOLD, GOLD + ")", ("error", 0, 0, 0)),
     ("damage without words", GOLD, "(TOP (S (NP))", ("skipped", 0, 0, 0)),
-    ("other spaces", GOLD, "(TOP\t(S\t(NP\t(DT The)\t(NN dog))\t(VP\t(VBD saw)\t(NP\t(NP\t(DT a)\t(NN cat))\t(, ,)\t(NP\t(NN blue))))\t(. .))) \r", ("valid", 6, 6, 6)),
-    ("brackets without spaces between them", "(TOP(S(NP(NN a))(VP(VB b))))", "(TOP (S (NP (NN a)) (VP (VB b))))", ("valid", 3, 3, 3)),
-    ("letters beyond ASCII", "(TOP (NP (NN \u00e9\u00a0\u00e9)))", "(TOP (NP (NN \u00e9\u00a0\u00e9)))", ("valid", 1, 1, 1)),
-]  # fmt: skip
+    (
+        "other spaces",
+        GOLD,
+        "(TOP\t(S\t(NP\t(DT The)\t(NN dog))\t(VP\t(VBD saw)\t(NP\t(NP\t(DT a)\t(NN cat))\t(, ,)\t(NP\t(NN blue))))\t(. .))) \r",
+        ("valid", 6, 6, 6),
+    ),
+    (
+        "brackets without spaces between them",
+        "(TOP(S(NP(NN a))(VP(VB b))))",
+        "(TOP (S (NP (NN a)) (VP (VB b))))",
+        ("valid", 3, 3, 3),
+    ),
+    (
+        "letters beyond ASCII",
+        "(TOP (NP (NN \u00e9\u00a0\u00e9)))",
+        "(TOP (NP (NN \u00e9\u00a0\u00e9)))",
+        ("valid", 1, 1, 1),
+    ),
+]
 """What, reference, parse; EVALB's own status of the line, and its brackets: matched, gold, test (0 unless valid)."""
 
 
@@ -90,7 +215,9 @@ def row(gold: str, parse: str, repair: bool = False) -> Counts:
 
 
 def status(counts: Counts) -> str:
-    [found] = [name for name, one in (("valid", counts.valid), ("skipped", counts.skipped), ("error", counts.errors)) if one]
+    [found] = [
+        name for name, one in (("valid", counts.valid), ("skipped", counts.skipped), ("error", counts.errors)) if one
+    ]
     return found
 
 
@@ -178,7 +305,10 @@ def twin(gold_line: str, parse_line: str) -> tuple[str, int, int, int]:
 
 
 def twin_with_tags(gold_line: str, parse_line: str) -> tuple[str, int, int, int, int, int]:
-    (gold_words, gold_found, gold_balanced), (parse_words, parse_found, parse_balanced) = read_line(gold_line), read_line(parse_line)
+    (gold_words, gold_found, gold_balanced), (parse_words, parse_found, parse_balanced) = (
+        read_line(gold_line),
+        read_line(parse_line),
+    )
     if not parse_words:
         return ("skipped", 0, 0, 0, 0, 0)
     if not (gold_balanced and parse_balanced) or [word for word, _ in gold_words] != [word for word, _ in parse_words]:
@@ -190,7 +320,14 @@ def twin_with_tags(gold_line: str, parse_line: str) -> tuple[str, int, int, int,
                 other[3] = 1
                 matched += 1
                 break
-    return ("valid", matched, len(gold), len(parse), len(gold_words), sum(one == other for one, other in zip(gold_words, parse_words, strict=True)))
+    return (
+        "valid",
+        matched,
+        len(gold),
+        len(parse),
+        len(gold_words),
+        sum(one == other for one, other in zip(gold_words, parse_words, strict=True)),
+    )
 
 
 def test_the_twin_counts_as_evalb() -> None:
@@ -199,7 +336,28 @@ def test_the_twin_counts_as_evalb() -> None:
 
 
 TAGS = ["NN", "VB", "DT", "TOP", "-LRB-", "-NONE-", "NN-x", ",-x", "$", ",", ".", ":", "``", "''"]
-LABELS = ["S", "NP", "VP", "PRT", "ADVP-TMP", "NP-SBJ", "PP=2", "TOP", "TOP-1", "ROOT", "", ",", ".", ":", "``", "''", "-NONE-", "-LRB-", ",-x", "="]
+LABELS = [
+    "S",
+    "NP",
+    "VP",
+    "PRT",
+    "ADVP-TMP",
+    "NP-SBJ",
+    "PP=2",
+    "TOP",
+    "TOP-1",
+    "ROOT",
+    "",
+    ",",
+    ".",
+    ":",
+    "``",
+    "''",
+    "-NONE-",
+    "-LRB-",
+    ",-x",
+    "=",
+]
 
 
 def random_tree(draw: random.Random, leaves: list[str]) -> str:
@@ -239,11 +397,21 @@ def test_random_trees_count_as_with_evalb() -> None:
     draw = random.Random(5)
     statuses, matched = dict.fromkeys(("valid", "skipped", "error"), 0), 0
     for _ in range(3000):
-        words = [(draw.choice(TAGS if draw.random() < 0.5 else TAGS[:3]), f"w{number}") for number in range(draw.randrange(9))]
+        words = [
+            (draw.choice(TAGS if draw.random() < 0.5 else TAGS[:3]), f"w{number}")
+            for number in range(draw.randrange(9))
+        ]
         gold = random_line(draw, words)
         for parse in (gold, random_line(draw, changed(draw, words)), draw.choice(["", " ", "(())", "(TOP (S))"])):
             found = row(gold, parse)
-            assert (status(found), found.matched, found.gold, found.test, found.words, found.correct_tags) == twin_with_tags(gold, parse), (gold, parse)
+            assert (
+                status(found),
+                found.matched,
+                found.gold,
+                found.test,
+                found.words,
+                found.correct_tags,
+            ) == twin_with_tags(gold, parse), (gold, parse)
             assert found.complete == (found.valid and found.matched == found.gold == found.test)
             statuses[status(found)] += 1
             matched += found.matched
@@ -263,8 +431,22 @@ def test_what_does_not_count_is_counted_and_described() -> None:
     found = scorer([GOLD] * 7)
     score = found.score(parses)
     assert score.value == 100
-    assert score.details == "P 100.00 R 100.00 complete 100.00 tagging accuracy 100.00 (matched = 6 gold = 6 test = 6 valid = 1 skipped = 2 errors = 4 repaired = 0)"
-    assert found.counts(parses) == {"matched": 6, "gold": 6, "test": 6, "complete": 1, "valid": 1, "skipped": 2, "errors": 4, "repaired": 0, "words": 6, "correct_tags": 6}
+    assert (
+        score.details
+        == "P 100.00 R 100.00 complete 100.00 tagging accuracy 100.00 (matched = 6 gold = 6 test = 6 valid = 1 skipped = 2 errors = 4 repaired = 0)"
+    )
+    assert found.counts(parses) == {
+        "matched": 6,
+        "gold": 6,
+        "test": 6,
+        "complete": 1,
+        "valid": 1,
+        "skipped": 2,
+        "errors": 4,
+        "repaired": 0,
+        "words": 6,
+        "correct_tags": 6,
+    }
     assert found.remarks(parses) == [
         "4 of 7 sentences have the status error and do not count, as in EVALB: line 3: the parse has the word 'rat', the reference 'cat'; "
         "line 4: the parse has 1 bracket(s) that never close; "
@@ -272,10 +454,21 @@ def test_what_does_not_count_is_counted_and_described() -> None:
         "To compare over the words and parts of speech of the reference instead, give --evalb-repair.",
         "2 of 7 sentences are skipped and do not count, as in EVALB, for the parse has no words that count: line 2, 5.",
     ]
-    assert scorer([GOLD]).remarks([GOLD + " dog"])[0].startswith("1 of 1 sentences have the status error and do not count, as in EVALB: line 1: in the parse, 'dog' is no part of a tree in brackets.")
-    assert scorer([GOLD[:-1], GOLD]).remarks([GOLD + ")", GOLD])[0].split(": ", 2)[2].startswith(
-        "the reference has 1 bracket(s) that never close, the parse has 1 bracket(s) that close what is not open."
-    )  # fmt: skip
+    assert (
+        scorer([GOLD])
+        .remarks([GOLD + " dog"])[0]
+        .startswith(
+            "1 of 1 sentences have the status error and do not count, as in EVALB: line 1: in the parse, 'dog' is no part of a tree in brackets."
+        )
+    )
+    assert (
+        scorer([GOLD[:-1], GOLD])
+        .remarks([GOLD + ")", GOLD])[0]
+        .split(": ", 2)[2]
+        .startswith(
+            "the reference has 1 bracket(s) that never close, the parse has 1 bracket(s) that close what is not open."
+        )
+    )
 
 
 def test_nothing_is_remarked_where_all_is_valid() -> None:
@@ -295,9 +488,16 @@ def test_roots_that_count_are_remarked_on(root: str) -> None:
 
 def test_the_sums_over_valid_sentences_give_the_shares() -> None:
     # S 0-2, VP 0-1, VP 1-2 against S 0-2, NP 0-1, VP 1-2: 2 of 3 and 3; with the 6 of GOLD P = R = 8/9
-    score = compute("evalb", [GOLD, "(TOP (S (VP (NN dogs)) (VP (VBP bark))))", ""], [[GOLD, "(TOP (S (NP (NN dogs)) (VP (VBP bark))))", GOLD]])
+    score = compute(
+        "evalb",
+        [GOLD, "(TOP (S (VP (NN dogs)) (VP (VBP bark))))", ""],
+        [[GOLD, "(TOP (S (NP (NN dogs)) (VP (VBP bark))))", GOLD]],
+    )
     assert score.value == pytest.approx(100 * 8 / 9)
-    assert score.details == "P 88.89 R 88.89 complete 50.00 tagging accuracy 100.00 (matched = 8 gold = 9 test = 9 valid = 2 skipped = 1 errors = 0 repaired = 0)"
+    assert (
+        score.details
+        == "P 88.89 R 88.89 complete 50.00 tagging accuracy 100.00 (matched = 8 gold = 9 test = 9 valid = 2 skipped = 1 errors = 0 repaired = 0)"
+    )
 
 
 def test_nothing_to_match_is_zero() -> None:
@@ -307,7 +507,10 @@ def test_nothing_to_match_is_zero() -> None:
 def test_the_form_of_a_hypothesis_is_that_of_all_its_lines() -> None:
     assert [found.skipped for found in rows([GOLD, "", " "], [GOLD] * 3)] == [0, 1, 1]
     linear = "(S (NP XX XX )NP (VP XX (NP (NP XX XX )NP XX (NP XX )NP )NP )VP XX )S"
-    assert rows([linear, "", "(S"], [GOLD] * 3) == [Counts(6, 6, 6, 1, valid=1), *[Counts(0, 6, 0, valid=1, repaired=1)] * 2]
+    assert rows([linear, "", "(S"], [GOLD] * 3) == [
+        Counts(6, 6, 6, 1, valid=1),
+        *[Counts(0, 6, 0, valid=1, repaired=1)] * 2,
+    ]
     assert rows(["", ""], [GOLD] * 2) == [Counts(skipped=1)] * 2
     assert rows(["XX", ""], [GOLD] * 2)[1] == Counts(0, 6, 0, valid=1, repaired=1)
     assert rows([GOLD, "(TOP (NN a)x"], [GOLD] * 2)[1] == Counts(errors=1)  # text behind a bracket is no label of it
@@ -342,14 +545,21 @@ def test_precision_and_recall_of_a_hand_worked_parse() -> None:
     assert counts(GOLD, parse) == (4, 6, 5)
     score = compute("evalb", [parse], [[GOLD]])
     assert score.value == pytest.approx(100 * 8 / 11)  # F1 = 2 · 4 / (6 + 5)
-    assert score.details == "P 80.00 R 66.67 complete 0.00 (matched = 4 gold = 6 test = 5 valid = 1 skipped = 0 errors = 0 repaired = 0)"
+    assert (
+        score.details
+        == "P 80.00 R 66.67 complete 0.00 (matched = 4 gold = 6 test = 5 valid = 1 skipped = 0 errors = 0 repaired = 0)"
+    )
 
 
 @pytest.mark.parametrize("tag", [",", ":", "``", "''", "."])
 def test_punctuation_takes_no_position_inside_a_sentence(tag: str) -> None:
     # words a 0 b 1; NP 0-1 with or without the punctuation between, S 0-2 with or without that at the end
     gold = f"(TOP (S (NP (NN a)) ({tag} x) (VP (VB b)) ({tag} y)))"
-    for parse in ("(S (NP XX XX )NP (VP XX )VP XX )S", "(S (NP XX )NP (VP XX XX )VP )S XX", "(S (NP XX )NP (VP XX XX XX )VP )S"):
+    for parse in (
+        "(S (NP XX XX )NP (VP XX )VP XX )S",
+        "(S (NP XX )NP (VP XX XX )VP )S XX",
+        "(S (NP XX )NP (VP XX XX XX )VP )S",
+    ):
         assert counts(gold, parse) == (3, 3, 3)
 
 
@@ -367,7 +577,10 @@ def test_the_root_of_the_reference_does_not_count(root: str) -> None:
 
 
 def test_labels_are_deleted_cut_and_equal_as_in_brackets() -> None:
-    assert counts("(TOP (S (NP-SBJ=1 (NN a)) (VP (VBD b) (SBAR (-NONE- 0) (S (-NONE- *T*-1))))))", "(S-x (NP XX )NP (VP-y=2 XX )VP-y=2 )S-x") == (3, 3, 3)
+    assert counts(
+        "(TOP (S (NP-SBJ=1 (NN a)) (VP (VBD b) (SBAR (-NONE- 0) (S (-NONE- *T*-1))))))",
+        "(S-x (NP XX )NP (VP-y=2 XX )VP-y=2 )S-x",
+    ) == (3, 3, 3)
     assert counts("(TOP (VP (VB give) (PRT (RP up))))", "(VP XX (ADVP XX )ADVP )VP") == (2, 2, 2)
     assert counts("(TOP (S (TOP (NN a)) (, (VB b))))", "(S (TOP XX XX )TOP )S") == (1, 1, 1)
 
@@ -390,9 +603,17 @@ TAGGED = {
 
 @pytest.mark.parametrize("terminals", TAGGED)
 def test_tagging_accuracy_is_the_share_of_the_words_that_count(terminals: str) -> None:
-    lines = [TAGGED[terminals], "", TAGGED[terminals].split(" (VP")[0]]  # no parse at all; two words have tags, one of them is right
+    lines = [
+        TAGGED[terminals],
+        "",
+        TAGGED[terminals].split(" (VP")[0],
+    ]  # no parse at all; two words have tags, one of them is right
     found = scorer([GOLD] * 3)
-    assert [(one.matched, one.words, one.correct_tags, one.repaired) for one in rows(lines, [GOLD] * 3)] == [(6, 6, 4, 0), (0, 6, 0, 1), (2, 6, 1, 1)]
+    assert [(one.matched, one.words, one.correct_tags, one.repaired) for one in rows(lines, [GOLD] * 3)] == [
+        (6, 6, 4, 0),
+        (0, 6, 0, 1),
+        (2, 6, 1, 1),
+    ]
     assert "complete 33.33 tagging accuracy 27.78 (matched = 8 gold = 18" in found.score(lines).details
     assert found.counts(lines)["correct_tags"] == 5
 
@@ -425,25 +646,38 @@ def test_terminals_are_recognised(lines: list[str], terminals: str) -> None:
 
 
 def test_a_sentence_of_punctuation_alone_is_skipped() -> None:
-    assert rows(["(NP XX )NP", "(NP XX )NP"], ["(TOP (NP (. !)))", "(TOP (NP (NN a)))"]) == [Counts(skipped=1), Counts(1, 1, 1, 1, valid=1)]
+    assert rows(["(NP XX )NP", "(NP XX )NP"], ["(TOP (NP (. !)))", "(TOP (NP (NN a)))"]) == [
+        Counts(skipped=1),
+        Counts(1, 1, 1, 1, valid=1),
+    ]
 
 
 def test_a_damaged_reference_is_an_error_with_linearised_parses_too() -> None:
     found = scorer([GOLD[:-1], GOLD])
     assert found.rows(["XX", "XX"])[0] == Counts(errors=1)
-    assert found.remarks(["XX", "XX"]) == ["1 of 2 sentences have the status error and do not count, as in EVALB: line 1: the reference has 1 bracket(s) that never close."]
+    assert found.remarks(["XX", "XX"]) == [
+        "1 of 2 sentences have the status error and do not count, as in EVALB: line 1: the reference has 1 bracket(s) that never close."
+    ]
 
 
 def test_parses_in_brackets_are_repaired_on_demand() -> None:
     # the same words, tags of their own: "John ;" is punctuation by the reference's tag alone
     gold = "(TOP (S (NP (NNP John)) (: ;)))"
     assert row(gold, "(TOP (S (NP (NNP John)) (CC ;)))").errors == 1
-    assert row(gold, "(TOP (S (NP (NNP John)) (CC ;)))", repair=True) == Counts(2, 2, 2, 1, valid=1, words=1, correct_tags=1)
+    assert row(gold, "(TOP (S (NP (NNP John)) (CC ;)))", repair=True) == Counts(
+        2, 2, 2, 1, valid=1, words=1, correct_tags=1
+    )
     assert row(GOLD, "(TOP (S (NP (DT The)) (VP (VB x))))", repair=True).repaired == 1  # fewer words
-    assert row(GOLD, GOLD.replace("cat", "rat"), repair=True) == Counts(6, 6, 6, 1, valid=1, repaired=1, words=6, correct_tags=6)  # another word
-    assert row(GOLD, GOLD[:-1], repair=True) == Counts(6, 6, 6, 1, valid=1, repaired=1, words=6, correct_tags=6)  # damaged
+    assert row(GOLD, GOLD.replace("cat", "rat"), repair=True) == Counts(
+        6, 6, 6, 1, valid=1, repaired=1, words=6, correct_tags=6
+    )  # another word
+    assert row(GOLD, GOLD[:-1], repair=True) == Counts(
+        6, 6, 6, 1, valid=1, repaired=1, words=6, correct_tags=6
+    )  # damaged
     assert row(GOLD, "(())", repair=True) == row(GOLD, "", repair=True) == Counts(0, 6, 0, valid=1, repaired=1)
-    assert row("(TOP (NP (NN a)) (NP (NN b)))", "(NP (NN a)) (NP (NN b))", repair=True) == Counts(2, 2, 2, 1, valid=1, words=2, correct_tags=2)
+    assert row("(TOP (NP (NN a)) (NP (NN b)))", "(NP (NN a)) (NP (NN b))", repair=True) == Counts(
+        2, 2, 2, 1, valid=1, words=2, correct_tags=2
+    )
 
 
 # --- input of any shape ---
@@ -451,7 +685,11 @@ def test_parses_in_brackets_are_repaired_on_demand() -> None:
 
 def test_deep_and_long_lines_need_no_deep_stack_and_linear_time() -> None:
     deep = "(A " * 20_000 + "(NN a)" + ")" * 20_000
-    assert row(deep, deep) == row(deep, deep, repair=True) == Counts(20_000, 20_000, 20_000, 1, valid=1, words=1, correct_tags=1)
+    assert (
+        row(deep, deep)
+        == row(deep, deep, repair=True)
+        == Counts(20_000, 20_000, 20_000, 1, valid=1, words=1, correct_tags=1)
+    )
     labels = range(5_000)
     chain = "".join(f"(A{label} " for label in labels) + "(NN a)" + ")" * 5_000
     linear = f"{' '.join(f'(A{label}' for label in labels)} XX {' '.join(f')A{label}' for label in reversed(labels))}"
@@ -462,7 +700,10 @@ def test_deep_and_long_lines_need_no_deep_stack_and_linear_time() -> None:
 
 def test_a_line_is_read_as_it_stands() -> None:
     found = read("(S (NN a ) (NP) junk (VB b)) ) (X")
-    assert [leaf.word for leaf in found.leaves] == ["a", "b"]  # a space before the closing bracket is no harm, though EVALB stops at it
+    assert [leaf.word for leaf in found.leaves] == [
+        "a",
+        "b",
+    ]  # a space before the closing bracket is no harm, though EVALB stops at it
     assert [(label, start, end) for label, start, end, _ in found.brackets] == [("S", 0, 2), ("NP", 1, 1), ("X", 2, 2)]
     assert found.text == "junk"
     assert found.unbalanced == "1 bracket(s) that never close and 1 bracket(s) that close what is not open"
@@ -471,7 +712,10 @@ def test_a_line_is_read_as_it_stands() -> None:
 @pytest.mark.parametrize(
     ("gold", "said"),
     [
-        ("(S (NP XX )NP XX )S", "the reference, line 2, is a linearised tree: without parts of speech evalb does not know what is punctuation"),
+        (
+            "(S (NP XX )NP XX )S",
+            "the reference, line 2, is a linearised tree: without parts of speech evalb does not know what is punctuation",
+        ),
         ("XX", "the reference, line 2, is a linearised tree"),
         ("a dog", "the reference, line 2: 'a' is no part of a tree. Give the trees in brackets, one per line"),
         ("(S (NN a)) (NN b c)", "the reference, line 2: 'b' is no part of a tree."),
@@ -500,8 +744,15 @@ def test_systems_are_compared_by_resampling() -> None:
     gold, flat = [GOLD] * 60, "(TOP (S (NP (DT The) (NN dog)) (VP (VBD saw) (DT a) (NN cat) (NN blue))))"
     good = [draw.choice([GOLD, flat, ""]) for _ in gold]
     poor = [flat] * 60
-    first, second, third = compare([("poor", poor), ("good", good), ("same", poor)], {"evalb": Scorer("evalb", [gold])})["evalb"]
-    assert first.score.value == compute("evalb", poor, [gold]).value < second.score.value == compute("evalb", good, [gold]).value
+    first, second, third = compare(
+        [("poor", poor), ("good", good), ("same", poor)], {"evalb": Scorer("evalb", [gold])}
+    )["evalb"]
+    assert (
+        first.score.value
+        == compute("evalb", poor, [gold]).value
+        < second.score.value
+        == compute("evalb", good, [gold]).value
+    )
     assert first.score.signature == BRACKETS.replace("nrefs:1|", "nrefs:1|bs:1000|seed:12345|")
     assert second.p_value is not None
     assert second.p_value < 0.01

@@ -14,15 +14,27 @@ def words(count: int, word: str = "w") -> str:
 def test_bounds_belong_to_the_bucket_below() -> None:
     lengths = [1, 10, 11, 20, 21, 50, 51, 400]
     assert [(bucket.name, bucket.lines) for bucket in buckets(lengths)] == [
-        ("1-10", (0, 1)), ("11-20", (2, 3)), ("21-30", (4,)), ("31-40", ()), ("41-50", (5,)), ("51+", (6, 7)),
-    ]  # fmt: skip
+        ("1-10", (0, 1)),
+        ("11-20", (2, 3)),
+        ("21-30", (4,)),
+        ("31-40", ()),
+        ("41-50", (5,)),
+        ("51+", (6, 7)),
+    ]
     assert [(bucket.name, bucket.shortest, bucket.longest) for bucket in buckets(lengths, [1, 2, 5])] == [
-        ("1", 1, 1), ("2", 2, 2), ("3-5", 3, 5), ("6+", 6, None),
-    ]  # fmt: skip
+        ("1", 1, 1),
+        ("2", 2, 2),
+        ("3-5", 3, 5),
+        ("6+", 6, None),
+    ]
 
 
 def test_lines_without_words_have_a_bucket_where_there_are_any() -> None:
-    assert [(bucket.name, bucket.lines) for bucket in buckets([0, 3, 0], [5])] == [("0", (0, 2)), ("1-5", (1,)), ("6+", ())]
+    assert [(bucket.name, bucket.lines) for bucket in buckets([0, 3, 0], [5])] == [
+        ("0", (0, 2)),
+        ("1-5", (1,)),
+        ("6+", ()),
+    ]
     assert "0" not in [bucket.name for bucket in buckets([3])]
 
 
@@ -39,7 +51,10 @@ def test_each_bucket_is_scored_as_if_it_stood_alone() -> None:
     parts = by_length(hypotheses, reference, scorers)
     assert [len(part.bucket.lines) for part in parts] == [12, 20, 20, 8, 0, 0]
     for part in parts[:4]:
-        own, streams = [hypotheses[k] for k in part.bucket.lines], [[stream[k] for k in part.bucket.lines] for stream in (reference, other)]
+        own, streams = (
+            [hypotheses[k] for k in part.bucket.lines],
+            [[stream[k] for k in part.bucket.lines] for stream in (reference, other)],
+        )
         assert part.scores == {metric: compute(metric, own, streams) for metric in DEFAULT_METRICS}
         assert part.ratio == sum(len(line.split()) for line in own) / sum(len(line.split()) for line in streams[0])
         assert part.ratio > 1
@@ -49,17 +64,32 @@ def test_each_bucket_is_scored_as_if_it_stood_alone() -> None:
 def test_the_words_of_trees_are_counted() -> None:
     reference = ["(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))", "(TOP(X(UH -LRB-)))"]
     for first, second in (
-        reference, ("(S (NP DT NN )NP (VP VBZ )VP . )S", "(X UH )X"), ("(S (NP The /DT dog /NN )NP (VP barks /VBZ )VP . /. )S", "(X -LRB- /UH )X"),
-    ):  # fmt: skip
+        reference,
+        ("(S (NP DT NN )NP (VP VBZ )VP . )S", "(X UH )X"),
+        ("(S (NP The /DT dog /NN )NP (VP barks /VBZ )VP . /. )S", "(X -LRB- /UH )X"),
+    ):
         for metrics in (["evalb"], ["bleu", "evalb"]):
-            parts = by_length([first, second], reference, {metric: Scorer(metric, [reference]) for metric in metrics}, [1, 3])
-            assert [(part.bucket.name, part.bucket.lines, part.ratio) for part in parts] == [("1", (1,), 1.0), ("2-3", (), None), ("4+", (0,), 1.0)]
+            parts = by_length(
+                [first, second], reference, {metric: Scorer(metric, [reference]) for metric in metrics}, [1, 3]
+            )
+            assert [(part.bucket.name, part.bucket.lines, part.ratio) for part in parts] == [
+                ("1", (1,), 1.0),
+                ("2-3", (), None),
+                ("4+", (0,), 1.0),
+            ]
 
 
 def test_a_part_for_json() -> None:
     reference = [words(3)] * 2
     part, rest = by_length([words(3), words(6)], reference, {"ter": Scorer("ter", [reference])}, [4])
-    assert part.as_dict() == {"words": "1-4", "shortest": 1, "longest": 4, "lines": 2, "ratio": 1.5, "scores": {"ter": 50.0}}
+    assert part.as_dict() == {
+        "words": "1-4",
+        "shortest": 1,
+        "longest": 4,
+        "lines": 2,
+        "ratio": 1.5,
+        "scores": {"ter": 50.0},
+    }
     assert rest.as_dict() == {"words": "5+", "shortest": 5, "longest": None, "lines": 0, "ratio": None, "scores": {}}
 
 
@@ -70,5 +100,8 @@ def test_bounds_as_they_are_written() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "10,", "0,10", "20,10", "10,10", "-5", "1.5", "٣", "²"])
 def test_bounds_that_are_none_are_named(text: str) -> None:
-    with pytest.raises(UsageError, match=r"are no bounds: expected numbers of words, each larger than the one before, such as 10,20,30,40,50"):
+    with pytest.raises(
+        UsageError,
+        match=r"are no bounds: expected numbers of words, each larger than the one before, such as 10,20,30,40,50",
+    ):
         parse_bounds(text)

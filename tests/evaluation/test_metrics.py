@@ -51,7 +51,10 @@ def test_a_second_reference_is_used() -> None:
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])
 def test_case_counts_unless_it_is_asked_not_to(metric: str) -> None:
     shouted = [line.upper() for line in REFERENCES]
-    cased, uncased = compute(metric, shouted, [REFERENCES]), compute(metric, shouted, [REFERENCES], MetricOptions(lowercase=True))
+    cased, uncased = (
+        compute(metric, shouted, [REFERENCES]),
+        compute(metric, shouted, [REFERENCES], MetricOptions(lowercase=True)),
+    )
     assert cased.value < 50
     assert uncased.value == pytest.approx(100.0)
     assert ("case:mixed" in cased.signature, "case:lc" in uncased.signature) == (True, True)
@@ -66,7 +69,9 @@ def test_tokenizer_none_leaves_tokenised_text_alone(capfd: pytest.CaptureFixture
     score = compute("bleu", hypotheses, [reference], MetricOptions(tokenize="none"))
     assert "tok:none" in score.signature
     assert "hyp_len = 600" in score.details  # three tokens per line
-    assert compute("bleu", ["a b, c d."], [["a b , c d ."]], MetricOptions(tokenize="13a")).value == pytest.approx(100.0)
+    assert compute("bleu", ["a b, c d."], [["a b , c d ."]], MetricOptions(tokenize="13a")).value == pytest.approx(
+        100.0
+    )
     assert compute("bleu", ["a b, c d."], [["a b , c d ."]], MetricOptions(tokenize="none")).value < 50
     assert capfd.readouterr() == ("", "")
 
@@ -91,13 +96,17 @@ def test_nothing_to_score_is_named() -> None:
 
 
 def test_an_unknown_metric_suggests_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"unknown metric 'blue': expected one of bleu, chrf, ter.*\. Did you mean 'bleu'\?"):
+    with pytest.raises(
+        UsageError, match=r"unknown metric 'blue': expected one of bleu, chrf, ter.*\. Did you mean 'bleu'\?"
+    ):
         compute("blue", HYPOTHESES, [REFERENCES])
 
 
 def test_an_unknown_tokenizer_names_those_of_sacrebleu() -> None:
     assert {"13a", "intl", "none", "char", "zh"} <= set(tokenizers())
-    with pytest.raises(UsageError, match=r"unknown tokenizer '13b': expected one of none, zh, 13a.* Did you mean '13a'\?"):
+    with pytest.raises(
+        UsageError, match=r"unknown tokenizer '13b': expected one of none, zh, 13a.* Did you mean '13a'\?"
+    ):
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="13b"))
 
 
@@ -105,7 +114,10 @@ def test_a_tokenizer_that_lacks_its_package_is_named(monkeypatch: pytest.MonkeyP
     import sacrebleu.tokenizers.tokenizer_ja_mecab as ja
 
     monkeypatch.setattr(ja, "MeCab", None)
-    with pytest.raises(DataError, match=r"BLEU's tokenizer 'ja-mecab' cannot be used: it needs the packages mecab-python3 and ipadic \(pip install 'sacrebleu\[ja\]'\)"):
+    with pytest.raises(
+        DataError,
+        match=r"BLEU's tokenizer 'ja-mecab' cannot be used: it needs the packages mecab-python3 and ipadic \(pip install 'sacrebleu\[ja\]'\)",
+    ):
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="ja-mecab"))
 
 
@@ -122,9 +134,17 @@ URL = "https://tinyurl.com/flores200sacrebleuspm"
 
 @pytest.mark.parametrize(
     "fault",
-    [urllib.error.URLError("no route"), urllib.error.HTTPError(URL, 404, "Not Found", None, None), ssl.SSLError("no certificate"), http.client.IncompleteRead(b""), TimeoutError("timed out")],  # type: ignore[arg-type]
+    [
+        urllib.error.URLError("no route"),
+        urllib.error.HTTPError(URL, 404, "Not Found", None, None),
+        ssl.SSLError("no certificate"),
+        http.client.IncompleteRead(b""),
+        TimeoutError("timed out"),
+    ],  # type: ignore[arg-type]
 )
-def test_a_model_that_cannot_be_downloaded_is_named(fault: Exception, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_downloaded_is_named(
+    fault: Exception, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(*_: object) -> None:
         raise fault
 
@@ -132,32 +152,50 @@ def test_a_model_that_cannot_be_downloaded_is_named(fault: Exception, models: Pa
     with pytest.raises(DataError) as error:
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
     said = str(error.value)
-    assert said.startswith(f"BLEU's tokenizer 'flores200' cannot be used: sacrebleu could not download its model from {URL}. The error was: ")
+    assert said.startswith(
+        f"BLEU's tokenizer 'flores200' cannot be used: sacrebleu could not download its model from {URL}. The error was: "
+    )
     assert f"save it as {str(models / 'flores200sacrebleuspm')!r}" in said
 
 
 def test_a_damaged_model_of_a_tokenizer_is_named(models: Path) -> None:
     models.mkdir()
     (models / "flores200sacrebleuspm").write_bytes(b"cut")
-    with pytest.raises(DataError, match=r"its model '.*flores200sacrebleuspm' is damaged\. The error was: .* Delete it; sacrebleu downloads it again from "):
+    with pytest.raises(
+        DataError,
+        match=r"its model '.*flores200sacrebleuspm' is damaged\. The error was: .* Delete it; sacrebleu downloads it again from ",
+    ):
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
 
 
 def test_a_folder_that_cannot_hold_a_model_is_named(models: Path) -> None:
     models.write_text("a file where the folder would be")
-    with pytest.raises(DataError, match=r"its model belongs at '.*', which cannot be read or written\. The error was: .*(File exists|Not a directory).* SACREBLEU"):
+    with pytest.raises(
+        DataError,
+        match=r"its model belongs at '.*', which cannot be read or written\. The error was: .*(File exists|Not a directory).* SACREBLEU",
+    ):
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
 
 
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [
-        (ImportError("No module named 'nothing'", name="nothing"), UsageError, "the metric 'exact' needs the package 'nothing', which cannot be imported: No module named 'nothing'."),
-        (PermissionError(13, "Permission denied", "/a/model"), DataError, "the metric 'exact' cannot be used: '/a/model': Permission denied."),
+        (
+            ImportError("No module named 'nothing'", name="nothing"),
+            UsageError,
+            "the metric 'exact' needs the package 'nothing', which cannot be imported: No module named 'nothing'.",
+        ),
+        (
+            PermissionError(13, "Permission denied", "/a/model"),
+            DataError,
+            "the metric 'exact' cannot be used: '/a/model': Permission denied.",
+        ),
         (OSError("torn"), DataError, "the metric 'exact' cannot be used: torn."),
     ],
 )
-def test_what_a_metric_fails_of_is_not_put_on_a_tokenizer(fault: Exception, kind: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_metric_fails_of_is_not_put_on_a_tokenizer(
+    fault: Exception, kind: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(_: MetricOptions) -> Any:
         raise fault
 
@@ -228,7 +266,9 @@ def test_nmt_score_uses_a_metric_from_outside_the_package(tmp_path: Path) -> Non
 
 def test_a_metric_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METRICS, "lost", "no_such_package.lost:SPEC")
-    with pytest.raises(UsageError, match=r"the metric 'lost' is listed as 'no_such_package\.lost:SPEC', which cannot be imported"):
+    with pytest.raises(
+        UsageError, match=r"the metric 'lost' is listed as 'no_such_package\.lost:SPEC', which cannot be imported"
+    ):
         compute("lost", HYPOTHESES, [REFERENCES])
 
 
@@ -236,7 +276,11 @@ def test_a_metric_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPat
 def test_the_lines_of_a_system_are_read_once() -> None:
     Exact.calls = 0
     scorer, hypotheses = Scorer("exact", [["one", "two"]]), ["one", "2"]
-    assert [scorer.score(hypotheses).value, scorer.score(hypotheses, [0]).value, scorer.score(list(hypotheses), [1]).value] == [50.0, 100.0, 0.0]
+    assert [
+        scorer.score(hypotheses).value,
+        scorer.score(hypotheses, [0]).value,
+        scorer.score(list(hypotheses), [1]).value,
+    ] == [50.0, 100.0, 0.0]
     assert Exact.calls == 2  # one for each of the two lists
 
 
@@ -249,5 +293,8 @@ def test_a_scorer_gives_what_sacrebleu_gives_for_the_whole_and_for_a_part(metric
     scorer = Scorer(metric, streams)
     for hypotheses in (HYPOTHESES, HYPOTHESES[::-1], REFERENCES):
         assert scorer.score(hypotheses).value == theirs.corpus_score(hypotheses, streams).score
-        assert scorer.score(hypotheses, [1]).value == theirs.corpus_score(hypotheses[1:], [stream[1:] for stream in streams]).score
+        assert (
+            scorer.score(hypotheses, [1]).value
+            == theirs.corpus_score(hypotheses[1:], [stream[1:] for stream in streams]).score
+        )
         assert scorer.score(hypotheses).signature == theirs.get_signature().format()

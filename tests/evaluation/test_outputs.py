@@ -23,9 +23,15 @@ from nmt_cli.evaluation.outputs import (
 from nmt_cli.lines import decode_line, iter_lines, open_binary
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
-REAL = pytest.mark.skipif(not (SHARED / "wmt-newstest").is_dir(), reason=f"needs WMT's test sets and Multi30k below {SHARED} (set NMT_SHARED_DATA)")
+REAL = pytest.mark.skipif(
+    not (SHARED / "wmt-newstest").is_dir(),
+    reason=f"needs WMT's test sets and Multi30k below {SHARED} (set NMT_SHARED_DATA)",
+)
 OUTPUTS = SHARED / "wmt-system-outputs"
-SYSTEMS = {"wmt14.de-en": ("newstest2014-deen-full.de", "newstest2014-deen-full.en"), "wmt14.en-fr": ("newstest2014-enfr.en", "newstest2014-enfr.fr")}
+SYSTEMS = {
+    "wmt14.de-en": ("newstest2014-deen-full.de", "newstest2014-deen-full.en"),
+    "wmt14.en-fr": ("newstest2014-enfr.en", "newstest2014-enfr.fr"),
+}
 SENTENCE = "The quick brown fox jumps over the lazy dog near the river bank today."
 
 
@@ -181,7 +187,9 @@ def test_blank_lines(source: str, output: str, expected: tuple[str, ...]) -> Non
 def test_lengths_far_from_the_references_ratio() -> None:
     assert faults(SENTENCE, "Der schnelle braune Fuchs springt über den faulen Hund.") == ()
     assert faults(SENTENCE, "Der schnelle braune Fuchs.") == ("length",)
-    assert faults(SENTENCE, "Der Satz " + "lautet so, wie man ihn lange schon kennt, und " * 3 + "endet.") == ("length",)
+    assert faults(SENTENCE, "Der Satz " + "lautet so, wie man ihn lange schon kennt, und " * 3 + "endet.") == (
+        "length",
+    )
     assert faults("Yes.", "Ja, so ist es wohl.") == ()  # far in ratio, near in characters
     assert faults("Yes.", "Ja, so ist es wohl, und so wird es auch bleiben.") == ("length",)
 
@@ -209,17 +217,30 @@ def test_faults_are_counted_by_name_and_a_line_can_have_several() -> None:
 
 
 def test_a_new_check_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CHECKS, "shouts", lambda source, hypotheses, references: [line.isupper() for line in hypotheses])
-    assert check_outputs(["A dog.", "A cat."], ["EIN HUND.", "Eine Katze."], [["Ein Hund.", "Eine Katze."]]) == [("shouts",), ()]
+    monkeypatch.setitem(
+        CHECKS, "shouts", lambda source, hypotheses, references: [line.isupper() for line in hypotheses]
+    )
+    assert check_outputs(["A dog.", "A cat."], ["EIN HUND.", "Eine Katze."], [["Ein Hund.", "Eine Katze."]]) == [
+        ("shouts",),
+        (),
+    ]
 
 
 def test_worst_lines_have_faults_first_then_the_lowest_scores() -> None:
-    assert worst_lines([(), ("empty",), (), ("loops", "length"), ()], {0: 5.0, 1: 40.0, 2: 1.0, 3: 3.0, 4: 1.0}, 4) == [3, 1, 2, 4]
+    assert worst_lines([(), ("empty",), (), ("loops", "length"), ()], {0: 5.0, 1: 40.0, 2: 1.0, 3: 3.0, 4: 1.0}, 4) == [
+        3,
+        1,
+        2,
+        4,
+    ]
     assert worst_lines([(), ("empty",), ()], {0: 5.0, 2: 1.0}, 9) == [2, 0]
 
 
 def test_lines_that_are_not_parallel_are_named() -> None:
-    with pytest.raises(DataError, match="2 hypothesis lines cannot be checked against 1 lines of the source: they must be parallel, line by line"):
+    with pytest.raises(
+        DataError,
+        match="2 hypothesis lines cannot be checked against 1 lines of the source: they must be parallel, line by line",
+    ):
         check_outputs(["a"], ["b", "c"], [["d", "e"]])
     with pytest.raises(DataError, match="1 lines of reference 1"):
         check_outputs(["a", "b"], ["b", "c"], [["d"]])
@@ -236,13 +257,21 @@ def lines_of(*parts: str) -> list[str]:
         return [decode_line(raw)[0] for raw in iter_lines(stream)]
 
 
-NEWS = [(f"newstest{year}.{source}.gz", f"newstest{year}.{target}.gz") for year in (2009, 2012) for source, target in (("de", "en"), ("en", "de"), ("en", "fr"))]
-CAPTIONS = [(f"{name}.en.gz", f"{name}.{target}.gz") for name in ("test_2016_flickr", "test_2017_flickr") for target in ("de", "fr")]
+NEWS = [
+    (f"newstest{year}.{source}.gz", f"newstest{year}.{target}.gz")
+    for year in (2009, 2012)
+    for source, target in (("de", "en"), ("en", "de"), ("en", "fr"))
+]
+CAPTIONS = [
+    (f"{name}.en.gz", f"{name}.{target}.gz")
+    for name in ("test_2016_flickr", "test_2017_flickr")
+    for target in ("de", "fr")
+]
 REFERENCES = [
     (folder, source, target)
     for folder, pairs in (("wmt-newstest", [*NEWS, *SYSTEMS.values()]), ("multi30k", CAPTIONS))
     for source, target in pairs
-]  # fmt: skip
+]
 """Folder, source and target of good translations."""
 
 
@@ -259,7 +288,9 @@ def test_good_references_have_nearly_no_faults(folder: str, source: str, target:
 def test_references_have_nearly_no_copies_even_where_no_reference_excuses_them() -> None:
     """Those left are lists of names, and names of newspapers."""
     copied = [
-        is_copy(text, other) for folder, source, target in REFERENCES for text, other in zip(lines_of(folder, source), lines_of(folder, target), strict=True)
+        is_copy(text, other)
+        for folder, source, target in REFERENCES
+        for text, other in zip(lines_of(folder, source), lines_of(folder, target), strict=True)
     ]
     assert 0 < sum(copied) < 0.001 * len(copied)
 
@@ -285,4 +316,6 @@ def test_faults_of_published_outputs_that_a_reader_confirms() -> None:
         found = check_outputs(source, lines_of("wmt-system-outputs", "wmt14.de-en", f"{system}.en.gz"), [reference])
         flagged[system] = {line: names for line, names in enumerate(found, 1) if names}
     assert flagged["onlineB.0"] == dict.fromkeys((1292, 1651, 2176, 2441), ("copies",))  # not translated at all
-    assert flagged["eubridge.3569"] == dict.fromkeys((675, 1019, 1090, 1650), ("length",))  # "Constance:" for a whole headline
+    assert flagged["eubridge.3569"] == dict.fromkeys(
+        (675, 1019, 1090, 1650), ("length",)
+    )  # "Constance:" for a whole headline

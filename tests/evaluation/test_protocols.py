@@ -24,7 +24,9 @@ PAPER = Protocol("paper")
 
 
 def paper(hypotheses: list[str], references: list[list[str]], *, lowercase: bool = False, **changes: object) -> Score:
-    return compute("bleu", hypotheses, references, MetricOptions(lowercase=lowercase, protocol=Protocol("paper", **changes)))  # type: ignore[arg-type]
+    return compute(
+        "bleu", hypotheses, references, MetricOptions(lowercase=lowercase, protocol=Protocol("paper", **changes))
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -33,9 +35,19 @@ def paper(hypotheses: list[str], references: list[list[str]], *, lowercase: bool
         # typographic closing quotes, the ellipsis and full-width forms are replaced; „ « » – are not on Moses' list
         ("punct", "de", "„neu“ «x» ’s … ７：（ja）！ a–b", "„neu\" «x» 's ... 7:(ja)! a–b"),
         # numbers keep commas and dots, abbreviations and ordinals before a small letter theirs; the last full stop goes off
-        ("tok", "de", "Am 3. Mai kamen z.B. 5,300 Leute, u.a. Dr. Ott.", "Am 3. Mai kamen z.B. 5,300 Leute , u.a. Dr. Ott ."),
+        (
+            "tok",
+            "de",
+            "Am 3. Mai kamen z.B. 5,300 Leute, u.a. Dr. Ott.",
+            "Am 3. Mai kamen z.B. 5,300 Leute , u.a. Dr. Ott .",
+        ),
         # special characters are escaped, hyphens stay; in German an apostrophe stands alone
-        ("tok", "de", "\"R&D\" [x|y] <a-b> geht's", "&quot; R &amp; D &quot; &#91; x &#124; y &#93; &lt; a-b &gt; geht &apos; s"),
+        (
+            "tok",
+            "de",
+            '"R&D" [x|y] <a-b> geht\'s',
+            "&quot; R &amp; D &quot; &#91; x &#124; y &#93; &lt; a-b &gt; geht &apos; s",
+        ),
         ("tok", "en", "It isn't Ann's.", "It isn &apos;t Ann &apos;s ."),
         ("tok", "fr", "L'eau qu'il a.", "L&apos; eau qu&apos; il a ."),
         # dots in a row stay together, no-break and thin spaces part, control characters go
@@ -78,7 +90,10 @@ def test_a_score_worked_by_hand() -> None:
 def test_without_a_common_4_gram_it_is_0_for_nothing_is_smoothed() -> None:
     """Without compounds split: 5 tokens against 7, "Das Rich-Text-Format ist" in common: 4/5, 2/4, 1/3, 0/2."""
     score = paper(HYPOTHESIS, [REFERENCE], compounds=False)
-    assert (score.value, score.details) == (0.0, "80.0/50.0/33.3/0.0 (BP = 0.670 ratio = 0.714 hyp_len = 5 ref_len = 7)")
+    assert (score.value, score.details) == (
+        0.0,
+        "80.0/50.0/33.3/0.0 (BP = 0.670 ratio = 0.714 hyp_len = 5 ref_len = 7)",
+    )
     assert paper(["a b"], [["a b"]]).value == 0.0  # no 4-gram at all
 
 
@@ -111,7 +126,28 @@ def test_blank_lines_are_no_tokens() -> None:
 def sentences(count: int, seed: int = 0) -> list[str]:
     """Lines with what the steps look for."""
     rng = random.Random(seed)
-    words = ["Haus,", "Rich-Text", "ö-ä-ü", "„ja“", "«non»", "3,5", "z.B.", "Dr.", "12.", "l'eau", "isn't", "R&D", "...", "(x)", "5\xa0%", "日本", "a|b", "[c]", "U-Bahn-Hof?", "–"]
+    words = [
+        "Haus,",
+        "Rich-Text",
+        "ö-ä-ü",
+        "„ja“",
+        "«non»",
+        "3,5",
+        "z.B.",
+        "Dr.",
+        "12.",
+        "l'eau",
+        "isn't",
+        "R&D",
+        "...",
+        "(x)",
+        "5\xa0%",
+        "日本",
+        "a|b",
+        "[c]",
+        "U-Bahn-Hof?",
+        "–",
+    ]
     return [" ".join(rng.choices(words, k=rng.randint(1, 12))) + rng.choice([".", "!", "", " ."]) for _ in range(count)]
 
 
@@ -124,20 +160,27 @@ def test_it_is_sacrebleus_bleu_of_the_same_tokens(compounds: bool) -> None:
     for k in range(0, 200, 2):
         hypotheses[k] = references[k // 2 % 2][k].replace("Haus", "Heim")
     made = build(ours.protocol or PAPER)
-    tokens, of_references = [made.tokens(line) for line in hypotheses], [[made.tokens(line) for line in stream] for stream in references]
+    tokens, of_references = (
+        [made.tokens(line) for line in hypotheses],
+        [[made.tokens(line) for line in stream] for stream in references],
+    )
     assert any("##AT##" in line for line in tokens) == compounds
     theirs = sacrebleu.corpus_bleu(tokens, of_references, tokenize="none", smooth_method="none", force=True)
     score = Scorer("bleu", references, ours).score(hypotheses)
     assert 20 < score.value < 90
     assert score.value == theirs.score
     if not compounds:  # then sacrebleu's own default smoothing makes no difference either: every order has matches
-        assert score.value == pytest.approx(compute("bleu", tokens, of_references, MetricOptions(tokenize="none")).value)
+        assert score.value == pytest.approx(
+            compute("bleu", tokens, of_references, MetricOptions(tokenize="none")).value
+        )
 
 
 def test_lower_casing_is_that_of_multi_bleu_which_knows_a_to_z() -> None:
     assert paper(["DAS HAUS IST GROẞ"], [["das haus ist groẞ"]], lowercase=True).value == pytest.approx(100.0)
     assert paper(["ÜBER DAS HAUS GEHT"], [["Über das Haus geht"]], lowercase=True).value == pytest.approx(100.0)
-    assert paper(["ÜBER DAS HAUS GEHT"], [["über das Haus geht"]], lowercase=True).details.startswith("75.0/")  # Über, über
+    assert paper(["ÜBER DAS HAUS GEHT"], [["über das Haus geht"]], lowercase=True).details.startswith(
+        "75.0/"
+    )  # Über, über
     assert build(PAPER, lowercase=True).tokens("ÄRGER Über Abc") == "Ärger Über abc"
     assert "case:lc-ascii" in paper(["a"], [["a"]], lowercase=True).signature
 
@@ -160,8 +203,14 @@ def test_the_signature_names_every_step() -> None:
     from importlib.metadata import version
 
     ends = f"|bleu:multi-bleu|sacremoses:{version('sacremoses')}|version:{version('sacrebleu')}"
-    assert paper(["a"], [["a"]]).signature == f"nrefs:1|case:mixed|protocol:paper|punct:unicode|tok:moses-de|compounds:##AT##{ends}"
-    assert paper(["a"], [["a"], ["b"]], language="fr", compounds=False).signature == f"nrefs:2|case:mixed|protocol:paper|punct:unicode|tok:moses-fr|compounds:no{ends}"
+    assert (
+        paper(["a"], [["a"]]).signature
+        == f"nrefs:1|case:mixed|protocol:paper|punct:unicode|tok:moses-de|compounds:##AT##{ends}"
+    )
+    assert (
+        paper(["a"], [["a"], ["b"]], language="fr", compounds=False).signature
+        == f"nrefs:2|case:mixed|protocol:paper|punct:unicode|tok:moses-fr|compounds:no{ends}"
+    )
 
 
 def test_wrong_names_are_named() -> None:
@@ -174,19 +223,31 @@ def test_wrong_names_are_named() -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    with pytest.raises(UsageError, match=r"--protocol needs the extra package sacremoses .*: pip install 'nmt-cli\[moses\]'\."):
+    with pytest.raises(
+        UsageError, match=r"--protocol needs the extra package sacremoses .*: pip install 'nmt-cli\[moses\]'\."
+    ):
         build(PAPER)
 
 
 def perl(script: str, text: str, *arguments: str) -> str:
-    return subprocess.run(["perl", f"{MOSES}/scripts/{script}", *arguments], input=text.encode(), capture_output=True, check=True).stdout.decode()
+    return subprocess.run(
+        ["perl", f"{MOSES}/scripts/{script}", *arguments], input=text.encode(), capture_output=True, check=True
+    ).stdout.decode()
 
 
-@pytest.mark.skipif(not MOSES or not shutil.which("perl"), reason="needs perl and a folder of mosesdecoder in $NMT_MOSES")
+@pytest.mark.skipif(
+    not MOSES or not shutil.which("perl"), reason="needs perl and a folder of mosesdecoder in $NMT_MOSES"
+)
 @pytest.mark.parametrize("language", ["de", "en", "fr"])
 def test_tokens_and_score_are_those_of_the_perl_scripts(language: str, tmp_path: Path) -> None:
     def prepared(lines: list[str]) -> str:
-        text = perl("tokenizer/tokenizer.perl", perl("tokenizer/replace-unicode-punctuation.perl", "\n".join(lines) + "\n"), "-q", "-l", language)
+        text = perl(
+            "tokenizer/tokenizer.perl",
+            perl("tokenizer/replace-unicode-punctuation.perl", "\n".join(lines) + "\n"),
+            "-q",
+            "-l",
+            language,
+        )
         split = ["perl", "-ple", r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g"]
         return subprocess.run(split, input=text.encode(), capture_output=True, check=True).stdout.decode()
 
@@ -196,7 +257,9 @@ def test_tokens_and_score_are_those_of_the_perl_scripts(language: str, tmp_path:
     hypotheses, reference = hypotheses[:count], reference[:count]
     hypotheses[::2] = reference[::2]
     made = ProtocolBleu(Protocol("paper", language), lowercase=False)
-    assert [made.tokens(line).split() for line in hypotheses] == [line.split() for line in prepared(hypotheses).split("\n")[:-1]]
+    assert [made.tokens(line).split() for line in hypotheses] == [
+        line.split() for line in prepared(hypotheses).split("\n")[:-1]
+    ]
     (tmp_path / "ref").write_text(prepared(reference), encoding="utf-8")
     for lowercase, options in ((False, []), (True, ["-lc"])):
         said = perl("generic/multi-bleu.perl", prepared(hypotheses), *options, str(tmp_path / "ref"))

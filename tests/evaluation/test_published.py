@@ -30,7 +30,9 @@ ON_MATRIX = {"bleu_13a_cased": "BLEU-cased", "bleu_13a_lowercased": "BLEU"}
 FRENCH_WITHIN = 0.1
 """German to English is equal to the decimal; the matrix's figures for French are up to this much from sacrebleu's too."""
 
-pytestmark = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"needs the WMT system outputs below {SHARED} (set NMT_SHARED_DATA)")
+pytestmark = pytest.mark.skipif(
+    not PUBLISHED.is_dir(), reason=f"needs the WMT system outputs below {SHARED} (set NMT_SHARED_DATA)"
+)
 
 
 def lines_of(path: Path) -> list[str]:
@@ -70,7 +72,11 @@ def test_every_system_scores_what_is_published(folder: str, setting: str) -> Non
             wrong.append(f"{system}: {value:.4f}, sacrebleu {row[setting]}")
         if setting in ON_MATRIX and (figure := by_matrix[system][ON_MATRIX[setting]]):
             compared += 1
-            equal = as_shown(value) == figure if folder == "wmt14.de-en" else abs(float(as_shown(value)) - float(figure)) < FRENCH_WITHIN + 1e-9
+            equal = (
+                as_shown(value) == figure
+                if folder == "wmt14.de-en"
+                else abs(float(as_shown(value)) - float(figure)) < FRENCH_WITHIN + 1e-9
+            )
             if not equal:
                 wrong.append(f"{system}: {value:.4f}, matrix.statmt.org {figure}")
     assert wrong == []
@@ -86,6 +92,15 @@ def test_one_call_gives_what_a_scorer_gives() -> None:
 def test_the_command_prints_what_is_published() -> None:
     folder = PUBLISHED / "wmt14.de-en"
     (path,) = folder.glob("kit.3109.*.gz")
-    done = run(folder, "score", path.name, "--ref", SHARED / "wmt-newstest" / REFERENCES[folder.name], "--metric", "bleu", "--lowercase")
+    done = run(
+        folder,
+        "score",
+        path.name,
+        "--ref",
+        SHARED / "wmt-newstest" / REFERENCES[folder.name],
+        "--metric",
+        "bleu",
+        "--lowercase",
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"BLEU    28.27  nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|")

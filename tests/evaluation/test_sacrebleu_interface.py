@@ -40,22 +40,35 @@ def test_known_versions_are_used(installed: str, monkeypatch: pytest.MonkeyPatch
     assert compute("chrf", HYPOTHESES, REFERENCES).value > 0
 
 
-@pytest.mark.parametrize("method", ["_cache_references", "_extract_corpus_statistics", "_aggregate_and_compute", "_compute_score_from_stats"])
+@pytest.mark.parametrize(
+    "method", ["_cache_references", "_extract_corpus_statistics", "_aggregate_and_compute", "_compute_score_from_stats"]
+)
 def test_a_method_that_takes_something_else_is_named(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BLEU, method, lambda self: None)
-    with pytest.raises(UsageError, match=rf"^sacrebleu [\d.]+ has changed its sentence statistics \(TypeError: .*\)\. {INSTALL}$"):
+    with pytest.raises(
+        UsageError, match=rf"^sacrebleu [\d.]+ has changed its sentence statistics \(TypeError: .*\)\. {INSTALL}$"
+    ):
         compute("bleu", HYPOTHESES, REFERENCES)
 
 
 def test_statistics_that_give_another_score_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BLEU, "corpus_score", lambda self, *_: sacrebleu.metrics.BLEUScore(50.0, [1], [2], [50.0], 1.0, 6, 6))
-    with pytest.raises(UsageError, match="has changed its sentence statistics: the results differ from those of `corpus_score`"):
+    monkeypatch.setattr(
+        BLEU, "corpus_score", lambda self, *_: sacrebleu.metrics.BLEUScore(50.0, [1], [2], [50.0], 1.0, 6, 6)
+    )
+    with pytest.raises(
+        UsageError, match="has changed its sentence statistics: the results differ from those of `corpus_score`"
+    ):
         compute("ter", HYPOTHESES, REFERENCES)
 
 
 def test_resampling_that_has_changed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = Scorer("bleu", REFERENCES)
     monkeypatch.setattr(sacrebleu.significance, "estimate_ci", lambda scores: (0.0, 1.0))
-    for use in (lambda: confidence("a", HYPOTHESES, scorer, samples=2), lambda: compare([("a", HYPOTHESES), ("b", HYPOTHESES)], {"bleu": scorer}, samples=2)):
-        with pytest.raises(UsageError, match="has changed its resampling: the results differ from those of `corpus_score`"):
+    for use in (
+        lambda: confidence("a", HYPOTHESES, scorer, samples=2),
+        lambda: compare([("a", HYPOTHESES), ("b", HYPOTHESES)], {"bleu": scorer}, samples=2),
+    ):
+        with pytest.raises(
+            UsageError, match="has changed its resampling: the results differ from those of `corpus_score`"
+        ):
             use()

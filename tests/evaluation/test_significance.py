@@ -38,14 +38,18 @@ def test_a_clear_difference_is_significant_under_every_metric(test: str) -> None
             assert (row.score.metric, row.score.name) == (metric, alone.name)
             assert row.score.higher_is_better == alone.higher_is_better
             assert abs(row.mean - row.score.value) < row.ci
-            assert {"bootstrap": "|bs:200|seed:12345|", "randomisation": "|bs:1000|ar:200|seed:12345|"}[test] in row.score.signature
+            assert {"bootstrap": "|bs:200|seed:12345|", "randomisation": "|bs:1000|ar:200|seed:12345|"}[
+                test
+            ] in row.score.signature
         assert (good.score.value > bad.score.value) == spec(metric).higher_is_better
 
 
 @pytest.mark.parametrize("test", TESTS)
 def test_equal_systems_do_not_differ(test: str) -> None:
     spaced = [line.replace(" ", "  ") for line in GOOD]  # other text, same tokens
-    for rows in compare([("a", GOOD), ("b", list(GOOD)), ("c", spaced)], scorers(*DEFAULT_METRICS), test=test, samples=50).values():
+    for rows in compare(
+        [("a", GOOD), ("b", list(GOOD)), ("c", spaced)], scorers(*DEFAULT_METRICS), test=test, samples=50
+    ).values():
         assert [row.p_value for row in rows] == [None, 1.0, 1.0]
 
 
@@ -76,7 +80,9 @@ def test_randomisation_gives_the_p_value_of_all_exchanges(monkeypatch: pytest.Mo
     monkeypatch.setitem(METRICS, "right", f"{__name__}:RIGHT")
     scorer = {"right": Scorer("right", [["-"] * 10])}
     first, second = list("1111111100"), list("1100000000")
-    assert compare([("a", first), ("b", second)], scorer, test="randomisation", samples=999)["right"][1].p_value == pytest.approx(1 / 1000)
+    assert compare([("a", first), ("b", second)], scorer, test="randomisation", samples=999)["right"][
+        1
+    ].p_value == pytest.approx(1 / 1000)
     turned = [*second[:9], "1"]
     p_value = compare([("a", first), ("b", turned)], scorer, test="randomisation", samples=20_000)["right"][1].p_value
     assert p_value == pytest.approx(2 / 2**7, rel=0.15)
@@ -114,7 +120,9 @@ def test_samples_unless_told_are_sacrebleus() -> None:
 
 def test_options_reach_the_metric() -> None:
     options = MetricOptions(lowercase=True, tokenize="char")
-    rows = compare([("a", GOOD), ("b", [line.upper() for line in GOOD])], scorers("bleu", options=options), samples=20)["bleu"]
+    rows = compare([("a", GOOD), ("b", [line.upper() for line in GOOD])], scorers("bleu", options=options), samples=20)[
+        "bleu"
+    ]
     assert "case:lc|eff:no|tok:char" in rows[0].score.signature
     assert rows[0].score.value == rows[1].score.value
 
@@ -134,7 +142,10 @@ def test_misuse_is_named() -> None:
         compare(pair, bleu, seed=0)
     with pytest.raises(UsageError, match="at least 1, got 7 and 0"):
         confidence("a", GOOD, bleu["bleu"], samples=0, seed=7)
-    with pytest.raises(UsageError, match=r"unknown test of significance 'bootsrap': expected one of bootstrap, randomisation\. Did you mean 'bootstrap'\?"):
+    with pytest.raises(
+        UsageError,
+        match=r"unknown test of significance 'bootsrap': expected one of bootstrap, randomisation\. Did you mean 'bootstrap'\?",
+    ):
         compare(pair, bleu, test="bootsrap")
     with pytest.raises(DataError, match="59 hypothesis lines cannot be scored against 60 lines"):
         compare([("a", GOOD), ("b", BAD[:-1])], bleu)

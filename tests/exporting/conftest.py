@@ -40,13 +40,17 @@ def pairs() -> list[tuple[str, str]]:
 @functools.cache
 def tokenizer(side: int | None, vocab_size: int, byte_fallback: bool = True) -> Tokenizer:
     """Learned from one side of the teaching corpus, or from both."""
-    data = Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": vocab_size, "byte_fallback": byte_fallback}}, "test").data
+    data = Recipe.from_dict(
+        {"data": {"generator": "teaching", "vocab_size": vocab_size, "byte_fallback": byte_fallback}}, "test"
+    ).data
     return learn_bpe([text for pair in pairs() for text in (pair if side is None else pair[side : side + 1])], data)
 
 
 def recipe_of(joint: bool = True, **model: Any) -> Recipe:
     data = {"generator": "teaching", "max_length": 60, "joint_vocab": joint}
-    return Recipe.from_dict({"name": "tiny", "data": data, "model": {**SIZES, **model}, "decode": {"max_extra": 12}}, "test")
+    return Recipe.from_dict(
+        {"name": "tiny", "data": data, "model": {**SIZES, **model}, "decode": {"max_extra": 12}}, "test"
+    )
 
 
 def vocabulary_of(joint: bool) -> Vocabulary:
@@ -100,10 +104,16 @@ def train(folder: Path) -> None:
     torch.manual_seed(4)
     model = Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    rows = sorted(zip(*(vocabulary.source.encode(side) for side in zip(*pairs(), strict=True)), strict=True), key=lambda row: len(row[0]))
+    rows = sorted(
+        zip(*(vocabulary.source.encode(side) for side in zip(*pairs(), strict=True)), strict=True),
+        key=lambda row: len(row[0]),
+    )
     for _ in range(300):
         start = int(torch.randint(len(rows) - 32, ()))
-        src, tgt_in, tgt_out = (_padded(part) for part in zip(*(([*s, EOS], [BOS, *t], [*t, EOS]) for s, t in rows[start : start + 32]), strict=True))
+        src, tgt_in, tgt_out = (
+            _padded(part)
+            for part in zip(*(([*s, EOS], [BOS, *t], [*t, EOS]) for s, t in rows[start : start + 32]), strict=True)
+        )
         logits = model.logits(model(src, attention_mask((src != PAD).sum(1), src.size(1)), tgt_in))
         optimiser.zero_grad()
         F.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), ignore_index=PAD).backward()

@@ -36,7 +36,9 @@ def test_export_reports_what_was_verified_and_what_differs(to: str, trained: Pat
     assert len(lines) == 5
 
 
-def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, *arguments: str | Path) -> str:
+def failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, *arguments: str | Path
+) -> str:
     """What the command says when it ends with `code`; in this process, which has loaded the libraries already."""
     monkeypatch.setattr(sys, "argv", ["nmt", "export", *map(str, arguments)])
     assert app.run() == code
@@ -45,12 +47,16 @@ def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     return " ".join(said.err.split())
 
 
-def test_faults_have_a_name_and_an_exit_code(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_have_a_name_and_an_exit_code(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     assert "no model at 'nowhere'" in failed(monkeypatch, capsys, 1, "nowhere", "--to", "ctranslate2", "--out", out)
     message = failed(monkeypatch, capsys, 2, trained, "--to", "ctranslate", "--out", out)
     assert "--to 'ctranslate': expected ctranslate2 or huggingface. Did you mean 'ctranslate2'?" in message
-    assert "would replace its own input" in failed(monkeypatch, capsys, 2, trained, "--to", "ctranslate2", "--out", trained)
+    assert "would replace its own input" in failed(
+        monkeypatch, capsys, 2, trained, "--to", "ctranslate2", "--out", trained
+    )
     assert "Missing option '--out'" in failed(monkeypatch, capsys, 2, trained, "--to", "ctranslate2")
     assert not out.exists()
 

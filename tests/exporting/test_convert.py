@@ -32,10 +32,30 @@ SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent
 MULTI30K = SHARED / "multi30k"
 
 ODD = [
-    "", " ", "  two  spaces ", "\ttab\tend\t", "ﬁne ²", "emoji 😀👩‍👩‍👧", "line\u2028separator \u0085 x", "漢字 かな", "e\u0301 a\u0308",
-    "</s> <unk> <pad> <s>", "a</s>b", "<0x41> <0xE2>", "▁x ▁▁", "\u200bzero\u200d width", "ÄÖÜß “quotes” … –", "a\x01b", "\u00a0no break\u00a0",
-    "\r", "A" * 200, "\ufeffmark", "\ufffd", "[CLS] <mask>", "> > a << b",
-]  # fmt: skip
+    "",
+    " ",
+    "  two  spaces ",
+    "\ttab\tend\t",
+    "ﬁne ²",
+    "emoji 😀👩‍👩‍👧",
+    "line\u2028separator \u0085 x",
+    "漢字 かな",
+    "e\u0301 a\u0308",
+    "</s> <unk> <pad> <s>",
+    "a</s>b",
+    "<0x41> <0xE2>",
+    "▁x ▁▁",
+    "\u200bzero\u200d width",
+    "ÄÖÜß “quotes” … –",
+    "a\x01b",
+    "\u00a0no break\u00a0",
+    "\r",
+    "A" * 200,
+    "\ufeffmark",
+    "\ufffd",
+    "[CLS] <mask>",
+    "> > a << b",
+]
 
 BOTH = ["ctranslate2", "huggingface"]
 KINDS: dict[str, dict[str, Any]] = {
@@ -52,13 +72,19 @@ KINDS: dict[str, dict[str, Any]] = {
     "pre-norm, silu": {"residual": "pre", "activation": "silu"},
 }
 CTRANSLATE2_ALONE: dict[str, tuple[dict[str, Any], str]] = {
-    "post-norm, learned": ({"residual": "post", "positions": "learned"}, "model.residual = 'post' and model.positions = 'learned'"),
+    "post-norm, learned": (
+        {"residual": "post", "positions": "learned"},
+        "model.residual = 'post' and model.positions = 'learned'",
+    ),
     "larger keys": ({"residual": "post", "d_k": 11}, r"model\.d_k = 11 exceeds d_model / num_heads = 8"),
     "larger values": ({"residual": "pre", "d_k": 6, "d_v": 9}, r"model\.d_v = 9 exceeds d_model / num_heads = 8"),
     "swiglu": ({"activation": "swiglu"}, "SwiGLU module, which the export to transformers does not know"),
     "rms": ({"norm": "rms"}, "RMSNorm module, which the export to transformers does not know"),
     "rotary": ({"positions": "rotary"}, "Rotary module, which the export to transformers does not know"),
-    "rotary, rms, swiglu, pre-norm": ({"positions": "rotary", "norm": "rms", "activation": "swiglu", "residual": "pre"}, "which the export to transformers does not know"),
+    "rotary, rms, swiglu, pre-norm": (
+        {"positions": "rotary", "norm": "rms", "activation": "swiglu", "residual": "pre"},
+        "which the export to transformers does not know",
+    ),
     "rotary, smaller keys": ({"positions": "rotary", "d_k": 6}, "which the export to transformers does not know"),
     "uneven heads": ({"num_heads": 5, "d_k": 4, "d_v": 6}, "d_model = 32 is not a multiple of num_heads = 5"),
 }
@@ -71,7 +97,9 @@ def test_every_kind_of_model_is_verified_equal(to: str, kind: str, made: Any, tm
     verification = export(made(**KINDS[kind]), to, tmp_path / "out").verification
     assert verification.sentences >= 30
     assert verification.steps > 400
-    assert set(verification.largest) == {"logits", "log-probabilities"} | ({"encoder states"} if to == "huggingface" else set())
+    assert set(verification.largest) == {"logits", "log-probabilities"} | (
+        {"encoder states"} if to == "huggingface" else set()
+    )
     assert all(0 <= difference < 1e-4 for difference in verification.largest.values())
 
 
@@ -91,7 +119,12 @@ def test_transformers_finds_every_tensor_and_saves_the_model_again(kind: str, ma
         part.save_pretrained(tmp_path / "again")
     shutil.rmtree(tmp_path / "out")
     texts = ["Anna reads a book.", "The dog sleeps."]
-    assert verify(exported.source_model, find_exporter("huggingface").read(tmp_path / "again"), texts, tmp_path / "again").sentences == 2
+    assert (
+        verify(
+            exported.source_model, find_exporter("huggingface").read(tmp_path / "again"), texts, tmp_path / "again"
+        ).sentences
+        == 2
+    )
 
 
 @pytest.mark.parametrize("kind", CTRANSLATE2_ALONE)
@@ -99,14 +132,18 @@ def test_transformers_finds_every_tensor_and_saves_the_model_again(kind: str, ma
 def test_what_transformers_cannot_express_ctranslate2_can(kind: str, made: Any, tmp_path: Path) -> None:
     changes, said = CTRANSLATE2_ALONE[kind]
     model = made(**changes)
-    with pytest.raises(ModelError, match=said if "module" in said or "does not know" in said else f"{said}.*--to ctranslate2"):
+    with pytest.raises(
+        ModelError, match=said if "module" in said or "does not know" in said else f"{said}.*--to ctranslate2"
+    ):
         export(model, "huggingface", tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
     assert export(model, "ctranslate2", tmp_path / "out").verification.steps > 400
 
 
 @pytest.fixture(scope="module", params=BOTH)
-def exported(request: pytest.FixtureRequest, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Any]:
+def exported(
+    request: pytest.FixtureRequest, trained: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path, Any]:
     """The trained model, exported."""
     out = tmp_path_factory.mktemp(request.param) / "out"
     return request.param, out, export(trained, request.param, out).verification
@@ -123,11 +160,22 @@ def test_files_of_the_folder(exported: tuple[str, Path, Any], trained: Path) -> 
     to, out, _ = exported
     names = {
         "ctranslate2": {"model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model", "README.md"},
-        "huggingface": {"model.safetensors", "config.json", "generation_config.json", "tokenizer_config.json", "source.spm", "target.spm", "vocab.json", "README.md"},
+        "huggingface": {
+            "model.safetensors",
+            "config.json",
+            "generation_config.json",
+            "tokenizer_config.json",
+            "source.spm",
+            "target.spm",
+            "vocab.json",
+            "README.md",
+        },
     }
     assert {item.name for item in out.iterdir()} == names[to]
     assert len({stat.S_IMODE(item.stat().st_mode) for item in out.iterdir()}) == 1
-    assert str(out.parent) not in "".join(item.read_text(encoding="utf-8") for item in out.glob("*.json"))  # it may be moved
+    assert str(out.parent) not in "".join(
+        item.read_text(encoding="utf-8") for item in out.glob("*.json")
+    )  # it may be moved
     if to == "ctranslate2":
         assert (out / "tokenizer.model").read_bytes() == (trained / "tokenizer.model").read_bytes()
     else:
@@ -140,12 +188,17 @@ def usage_of(out: Path) -> str:
     return (out / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
 
 
-def test_the_readme_s_lines_translate(exported: tuple[str, Path, Any], trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readme_s_lines_translate(
+    exported: tuple[str, Path, Any], trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     to, out, _ = exported
     monkeypatch.chdir(out)
     lines = ["The doctor reads a book.", "Anna lives in Bonn."]
     code = usage_of(out).replace('["A line to translate.", "Another one."]', repr(lines))
-    beams = {"ctranslate2": ("beam_size=4", "beam_size=1"), "huggingface": ("max_new_tokens", "num_beams=1, max_new_tokens")}
+    beams = {
+        "ctranslate2": ("beam_size=4", "beam_size=1"),
+        "huggingface": ("max_new_tokens", "num_beams=1, max_new_tokens"),
+    }
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
         exec(code, {})
@@ -160,14 +213,21 @@ def test_the_readme_s_lines_translate(exported: tuple[str, Path, Any], trained: 
 @pytest.mark.parametrize("to", BOTH)
 @pytest.mark.parametrize("least", [0, 1, 3])
 @pytest.mark.usefixtures("short")
-def test_the_shortest_output_is_the_recipe_s(to: str, least: int, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shortest_output_is_the_recipe_s(
+    to: str, least: int, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A model that ends as soon as it may: the README's lines write as many tokens as `nmt translate`, and the same."""
     loaded, vocabulary = load_model(made()), Vocabulary.load(tmp_path / "model")
     with torch.no_grad():
         norm = loaded.model.decoder[-1].around_feed_forward.norm  # type: ignore[union-attr]
         norm.bias += 40 * torch.nn.functional.normalize(loaded.model.output_weight[EOS], dim=0)  # type: ignore[operator]
-    recipe = loaded.recipe.model_copy(update={"decode": loaded.recipe.decode.model_copy(update={"min_length": least, "beam": 1})})
-    sizes, files = (vocabulary.source_size, vocabulary.target_size), {name: part.model for name, part in vocabulary.files.items()}
+    recipe = loaded.recipe.model_copy(
+        update={"decode": loaded.recipe.decode.model_copy(update={"min_length": least, "beam": 1})}
+    )
+    sizes, files = (
+        (vocabulary.source_size, vocabulary.target_size),
+        {name: part.model for name, part in vocabulary.files.items()},
+    )
     (tmp_path / "brief").mkdir()
     write_model(tmp_path / "brief", weights_of(loaded.model), recipe, sizes, files, {})
     export(tmp_path / "brief", to, tmp_path / "out")
@@ -178,7 +238,9 @@ def test_the_shortest_output_is_the_recipe_s(to: str, least: int, made: Any, tmp
         exec(usage_of(Path()).replace('["A line to translate.", "Another one."]', repr(lines)), {})
     ours = list(Translator(loaded.model, vocabulary.source, vocabulary.target, recipe.decode).translate(lines))
     assert [result.tokens for result in ours] == [least + 1] * 2
-    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [result.translation.strip() for result in ours]
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        result.translation.strip() for result in ours
+    ]
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -190,7 +252,9 @@ def test_auto_tokenizer_gives_our_ids_on_odd_lines(joint: bool, made: Any, tmp_p
     assert type(reader.tokenizer).__name__ == "MarianTokenizer"  # type: ignore[attr-defined]
     assert reader.encode(ODD) == [[*ids, EOS] for ids in vocabulary.source.encode(ODD)]
     rows = vocabulary.target.encode(ODD)
-    assert [text.strip() for text in reader.decode(rows)] == [_without_unknown(text) for text in vocabulary.target.decode(rows)]
+    assert [text.strip() for text in reader.decode(rows)] == [
+        _without_unknown(text) for text in vocabulary.target.decode(rows)
+    ]
 
 
 def _without_unknown(text: str) -> str:
@@ -228,7 +292,11 @@ def test_generation_follows_the_recipe(exported: tuple[str, Path, Any]) -> None:
     if to == "ctranslate2":
         assert "min_decoding_length=1," in usage_of(out)
         config = json.loads((out / "config.json").read_text(encoding="utf-8"))
-        assert (config["decoder_start_token"], config["add_source_eos"], config["layer_norm_epsilon"]) == ("<s>", True, 1e-5)
+        assert (config["decoder_start_token"], config["add_source_eos"], config["layer_norm_epsilon"]) == (
+            "<s>",
+            True,
+            1e-5,
+        )
     else:
         config = json.loads((out / "generation_config.json").read_text(encoding="utf-8"))
         assert (config["num_beams"], config["length_penalty"], config["max_new_tokens"]) == (4, 0.5, 73)
@@ -257,7 +325,9 @@ def test_the_nearest_length_penalty() -> None:
 
 
 @pytest.mark.parametrize("to", BOTH)
-def test_a_library_that_is_not_installed_is_named_with_its_extra(to: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_not_installed_is_named_with_its_extra(
+    to: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, {"huggingface": "transformers"}.get(to, to), None)
     with pytest.raises(UsageError, match=rf"pip install 'nmt-cli\[{to}\]'"):
         export(made(), to, tmp_path / "out")
@@ -301,7 +371,10 @@ def test_given_lines_are_verified_besides_the_generated_ones(trained: Path, tmp_
     plain = export(trained, "ctranslate2", tmp_path / "plain").verification
     with gzip.open(tmp_path / "text.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(["Anna reads.", "", "Ω ≈ 3 😀", "The dog sleeps."]))
-    assert export(trained, "ctranslate2", tmp_path / "out", tmp_path / "text.gz").verification.sentences == plain.sentences + 3
+    assert (
+        export(trained, "ctranslate2", tmp_path / "out", tmp_path / "text.gz").verification.sentences
+        == plain.sentences + 3
+    )
 
 
 def _write_copy(source_model: SourceModel, folder: Path) -> None:
@@ -313,12 +386,16 @@ def _write_copy(source_model: SourceModel, folder: Path) -> None:
 COPY = Exporter(ctranslate2.check, _write_copy, ctranslate2.read)
 
 
-def test_an_exporter_from_outside_the_package_is_used_and_verified(trained: Path, tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exporter_from_outside_the_package_is_used_and_verified(
+    trained: Path, tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(EXPORTERS, "copy", f"{__name__}:COPY")
     exported = export(trained, "copy", tmp_path / "out")
     assert (tmp_path / "out" / "COPY").read_text() == "written by a test"
     assert exported.verification.steps > 100
-    with pytest.raises(UsageError, match=r"--to 'cop': expected ctranslate2 or huggingface or copy\. Did you mean 'copy'\?"):
+    with pytest.raises(
+        UsageError, match=r"--to 'cop': expected ctranslate2 or huggingface or copy\. Did you mean 'copy'\?"
+    ):
         export(trained, "cop", tmp_path / "other")
 
 

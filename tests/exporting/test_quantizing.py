@@ -27,9 +27,13 @@ Made = Callable[..., Path]
 
 LINES = ["the dog sleeps .", "a small cat sees the house .", "", "zzz ß 漢"]
 KINDS = [
-    (True, {"residual": "pre"}), (True, {"residual": "post", "positions": "learned"}), (False, {"tie_embeddings": False}), (True, {"tie_embeddings": False}),
-    (True, {"activation": "gelu"}), (True, {"activation": "swiglu", "norm": "rms", "positions": "rotary"}),
-]  # fmt: skip
+    (True, {"residual": "pre"}),
+    (True, {"residual": "post", "positions": "learned"}),
+    (False, {"tie_embeddings": False}),
+    (True, {"tie_embeddings": False}),
+    (True, {"activation": "gelu"}),
+    (True, {"activation": "swiglu", "norm": "rms", "positions": "rotary"}),
+]
 
 
 @pytest.mark.parametrize(("joint", "features"), KINDS)
@@ -50,7 +54,9 @@ def test_it_translates_and_scores_as_the_model_does_with_precision_int8(trained:
     assert (done.path, done.parameters) == (tmp_path / "int8", read_config(trained).parameters)
     assert done.weights[1] < 0.3 * done.weights[0] == 0.3 * (trained / WEIGHTS).stat().st_size
     with nmt.load(trained, device="cpu", precision="int8") as model, nmt.load(done.path, device="cpu") as quantized:
-        assert quantized.translate(LINES, nbest=2, beam=3, alignment=True) == model.translate(LINES, nbest=2, beam=3, alignment=True)
+        assert quantized.translate(LINES, nbest=2, beam=3, alignment=True) == model.translate(
+            LINES, nbest=2, beam=3, alignment=True
+        )
         pairs = [(line, "der Hund schläft .") for line in LINES[:2]]
         assert quantized.score(pairs) == model.score(pairs, precision="int8")
         with pytest.raises(UsageError, match="the model's weights are stored in int8, and fp32 was asked for"):
@@ -79,7 +85,10 @@ def test_the_cache_translates_as_the_model_does(trained: Path, tmp_path: Path, m
 
 def test_what_needs_fp32_refuses_it_by_name(trained: Path, tmp_path: Path) -> None:
     quantized = nmt.quantize(trained, tmp_path / "int8").path
-    for use in (lambda: nmt.export(quantized, "ctranslate2", tmp_path / "out"), lambda: nmt.quantize(quantized, tmp_path / "twice")):
+    for use in (
+        lambda: nmt.export(quantized, "ctranslate2", tmp_path / "out"),
+        lambda: nmt.quantize(quantized, tmp_path / "twice"),
+    ):
         with pytest.raises(ModelError, match="is in int8, which translates only: name the model that it was made from"):
             use()
     with pytest.raises(ModelError, match="average the models in fp32, and quantize the average"):
@@ -119,7 +128,9 @@ def test_damaged_integers_have_a_name(fault: str, trained: Path, tmp_path: Path)
     del values["content_sha256"]
     values["sha256"][WEIGHTS] = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
     (folder / CONFIG).write_text(json.dumps({**values, "content_sha256": content_hash(values)}))
-    with pytest.raises(ModelError, match={"a name": "1 names differ", "a shape": "has shape", "a dtype": "do not fit int8"}[fault]):
+    with pytest.raises(
+        ModelError, match={"a name": "1 names differ", "a shape": "has shape", "a dtype": "do not fit int8"}[fault]
+    ):
         nmt.load(folder, device="cpu")
 
 
@@ -128,7 +139,9 @@ def test_a_config_in_fp32_is_as_earlier_versions_wrote_it(trained: Path) -> None
     assert ModelConfig.model_fields["precision"].default == "fp32"
 
 
-def test_the_command_says_what_it_wrote(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_wrote(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def run(*arguments: object) -> str:
         monkeypatch.setattr(sys, "argv", ["nmt", *map(str, arguments)])
         assert app.run() == 0

@@ -79,7 +79,9 @@ def register(monkeypatch: pytest.MonkeyPatch, name: str, exporter: Exporter) -> 
     ],
 )
 @pytest.mark.usefixtures("short")
-def test_a_spoiled_transformers_folder_is_found_and_left(spoil: Spoil, said: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spoiled_transformers_folder_is_found_and_left(
+    spoil: Spoil, said: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spoiled(monkeypatch, "huggingface", spoil)
     with pytest.raises(ModelError, match=r"is not equal to the model: sentence \d+ ") as fault:
         export(made(residual="post"), "huggingface", tmp_path / "out")
@@ -98,7 +100,9 @@ def test_a_spoiled_transformers_folder_is_found_and_left(spoil: Spoil, said: str
     ],
 )
 @pytest.mark.usefixtures("short")
-def test_a_spoiled_ctranslate2_folder_is_found_and_left(scaled: Callable[[str, tuple[int, ...]], bool], made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spoiled_ctranslate2_folder_is_found_and_left(
+    scaled: Callable[[str, tuple[int, ...]], bool], made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exporter = find_exporter("ctranslate2")
 
     def write_scaled(source_model: SourceModel, folder: Path) -> None:
@@ -111,7 +115,9 @@ def test_a_spoiled_ctranslate2_folder_is_found_and_left(scaled: Callable[[str, t
         exporter.write(replace(source_model, model=model), folder)
 
     register(monkeypatch, "ctranslate2", replace(exporter, write=write_scaled))
-    with pytest.raises(ModelError, match=r"sentence \d+ .*, logits at step 1: \S+ here, \S+ there, 0.0001 apart at most"):
+    with pytest.raises(
+        ModelError, match=r"sentence \d+ .*, logits at step 1: \S+ here, \S+ there, 0.0001 apart at most"
+    ):
         export(made(), "ctranslate2", tmp_path / "out")
     assert (tmp_path / "out" / "model.bin").is_file()
 
@@ -167,7 +173,9 @@ def test_what_may_not_be_generated_is_not_compared() -> None:
 
 def test_another_token_is_a_difference_and_a_tie_is_not() -> None:
     ours = output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 0.5, 0.0])
-    with pytest.raises(Difference, match=r"greedy output at step 2: token 5 here, 9 there \(0\.5 below in our logits\)"):
+    with pytest.raises(
+        Difference, match=r"greedy output at step 2: token 5 here, 9 there \(0\.5 below in our logits\)"
+    ):
         compare(SENTENCE, ours, replace(ours, tokens=[4, 9, 8, 3]), Verification())
     verification, tied = Verification(), output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 1.0 - 1e-6, 0.0])
     compare(SENTENCE, tied, replace(tied, tokens=[4, 9, 8, 3]), verification)

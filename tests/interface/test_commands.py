@@ -30,17 +30,32 @@ from nmt_cli.interface.evaluation import EvaluationOptions
 from nmt_cli.training.run import RunFolder
 
 TINY: dict[str, object] = {
-    "data.generator": "", "data.train_source": ["text.en"], "data.train_target": ["text.de"], "data.valid_source": ["valid.en"], "data.valid_target": ["valid.de"],
-    "data.vocab_size": 330, "model.encoder_layers": 1, "model.decoder_layers": 1, "model.d_model": 32,
-    "model.d_ff": 64, "model.num_heads": 2, "train.batch_tokens": 512, "train.updates": 4, "train.log_every": 2, "train.valid_every": 2, "train.checkpoint_every": 1,
-}  # fmt: skip
+    "data.generator": "",
+    "data.train_source": ["text.en"],
+    "data.train_target": ["text.de"],
+    "data.valid_source": ["valid.en"],
+    "data.valid_target": ["valid.de"],
+    "data.vocab_size": 330,
+    "model.encoder_layers": 1,
+    "model.decoder_layers": 1,
+    "model.d_model": 32,
+    "model.d_ff": 64,
+    "model.num_heads": 2,
+    "train.batch_tokens": 512,
+    "train.updates": 4,
+    "train.log_every": 2,
+    "train.valid_every": 2,
+    "train.checkpoint_every": 1,
+}
 
 
 def write_text() -> None:
     rng = random.Random(0)
     for name, count in (("text", 300), ("valid", 10)):
         for language in ("en", "de"):
-            Path(f"{name}.{language}").write_text("".join(sentence(rng, rng.randint(2, 9)) + "\n" for _ in range(count)), encoding="utf-8")
+            Path(f"{name}.{language}").write_text(
+                "".join(sentence(rng, rng.randint(2, 9)) + "\n" for _ in range(count)), encoding="utf-8"
+            )
 
 
 def test_from_text_to_an_averaged_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +67,16 @@ def test_from_text_to_an_averaged_model(tmp_path: Path, monkeypatch: pytest.Monk
     assert not nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1, progress=False).fresh
     assert {progress.what for progress in seen} >= {"encoding train", "encoding valid"}
     seen.clear()
-    run = nmt.train("demo", overrides=TINY, data="shards", run="run", device="cpu", threads=1, precision="fp32", progress=seen.append)
+    run = nmt.train(
+        "demo",
+        overrides=TINY,
+        data="shards",
+        run="run",
+        device="cpu",
+        threads=1,
+        precision="fp32",
+        progress=seen.append,
+    )
     training = [progress for progress in seen if progress.what == "training"]
     assert (training[0].done, training[-1].done, training[-1].total, training[-1].unit) == (0, 4, 4, "updates")
     assert "validating" in {progress.what for progress in seen}
@@ -83,7 +107,10 @@ def test_a_changed_option_is_an_error_as_on_the_command_line(tmp_path: Path, mon
         (lambda: nmt.evaluate(["a"], ["b"]), "a reference is the text 'b'"),
         (lambda: nmt.evaluate("a", [["b"]]), "is the text 'a': expected a list of lines"),
         (lambda: nmt.evaluate(["a"], [["b"]], metrics=["blue"]), "Did you mean 'bleu'?"),
-        (lambda: nmt.evaluate(["a"], [["b", "c"]]), "1 hypothesis lines cannot be scored against 2 lines of reference 1"),
+        (
+            lambda: nmt.evaluate(["a"], [["b", "c"]]),
+            "1 hypothesis lines cannot be scored against 2 lines of reference 1",
+        ),
         (lambda: nmt.evaluate(["a"], [["b"]], source=["c", "d"]), "'hypothesis' has 1 lines and the source 2"),
         (lambda: nmt.evaluate({}, [["b"]]), "nothing to score"),
         (lambda: nmt.evaluate(["a"], [["b"]]).scores("x"), "there is no system 'x'"),
@@ -108,20 +135,42 @@ def test_several_systems_and_files(tmp_path: Path) -> None:
     json.dumps([good, bad])
 
 
-def test_information_is_what_the_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_information_is_what_the_command_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_text()
     nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1)
     nmt.train("demo", overrides={**TINY, "train.updates": 2}, data="shards", run="run", device="cpu", threads=1)
-    for what, options, kind in (("demo", {"overrides": {"model.d_ff": 96}}, "recipe"), ("shards", {"verify": True}, "shards"), ("run", {}, "run"), ("run/last", {"devices": 2}, "model")):
+    for what, options, kind in (
+        ("demo", {"overrides": {"model.d_ff": 96}}, "recipe"),
+        ("shards", {"verify": True}, "shards"),
+        ("run", {}, "run"),
+        ("run/last", {"devices": 2}, "model"),
+    ):
         values = nmt.info(what, device="cpu", **options)  # type: ignore[arg-type]
         assert values["kind"] == kind
-        given = [text for key, value in options.items() for text in (("--set", "model.d_ff=96") if key == "overrides" else (f"--{key}", *([] if value is True else [str(value)])))]
+        given = [
+            text
+            for key, value in options.items()
+            for text in (
+                ("--set", "model.d_ff=96")
+                if key == "overrides"
+                else (f"--{key}", *([] if value is True else [str(value)]))
+            )
+        ]
         monkeypatch.setattr(sys, "argv", ["nmt", "info", what, "--device", "cpu", "--json", *given])
         assert app.run() == 0
         printed = json.loads(capsys.readouterr().out)
-        changing = {"memory_free_bytes", "memory_bytes", "micro_batch_tokens", "micro_batches_per_update"}  # with the memory that is free
-        assert {key: value for key, value in printed.items() if key not in changing} == {key: value for key, value in json.loads(json.dumps(values)).items() if key not in changing}
+        changing = {
+            "memory_free_bytes",
+            "memory_bytes",
+            "micro_batch_tokens",
+            "micro_batches_per_update",
+        }  # with the memory that is free
+        assert {key: value for key, value in printed.items() if key not in changing} == {
+            key: value for key, value in json.loads(json.dumps(values)).items() if key not in changing
+        }
     assert nmt.info("demo", probe=True, overrides=TINY, device="cpu")["hours"] > 0
     table = nmt.table3(device="cpu")
     assert (table["device"], len(table["rows"])) == ("cpu", 20)
@@ -142,7 +191,9 @@ def parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
-def test_a_forecast_makes_the_checks_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_forecast_makes_the_checks_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_text()
     nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1)
@@ -166,7 +217,25 @@ def test_a_forecast_makes_the_checks_and_writes_nothing(tmp_path: Path, monkeypa
     with pytest.raises(DataError, match="nowhere"):
         nmt.forecast("demo", overrides=TINY, data="nowhere")
     settings = [part for key, value in TINY.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-    monkeypatch.setattr(sys, "argv", ["nmt", "train", "demo", "--dry-run", "--device", "cpu", "--threads", "1", "--data", "shards", "--run", "run", *settings])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [
+            "nmt",
+            "train",
+            "demo",
+            "--dry-run",
+            "--device",
+            "cpu",
+            "--threads",
+            "1",
+            "--data",
+            "shards",
+            "--run",
+            "run",
+            *settings,
+        ],
+    )
     assert app.run() == 0
     said = capsys.readouterr().err
     assert "4 updates, 4 of them done" in said
@@ -185,11 +254,15 @@ def test_the_commands_have_no_option_that_the_functions_lack() -> None:
     assert parameters(export_command) - parameters(nmt.export) == set()
     of_models = {"model", "batch_tokens", "device", "precision"}  # Translator.score
     assert parameters(cli_score.score) - parameters(nmt.evaluate) - of_models == {"as_json", "width"}
-    assert parameters(nmt.evaluate) - {"hypotheses", "references", "source", "progress"} == set(EvaluationOptions.__dataclass_fields__)
+    assert parameters(nmt.evaluate) - {"hypotheses", "references", "source", "progress"} == set(
+        EvaluationOptions.__dataclass_fields__
+    )
 
 
 def python(code: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *options, "-c", textwrap.dedent(code)], cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, *options, "-c", textwrap.dedent(code)], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def test_importing_loads_no_torch_and_changes_no_environment(tmp_path: Path) -> None:
@@ -208,8 +281,9 @@ def test_importing_loads_no_torch_and_changes_no_environment(tmp_path: Path) -> 
         except AttributeError as error:
             print(error)
         print(sorted(set(dir(nmt)) ^ set(nmt.__all__)))
-        """, tmp_path,
-    )  # fmt: skip
+        """,
+        tmp_path,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "module 'nmt_cli' has no attribute 'lode'\n[]\n"
 
@@ -243,7 +317,9 @@ def test_mypy_accepts_a_users_file_and_finds_its_mistakes(tmp_path: Path) -> Non
             """
         )
     )
-    (tmp_path / "bad.py").write_text('import nmt_cli as nmt\nnmt.load("x").translate(["a"], bean=3)\nnmt.train(update=3)\n')
+    (tmp_path / "bad.py").write_text(
+        'import nmt_cli as nmt\nnmt.load("x").translate(["a"], bean=3)\nnmt.train(update=3)\n'
+    )
     check = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache")]
     good = subprocess.run([*check, "good.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (good.returncode, good.stdout) == (0, "")

@@ -24,9 +24,16 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     ran = 0
     for example in EXAMPLES:
         if "nmt.train(" in example:
-            example = example.replace('"train.updates": 100', '"train.updates": 2').replace('"train.valid_every": 50', '"train.valid_every": 2')
-            example = example.replace("nmt.train(", "nmt.train(run='run', device='cpu', threads=1, recipe=").replace("nmt.average(run.path", "nmt.average('run'")
-            example = example.replace("run = nmt", 'OVERRIDES = {"train.batch_tokens": 256, "model.encoder_layers": 1, "model.decoder_layers": 1}\nrun = nmt')
+            example = example.replace('"train.updates": 100', '"train.updates": 2').replace(
+                '"train.valid_every": 50', '"train.valid_every": 2'
+            )
+            example = example.replace("nmt.train(", "nmt.train(run='run', device='cpu', threads=1, recipe=").replace(
+                "nmt.average(run.path", "nmt.average('run'"
+            )
+            example = example.replace(
+                "run = nmt",
+                'OVERRIDES = {"train.batch_tokens": 256, "model.encoder_layers": 1, "model.decoder_layers": 1}\nrun = nmt',
+            )
             example = example.replace('"train.updates": 2,', '**OVERRIDES, "train.updates": 2, "train.log_every": 1,')
         exec(compile(example, "docs/python.md", "exec"), names)
         assert capsys.readouterr().out.strip()

@@ -41,13 +41,33 @@ def test_from_two_files_to_a_trained_model(text: Path, tmp_path: Path) -> None:
     assert "1,500 pairs" in said
     assert "next: nmt preprocess mine.toml" in said
     recipe = load_recipe(str(tmp_path / "mine.toml"))
-    assert (recipe.data.source_language, recipe.data.target_language, recipe.data.train_source) == ("en", "de", ["mine-text/train.en"])
+    assert (recipe.data.source_language, recipe.data.target_language, recipe.data.train_source) == (
+        "en",
+        "de",
+        ["mine-text/train.en"],
+    )
     parts = {name: [lines(tmp_path / "mine-text" / f"{name}.{language}") for language in ("en", "de")] for name in SETS}
-    assert sorted(pair for both in parts.values() for pair in zip(*both, strict=True)) == sorted(zip(lines(text / "text.en"), lines(text / "text.de"), strict=True))
-    assert f"mine-text: train {len(parts['train'][0]):,} pairs, valid {len(parts['valid'][0]):,} pairs, test {len(parts['test'][0]):,} pairs" in said
+    assert sorted(pair for both in parts.values() for pair in zip(*both, strict=True)) == sorted(
+        zip(lines(text / "text.en"), lines(text / "text.de"), strict=True)
+    )
+    assert (
+        f"mine-text: train {len(parts['train'][0]):,} pairs, valid {len(parts['valid'][0]):,} pairs, test {len(parts['test'][0]):,} pairs"
+        in said
+    )
     steps = [
         ["preprocess", "mine.toml"],
-        ["train", "mine.toml", "--set", "train.updates=2", "--set", "train.decay_updates=1", "--set", "train.valid_every=2", "--set", "train.batch_tokens=512"],
+        [
+            "train",
+            "mine.toml",
+            "--set",
+            "train.updates=2",
+            "--set",
+            "train.decay_updates=1",
+            "--set",
+            "train.valid_every=2",
+            "--set",
+            "train.batch_tokens=512",
+        ],
         ["score", "mine-text/test.de", "--ref", "mine-text/test.de"],
     ]
     for step in steps:
@@ -71,13 +91,25 @@ def test_nothing_is_replaced(text: Path, tmp_path: Path) -> None:
 def test_sets_that_are_given_are_used_as_they_are(text: Path, tmp_path: Path) -> None:
     (tmp_path / "held").mkdir()
     for language in ("en", "de"):
-        (tmp_path / "held" / f"v.{language}").write_text("".join(line + "\n" for line in lines(text / f"text.{language}")[:50]), encoding="utf-8")
-    held = {f"{kind}_{side}": tmp_path / "held" / f"v.{language}" for kind in ("valid", "test") for side, language in (("source", "en"), ("target", "de"))}
+        (tmp_path / "held" / f"v.{language}").write_text(
+            "".join(line + "\n" for line in lines(text / f"text.{language}")[:50]), encoding="utf-8"
+        )
+    held = {
+        f"{kind}_{side}": tmp_path / "held" / f"v.{language}"
+        for kind in ("valid", "test")
+        for side, language in (("source", "en"), ("target", "de"))
+    }
     whole = nmt.init(tmp_path / "whole", text / "text.en", [text / "text.de"], **held)
     assert (whole.text, whole.pairs, (tmp_path / "whole-text").exists()) == (None, {}, False)
     data = load_recipe(str(whole.recipe)).data
     assert (data.train_source, data.valid_target) == ([str(text / "text.en")], ["held/v.de"])
-    part = nmt.init(tmp_path / "part", text / "text.en", text / "text.de", valid_source=held["valid_source"], valid_target=held["valid_target"])
+    part = nmt.init(
+        tmp_path / "part",
+        text / "text.en",
+        text / "text.de",
+        valid_source=held["valid_source"],
+        valid_target=held["valid_target"],
+    )
     assert part.pairs == {"train": 1425, "test": 75}
     data = load_recipe(str(part.recipe)).data
     assert (data.train_source, data.valid_source) == (["part-text/train.en"], ["held/v.en"])
@@ -107,7 +139,9 @@ def test_text_that_cannot_be_used(tmp_path: Path) -> None:
     for count in (0, 40):
         for language in ("en", "de"):
             (tmp_path / f"few.{language}").write_text("".join(f"{language} {number}\n" for number in range(count)))
-        with pytest.raises(nmt.NmtError, match=r"there is nothing to learn from|40 different pairs to learn from: at least 100"):
+        with pytest.raises(
+            nmt.NmtError, match=r"there is nothing to learn from|40 different pairs to learn from: at least 100"
+        ):
             nmt.init(tmp_path / "few", tmp_path / "few.en", tmp_path / "few.de")
     with pytest.raises(nmt.NmtError, match="there is no text: name the files of both sides"):
         nmt.init(tmp_path / "few", [], [])
@@ -120,15 +154,26 @@ def test_presets_are_recipes_and_grow_with_the_text() -> None:
     from nmt_cli.recipe import Recipe
     from nmt_cli.recipe_files import _parsed
 
-    assert [preset_for(pairs).name for pairs in (1, 9000, 29_000, 165_000, 4_500_000, 10**9)] == ["10k", "10k", "30k", "100k", "10M", "10M"]
+    assert [preset_for(pairs).name for pairs in (1, 9000, 29_000, 165_000, 4_500_000, 10**9)] == [
+        "10k",
+        "10k",
+        "30k",
+        "100k",
+        "10M",
+        "10M",
+    ]
     assert smaller(PRESETS[0]) is None
     assert smaller(PRESETS[2]) is PRESETS[1]
     for preset in PRESETS:
         for joint in (True, False):
-            data = {"train_source": ["a \"quoted\" name"], "train_target": ["b"]}
+            data = {"train_source": ['a "quoted" name'], "train_target": ["b"]}
             read = _parsed(recipe_text(preset, ["a head"], data, preset.updates, joint, preset.pairs), "it")
             recipe = Recipe.from_dict(read, "it")
-            assert (recipe.model.d_model, recipe.train.updates, recipe.data.joint_vocab) == (preset.d_model, preset.updates, joint)
+            assert (recipe.model.d_model, recipe.train.updates, recipe.data.joint_vocab) == (
+                preset.d_model,
+                preset.updates,
+                joint,
+            )
             peak = recipe.train.lr_factor * (recipe.model.d_model * recipe.train.warmup) ** -0.5
             assert peak == pytest.approx(preset.peak, rel=1e-3)
     json.dumps([preset.__dict__ for preset in PRESETS])
@@ -136,4 +181,11 @@ def test_presets_are_recipes_and_grow_with_the_text() -> None:
 
 def test_durations() -> None:
     assert [duration(text) for text in ("90m", "1h", "2d12h", "1.5h", "30 s")] == [5400, 3600, 216_000, 5400, 30]
-    assert [spoken(seconds) for seconds in (5, 150, 3700, 9000, 40_000, 10**6)] == ["5 seconds", "2 minutes", "62 minutes", "2.5 hours", "11 hours", "12 days"]
+    assert [spoken(seconds) for seconds in (5, 150, 3700, 9000, 40_000, 10**6)] == [
+        "5 seconds",
+        "2 minutes",
+        "62 minutes",
+        "2.5 hours",
+        "11 hours",
+        "12 days",
+    ]

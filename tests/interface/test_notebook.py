@@ -17,7 +17,9 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     assert not any(cell.get("outputs") for cell in notebook.cells), "clear the outputs before you commit the notebook"
     [parameters] = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     parameters.source = "updates = 4"
-    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     shown = ["".join(_text(output) for output in cell.outputs) for cell in notebook.cells if cell.cell_type == "code"]
     assert "30000" in shown[1]
     assert "training" in shown[2]

@@ -30,9 +30,20 @@ app = typer.Typer()
 app.command()(command)
 
 OF_THE_COMMAND = {
-    "model", "device", "devices", "precision",  # of load
-    "input_file", "output_file", "as_json", "scores", "prefix_column", "prefix_file", "terms_columns", "document_format", "split_sentences",  # what goes in and out
-}  # fmt: skip
+    "model",
+    "device",
+    "devices",
+    "precision",  # of load
+    "input_file",
+    "output_file",
+    "as_json",
+    "scores",
+    "prefix_column",
+    "prefix_file",
+    "terms_columns",
+    "document_format",
+    "split_sentences",  # what goes in and out
+}
 """Parameters of the command that are no options of a call."""
 
 
@@ -57,7 +68,14 @@ def printed(model: Path, path: Path, lines: list[str], *arguments: object) -> li
     """What `nmt translate --json` prints."""
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     threads = torch.get_num_threads()
-    result = CliRunner().invoke(app, [*map(str, ["--model", model, "--input", path, "--precision", "fp32", "--device", "cpu", "--json", *arguments])])
+    result = CliRunner().invoke(
+        app,
+        [
+            *map(
+                str, ["--model", model, "--input", path, "--precision", "fp32", "--device", "cpu", "--json", *arguments]
+            )
+        ],
+    )
     torch.set_num_threads(threads)
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
@@ -79,8 +97,14 @@ CASES: dict[str, tuple[dict[str, Any], list[object]]] = {
     "max_extra": ({"max_extra": 1}, ["--max-extra", 1]),
     "max_len_ratio": ({"max_len_ratio": 0.5}, ["--max-len-ratio", 0.5]),
     "min_length": ({"min_length": 3}, ["--min-length", 3]),
-    "diverse_groups": ({"search": "diverse", "beam": 4, "diverse_groups": 2}, ["--search", "diverse", "--beam", 4, "--diverse-groups", 2]),
-    "diversity_penalty": ({"search": "diverse", "beam": 4, "diversity_penalty": 2.0}, ["--search", "diverse", "--beam", 4, "--diversity-penalty", 2]),
+    "diverse_groups": (
+        {"search": "diverse", "beam": 4, "diverse_groups": 2},
+        ["--search", "diverse", "--beam", 4, "--diverse-groups", 2],
+    ),
+    "diversity_penalty": (
+        {"search": "diverse", "beam": 4, "diversity_penalty": 2.0},
+        ["--search", "diverse", "--beam", 4, "--diversity-penalty", 2],
+    ),
     "sample": ({"sample": True, "nbest": 2}, ["--sample", "--nbest", 2]),
     "top_k": ({"sample": True, "top_k": 2}, ["--sample", "--top-k", 2]),
     "top_p": ({"sample": True, "top_p": 0.5}, ["--sample", "--top-p", 0.5]),
@@ -88,8 +112,14 @@ CASES: dict[str, tuple[dict[str, Any], list[object]]] = {
     "temperature": ({"sample": True, "temperature": 0.5}, ["--sample", "--temperature", 0.5]),
     "seed": ({"sample": True, "seed": 7}, ["--sample", "--seed", 7]),
     "mbr_samples": ({"search": "mbr", "mbr_samples": 4}, ["--search", "mbr", "--mbr-samples", 4]),
-    "mbr_utility": ({"search": "mbr", "mbr_samples": 4, "mbr_utility": "bleu"}, ["--search", "mbr", "--mbr-samples", 4, "--mbr-utility", "bleu"]),
-    "mbr_candidates": ({"search": "mbr", "mbr_samples": 4, "mbr_candidates": "beam"}, ["--search", "mbr", "--mbr-samples", 4, "--mbr-candidates", "beam"]),
+    "mbr_utility": (
+        {"search": "mbr", "mbr_samples": 4, "mbr_utility": "bleu"},
+        ["--search", "mbr", "--mbr-samples", 4, "--mbr-utility", "bleu"],
+    ),
+    "mbr_candidates": (
+        {"search": "mbr", "mbr_samples": 4, "mbr_candidates": "beam"},
+        ["--search", "mbr", "--mbr-samples", 4, "--mbr-candidates", "beam"],
+    ),
     "no_repeat_ngram": ({"no_repeat_ngram": 1}, ["--no-repeat-ngram", 1]),
     "repetition_penalty": ({"repetition_penalty": 2.0}, ["--repetition-penalty", 2]),
     "overrides": ({"overrides": ["decode.beam=1"]}, ["--set", "decode.beam=1"]),
@@ -102,7 +132,9 @@ CASES: dict[str, tuple[dict[str, Any], list[object]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_call_equals_the_command(name: str, model: Path, lines: list[str], translator: nmt.Translator, tmp_path: Path) -> None:
+def test_a_call_equals_the_command(
+    name: str, model: Path, lines: list[str], translator: nmt.Translator, tmp_path: Path
+) -> None:
     options, arguments = CASES[name]
     file = tmp_path / "file"
     if name == "calibration":
@@ -114,9 +146,17 @@ def test_a_call_equals_the_command(name: str, model: Path, lines: list[str], tra
     elif "FILE" in arguments:
         file.write_text("".join(f"{text}\n" for text in options[name]), encoding="utf-8")
     found = as_json(translator.translate(lines, **options))
-    assert found == printed(model, tmp_path / "in", lines, *(file if argument == "FILE" else argument for argument in arguments))
+    assert found == printed(
+        model, tmp_path / "in", lines, *(file if argument == "FILE" else argument for argument in arguments)
+    )
     if name != "batch_tokens":
-        assert found != as_json(translator.translate(lines)) or name in ("outputs", "banned_words", "no_repeat_ngram", "min_length", "mbr_utility")
+        assert found != as_json(translator.translate(lines)) or name in (
+            "outputs",
+            "banned_words",
+            "no_repeat_ngram",
+            "min_length",
+            "mbr_utility",
+        )
 
 
 def test_every_option_of_the_command_is_one_of_a_call() -> None:
@@ -128,8 +168,12 @@ def test_every_option_of_the_command_is_one_of_a_call() -> None:
 def test_prefixes_and_terms(model: Path, lines: list[str], translator: nmt.Translator, tmp_path: Path) -> None:
     given = [nmt.Line(line, prefix="the", terms=["dog"]) for line in lines]
     found = as_json(translator.translate(given))
-    assert found == printed(model, tmp_path / "in", [f"{line}\tthe\tdog" for line in lines], "--prefix-column", "--terms-columns")
-    assert all(value["translation"].startswith("the") and "dog" in value["translation"] for value in found if value["source"])
+    assert found == printed(
+        model, tmp_path / "in", [f"{line}\tthe\tdog" for line in lines], "--prefix-column", "--terms-columns"
+    )
+    assert all(
+        value["translation"].startswith("the") and "dog" in value["translation"] for value in found if value["source"]
+    )
     assert as_json(list(translator.translate(iter(given), terms=True))) == found
 
 
@@ -155,7 +199,11 @@ def test_scores(translator: nmt.Translator, lines: list[str]) -> None:
     scored = translator.score([(one.source, one.text) for one in found])
     for one, score in zip(found, scored, strict=True):
         assert score.log_prob is not None
-        assert len(one.tokens) + 1 != score.tokens or score.log_prob == pytest.approx(one.log_prob, abs=1e-3) or not one.source
+        assert (
+            len(one.tokens) + 1 != score.tokens
+            or score.log_prob == pytest.approx(one.log_prob, abs=1e-3)
+            or not one.source
+        )
 
 
 def test_several_threads_at_once(model: Path, lines: list[str]) -> None:
@@ -191,7 +239,12 @@ def test_a_fork_translates_too_and_leaves_its_parent_alone(model: Path, lines: l
         if child == 0:
             status = 1
             try:
-                status = 0 if [one.text for one in translator.translate(many)] == expected and [one.text for one in translator.translate(many[:3])] == expected[:3] else 2
+                status = (
+                    0
+                    if [one.text for one in translator.translate(many)] == expected
+                    and [one.text for one in translator.translate(many[:3])] == expected[:3]
+                    else 2
+                )
                 stream.close()
             finally:
                 os._exit(status)
@@ -240,7 +293,9 @@ def test_an_ensemble(model: Path, lines: list[str], tmp_path: Path) -> None:
 def run(script: str, model: Path) -> list[str]:
     """What a program of its own prints; it must end by itself."""
     begin = f"import sys, nmt_cli as nmt; model = {str(model)!r}; lines = ['the cat sees', '', 'a dog']\n"
-    done = subprocess.run([sys.executable, "-c", begin + script], capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", begin + script], capture_output=True, text=True, timeout=100, check=True
+    )
     return done.stdout.splitlines()
 
 
@@ -258,8 +313,15 @@ def test_a_list_of_lines_needs_no_torch_from_the_second_use_on(model: Path) -> N
     assert run(load + more, model) == ["False", "True True 2"]
     others = ["nmt.Line('the cat', prefix='a')", "nmt.Line('the cat', terms=['dog'])"]
     for other in others:
-        assert run(load + f"translator.translate([{other}]); print('torch' in sys.modules)\n", model) == ["False", "True"]
-    assert run(load + "print(translator.score([('the', 'a')])[0].log_prob < 0, translator.translate(lines, sample=True)[1].text)\n", model) == ["False", "True "]
+        assert run(load + f"translator.translate([{other}]); print('torch' in sys.modules)\n", model) == [
+            "False",
+            "True",
+        ]
+    assert run(
+        load
+        + "print(translator.score([('the', 'a')])[0].log_prob < 0, translator.translate(lines, sample=True)[1].text)\n",
+        model,
+    ) == ["False", "True "]
 
 
 def test_a_server_does_not_read_the_model_twice(model: Path) -> None:

@@ -20,7 +20,9 @@ def test_pairs_of_a_file_and_back(tmp_path: Path) -> None:
     assert [path.name for path in written.files] == ["some.words", "some.linear", "some.ptb"]
     words, linear, gold = written.files
     assert words.read_text() == "The dog barks .\nCats run\n"
-    assert [str(parse) for parse in nmt.brackets(words, linear)] == gold.read_text().splitlines() == [BARKS, RUNS]  # terminals as recorded
+    assert (
+        [str(parse) for parse in nmt.brackets(words, linear)] == gold.read_text().splitlines() == [BARKS, RUNS]
+    )  # terminals as recorded
 
 
 def test_lines_have_a_name_for_messages(tmp_path: Path) -> None:

@@ -31,10 +31,15 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
 
 
 def equals_the_reference(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> None:
-    ours, reference = chunked_loss(hidden, weight, target, smoothing, r_drop), label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
+    ours, reference = (
+        chunked_loss(hidden, weight, target, smoothing, r_drop),
+        label_smoothed_loss(hidden, weight, target, smoothing, r_drop),
+    )
     for value, expected in zip(ours, reference, strict=True):
         close(value, expected)
-    for value, expected in zip(gradients(ours[0], hidden, weight), gradients(reference[0], hidden, weight), strict=True):
+    for value, expected in zip(
+        gradients(ours[0], hidden, weight), gradients(reference[0], hidden, weight), strict=True
+    ):
         close(value, expected)
 
 
@@ -53,7 +58,9 @@ def test_the_size_of_a_chunk_does_not_matter(rows: float, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("rows", [0.1, 2, 3, 7, 38, 100])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_r_drop_equals_that_of_the_reference_in_chunks_of_any_size(rows: float, smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_r_drop_equals_that_of_the_reference_in_chunks_of_any_size(
+    rows: float, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", int(rows * 101))
     hidden, weight, target = case(40, 16, 101)
     equals_the_reference(hidden, weight, target[:20].repeat(2), smoothing, r_drop=2.5)
@@ -80,12 +87,16 @@ def test_an_evaluation_with_r_drop_computes_no_gradient() -> None:
 
 
 @pytest.mark.parametrize(("rows", "chunks"), [(1, [1] * 40), (13, [13, 13, 13, 1]), (41, [40]), (0.1, [1] * 40)])
-def test_no_more_scores_than_those_of_a_chunk_are_computed_at_once(rows: float, chunks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_scores_than_those_of_a_chunk_are_computed_at_once(
+    rows: float, chunks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     hidden, weight, target = case(40, 16, 101)
     monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", int(rows * 101))
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled:
         chunked_loss(hidden, weight, target, 0.1)
-    assert [event.input_shapes[0] for event in profiled.events() if event.name == "aten::_softmax"] == [[chunk, 101] for chunk in chunks]
+    assert [event.input_shapes[0] for event in profiled.events() if event.name == "aten::_softmax"] == [
+        [chunk, 101] for chunk in chunks
+    ]
 
 
 def test_the_nll_has_no_gradient() -> None:
@@ -120,7 +131,10 @@ def test_large_scores_do_not_overflow(scale: float) -> None:
 
 def test_bf16_products_stay_close_and_sums_stay_in_fp32() -> None:
     hidden, weight, target = case(40, 16, 101)
-    (loss, nll), reference = chunked_loss(hidden.bfloat16(), weight.bfloat16(), target, 0.1), label_smoothed_loss(hidden, weight, target, 0.1)
+    (loss, nll), reference = (
+        chunked_loss(hidden.bfloat16(), weight.bfloat16(), target, 0.1),
+        label_smoothed_loss(hidden, weight, target, 0.1),
+    )
     assert loss.dtype == nll.dtype == torch.float32
     assert loss.item() == pytest.approx(reference[0].item(), rel=5e-3)
     assert nll.item() == pytest.approx(reference[1].item(), rel=5e-3)
@@ -131,7 +145,9 @@ def test_bf16_products_stay_close_and_sums_stay_in_fp32() -> None:
 
 
 @pytest.mark.parametrize(("chunk", "block"), [(5, 13), (13, 13), (7, 40), (40, 40), (1, 1)])
-def test_in_bf16_the_sizes_of_chunks_and_blocks_do_not_matter(chunk: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_bf16_the_sizes_of_chunks_and_blocks_do_not_matter(
+    chunk: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hidden, weight, target = case(40, 16, 101)
     whole = gradients(chunked_loss(hidden.bfloat16(), weight.bfloat16(), target, 0.1)[0], hidden, weight)
     monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", chunk * 101)

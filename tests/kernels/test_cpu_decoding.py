@@ -48,7 +48,12 @@ def same(ours: Tensor, theirs: Tensor, step: float) -> None:
     if ours.dtype == torch.int8:
         assert (ours.int() - quantize(theirs, step).int()).abs().max() <= 1
     else:
-        torch.testing.assert_close(ours.float(), theirs, atol=2e-6 if ours.dtype == torch.float32 else 0.01, rtol=1e-6 if ours.dtype == torch.float32 else 0.01)
+        torch.testing.assert_close(
+            ours.float(),
+            theirs,
+            atol=2e-6 if ours.dtype == torch.float32 else 0.01,
+            rtol=1e-6 if ours.dtype == torch.float32 else 0.01,
+        )
 
 
 @needed
@@ -61,8 +66,19 @@ def test_norm(size: int, kind: torch.dtype, given: torch.dtype | None, post: boo
     before, add = x.clone(), drawn(7, size, seed=4).to(given) if given else None
     out = torch.empty(7, size, dtype=kind)
     module.library().nmt_norm(  # type: ignore[union-attr]
-        7, size, x.data_ptr(), add.data_ptr() if add is not None else None, DTYPES[given] if given else 0, weight.data_ptr(), bias.data_ptr(), 1e-5, post, out.data_ptr(), DTYPES[kind], step,
-    )  # fmt: skip
+        7,
+        size,
+        x.data_ptr(),
+        add.data_ptr() if add is not None else None,
+        DTYPES[given] if given else 0,
+        weight.data_ptr(),
+        bias.data_ptr(),
+        1e-5,
+        post,
+        out.data_ptr(),
+        DTYPES[kind],
+        step,
+    )
     total = before + add.float() if add is not None else before
     normed = F.layer_norm(total, (size,), weight, bias)
     same(out, normed, step)
@@ -91,10 +107,27 @@ def test_attention_over_ranges(key: int, value: int, given: torch.dtype, kind: t
     count = torch.tensor([n for n in lengths for _ in range(n)] + [0])
     out, size = torch.full((tokens + 1, heads * value), 9.0).to(kind), rows.element_size()
     module.library().nmt_attend_range(  # type: ignore[union-attr]
-        tokens + 1, heads, key, value, key**-0.5, rows.data_ptr(), rows.data_ptr() + heads * key * size, rows.data_ptr() + 2 * heads * key * size, DTYPES[given], width, width,
-        first.data_ptr(), count.data_ptr(), out.data_ptr(), DTYPES[kind], step,
-    )  # fmt: skip
-    parts = [part.view(tokens + 1, heads, -1).transpose(0, 1)[None] for part in rows.float().split([heads * key, heads * key, heads * value], 1)]
+        tokens + 1,
+        heads,
+        key,
+        value,
+        key**-0.5,
+        rows.data_ptr(),
+        rows.data_ptr() + heads * key * size,
+        rows.data_ptr() + 2 * heads * key * size,
+        DTYPES[given],
+        width,
+        width,
+        first.data_ptr(),
+        count.data_ptr(),
+        out.data_ptr(),
+        DTYPES[kind],
+        step,
+    )
+    parts = [
+        part.view(tokens + 1, heads, -1).transpose(0, 1)[None]
+        for part in rows.float().split([heads * key, heads * key, heads * value], 1)
+    ]
     begin = 0
     for n in lengths:
         q, k, v = (part[:, :, begin : begin + n] for part in parts)
@@ -104,10 +137,18 @@ def test_attention_over_ranges(key: int, value: int, given: torch.dtype, kind: t
 
 
 def continuations(
-    kind: object, logits: Tensor, so_far: Tensor, rows: Tensor, count: int, only: Tensor | None = None, banned: Tensor | None = None
+    kind: object,
+    logits: Tensor,
+    so_far: Tensor,
+    rows: Tensor,
+    count: int,
+    only: Tensor | None = None,
+    banned: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Finite ones alone."""
-    values, flat = kind(logits.clone(), so_far, rows, count, (0, 1, 2) if banned is None else (0, 1, 2, 3, 5, 6), only, banned)  # type: ignore[operator]
+    values, flat = kind(
+        logits.clone(), so_far, rows, count, (0, 1, 2) if banned is None else (0, 1, 2, 3, 5, 6), only, banned
+    )  # type: ignore[operator]
     size = min(count, values.size(1))
     return values[:, :size], flat[:, :size].masked_fill(values[:, :size].isneginf(), 0)
 
@@ -119,13 +160,20 @@ def continuations(
 def test_top_candidates(size: int, beam: int, count: int, ties: bool) -> None:
     """Open hypotheses here and there, one token alone for some, more banned for some, equals among them: values to 1e-5, the same tokens."""
     batch = 6
-    so_far = drawn(batch, beam, seed=2).sort(1, descending=True).values.masked_fill(torch.rand(batch, beam, generator=torch.Generator().manual_seed(3)) < 0.3, float("-inf"))
+    so_far = (
+        drawn(batch, beam, seed=2)
+        .sort(1, descending=True)
+        .values.masked_fill(torch.rand(batch, beam, generator=torch.Generator().manual_seed(3)) < 0.3, float("-inf"))
+    )
     so_far[:, 0] = 0.0
     so_far[2] = float("-inf")
     rows = so_far.flatten().isfinite().nonzero().flatten()
     logits = drawn(len(rows), size)
     if ties:
-        logits, so_far = logits.round(), so_far.clamp(-1e9, 0).masked_fill(so_far.isfinite(), 0.0).masked_fill(so_far.isneginf(), float("-inf"))
+        logits, so_far = (
+            logits.round(),
+            so_far.clamp(-1e9, 0).masked_fill(so_far.isfinite(), 0.0).masked_fill(so_far.isneginf(), float("-inf")),
+        )
         logits[:] = logits[:1]  # all rows are equal, and so are many tokens
     only = torch.full((len(rows),), -1)
     only[::3] = 4
@@ -217,8 +265,16 @@ def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def worker() -> ModelWorker:
     torch.manual_seed(0)
-    model = Transformer(ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64), 60, 60).eval()
-    return ModelWorker([apply_kernels(convert(model, "fp32"), "decoding")], SearchOptions(beam=3, alpha=0.6, bos=2, eos=3, banned_tokens=(0, 1, 2)), 1000, BeamSearch, False)
+    model = Transformer(
+        ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64), 60, 60
+    ).eval()
+    return ModelWorker(
+        [apply_kernels(convert(model, "fp32"), "decoding")],
+        SearchOptions(beam=3, alpha=0.6, bos=2, eos=3, banned_tokens=(0, 1, 2)),
+        1000,
+        BeamSearch,
+        False,
+    )
 
 
 def searched() -> tuple[type, list[list[int]]]:
@@ -236,11 +292,17 @@ def expected() -> tuple[type, list[list[int]]]:
     return found
 
 
-START = [sys.executable, "-c", "from nmt_cli.kernels.cpu_decoding.functions import library; print(library() is not None)"]
+START = [
+    sys.executable,
+    "-c",
+    "from nmt_cli.kernels.cpu_decoding.functions import library; print(library() is not None)",
+]
 
 
 @needed
-def test_they_are_compiled_once_and_kept(anew: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_they_are_compiled_once_and_kept(
+    anew: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert library() is not None
     [file] = anew.iterdir()
     assert file.name.endswith(f"-{sha256(file)}.so")
@@ -262,7 +324,9 @@ def test_a_library_that_was_cut_off_does_not_end_the_process(anew: Path, quick: 
     done = subprocess.run(START, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "True\n")
     [line] = done.stderr.splitlines()
-    assert line.startswith(f"the compiled kernels are compiled again: {str(file)!r}: its content is not what was compiled")
+    assert line.startswith(
+        f"the compiled kernels are compiled again: {str(file)!r}: its content is not what was compiled"
+    )
     assert file.read_bytes() == whole
 
 
@@ -274,8 +338,27 @@ __attribute__((constructor)) static void planted() { if (std::FILE* file = std::
 
 
 @needed
-@pytest.mark.parametrize("fault", ["planted", "a link", "a link to itself", "writable by the group", "writable by all", "a flipped bit", "empty", "a pipe"])
-def test_what_is_not_the_library_that_was_compiled_is_not_loaded(fault: str, anew: Path, quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "planted",
+        "a link",
+        "a link to itself",
+        "writable by the group",
+        "writable by all",
+        "a flipped bit",
+        "empty",
+        "a pipe",
+    ],
+)
+def test_what_is_not_the_library_that_was_compiled_is_not_loaded(
+    fault: str,
+    anew: Path,
+    quick: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setenv("NMT_PLANTED", str(tmp_path / "ran"))
     assert library() is not None
     [file] = anew.iterdir()
@@ -303,7 +386,9 @@ def test_what_is_not_the_library_that_was_compiled_is_not_loaded(fault: str, ane
     printed(capsys)
     assert library() is not None
     assert len(quick.read_text()) == 2
-    assert [line.startswith(f"the compiled kernels are compiled again: {str(file)!r}: it") for line in printed(capsys)] == [True]
+    assert [
+        line.startswith(f"the compiled kernels are compiled again: {str(file)!r}: it") for line in printed(capsys)
+    ] == [True]
     assert [path.read_bytes() for path in anew.iterdir()] == [whole]
     assert not file.is_symlink()
     assert not (tmp_path / "ran").exists()
@@ -336,7 +421,9 @@ def test_without_sealed_memory_the_file_is_loaded(anew: Path, quick: Path, monke
 
 
 @needed
-def test_another_processor_or_compiler_has_another_library(anew: Path, quick: Path, tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_processor_or_compiler_has_another_library(
+    anew: Path, quick: Path, tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def start() -> int:
         library.cache_clear()
         assert library() is not None
@@ -350,7 +437,9 @@ def test_another_processor_or_compiler_has_another_library(anew: Path, quick: Pa
         patched.setattr(compiling, "FLAGS", (*compiling.FLAGS, "-O2"))
         assert start() == 3
     with monkeypatch.context() as patched:
-        patched.setenv("CXX", script(tmp_path / "newer", f"[ -z $out ] && exec echo macros of a newer one; cp {compiled} $out"))
+        patched.setenv(
+            "CXX", script(tmp_path / "newer", f"[ -z $out ] && exec echo macros of a newer one; cp {compiled} $out")
+        )
         assert start() == 4
     assert start() == 4
     assert len(quick.read_text()) == 3
@@ -389,7 +478,7 @@ def test_what_killed_processes_left_is_removed(anew: Path, quick: Path) -> None:
 FAULTS = {
     "no compiler": "there is no C++ compiler (no-such-compiler)",
     "no such compiler": "$CXX = '/no/such/c++ -O3': there is no such compiler",
-    "an open quotation": "$CXX = \"c++ '\" is not a command: No closing quotation",
+    "an open quotation": '$CXX = "c++ \'" is not a command: No closing quotation',
     "a shell's command": "$CXX = 'c++; touch ran': there is no such compiler",
     "a compiler that fails": "failed with exit status 1: fatal error: no header?[0m",
     "a compiler that is killed": "was ended by signal 9",
@@ -406,7 +495,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", ["off", *FAULTS])
-def test_without_them_the_same_is_found(fault: str, expected: tuple[type, list[list[int]]], anew: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_them_the_same_is_found(
+    fault: str,
+    expected: tuple[type, list[list[int]]],
+    anew: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """And one warning says why."""
     program = tmp_path / "compiler"
     scripts = {
@@ -419,7 +515,12 @@ def test_without_them_the_same_is_found(fault: str, expected: tuple[type, list[l
         "a compiler that writes garbage": "[ -z $out ] && exec echo macros; echo garbage > $out",
         "a full disk": "[ -z $out ] && exec echo macros; echo error: No space left on device; exit 1",
     }
-    commands = {"off": "c++", "no such compiler": "/no/such/c++ -O3", "an open quotation": "c++ '", "a shell's command": "c++; touch ran"}
+    commands = {
+        "off": "c++",
+        "no such compiler": "/no/such/c++ -O3",
+        "an open quotation": "c++ '",
+        "a shell's command": "c++; touch ran",
+    }
     if fault in scripts:
         script(program, scripts[fault])
     monkeypatch.setenv("CXX", str(program) if fault in scripts else commands.get(fault, ""))
@@ -450,9 +551,14 @@ def test_without_them_the_same_is_found(fault: str, expected: tuple[type, list[l
 
 def test_a_command_gets_no_input_and_leaves_nothing_running(tmp_path: Path) -> None:
     """Standard input is the text to translate."""
-    reads, sleeps = (script(tmp_path / name, text) for name, text in (("reads", "cat; pwd"), ("sleeps", f"sh -c 'sleep 1; touch {tmp_path}/late' & wait")))
+    reads, sleeps = (
+        script(tmp_path / name, text)
+        for name, text in (("reads", "cat; pwd"), ("sleeps", f"sh -c 'sleep 1; touch {tmp_path}/late' & wait"))
+    )
     code = f"from pathlib import Path; from nmt_cli.kernels.cpu_decoding.compiling import _run; print(_run('it', [{reads!r}], Path({str(tmp_path)!r}), 60)); print(input())"
-    done = subprocess.run([sys.executable, "-c", code], input="a line\n", capture_output=True, text=True, check=True, cwd="/")
+    done = subprocess.run(
+        [sys.executable, "-c", code], input="a line\n", capture_output=True, text=True, check=True, cwd="/"
+    )
     assert done.stdout == f"{f'{tmp_path}{chr(10)}'.encode()}\na line\n"
     with pytest.raises(OSError, match="it was stopped, because it did not end within 0 seconds"):
         compiling._run("it", [sleeps], tmp_path, 0.2)
@@ -467,12 +573,17 @@ STUBS = 'extern "C" {{ {} }}'
 @pytest.mark.parametrize(
     ("functions", "message"),
     [
-        ({"nmt_norm": "{}"}, "the test of the compiled library failed with exit status 1: error: nmt_norm computes 0.0 at position 0, expected"),
+        (
+            {"nmt_norm": "{}"},
+            "the test of the compiled library failed with exit status 1: error: nmt_norm computes 0.0 at position 0, expected",
+        ),
         ({"nmt_norm": "{ __builtin_trap(); }"}, "the test of the compiled library was ended by signal"),
         ({"nmt_top_candidates": "{}"}, "error: the library lacks nmt_norm"),
     ],
-)  # fmt: skip
-def test_a_library_that_computes_something_else_is_refused(functions: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+)
+def test_a_library_that_computes_something_else_is_refused(
+    functions: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A wrong flag, say: one for another processor ends the process at the first call, here that of the test."""
     monkeypatch.delenv("CXX", raising=False)
     source = STUBS.format(" ".join(f"void {name}() {body}" for name, body in functions.items()))
@@ -484,6 +595,8 @@ def test_a_library_that_computes_something_else_is_refused(functions: dict[str, 
 @needed
 def test_flags_of_the_users_that_break_infinities_are_undone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", "c++ -Ofast -ffast-math")
-    macros = compiling._run("it", [*compiling._Compiler(tmp_path).command, "-dM", "-E", "-x", "c++", os.devnull], tmp_path, 60).decode()
+    macros = compiling._run(
+        "it", [*compiling._Compiler(tmp_path).command, "-dM", "-E", "-x", "c++", os.devnull], tmp_path, 60
+    ).decode()
     assert "#define __FINITE_MATH_ONLY__ 0" in macros
     assert "__FAST_MATH__" not in macros

@@ -35,7 +35,15 @@ OPTIONS = SearchOptions(beam=4, alpha=0.6, nbest=2, bos=BOS, eos=EOS, banned_tok
 
 def make(**features: object) -> Transformer:
     torch.manual_seed(0)
-    values = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "d_ff": 128, "num_heads": 4, "max_positions": 128, **features}
+    values = {
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "d_model": 64,
+        "d_ff": 128,
+        "num_heads": 4,
+        "max_positions": 128,
+        **features,
+    }
     return Transformer(ModelSection.model_validate(values), VOCABULARY, VOCABULARY).eval()
 
 
@@ -51,7 +59,9 @@ def found(decoder: Any, batch: list[list[int]]) -> list[list[Hypothesis]]:
 
 def same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]], tolerance: float = 1e-4) -> None:
     assert [[h.tokens for h in row] for row in ours] == [[h.tokens for h in row] for row in theirs]
-    assert [h.score for row in ours for h in row] == pytest.approx([h.score for row in theirs for h in row], abs=tolerance)
+    assert [h.score for row in ours for h in row] == pytest.approx(
+        [h.score for row in theirs for h in row], abs=tolerance
+    )
 
 
 @pytest.fixture
@@ -61,7 +71,11 @@ def small_arenas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_SOURCE", 16)
 
 
-@pytest.mark.parametrize("features", [{}, {"positions": "rotary", "residual": "pre"}, {"norm": "rms", "d_k": 8}, {"activation": "swiglu"}], ids=str)
+@pytest.mark.parametrize(
+    "features",
+    [{}, {"positions": "rotary", "residual": "pre"}, {"norm": "rms", "d_k": 8}, {"activation": "swiglu"}],
+    ids=str,
+)
 @pytest.mark.usefixtures("small_arenas")
 def test_beam_search_finds_the_same(features: dict[str, object]) -> None:
     some, batch = make(**features), sources(12)
@@ -150,7 +164,24 @@ def test_steps_have_few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_buckets() -> None:
-    assert [bucket(n) for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 24, 25, 33, 48, 49)] == [1, 2, 3, 4, 6, 6, 8, 8, 12, 12, 16, 24, 32, 48, 48, 64]
+    assert [bucket(n) for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 24, 25, 33, 48, 49)] == [
+        1,
+        2,
+        3,
+        4,
+        6,
+        6,
+        8,
+        8,
+        12,
+        12,
+        16,
+        24,
+        32,
+        48,
+        48,
+        64,
+    ]
     assert all(n <= bucket(n) <= 1.5 * n for n in range(1, 5000))
 
 
@@ -219,9 +250,12 @@ class Recorder:
 def test_a_graph_is_recorded_once_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, pools, stream = list[tuple[int, ...]](), list[Any](), SimpleNamespace(wait_stream=lambda _: None)
     fake = SimpleNamespace(
-        Stream=lambda _: stream, CUDAGraph=Recorder, current_stream=lambda _: stream, stream=lambda _: nullcontext(),
+        Stream=lambda _: stream,
+        CUDAGraph=Recorder,
+        current_stream=lambda _: stream,
+        stream=lambda _: nullcontext(),
         graph=lambda graph, pool, stream, capture_error_mode: pools.append(pool) or nullcontext(),
-    )  # fmt: skip
+    )
     monkeypatch.setattr(graphs.torch, "cuda", fake)
 
     def function(*sizes: int) -> Tensor:

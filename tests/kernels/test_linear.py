@@ -50,15 +50,26 @@ from nmt_cli.registry import PRECISIONS
 
 CPU = torch.device("cpu")
 needs_int8 = pytest.mark.skipif(not has_int8(), reason="int8 has no kernels for this processor")
-needs_vnni = pytest.mark.skipif(not (onednn.has_int8_linear() and cpu_flags() & {"avx512_vnni", "avx_vnni", "amx_int8"}), reason="this processor has no instruction for 8-bit products")
+needs_vnni = pytest.mark.skipif(
+    not (onednn.has_int8_linear() and cpu_flags() & {"avx512_vnni", "avx_vnni", "amx_int8"}),
+    reason="this processor has no instruction for 8-bit products",
+)
 needs_fp32 = pytest.mark.skipif(not onednn.has_fp32_linear(), reason="oneDNN has no linear map for this processor")
-needs_int8_products = pytest.mark.skipif(not multiplies(torch.int8), reason="there are no compiled int8 products for this processor")
-needs_products = pytest.mark.skipif(not multiplies(torch.float32), reason="there are no compiled products for this processor")
+needs_int8_products = pytest.mark.skipif(
+    not multiplies(torch.int8), reason="there are no compiled int8 products for this processor"
+)
+needs_products = pytest.mark.skipif(
+    not multiplies(torch.float32), reason="there are no compiled products for this processor"
+)
 
 
 def small(vocabulary: int = 90, **changes: str) -> Transformer:
     torch.manual_seed(2)
-    return Transformer(ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, **changes), vocabulary, vocabulary).eval()  # type: ignore[arg-type]
+    return Transformer(
+        ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, **changes),
+        vocabulary,
+        vocabulary,
+    ).eval()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shape", [(1, 48), (70, 48), (3, 5, 48)])
@@ -67,7 +78,11 @@ def small(vocabulary: int = 90, **changes: str) -> Transformer:
 def test_a_linear_map_is_that_of_plain_torch(precision: str, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     linear, x = nn.Linear(48, 40), torch.randn(shape)
-    plain = {"fp32": linear, "bf16": Bf16Linear(linear.weight, linear.bias), "int8": Int8Linear(*rounded(linear.weight), linear.bias, float(x.abs().max()) / INT8_MAX)}[precision]
+    plain = {
+        "fp32": linear,
+        "bf16": Bf16Linear(linear.weight, linear.bias),
+        "int8": Int8Linear(*rounded(linear.weight), linear.bias, float(x.abs().max()) / INT8_MAX),
+    }[precision]
     if reason := supports(plain, CPU):
         pytest.skip(reason)
     torch.testing.assert_close(packed(plain)(x), plain(x), atol=0.02 if precision == "bf16" else 1e-5, rtol=1e-5)
@@ -86,10 +101,23 @@ def test_int8_is_integers_times_scales() -> None:
 @torch.inference_mode()
 def test_signed_rows_may_be_multiplied_as_unsigned_ones(unsigned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    rows, weight = torch.randint(-128, 128, (30, 48), dtype=torch.int8), torch.randint(-127, 128, (40, 48), dtype=torch.int8)
+    rows, weight = (
+        torch.randint(-128, 128, (30, 48), dtype=torch.int8),
+        torch.randint(-127, 128, (40, 48), dtype=torch.int8),
+    )
     rows[0], weight[0] = -128, 127
     monkeypatch.setattr(onednn, "multiplies_unsigned_only", lambda: unsigned)
-    ours = onednn.int8_linear(rows, 0.5, onednn.int8_reorder(weight), torch.full((40,), 0.25), torch.zeros(40, dtype=torch.int64), None, False, 1.0, torch.float32)
+    ours = onednn.int8_linear(
+        rows,
+        0.5,
+        onednn.int8_reorder(weight),
+        torch.full((40,), 0.25),
+        torch.zeros(40, dtype=torch.int64),
+        None,
+        False,
+        1.0,
+        torch.float32,
+    )
     assert torch.equal(ours, F.linear(rows.float(), weight.float()) * 0.125)
 
 
@@ -101,7 +129,13 @@ def test_int8_rows_do_not_take_onednns_reference_loop() -> None:
         "for dtype in (torch.int8, torch.uint8):\n"
         "    onednn.int8_linear(torch.ones(30, 48, dtype=dtype), 1.0, weight, torch.ones(40), torch.zeros(40, dtype=torch.int64), None, False, 1.0, torch.float32)\n"
     )
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ, "ONEDNN_VERBOSE": "1"}).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "ONEDNN_VERBOSE": "1"},
+    ).stdout
     products = [line.split(",")[6] for line in said.splitlines() if ",exec," in line and ",matmul," in line]
     assert len(products) == 2
     assert not any(name.startswith("ref") for name in products), products
@@ -194,8 +228,11 @@ def test_embeddings_in_int8_have_the_bits_of_the_same_numbers_in_fp32() -> None:
 
 def test_the_fastest_precision_follows_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     for compiled, flags, expected in (
-        (False, {"avx2"}, {"fp32"}), (False, {"avx512_bf16"}, {"bf16"}), (False, {"avx512_vnni", "avx512_bf16"}, {"int8", "bf16"}), (True, {"avx2"}, {"int8"}),
-    ):  # fmt: skip
+        (False, {"avx2"}, {"fp32"}),
+        (False, {"avx512_bf16"}, {"bf16"}),
+        (False, {"avx512_vnni", "avx512_bf16"}, {"int8", "bf16"}),
+        (True, {"avx2"}, {"int8"}),
+    ):
         monkeypatch.setattr(module, "multiplies", lambda dtype, compiled=compiled: compiled)
         monkeypatch.setattr("nmt_cli.kernels.choice.cpu_flags", lambda flags=flags: flags)
         monkeypatch.setattr("nmt_cli.hardware.cpu_flags", lambda flags=flags: flags)
@@ -211,7 +248,11 @@ SHAPES = [(512, 512), (512, 2048), (2048, 512), (512, 8011), (132, 33), (32, 100
 def test_compiled_int8_products_have_the_bits_of_plain_torch(d_in: int, d_out: int, bias: bool) -> None:
     """Signed rows and unsigned, in fp32 and in 8 bits, with max(0, ·) and without, at both ends of the range, for any number of rows."""
     generator = torch.Generator().manual_seed(d_in)
-    weight, added, x = torch.randn(d_out, d_in, generator=generator), torch.randn(d_out, generator=generator), 3 * torch.randn(33, d_in, generator=generator)
+    weight, added, x = (
+        torch.randn(d_out, d_in, generator=generator),
+        torch.randn(d_out, generator=generator),
+        3 * torch.randn(33, d_in, generator=generator),
+    )
     x[1], x[2] = 1e9, -1e9
     linear = Int8Linear(*rounded(weight), added if bias else None, 0.0307)
     signed = quantized(x, linear.input_scale)
@@ -230,7 +271,10 @@ def test_compiled_int8_products_have_the_bits_of_plain_torch(d_in: int, d_out: i
 @pytest.mark.parametrize(("d_in", "d_out"), [*SHAPES, (70, 300), (1, 17)])
 @pytest.mark.parametrize("relu", [False, True])
 def test_compiled_fp32_products_do_not_depend_on_the_number_of_rows(d_in: int, d_out: int, relu: bool) -> None:
-    weight, bias, x = (torch.randn(shape, generator=torch.Generator().manual_seed(d_in)) for shape in ((d_out, d_in), (d_out,), (300, d_in)))
+    weight, bias, x = (
+        torch.randn(shape, generator=torch.Generator().manual_seed(d_in))
+        for shape in ((d_out, d_in), (d_out,), (300, d_in))
+    )
     product = fp32_product(weight, bias, relu)
     assert product is not None
     every, plain = product(x), F.linear(x, weight, bias)
@@ -283,7 +327,12 @@ def test_threads_divide_the_vocabulary_and_change_no_bit(precision: str) -> None
         for _ in range(4):
             values, flat = decoder.best(tokens, rows, so_far, 8, (0, 1, 2), None, None)
             found += [values, flat]
-            parents, tokens, so_far, rows = flat[:, :4] // decoder.vocabulary, flat[:, :4] % decoder.vocabulary, values[:, :4].contiguous(), torch.arange(8)
+            parents, tokens, so_far, rows = (
+                flat[:, :4] // decoder.vocabulary,
+                flat[:, :4] % decoder.vocabulary,
+                values[:, :4].contiguous(),
+                torch.arange(8),
+            )
             decoder.reorder(parents)
         results.append(found)
     torch.set_num_threads(before)
@@ -292,9 +341,14 @@ def test_threads_divide_the_vocabulary_and_change_no_bit(precision: str) -> None
 
 @needs_int8_products
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_where_onednn_is_better_it_multiplies_and_the_bits_are_the_same(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_onednn_is_better_it_multiplies_and_the_bits_are_the_same(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In int8 with AMX few rows are multiplied by the compiled products, many by oneDNN."""
-    options, sources = SearchOptions(beam=2, alpha=0.6, bos=2, eos=3, banned_tokens=(0, 1, 2)), [[5, 6, 7, 3], [8, 9, 3], [10, 3], [11, 12, 13, 14, 3], [15, 3], [16, 17, 3]]
+    options, sources = (
+        SearchOptions(beam=2, alpha=0.6, bos=2, eos=3, banned_tokens=(0, 1, 2)),
+        [[5, 6, 7, 3], [8, 9, 3], [10, 3], [11, 12, 13, 14, 3], [15, 3], [16, 17, 3]],
+    )
     results = []
     for amx in (False, True):
         monkeypatch.setattr(module, "has_amx", lambda amx=amx: amx)
@@ -323,7 +377,10 @@ def test_a_whole_step_has_the_bits_of_one_by_parts(precision: str, residual: str
     if kernels.native is None or kernels.whole_steps is None:
         pytest.skip("this processor has no whole steps in this precision")
     sources, options = [[5, 6, 7, 3], [8, 9, 3], [10, 3]], (5, (0, 1, 2))
-    parts, whole, ranking = (make(sources, 3) for make in (partial(NativeDecoder, kernels.native), *[partial(WholeStepDecoder, kernels.whole_steps)] * 2))
+    parts, whole, ranking = (
+        make(sources, 3)
+        for make in (partial(NativeDecoder, kernels.native), *[partial(WholeStepDecoder, kernels.whole_steps)] * 2)
+    )
     tokens, rows, so_far = torch.full((3, 3), 2), torch.tensor([0, 3, 6]), torch.zeros(3, 3)
     for step in range(12):
         expected = parts.step(tokens, rows)
@@ -334,13 +391,20 @@ def test_a_whole_step_has_the_bits_of_one_by_parts(precision: str, residual: str
         ranked = ranking.best(tokens, rows, so_far, *options, only, counts)
         assert torch.equal(ranked[0], values)
         assert torch.equal(ranked[1][values > -torch.inf], flat[values > -torch.inf])
-        parents, tokens, so_far = flat[:, :3] // ranking.vocabulary, flat[:, :3] % ranking.vocabulary, values[:, :3].contiguous()
+        parents, tokens, so_far = (
+            flat[:, :3] // ranking.vocabulary,
+            flat[:, :3] % ranking.vocabulary,
+            values[:, :3].contiguous(),
+        )
         for decoder in (parts, whole, ranking):
             decoder.reorder(parents)
         if step == 6:
             for decoder in (parts, whole, ranking):
                 decoder.keep(torch.tensor([0, 2]))
                 decoder.add([[20, 21, 3]])
-            tokens, so_far = torch.cat([tokens[[0, 2]], torch.full((1, 3), 2)]), torch.cat([so_far[[0, 2]], torch.tensor([[0.0, -torch.inf, -torch.inf]])])
+            tokens, so_far = (
+                torch.cat([tokens[[0, 2]], torch.full((1, 3), 2)]),
+                torch.cat([so_far[[0, 2]], torch.tensor([[0.0, -torch.inf, -torch.inf]])]),
+            )
         so_far[0, 2] = -torch.inf
         rows = so_far.flatten().isneginf().logical_not().nonzero().flatten()

@@ -22,7 +22,9 @@ from nmt_cli.recipe import ModelSection
 
 VOCABULARY = 60
 CUDA = torch.device("cuda:0")
-CONFIG = ModelSection(encoder_layers=2, decoder_layers=2, d_model=32, d_ff=48, num_heads=4, dropout=0.0, residual="pre", max_positions=16)
+CONFIG = ModelSection(
+    encoder_layers=2, decoder_layers=2, d_model=32, d_ff=48, num_heads=4, dropout=0.0, residual="pre", max_positions=16
+)
 
 
 def packed(module: nn.Module, name: str) -> nn.Module | None:
@@ -82,9 +84,14 @@ def test_it_declines_what_flash_attention_does_not_compute() -> None:
     assert supports(module, torch.device("cpu"), torch.bfloat16) == "attention in bfloat16 on 'cpu' has no kernel"
     assert supports(module, CUDA, torch.float32) == "attention in float32 on 'cuda' has no kernel"
     assert supports(Windowed(CONFIG), CUDA, torch.bfloat16) == "attention 'Windowed' has no kernel"
-    assert supports(SelfAttention(CONFIG.model_copy(update={"d_v": 16})), CUDA, torch.bfloat16) == "attention with d_k other than d_v has no kernel"
+    assert (
+        supports(SelfAttention(CONFIG.model_copy(update={"d_v": 16})), CUDA, torch.bfloat16)
+        == "attention with d_k other than d_v has no kernel"
+    )
     assert "d_k = 4 " in supports(SelfAttention(CONFIG.model_copy(update={"d_k": 4, "d_v": 4})), CUDA, torch.bfloat16)
-    assert "d_k = 264 " in supports(CrossAttention(CONFIG.model_copy(update={"d_k": 264, "d_v": 264})), CUDA, torch.bfloat16)
+    assert "d_k = 264 " in supports(
+        CrossAttention(CONFIG.model_copy(update={"d_k": 264, "d_v": 264})), CUDA, torch.bfloat16
+    )
 
 
 def test_what_does_not_work_is_declined() -> None:

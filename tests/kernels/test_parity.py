@@ -24,7 +24,10 @@ from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 
 BOS, EOS, VOCABULARY = 2, 3, 60
 SOURCES = [[5, 6, 7, 8, 9, EOS], [10, 11, EOS], [12, 13, 14, EOS]]
-FORMS = [dict(zip(("norm", "residual", "activation", "positions"), names, strict=True)) for names in itertools.product(NORMS, RESIDUALS, ACTIVATIONS, POSITIONS)]
+FORMS = [
+    dict(zip(("norm", "residual", "activation", "positions"), names, strict=True))
+    for names in itertools.product(NORMS, RESIDUALS, ACTIVATIONS, POSITIONS)
+]
 
 
 class ScaleNorm(nn.Module):
@@ -85,7 +88,22 @@ UNKNOWN = {
 
 def make(**changes: Any) -> Transformer:
     torch.manual_seed(3)
-    model = Transformer(ModelSection(**{"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "num_heads": 2, "dropout": 0.0, "max_positions": 40, **changes}), VOCABULARY, VOCABULARY)
+    model = Transformer(
+        ModelSection(
+            **{
+                "encoder_layers": 2,
+                "decoder_layers": 2,
+                "d_model": 32,
+                "d_ff": 64,
+                "num_heads": 2,
+                "dropout": 0.0,
+                "max_positions": 40,
+                **changes,
+            }
+        ),
+        VOCABULARY,
+        VOCABULARY,
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() <= 1:
@@ -131,8 +149,14 @@ def test_decoding_with_kernels_is_decoding_without(form: dict[str, str], precisi
         found, papers = search(compiled), form["norm"] == "layer" and form["activation"] == "relu"
         if precision != "fp32" and not papers:
             tolerance = 0.1  # what these add before a norm, keys and values in bf16 are worth more
-        if precision == "int8" or (precision == "bf16" and not papers):  # one number that is rounded otherwise may lead one search to another hypothesis
-            alike = [i for i, (left, right) in enumerate(zip(found, plain, strict=True)) if [h.tokens for h in left] == [h.tokens for h in right]]
+        if precision == "int8" or (
+            precision == "bf16" and not papers
+        ):  # one number that is rounded otherwise may lead one search to another hypothesis
+            alike = [
+                i
+                for i, (left, right) in enumerate(zip(found, plain, strict=True))
+                if [h.tokens for h in left] == [h.tokens for h in right]
+            ]
             assert len(alike) >= len(plain) - 1
             found, plain = [found[i] for i in alike], [plain[i] for i in alike]
         assert_same(found, plain, tolerance)
@@ -151,13 +175,19 @@ def test_the_compiled_decoder_takes_every_form_of_this_package(form: dict[str, s
 
 @pytest.mark.skipif(library() is None, reason="there is no C++ compiler here")
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("form", [{"norm": "rms"}, *({"activation": name} for name in ACTIVATIONS)], ids=lambda form: "-".join(form.values()))
-def test_the_compiled_decoder_gives_a_sentence_the_same_bits_in_any_company(form: dict[str, str], precision: str) -> None:
+@pytest.mark.parametrize(
+    "form", [{"norm": "rms"}, *({"activation": name} for name in ACTIVATIONS)], ids=lambda form: "-".join(form.values())
+)
+def test_the_compiled_decoder_gives_a_sentence_the_same_bits_in_any_company(
+    form: dict[str, str], precision: str
+) -> None:
     kernels = with_kernels(make(d_ff=72, **form), precision)  # no multiple of what torch computes at once
 
     def of(sources: list[list[int]]) -> list[list[Hypothesis]]:
         options = SearchOptions(beam=3, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(0, 1, BOS))
-        return beam_search(kernels.native_decoder(sources, 3), torch.tensor([len(source) + 4 for source in sources]), options)
+        return beam_search(
+            kernels.native_decoder(sources, 3), torch.tensor([len(source) + 4 for source in sources]), options
+        )
 
     together = of([*SOURCES, *SOURCES[::-1]])
     alone = [of([source])[0] for source in SOURCES]
@@ -167,7 +197,9 @@ def test_the_compiled_decoder_gives_a_sentence_the_same_bits_in_any_company(form
 
 @pytest.mark.parametrize("unknown", list(UNKNOWN), indirect=True)
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_an_unknown_form_is_translated_alike_with_kernels_on_and_off(unknown: tuple[Transformer, str], precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_form_is_translated_alike_with_kernels_on_and_off(
+    unknown: tuple[Transformer, str], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, reason = unknown
     kernels = with_kernels(model, precision)
     assert kernels.native is None
@@ -184,7 +216,9 @@ def test_an_unknown_form_is_translated_alike_with_kernels_on_and_off(unknown: tu
 
 @pytest.mark.skipif(library() is None, reason="there is no C++ compiler here")
 @pytest.mark.parametrize("unknown", ["norm", "residual"], indirect=True)
-def test_without_its_check_the_compiled_decoder_would_be_wrong(unknown: tuple[Transformer, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_check_the_compiled_decoder_would_be_wrong(
+    unknown: tuple[Transformer, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So the tests above fail if the check is deleted."""
     model, _ = unknown
     plain = search(CachedDecoder(convert(model, "bf16"), SOURCES, 3))
@@ -200,7 +234,13 @@ def test_without_its_check_the_compiled_decoder_would_be_wrong(unknown: tuple[Tr
 def batch() -> tuple[Tensor, Packing, Tensor, Packing]:
     generator = torch.Generator().manual_seed(4)
     source, target = Packing(torch.tensor([6, 3, 4])), Packing(torch.tensor([5, 5, 2]))
-    return *(x for packing in (source, target) for x in (torch.randint(4, VOCABULARY, (packing.size,), generator=generator), packing)),  # type: ignore[return-value]
+    return (
+        *(
+            x
+            for packing in (source, target)
+            for x in (torch.randint(4, VOCABULARY, (packing.size,), generator=generator), packing)
+        ),
+    )  # type: ignore[return-value]
 
 
 def gradients(model: Transformer) -> tuple[Tensor, list[Tensor]]:
@@ -216,7 +256,9 @@ def test_training_with_kernels_is_training_without(form: dict[str, str], dtype: 
     plain = make(**form).to(dtype).train()
     kernels = apply_kernels(plain, "training")
     assert {"dropout by 16-bit draws", "short attention"} <= set(kernels.used)
-    assert [id(parameter) for parameter in kernels.model.parameters()] == [id(parameter) for parameter in plain.parameters()]
+    assert [id(parameter) for parameter in kernels.model.parameters()] == [
+        id(parameter) for parameter in plain.parameters()
+    ]
     tolerance = 1e-4 if dtype == torch.float32 else 0.2  # two ways of rounding to bf16
     (ours, our_gradients), (theirs, their_gradients) = gradients(kernels.model), gradients(plain)
     assert (ours.float() - theirs.float()).norm() <= tolerance * theirs.float().norm()
@@ -225,7 +267,9 @@ def test_training_with_kernels_is_training_without(form: dict[str, str], dtype: 
 
 
 @pytest.mark.parametrize("unknown", list(UNKNOWN), indirect=True)
-def test_an_unknown_form_trains_alike_with_kernels_on_and_off(unknown: tuple[Transformer, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_form_trains_alike_with_kernels_on_and_off(
+    unknown: tuple[Transformer, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = unknown[0].train()
     fast = apply_kernels(plain, "training").model
     monkeypatch.setenv("NMT_KERNELS", "off")

@@ -45,8 +45,12 @@ def test_values_and_gradients_are_torchs(relu: bool, dtype: torch.dtype) -> None
 
 
 def test_it_supports_bf16_on_a_cpu_and_relu_alone() -> None:
-    relu, gelu = (FeedForward(ModelSection(d_model=8, d_ff=16, num_heads=2, activation=name)) for name in ("relu", "gelu"))
-    assert supports(nn.Linear(3, 4), CPU, torch.bfloat16) == ("" if onednn.has_fused_linear() else "this torch has no fused linear map for this processor")
+    relu, gelu = (
+        FeedForward(ModelSection(d_model=8, d_ff=16, num_heads=2, activation=name)) for name in ("relu", "gelu")
+    )
+    assert supports(nn.Linear(3, 4), CPU, torch.bfloat16) == (
+        "" if onednn.has_fused_linear() else "this torch has no fused linear map for this processor"
+    )
     assert "float32" in supports(nn.Linear(3, 4), CPU, torch.float32)
     assert "cuda" in supports(nn.Linear(3, 4), torch.device("cuda"), torch.bfloat16)
     assert supports(relu, CPU, torch.bfloat16) == supports(nn.Linear(3, 4), CPU, torch.bfloat16)

@@ -21,11 +21,20 @@ def test_a_feed_forward_network_is_torchs_functions_in_a_row(name: str) -> None:
 
 def test_swiglu_is_llamas() -> None:
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
-    configuration = pytest.importorskip("transformers").LlamaConfig(hidden_size=8, intermediate_size=24, num_attention_heads=2, mlp_bias=True, hidden_act="silu")
+    configuration = pytest.importorskip("transformers").LlamaConfig(
+        hidden_size=8, intermediate_size=24, num_attention_heads=2, mlp_bias=True, hidden_act="silu"
+    )
     torch.manual_seed(1)
-    ours, theirs = FeedForward(ModelSection(d_model=8, d_ff=24, num_heads=2, activation="swiglu")), llama.LlamaMLP(configuration)
+    ours, theirs = (
+        FeedForward(ModelSection(d_model=8, d_ff=24, num_heads=2, activation="swiglu")),
+        llama.LlamaMLP(configuration),
+    )
     torch.nn.init.normal_(ours.inner.bias)
-    for part, (weight, bias) in zip((theirs.gate_proj, theirs.up_proj), zip(ours.inner.weight.chunk(2), ours.inner.bias.chunk(2), strict=True), strict=True):
+    for part, (weight, bias) in zip(
+        (theirs.gate_proj, theirs.up_proj),
+        zip(ours.inner.weight.chunk(2), ours.inner.bias.chunk(2), strict=True),
+        strict=True,
+    ):
         part.load_state_dict({"weight": weight, "bias": bias})
     theirs.down_proj.load_state_dict(ours.outer.state_dict())
     x = torch.randn(5, 8)

@@ -19,7 +19,11 @@ LENGTHS = torch.tensor([7, 1, 4])
 
 def inputs(targets: int = T, sources: int = S, key_size: int = K, value_size: int = W) -> tuple[Tensor, Tensor, Tensor]:
     torch.manual_seed(3)
-    return torch.randn(B, H, targets, key_size), torch.randn(B, H, sources, key_size), torch.randn(B, H, sources, value_size)
+    return (
+        torch.randn(B, H, targets, key_size),
+        torch.randn(B, H, sources, key_size),
+        torch.randn(B, H, sources, value_size),
+    )
 
 
 def looped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
@@ -28,7 +32,9 @@ def looped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causa
     for b in range(query.size(0)):
         for h in range(query.size(1)):
             for t in range(query.size(2)):
-                seen = [s for s in range(key.size(2)) if (mask is None or bool(mask[b, 0, 0, s])) and not (causal and s > t)]
+                seen = [
+                    s for s in range(key.size(2)) if (mask is None or bool(mask[b, 0, 0, s])) and not (causal and s > t)
+                ]
                 scores = [math.fsum((query[b, h, t] * key[b, h, s]).tolist()) / math.sqrt(query.size(3)) for s in seen]
                 shares = [math.exp(score - max(scores)) for score in scores]
                 for s, share in zip(seen, shares, strict=True):
@@ -50,9 +56,13 @@ def test_both_ways_of_attending_follow_equation_1(targets: int, sources: int, ma
 def test_attend_plain_equals_torchs_kernel() -> None:
     query, key, value = inputs()
     mask = attention_mask(LENGTHS, S)
-    torch.testing.assert_close(attend_plain(query, key, value, mask), F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+    torch.testing.assert_close(
+        attend_plain(query, key, value, mask), F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    )
     query, key, value = inputs(S, S)
-    torch.testing.assert_close(attend_plain(query, key, value, causal=True), F.scaled_dot_product_attention(query, key, value, is_causal=True))
+    torch.testing.assert_close(
+        attend_plain(query, key, value, causal=True), F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    )
 
 
 def test_what_a_masked_position_holds_changes_nothing() -> None:
@@ -89,8 +99,12 @@ def test_self_attention_equals_torchs_multi_head_attention(num_heads: int, gradi
     future = torch.ones(S, S, dtype=torch.bool).triu(1)
     with torch.set_grad_enabled(gradients):
         padding = ~mask[:, 0, 0]  # type: ignore[index]
-        torch.testing.assert_close(ours(x, mask), theirs(x, x, x, key_padding_mask=padding, need_weights=False)[0], atol=1e-6, rtol=1e-5)
-        torch.testing.assert_close(ours(x, None, causal=True), theirs(x, x, x, attn_mask=future, need_weights=False)[0], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(
+            ours(x, mask), theirs(x, x, x, key_padding_mask=padding, need_weights=False)[0], atol=1e-6, rtol=1e-5
+        )
+        torch.testing.assert_close(
+            ours(x, None, causal=True), theirs(x, x, x, attn_mask=future, need_weights=False)[0], atol=1e-6, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("gradients", [False, True])
@@ -113,7 +127,11 @@ def test_heads_take_their_own_sizes() -> None:
     queries, keys, values = all_three[:, :6], all_three[:, 6:12], all_three[:, 12:22]
     heads = []
     for head in range(2):
-        q, k, v = queries[:, 3 * head : 3 * head + 3], keys[:, 3 * head : 3 * head + 3], values[:, 5 * head : 5 * head + 5]
+        q, k, v = (
+            queries[:, 3 * head : 3 * head + 3],
+            keys[:, 3 * head : 3 * head + 3],
+            values[:, 5 * head : 5 * head + 5],
+        )
         heads.append(torch.softmax(q @ k.T / math.sqrt(3), -1) @ v)
     torch.testing.assert_close(module(x, None)[0], module.output(torch.cat(heads, -1)))
     assert module.output.weight.shape == (8, 10)

@@ -16,7 +16,9 @@ from nmt_cli.recipe import ModelSection
 
 def model_and_input(residual: str) -> tuple[Transformer, tuple[Tensor, Tensor | None, Tensor]]:
     torch.manual_seed(10)
-    config = ModelSection(encoder_layers=2, decoder_layers=3, d_model=16, d_ff=32, num_heads=2, dropout=0.4, residual=residual)
+    config = ModelSection(
+        encoder_layers=2, decoder_layers=3, d_model=16, d_ff=32, num_heads=2, dropout=0.4, residual=residual
+    )
     model = Transformer(config, 20, 20)
     return model, (torch.randint(4, 20, (2, 6)), attention_mask(torch.tensor([6, 4]), 6), torch.randint(4, 20, (2, 5)))
 
@@ -34,7 +36,10 @@ def test_dropout_applies_to_embedding_sums_and_sub_layer_outputs_and_nothing_els
             module.register_forward_hook(lambda _, __, output: outputs.append(output))
     model.train()(*batch)
 
-    sums = [model.output_weight[ids] * 4 + positions(ids.size(1)) for ids, positions in ((batch[0], model.source_positions), (batch[2], model.target_positions))]  # sqrt(16)
+    sums = [
+        model.output_weight[ids] * 4 + positions(ids.size(1))
+        for ids, positions in ((batch[0], model.source_positions), (batch[2], model.target_positions))
+    ]  # sqrt(16)
     assert len(inputs) == 2 + 2 * 2 + 3 * 3
     torch.testing.assert_close(inputs.pop(0), sums[0])
     torch.testing.assert_close(inputs.pop(2 * 2), sums[1])
@@ -70,7 +75,9 @@ def test_dropout_on_attention_weights_drops_whole_weights() -> None:
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_dropout_inside_the_feed_forward_network_follows_the_activation(precision: torch.dtype) -> None:
     torch.manual_seed(1)
-    config = ModelSection(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=4096, num_heads=2, dropout=0.0, activation_dropout=0.4)
+    config = ModelSection(
+        encoder_layers=1, decoder_layers=1, d_model=16, d_ff=4096, num_heads=2, dropout=0.0, activation_dropout=0.4
+    )
     model = Transformer(config, 8, 8).to(precision)
     seen: list[Tensor] = []
     for feed_forward in (model.encoder[0].feed_forward, apply_kernels(model, "training").model.encoder[0].feed_forward):
@@ -87,7 +94,9 @@ def test_dropout_inside_the_feed_forward_network_follows_the_activation(precisio
 
 
 def test_kernels_decline_dropout_on_attention_weights() -> None:
-    model = Transformer(ModelSection(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, attention_dropout=0.1), 8, 8)
+    model = Transformer(
+        ModelSection(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, attention_dropout=0.1), 8, 8
+    )
     assert "plain torch: dropout on attention weights has no kernel" in apply_kernels(model, "training").summary
     assert "attention weights" not in apply_kernels(convert(model, "fp32"), "decoding").summary
 

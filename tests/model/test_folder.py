@@ -64,13 +64,17 @@ def folder(tmp_path: Path) -> Path:
 def outputs(model: Transformer) -> Tensor:
     src = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]])
     with torch.no_grad():
-        return model.logits(model(src, attention_mask(torch.tensor([4, 2]), 4), torch.tensor([[2, 9, 10], [2, 11, 12]])))
+        return model.logits(
+            model(src, attention_mask(torch.tensor([4, 2]), 4), torch.tensor([[2, 9, 10], [2, 11, 12]]))
+        )
 
 
 # Round trip
 
 
-@pytest.mark.parametrize("changes", [{}, {"positions": "learned"}, {"residual": "pre", "d_k": 3}, {"tie_embeddings": False}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"positions": "learned"}, {"residual": "pre", "d_k": 3}, {"tie_embeddings": False}]
+)
 def test_a_written_model_is_read_back_to_the_bit(changes: dict[str, Any], tmp_path: Path) -> None:
     recipe, target_vocab = recipe_of(**changes), V if changes.get("tie_embeddings", True) else V + 5
     model = written(tmp_path / "model", recipe, target_vocab)
@@ -90,7 +94,12 @@ def test_loading_draws_no_random_numbers(folder: Path) -> None:
 
 
 def test_what_is_in_the_folder(folder: Path) -> None:
-    assert sorted(item.name for item in folder.iterdir()) == ["config.json", "metrics.json", "model.safetensors", "tokenizer.model"]
+    assert sorted(item.name for item in folder.iterdir()) == [
+        "config.json",
+        "metrics.json",
+        "model.safetensors",
+        "tokenizer.model",
+    ]
     assert (folder / "tokenizer.model").read_bytes() == TOKENIZER
     assert json.loads((folder / "metrics.json").read_text(encoding="utf-8")) == {"bleu": 12.5}
     config = read_config(folder)
@@ -110,7 +119,10 @@ def test_tied_matrices_are_stored_once(folder: Path, tmp_path: Path) -> None:
         with safe_open(tmp_path / name / "model.safetensors", "pt") as file:
             stored[name] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     matrices = {name: [key for key, tensor in tensors.items() if V in tensor.shape] for name, tensors in stored.items()}
-    assert matrices == {"model": ["embeddings.shared"], "untied": ["embeddings.output", "embeddings.source", "embeddings.target"]}
+    assert matrices == {
+        "model": ["embeddings.shared"],
+        "untied": ["embeddings.output", "embeddings.source", "embeddings.target"],
+    }
     size = {name: (tmp_path / name / "model.safetensors").stat().st_size for name in stored}
     assert size["untied"] - size["model"] == pytest.approx(2 * V * 16 * 4, abs=500)
 
@@ -202,7 +214,9 @@ def test_what_it_scored_is_read_and_damage_is_named(folder: Path) -> None:
 def averaged(folder: Path) -> Path:
     model = Transformer(recipe_of().model, V, V).eval()
     folder.mkdir(parents=True, exist_ok=True)
-    write_model(folder, weights_of(model), recipe_of(), (V, V), {"tokenizer.model": TOKENIZER}, {"averaged": ["step-00000001"]})
+    write_model(
+        folder, weights_of(model), recipe_of(), (V, V), {"tokenizer.model": TOKENIZER}, {"averaged": ["step-00000001"]}
+    )
     return folder
 
 
@@ -216,13 +230,21 @@ def test_an_average_is_known_by_its_marker_and_contents(folder: Path, tmp_path: 
     ("change", "said"),
     [
         (lambda folder: (folder / "thesis.tex").touch(), "it holds 'thesis.tex', which nmt did not write"),
-        (lambda folder: (folder / "tokenizer.model").write_bytes(b"mine"), "its file 'tokenizer.model' was changed after it was written"),
-        (lambda folder: (folder / "metrics.json").write_text('{"averaged": ["x"]}'), "its file 'metrics.json' was changed"),
+        (
+            lambda folder: (folder / "tokenizer.model").write_bytes(b"mine"),
+            "its file 'tokenizer.model' was changed after it was written",
+        ),
+        (
+            lambda folder: (folder / "metrics.json").write_text('{"averaged": ["x"]}'),
+            "its file 'metrics.json' was changed",
+        ),
         (lambda folder: (folder / "config.json").write_text("{}"), "is damaged"),
         (lambda folder: (folder / "checkpoints").mkdir(), "it holds 'checkpoints'"),
     ],
 )
-def test_an_average_that_was_changed_is_not_replaced(change: Callable[[Path], object], said: str, tmp_path: Path) -> None:
+def test_an_average_that_was_changed_is_not_replaced(
+    change: Callable[[Path], object], said: str, tmp_path: Path
+) -> None:
     change(averaged(tmp_path / "average"))
     assert said in not_an_average(tmp_path / "average")
 
@@ -237,7 +259,10 @@ def test_weights_of_another_dtype_are_refused(folder: Path) -> None:
 
 def test_a_newer_format_says_so(folder: Path) -> None:
     change_config(folder, format_version=FORMAT_VERSION + 1)
-    with pytest.raises(ModelError, match=rf"has format version {FORMAT_VERSION + 1}.*reads up to {FORMAT_VERSION}\. Install a newer nmt") as fault:
+    with pytest.raises(
+        ModelError,
+        match=rf"has format version {FORMAT_VERSION + 1}.*reads up to {FORMAT_VERSION}\. Install a newer nmt",
+    ) as fault:
         load_model(folder)
     assert repr(str(folder / "config.json")) in str(fault.value)
 

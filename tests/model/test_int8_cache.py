@@ -26,7 +26,14 @@ RECIPE = Recipe.from_dict(
     {
         "name": "tiny",
         "data": {"generator": "teaching", "max_length": 40},
-        "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2, "max_positions": 50},
+        "model": {
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "d_model": 16,
+            "d_ff": 32,
+            "num_heads": 2,
+            "max_positions": 50,
+        },
     },
     "test",
 )
@@ -55,8 +62,17 @@ class Stored:
 
 
 def numbers(model: Transformer) -> dict[str, Tensor]:
-    named = {f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items() if isinstance(value, Tensor)}
-    scales = {f"{name}.input_scale": torch.tensor(module.input_scale) for name, module in model.named_modules() if hasattr(module, "input_scale")}
+    named = {
+        f"{name}.{key}": value
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if isinstance(value, Tensor)
+    }
+    scales = {
+        f"{name}.input_scale": torch.tensor(module.input_scale)
+        for name, module in model.named_modules()
+        if hasattr(module, "input_scale")
+    }
     return {**named, **scales, **dict(model.named_buffers()), **model.state_dict()}
 
 
@@ -90,11 +106,15 @@ def test_its_tensors_do_not_share_memory(cache: Callable[[], list[Path]], stored
     tensors = read_tensors(cache()[0])
     expected = load_file(cache()[0])
     assert same(tensors, expected)
-    assert len({tensor.untyped_storage().data_ptr() for tensor in tensors.values()}) == len(tensors)  # each is freed alone
+    assert len({tensor.untyped_storage().data_ptr() for tensor in tensors.values()}) == len(
+        tensors
+    )  # each is freed alone
     assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in tensors.values())
 
 
-def test_the_hash_of_a_file_that_has_not_changed_is_not_computed_again(cache: Callable[[], list[Path]], stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hash_of_a_file_that_has_not_changed_is_not_computed_again(
+    cache: Callable[[], list[Path]], stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hashed: list[Path] = []
     monkeypatch.setattr(nmt_cli.cache, "SETTLED", -(10**12))  # the file is new
     monkeypatch.setattr(nmt_cli.cache, "sha256", lambda path: hashed.append(path) or sha256(path))
@@ -112,7 +132,9 @@ def test_another_model_has_another_file(cache: Callable[[], list[Path]], stored:
 
 
 @pytest.mark.parametrize("stale", ["cpu_flags", "__version__"])
-def test_another_processor_or_version_makes_its_own(stale: str, cache: Callable[[], list[Path]], stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_processor_or_version_makes_its_own(
+    stale: str, cache: Callable[[], list[Path]], stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored.int8()
     monkeypatch.setattr(int8_cache, stale, (lambda: frozenset({"other"})) if stale == "cpu_flags" else "9.9")
     stored.int8()
@@ -121,7 +143,9 @@ def test_another_processor_or_version_makes_its_own(stale: str, cache: Callable[
 
 
 @pytest.mark.parametrize("fault", ["cut", "changed", "empty", "link", "writable", "folder"])
-def test_what_is_not_as_it_was_written_is_made_again(fault: str, cache: Callable[[], list[Path]], stored: Stored, tmp_path: Path) -> None:
+def test_what_is_not_as_it_was_written_is_made_again(
+    fault: str, cache: Callable[[], list[Path]], stored: Stored, tmp_path: Path
+) -> None:
     expected = stored.int8()
     [path] = cache()
     data = path.read_bytes()
@@ -150,7 +174,9 @@ def test_what_is_not_as_it_was_written_is_made_again(fault: str, cache: Callable
         assert (tmp_path / "elsewhere").read_bytes() == data
 
 
-def test_without_a_cache_folder_it_is_converted(stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cache_folder_it_is_converted(
+    stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "cache").write_text("no folder", encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(int8_cache, "LEAST_PARAMETERS", 0)
@@ -158,14 +184,18 @@ def test_without_a_cache_folder_it_is_converted(stored: Stored, tmp_path: Path, 
     assert stored.loads == 2
 
 
-def test_a_small_model_is_not_kept(cache: Callable[[], list[Path]], stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_model_is_not_kept(
+    cache: Callable[[], list[Path]], stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(int8_cache, "LEAST_PARAMETERS", stored.config.parameters + 1)
     stored.int8()
     assert cache() == []
 
 
 @pytest.mark.parametrize("limit", ["MOST_FILES", "MOST_BYTES"])
-def test_those_that_were_not_used_for_longest_make_room(limit: str, cache: Callable[[], list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_that_were_not_used_for_longest_make_room(
+    limit: str, cache: Callable[[], list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     models = [Stored(tmp_path / f"model{number}", seed=number) for number in range(3)]
     models[0].int8()
     [first] = cache()

@@ -24,7 +24,15 @@ ENDS = torch.arange(SIZE) % 4 == 1
 
 def make(**changes: object) -> Transformer:
     torch.manual_seed(3)
-    sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 48, "num_heads": 4, "max_positions": 64, "monotonic_attention": True}
+    sizes = {
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "d_model": 32,
+        "d_ff": 48,
+        "num_heads": 4,
+        "max_positions": 64,
+        "monotonic_attention": True,
+    }
     model = Transformer(ModelSection.model_validate({**sizes, **changes}), SIZE, SIZE).eval()
     if model.next_word is not None:
         model.next_word.set(BEGINS, ENDS)
@@ -50,7 +58,10 @@ def next_word(src: list[int], target: list[int]) -> int:
 def test_both_layouts_find_the_next_word() -> None:
     lengths, targets = [7, 1, 12, 5], [9, 4, 30, 1]
     src, tgt = drawn(lengths, 1), drawn(targets, 2)
-    expected = [[next_word(src[b, : lengths[b]].tolist(), tgt[b, : t + 1].tolist()) for t in range(targets[b])] for b in range(4)]
+    expected = [
+        [next_word(src[b, : lengths[b]].tolist(), tgt[b, : t + 1].tolist()) for t in range(targets[b])]
+        for b in range(4)
+    ]
     found = make().next_word
     assert found is not None
     padded = found.padded(src, torch.tensor(lengths), tgt)
@@ -69,16 +80,29 @@ def test_packed_and_padded_passes_are_equal_and_read_the_next_word(residual: str
     padded = model(src, attention_mask(torch.tensor(lengths), 12), tgt)
     source, target = Packing(torch.tensor(lengths)), Packing(torch.tensor(targets))
     rows = model.forward_packed(source.pack(src), source, target.pack(tgt), target)
-    torch.testing.assert_close(rows[: target.tokens], torch.cat([padded[b, :t] for b, t in enumerate(targets)]), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        rows[: target.tokens], torch.cat([padded[b, :t] for b, t in enumerate(targets)]), atol=1e-5, rtol=1e-5
+    )
     plain = make(residual=residual, monotonic_attention=False)
-    plain.load_state_dict({name: value for name, value in model.state_dict().items() if not name.startswith("next_word")})
+    plain.load_state_dict(
+        {name: value for name, value in model.state_dict().items() if not name.startswith("next_word")}
+    )
     assert not torch.allclose(plain(src, attention_mask(torch.tensor(lengths), 12), tgt), padded, atol=1e-2)
 
 
 def test_the_tables_are_stored_with_the_weights(tmp_path: Path) -> None:
     model = make()
-    data = {"train_source": ["a"], "train_target": ["b"], "terminals": "tags", "joint_vocab": False, "target_tokenization": "words", "max_length": 60}
-    recipe = Recipe.from_dict({"name": "tiny", "data": data, "model": {**model.config.model_dump(), "tie_embeddings": False}}, "test")
+    data = {
+        "train_source": ["a"],
+        "train_target": ["b"],
+        "terminals": "tags",
+        "joint_vocab": False,
+        "target_tokenization": "words",
+        "max_length": 60,
+    }
+    recipe = Recipe.from_dict(
+        {"name": "tiny", "data": data, "model": {**model.config.model_dump(), "tie_embeddings": False}}, "test"
+    )
     torch.manual_seed(1)
     model = Transformer(recipe.model, SIZE, SIZE).eval()
     assert model.next_word is not None
@@ -87,7 +111,13 @@ def test_the_tables_are_stored_with_the_weights(tmp_path: Path) -> None:
     loaded = load_model(tmp_path)
     assert loaded.config.parameters == recipe.model.parameters(SIZE, SIZE)
     quantized = build_quantized(recipe, SIZE, SIZE, quantized_weights(model))
-    for other in (loaded.model, build(recipe, SIZE, SIZE, weights_of(model)), quantized, convert(model, "int8"), convert(model, "bf16")):
+    for other in (
+        loaded.model,
+        build(recipe, SIZE, SIZE, weights_of(model)),
+        quantized,
+        convert(model, "int8"),
+        convert(model, "bf16"),
+    ):
         assert other.next_word is not None
         assert torch.equal(other.next_word.begins.bool(), BEGINS)
         assert torch.equal(other.next_word.ends.bool(), ENDS)
@@ -95,14 +125,30 @@ def test_the_tables_are_stored_with_the_weights(tmp_path: Path) -> None:
         check_modules(model, "a library")
 
 
-@pytest.mark.parametrize(("kind", "line", "ends"), [
-    ("xx", "(S (NP XX XX )NP )S", "XX XX"),
-    ("tags", "(S (NP DT NN )NP )S", "DT NN"),
-    ("words", "(S (NP dog cat )NP )S", "dog cat"),
-    ("both", "(S (NP dog /DT cat /NN )NP )S", "/DT /NN"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "line", "ends"),
+    [
+        ("xx", "(S (NP XX XX )NP )S", "XX XX"),
+        ("tags", "(S (NP DT NN )NP )S", "DT NN"),
+        ("words", "(S (NP dog cat )NP )S", "dog cat"),
+        ("both", "(S (NP dog /DT cat /NN )NP )S", "/DT /NN"),
+    ],
+)
 def test_words_end_with_their_terminals(kind: str, line: str, ends: str) -> None:
-    data = Recipe.from_dict({"data": {"train_source": ["a"], "train_target": ["b"], "vocab_size": 285, "joint_vocab": False, "target_tokenization": "words", "terminals": kind}, "model": {"tie_embeddings": False}}, "t").data
+    data = Recipe.from_dict(
+        {
+            "data": {
+                "train_source": ["a"],
+                "train_target": ["b"],
+                "vocab_size": 285,
+                "joint_vocab": False,
+                "target_tokenization": "words",
+                "terminals": kind,
+            },
+            "model": {"tie_embeddings": False},
+        },
+        "t",
+    ).data
     source = learn_from_words([("the", 9), ("small", 5), ("dogs", 4)], data)
     target = learn_symbols([(word, 3) for word in dict.fromkeys(line.split())], data)
     begins, ended = word_tables(Vocabulary(source, target), kind)

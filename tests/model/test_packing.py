@@ -19,7 +19,15 @@ LENGTHS = [([9, 3, 6, 1], [7, 8, 2, 5]), ([4, 4], [4, 4]), ([1], [1]), ([3, 70, 
 
 def make(**changes: Any) -> Transformer:
     torch.manual_seed(0)
-    values: dict[str, Any] = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 48, "num_heads": 4, "dropout": 0.0, "max_positions": 100}
+    values: dict[str, Any] = {
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "d_model": 32,
+        "d_ff": 48,
+        "num_heads": 4,
+        "dropout": 0.0,
+        "max_positions": 100,
+    }
     model = Transformer(ModelSection(**{**values, **changes}), V, V)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -34,9 +42,15 @@ def padded(lengths: list[int]) -> Tensor:
     return ids
 
 
-@pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"positions": "learned", "tie_embeddings": False}, {"d_k": 5, "d_v": 7}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"residual": "pre"}, {"positions": "learned", "tie_embeddings": False}, {"d_k": 5, "d_v": 7}],
+    ids=str,
+)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_values_and_gradients_equal_those_of_the_padded_block(changes: dict[str, Any], lengths: tuple[list[int], list[int]]) -> None:
+def test_values_and_gradients_equal_those_of_the_padded_block(
+    changes: dict[str, Any], lengths: tuple[list[int], list[int]]
+) -> None:
     model = make(**changes)
     src, tgt_in = padded(lengths[0]), padded(lengths[1])
     src_lengths, tgt_lengths = torch.tensor(lengths[0]), torch.tensor(lengths[1])

@@ -18,29 +18,50 @@ def test_rotations_are_roformers() -> None:
     torch.manual_seed(1)
     query, key = torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 16)
     table = roformer.RoFormerSinusoidalPositionalEmbedding(20, 16)
-    table.weight = torch.nn.Parameter(table.create_weight() if hasattr(table, "create_weight") else table._init_weight(table.weight))
-    theirs = roformer.RoFormerSelfAttention.apply_rotary_position_embeddings(table(torch.Size((2, 20)))[None, None], query, key)
+    table.weight = torch.nn.Parameter(
+        table.create_weight() if hasattr(table, "create_weight") else table._init_weight(table.weight)
+    )
+    theirs = roformer.RoFormerSelfAttention.apply_rotary_position_embeddings(
+        table(torch.Size((2, 20)))[None, None], query, key
+    )
     for ours, expected in zip((rotated(query, torch.arange(20)), rotated(key, torch.arange(20))), theirs, strict=True):
         torch.testing.assert_close(ours, expected)
 
 
 def test_a_sequence_that_is_moved_attends_alike() -> None:
     torch.manual_seed(1)
-    attention, x = SelfAttention(ModelSection(d_model=16, d_ff=8, num_heads=2, positions="rotary")), torch.randn(2, 7, 16)
+    attention, x = (
+        SelfAttention(ModelSection(d_model=16, d_ff=8, num_heads=2, positions="rotary")),
+        torch.randn(2, 7, 16),
+    )
     torch.testing.assert_close(attention(x, None, True, start=100), attention(x, None, True), atol=1e-5, rtol=1e-4)
     assert not torch.allclose(attention(x.flip(1), None).flip(1), attention(x, None), atol=1e-3)  # but the order counts
 
 
 def test_packed_and_padded_sequences_are_rotated_alike() -> None:
     torch.manual_seed(1)
-    model = Transformer(ModelSection(encoder_layers=2, decoder_layers=1, d_model=16, d_ff=8, num_heads=2, positions="rotary", dropout=0.0), 20, 20)
+    model = Transformer(
+        ModelSection(
+            encoder_layers=2, decoder_layers=1, d_model=16, d_ff=8, num_heads=2, positions="rotary", dropout=0.0
+        ),
+        20,
+        20,
+    )
     src = torch.randint(4, 20, (3, 9))
     lengths = torch.tensor([9, 4, 1])
     packing = Packing(lengths)
     real = torch.arange(9) < lengths[:, None]
-    torch.testing.assert_close(model.encode_packed(packing.pack(src), packing)[: packing.tokens], model.encode(src, real[:, None, None])[real])
+    torch.testing.assert_close(
+        model.encode_packed(packing.pack(src), packing)[: packing.tokens], model.encode(src, real[:, None, None])[real]
+    )
 
 
 def test_half_a_pair_cannot_be_rotated() -> None:
     with pytest.raises(RecipeError, match="heads of 3 numbers are odd: rotary positions rotate pairs of them"):
-        Recipe.from_dict({"data": {"train_source": ["a"], "train_target": ["b"]}, "model": {"d_model": 12, "num_heads": 4, "positions": "rotary"}}, "test")
+        Recipe.from_dict(
+            {
+                "data": {"train_source": ["a"], "train_target": ["b"]},
+                "model": {"d_model": 12, "num_heads": 4, "positions": "rotary"},
+            },
+            "test",
+        )

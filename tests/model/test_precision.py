@@ -28,7 +28,9 @@ from nmt_cli.registry import PRECISIONS
 
 def small(**changes: str | bool) -> Transformer:
     torch.manual_seed(2)
-    return Transformer(ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, **changes), 90, 90).eval()  # type: ignore[arg-type]
+    return Transformer(
+        ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, **changes), 90, 90
+    ).eval()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shape", [(1, 48), (70, 48), (3, 5, 48)])
@@ -37,7 +39,10 @@ def test_a_linear_map_is_torchs_but_for_rounding(shape: tuple[int, ...]) -> None
     torch.manual_seed(0)
     linear, x = nn.Linear(48, 40), torch.randn(shape)
     expected = linear(x)
-    for found, near in ((Bf16Linear(linear.weight, linear.bias)(x), 0.01), (Int8Linear(*rounded(linear.weight), linear.bias, float(x.abs().max()) / INT8_MAX)(x), 0.02)):
+    for found, near in (
+        (Bf16Linear(linear.weight, linear.bias)(x), 0.01),
+        (Int8Linear(*rounded(linear.weight), linear.bias, float(x.abs().max()) / INT8_MAX)(x), 0.02),
+    ):
         assert (found.dtype, found.shape) == (torch.float32, expected.shape)
         assert float((found - expected).abs().max()) < near * float(expected.abs().max())
 
@@ -55,7 +60,9 @@ def test_int8_sums_are_exact(d_in: int, dtype: torch.dtype) -> None:
 
 
 def test_values_beyond_the_range_are_cut_and_ties_go_to_even() -> None:
-    assert quantize(torch.tensor([[-9.0, -1.0, 0.004, 0.5, 1.0, 9.0, torch.inf]]), 1 / INT8_MAX).tolist() == [[-128, -127, 1, 64, 127, 127, 127]]
+    assert quantize(torch.tensor([[-9.0, -1.0, 0.004, 0.5, 1.0, 9.0, torch.inf]]), 1 / INT8_MAX).tolist() == [
+        [-128, -127, 1, 64, 127, 127, 127]
+    ]
     assert quantize(torch.tensor([0.5, 1.5, 2.5, -0.5]), 1.0).tolist() == [0, 2, 2, 0]
 
 
@@ -86,7 +93,9 @@ def test_embeddings_in_int8_stay_integers_until_a_row_is_read(tied: bool) -> Non
     assert (converted.target_vocab, converted.device) == (90, torch.device("cpu"))
 
 
-@pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"norm": "rms"}, {"activation": "gelu"}, {"positions": "learned"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"residual": "pre"}, {"norm": "rms"}, {"activation": "gelu"}, {"positions": "learned"}], ids=str
+)
 @pytest.mark.parametrize("precision", list(PRECISIONS))
 @torch.inference_mode()
 def test_a_model_in_each_precision_is_near_the_model(precision: str, changes: dict[str, str]) -> None:

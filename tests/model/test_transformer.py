@@ -23,7 +23,14 @@ S, T = 9, 8
 
 
 def section(**changes: Any) -> ModelSection:
-    values: dict[str, Any] = {"encoder_layers": LAYERS, "decoder_layers": LAYERS, "d_model": D, "d_ff": FF, "num_heads": H, "dropout": 0.0}
+    values: dict[str, Any] = {
+        "encoder_layers": LAYERS,
+        "decoder_layers": LAYERS,
+        "d_model": D,
+        "d_ff": FF,
+        "num_heads": H,
+        "dropout": 0.0,
+    }
     return ModelSection(**{**values, **changes})
 
 
@@ -63,7 +70,9 @@ class Torch(nn.Module):
             both = nn.Transformer(D, H, LAYERS, LAYERS, FF, **options)  # type: ignore[arg-type]
             self.encoder, self.decoder = both.encoder, both.decoder
         else:
-            self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(D, H, FF, **options), LAYERS, enable_nested_tensor=False)  # type: ignore[arg-type]
+            self.encoder = nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(D, H, FF, **options), LAYERS, enable_nested_tensor=False
+            )  # type: ignore[arg-type]
             self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, H, FF, **options), LAYERS)  # type: ignore[arg-type]
         self.embedding = nn.Parameter(torch.empty(V, D))
         with torch.no_grad():
@@ -95,7 +104,9 @@ def counterparts(theirs: Torch, ours: Any) -> list[tuple[Tensor, list[Tensor]]]:
         pairs.extend([(a.weight, [part.weight for part in b]), (a.bias, [part.bias for part in b])])
 
     def attention(a: Any, b: Any, *joined: Any) -> None:
-        pairs.extend([(a.in_proj_weight, [part.weight for part in joined]), (a.in_proj_bias, [part.bias for part in joined])])
+        pairs.extend(
+            [(a.in_proj_weight, [part.weight for part in joined]), (a.in_proj_bias, [part.bias for part in joined])]
+        )
         same(a.out_proj, b.output)
 
     for a, b in zip([*theirs.encoder.layers, *theirs.decoder.layers], [*ours.encoder, *ours.decoder], strict=True):
@@ -318,7 +329,11 @@ def by_formula(vocabulary: int, layers: int, d_model: int, d_ff: int) -> int:
     attention = 4 * (d_model * d_model + d_model)
     feed_forward = 2 * d_model * d_ff + d_ff + d_model
     norm = 2 * d_model
-    return vocabulary * d_model + layers * (attention + feed_forward + 2 * norm) + layers * (2 * attention + feed_forward + 3 * norm)
+    return (
+        vocabulary * d_model
+        + layers * (attention + feed_forward + 2 * norm)
+        + layers * (2 * attention + feed_forward + 3 * norm)
+    )
 
 
 def test_base_has_63_million_parameters_and_big_214() -> None:
@@ -355,7 +370,10 @@ def test_the_size_of_big_is_the_printed_one() -> None:
     assert parameters_of(37_000, **BIG) / 1e6 == pytest.approx(213, rel=0.01)
 
 
-@pytest.mark.parametrize("changes", [{"num_heads": 1}, {"num_heads": 16}, {"d_k": 2}, {"d_k": 16, "d_v": 3}, {"num_heads": 3, "d_k": 5, "d_v": 7}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"num_heads": 1}, {"num_heads": 16}, {"d_k": 2}, {"d_k": 16, "d_v": 3}, {"num_heads": 3, "d_k": 5, "d_v": 7}],
+)
 @pytest.mark.parametrize("use", ["attend_plain", "fused"])
 def test_heads_and_their_sizes_are_free_of_d_model(changes: dict[str, int], use: str) -> None:
     model = make(**changes)
@@ -365,7 +383,10 @@ def test_heads_and_their_sizes_are_free_of_d_model(changes: dict[str, int], use:
     assert hidden.isfinite().all()
     heads, config = model.config.num_heads, model.config
     for layer in (*model.encoder, *model.decoder):
-        assert layer.self_attention.query_key_value.weight.shape == (heads * (2 * config.key_size + config.value_size), D)  # type: ignore[union-attr]
+        assert layer.self_attention.query_key_value.weight.shape == (
+            heads * (2 * config.key_size + config.value_size),
+            D,
+        )  # type: ignore[union-attr]
         assert layer.self_attention.output.weight.shape == (D, heads * config.value_size)  # type: ignore[union-attr]
 
 

@@ -72,7 +72,15 @@ def test_nothing_is_no_tree() -> None:
 
 
 def test_function_tags_and_indices_are_cut_off_but_tags_that_begin_with_a_hyphen_stay() -> None:
-    assert [bare(label) for label in ("NP-SBJ", "NP=2", "PP-LOC-PRD-3", "NP", "-LRB-", "-NONE-", "S-TPC=1")] == ["NP", "NP", "PP", "NP", "-LRB-", "-NONE-", "S"]
+    assert [bare(label) for label in ("NP-SBJ", "NP=2", "PP-LOC-PRD-3", "NP", "-LRB-", "-NONE-", "S-TPC=1")] == [
+        "NP",
+        "NP",
+        "PP",
+        "NP",
+        "-LRB-",
+        "-NONE-",
+        "S",
+    ]
     tree = one("(S (NP-SBJ=1 (-LRB- -LRB-) (NN-x a)))").without_functions()
     assert str(tree) == "(TOP (S (NP (-LRB- -LRB-) (NN-x a))))"
 
@@ -85,7 +93,16 @@ def test_traces_go_and_what_holds_nothing_else() -> None:
 
 
 def test_brackets_in_words_are_escaped_in_trees_and_plain_for_people() -> None:
-    assert [plain(word) for word in ("-LRB-", "-LRB-a-RRB-", r"1\/2", r"\*", "``", "-", "-RSB-", "-LCB-")] == ["(", "(a)", "1/2", "*", "``", "-", "]", "{"]
+    assert [plain(word) for word in ("-LRB-", "-LRB-a-RRB-", r"1\/2", r"\*", "``", "-", "-RSB-", "-LCB-")] == [
+        "(",
+        "(a)",
+        "1/2",
+        "*",
+        "``",
+        "-",
+        "]",
+        "{",
+    ]
     assert escaped("(a)") == "-LRB-a-RRB-"
     assert str(Tree((Leaf("XX", "("),), ())) == "(TOP (XX -LRB-))"
 
@@ -93,18 +110,45 @@ def test_brackets_in_words_are_escaped_in_trees_and_plain_for_people() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("(S (NN a)\n(NN b)", "'some.mrg', line 1: the tree that begins here lacks 1 closing bracket(s) at the end of the text; close it, or restore the file if it was cut."),
+        (
+            "(S (NN a)\n(NN b)",
+            "'some.mrg', line 1: the tree that begins here lacks 1 closing bracket(s) at the end of the text; close it, or restore the file if it was cut.",
+        ),
         ("(S (NN a))\n)", "'some.mrg', line 2: a bracket closes that was never opened; remove it, or open the tree."),
-        ("# heading\n(NN a)", "'some.mrg', line 1: '#' is outside of any tree; remove it: comments and headings are no trees."),
-        ("(S (NP ) (NN a))", "'some.mrg', line 1: the bracket (NP ) contains no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)."),
-        ("(NN a)\n\n()", "'some.mrg', line 3: the bracket ( ) contains no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)."),
-        ("(S\n(NP the (NN a)))", "'some.mrg', line 2: a bracket opens after the word 'the'; expected (TAG WORD): each word has its own bracket."),
-        ("(NP (NN a) dog)", "'some.mrg', line 1: 'dog' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket."),
-        ("(NN a b)", "'some.mrg', line 1: 'b' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket."),
-        ("(S ((NN a)))", "'some.mrg', line 1: a bracket inside a tree has no label; expected (LABEL …); only the outermost bracket may have none."),
-        ("((NN a) b)", "'some.mrg', line 1: 'b' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket."),
+        (
+            "# heading\n(NN a)",
+            "'some.mrg', line 1: '#' is outside of any tree; remove it: comments and headings are no trees.",
+        ),
+        (
+            "(S (NP ) (NN a))",
+            "'some.mrg', line 1: the bracket (NP ) contains no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *).",
+        ),
+        (
+            "(NN a)\n\n()",
+            "'some.mrg', line 3: the bracket ( ) contains no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *).",
+        ),
+        (
+            "(S\n(NP the (NN a)))",
+            "'some.mrg', line 2: a bracket opens after the word 'the'; expected (TAG WORD): each word has its own bracket.",
+        ),
+        (
+            "(NP (NN a) dog)",
+            "'some.mrg', line 1: 'dog' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket.",
+        ),
+        (
+            "(NN a b)",
+            "'some.mrg', line 1: 'b' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket.",
+        ),
+        (
+            "(S ((NN a)))",
+            "'some.mrg', line 1: a bracket inside a tree has no label; expected (LABEL …); only the outermost bracket may have none.",
+        ),
+        (
+            "((NN a) b)",
+            "'some.mrg', line 1: 'b' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_fault_names_the_file_the_line_and_the_way_out(text: str, said: str) -> None:
     assert fault(text) == said
 
@@ -120,7 +164,10 @@ def test_deep_trees_need_no_deep_stack() -> None:
 
 
 @pytest.mark.skipif(not GUM.is_dir(), reason="the trees of GUM (shared/data/gum-constituency) are not here")
-@pytest.mark.parametrize(("name", "count", "words"), [("train", 10_224, 177_410), ("dev", 1575, 28_119), ("test", 1464, 28_397), ("test2", 1334, 17_799)])
+@pytest.mark.parametrize(
+    ("name", "count", "words"),
+    [("train", 10_224, 177_410), ("dev", 1575, 28_119), ("test", 1464, 28_397), ("test2", 1334, 17_799)],
+)
 def test_every_tree_of_gum_is_written_as_it_was_read(name: str, count: int, words: int) -> None:
     lines = gzip.decompress((GUM / f"{name}.trees.gz").read_bytes()).decode().removesuffix("\n").split("\n")
     trees = list(read_trees(lines, name))

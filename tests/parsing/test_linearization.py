@@ -31,7 +31,10 @@ def test_the_example_of_vinyals_et_al() -> None:
     john = tree("(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))")
     assert linearise(john) == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"
     assert delinearise(linearise(john), john.words, tags=john.tags) == john
-    assert str(delinearise(linearise(john), john.words)) == "(TOP (S (NP (XX John)) (VP (XX has) (NP (XX a) (XX dog))) (XX .)))"
+    assert (
+        str(delinearise(linearise(john), john.words))
+        == "(TOP (S (NP (XX John)) (VP (XX has) (NP (XX a) (XX dog))) (XX .)))"
+    )
 
 
 def test_the_root_is_not_written_and_words_may_stand_alone() -> None:
@@ -139,7 +142,27 @@ def test_a_repaired_tree_is_well_formed() -> None:
 
 def test_garbage_gives_a_tree_of_the_words_and_a_repaired_tree_is_left_alone() -> None:
     draw = random.Random(7)
-    symbols = ["XX", "(S", ")S", "(NP", ")NP", "(VP", ")VP", "(", ")", "⁇", "x", "((", "(N(P", "XXX", ")XX", "(XX", "/NN", "/", "//"]
+    symbols = [
+        "XX",
+        "(S",
+        ")S",
+        "(NP",
+        ")NP",
+        "(VP",
+        ")VP",
+        "(",
+        ")",
+        "⁇",
+        "x",
+        "((",
+        "(N(P",
+        "XXX",
+        ")XX",
+        "(XX",
+        "/NN",
+        "/",
+        "//",
+    ]
     for number in range(6000):
         terminals = TERMINALS[number % 4]
         words = [draw.choice([f"w{i}", "(", "/NN", "/"]) for i in range(draw.randrange(9))]
@@ -183,12 +206,16 @@ def test_random_trees_come_back() -> None:
         assert delinearise(linearise(made), made.words) == made
         assert next(read_trees([str(made)], "made")) == made
         words = [draw.choice(["a", "/", "/NN", "//", "XX", "-LRB-", "(", ")", "\u00a0", "1\\/2"]) for _ in range(size)]
-        tagged = Tree(tuple(Leaf(draw.choice(["NN", "XX", "-LRB-", ".", "/", "PRP$"]), word) for word in words), made.spans)
+        tagged = Tree(
+            tuple(Leaf(draw.choice(["NN", "XX", "-LRB-", ".", "/", "PRP$"]), word) for word in words), made.spans
+        )
         for terminals in TERMINALS:
             line = linearise(tagged, terminals)
             assert delinearise(line, words, terminals, tagged.tags) == tagged
             back = delinearise(line, words, terminals)
-            assert back == (tagged if terminals in ("tags", "both") else Tree(tuple(Leaf("XX", word) for word in words), made.spans))
+            assert back == (
+                tagged if terminals in ("tags", "both") else Tree(tuple(Leaf("XX", word) for word in words), made.spans)
+            )
             assert not repaired(line, back, terminals)
             assert repaired(f"{line} x(", back, terminals)
 

@@ -18,7 +18,24 @@ from nmt_cli.errors import DataError
 from nmt_cli.reporting import attention_page
 from nmt_cli.reporting.attention_page import DIGITS, FOLDER, SCRIPTS, page
 
-NASTY = ["</script>", "<script>alert(1)</script>", "&amp;", "<!--", "]]>", '"', "'", "\\", "\u2028", "{{data}}", "{{", "}}", "▁مرحبا", "東京", "\x00", "🙂"]
+NASTY = [
+    "</script>",
+    "<script>alert(1)</script>",
+    "&amp;",
+    "<!--",
+    "]]>",
+    '"',
+    "'",
+    "\\",
+    "\u2028",
+    "{{data}}",
+    "{{",
+    "}}",
+    "▁مرحبا",
+    "東京",
+    "\x00",
+    "🙂",
+]
 
 
 def view(kind: str, rows: int | list[str], columns: int | list[str], layers: int = 2, heads: int = 3) -> View:
@@ -27,7 +44,9 @@ def view(kind: str, rows: int | list[str], columns: int | list[str], layers: int
     scores = 3 * torch.randn(layers, heads, len(rows), len(columns))
     if kind == "decoder":
         scores = scores.masked_fill(torch.ones(scores.shape[2:], dtype=torch.bool).triu(1), float("-inf"))
-    return View(kind, tuple(rows), tuple(columns), tuple(range(1, layers + 1)), tuple(range(1, heads + 1)), scores.softmax(-1))
+    return View(
+        kind, tuple(rows), tuple(columns), tuple(range(1, layers + 1)), tuple(range(1, heads + 1)), scores.softmax(-1)
+    )
 
 
 def seen(*views: View, source: str = "a sentence", translation: str = "ein Satz") -> AttentionRecord:
@@ -85,12 +104,18 @@ def test_the_script_reads_the_numbers_as_they_were_written(tmp_path: Path) -> No
     views = (view("encoder", 5, 5), view("decoder", 4, 4), view("cross", 4, 5))
     (tmp_path / "data.json").write_text(json.dumps(data_of(page(seen(*views)))), encoding="utf-8")
     around = "const matchMedia = () => ({ matches: false }), text = require('fs').readFileSync('data.json', 'utf8'), document = { getElementById: () => ({ textContent: text }) };"
-    found = "console.log(JSON.stringify(data.kinds.map((kind) => kind.maps.map((layer) => layer.map((map) => [...map])))));"
-    (tmp_path / "run.js").write_text(around + (FOLDER / "state.js").read_text(encoding="utf-8") + found, encoding="utf-8")
+    found = (
+        "console.log(JSON.stringify(data.kinds.map((kind) => kind.maps.map((layer) => layer.map((map) => [...map])))));"
+    )
+    (tmp_path / "run.js").write_text(
+        around + (FOLDER / "state.js").read_text(encoding="utf-8") + found, encoding="utf-8"
+    )
     done = subprocess.run(["node", "run.js"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     for given, maps in zip(views, json.loads(done.stdout), strict=True):
-        torch.testing.assert_close(torch.tensor(maps).view_as(given.weights), given.weights, atol=0.5001 * 10**-DIGITS, rtol=0.0)
+        torch.testing.assert_close(
+            torch.tensor(maps).view_as(given.weights), given.weights, atol=0.5001 * 10**-DIGITS, rtol=0.0
+        )
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node to check scripts with")
@@ -120,7 +145,11 @@ def test_the_page_needs_no_other_file_and_no_network() -> None:
     reader = Reader(content)
     assert not [attributes for _, attributes in reader.found if {"src", "href", "action", "data"} & set(attributes)]
     assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttpRequest|import\(", content)
-    [policy] = [attributes["content"] for tag, attributes in reader.found if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"]
+    [policy] = [
+        attributes["content"]
+        for tag, attributes in reader.found
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy.startswith("default-src 'none';")
     assert "{{" not in content
     assert len(reader.texts["script"]) == 2
@@ -149,5 +178,8 @@ def test_a_page_of_base_with_40_pieces_is_small() -> None:
 def test_a_page_that_no_browser_would_open_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_page, "LARGEST", 149)
     assert page(seen(view("cross", 4, 6)))  # 144 weights
-    with pytest.raises(DataError, match=r"the page would have 150 weights; browsers open 149 at once\. Show less with --kind, --layer or --head"):
+    with pytest.raises(
+        DataError,
+        match=r"the page would have 150 weights; browsers open 149 at once\. Show less with --kind, --layer or --head",
+    ):
         page(seen(view("encoder", 5, 5)))

@@ -22,7 +22,13 @@ def translate(url: str, text: str = TEXT) -> httpx.Response:
 
 def refused(*arguments: str) -> tuple[int, str]:
     """The exit status and stderr of a command that does not get as far as to serve."""
-    done = subprocess.run([sys.executable, "-m", "nmt_cli", "serve", "--device", "cpu", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "nmt_cli", "serve", "--device", "cpu", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     return done.returncode, " ".join(done.stderr.split())
@@ -32,7 +38,11 @@ def test_the_log_has_no_texts_and_sighup_loads_anew(model: Path, tmp_path: Path)
     keys = tmp_path / "keys"
     keys.write_text("a-secret-key\tanna\n", encoding="utf-8")
     with Command("--model", str(model), "--log", "json", "--keys", str(keys)) as command:
-        before = httpx.post(f"{command.url}/translate", params={"q": TEXT, "source": "en", "target": "de", "api_key": "a-secret-key"}, timeout=60)
+        before = httpx.post(
+            f"{command.url}/translate",
+            params={"q": TEXT, "source": "en", "target": "de", "api_key": "a-secret-key"},
+            timeout=60,
+        )
         assert before.status_code == 200
         command.process.send_signal(signal.SIGHUP)
         command.wait_for("the models were loaded anew")
@@ -44,8 +54,13 @@ def test_the_log_has_no_texts_and_sighup_loads_anew(model: Path, tmp_path: Path)
     records = [json.loads(line) for line in logged]
     [request] = [record for record in records if record.get("status") == 200]
     assert {name: request[name] for name in ("method", "path", "pair", "sentences", "characters", "key")} == {
-        "method": "POST", "path": "/translate", "pair": "en-de", "sentences": 1, "characters": len(TEXT), "key": "anna",
-    }  # fmt: skip
+        "method": "POST",
+        "path": "/translate",
+        "pair": "en-de",
+        "sentences": 1,
+        "characters": len(TEXT),
+        "key": "anna",
+    }
     assert not any("secret" in line for line in command.lines)
 
 
@@ -57,7 +72,9 @@ def test_what_is_under_way_is_answered_at_the_end(model: Path, number: signal.Si
         lines = [f"the cat sees {'a dog and ' * 10}a house {index}." for index in range(300)]
 
         def ask() -> None:
-            answers.append(httpx.post(f"{url}/translate", json={"q": lines, "source": "en", "target": "de"}, timeout=100))
+            answers.append(
+                httpx.post(f"{url}/translate", json={"q": lines, "source": "en", "target": "de"}, timeout=100)
+            )
 
         client = threading.Thread(target=ask)
         client.start()
@@ -77,7 +94,11 @@ def test_what_takes_longer_than_the_grace_is_refused(model: Path) -> None:
 
         def ask() -> None:
             try:
-                answers.append(httpx.post(f"{url}/translate", json={"q": lines, "source": "en", "target": "de"}, timeout=100).status_code)
+                answers.append(
+                    httpx.post(
+                        f"{url}/translate", json={"q": lines, "source": "en", "target": "de"}, timeout=100
+                    ).status_code
+                )
             except httpx.TransportError:
                 answers.append("closed")
 
@@ -115,17 +136,24 @@ def test_what_is_refused_before_serving(model: Path, tmp_path: Path) -> None:
 def test_a_port_in_use(model: Path) -> None:
     with Command("--model", str(model)) as command:
         port = command.url.rpartition(":")[2]
-        assert refused("--model", str(model), "--port", port) == (1, f"error: --port {port} is in use on 127.0.0.1: another server listens there. Give another one; 0 is any that is free.")
+        assert refused("--model", str(model), "--port", port) == (
+            1,
+            f"error: --port {port} is in use on 127.0.0.1: another server listens there. Give another one; 0 is any that is free.",
+        )
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     code = "import sys, importlib.util as util; find = util.find_spec; util.find_spec = lambda name, *rest: None if name == 'fastapi' else find(name, *rest); sys.argv = ['nmt', 'serve']; from nmt_cli.cli.app import run; sys.exit(run())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
+    )
     assert done.returncode == 2
     assert "pip install 'nmt-cli[serve]'" in done.stderr
 
 
 def test_help_imports_no_server() -> None:
     code = "import sys; sys.argv = ['nmt', 'serve', '-h']; from nmt_cli.cli.app import run; run(); print([name for name in ('fastapi', 'uvicorn', 'torch', 'prometheus_client') if name in sys.modules], file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
+    )
     assert done.stderr.strip() == "[]"

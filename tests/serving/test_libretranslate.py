@@ -26,9 +26,11 @@ def test_a_text(served: Served, translator: nmt.Translator) -> None:
     values = {"q": TEXT, "source": "en", "target": "de"}
     url = f"{served.url}/translate"
     for answer in (
-        httpx.post(url, json=values), httpx.post(url, data=values), httpx.post(url, params=values),
+        httpx.post(url, json=values),
+        httpx.post(url, data=values),
+        httpx.post(url, params=values),
         httpx.post(url, files={name: (None, value) for name, value in values.items()}),
-    ):  # fmt: skip
+    ):
         assert (answer.status_code, answer.json()) == (200, expected)
         assert answer.headers["content-type"] == "application/json"
 
@@ -37,7 +39,9 @@ def test_several_texts_blank_ones_and_white_space(served: Served, translator: nm
     given = [TEXT, "", "  a small house.\n\n the red cat.\n"]
     answer = post(served, "/translate", q=given, source="en", target="de")
     house, cat = (translated(translator, line) for line in ("a small house.", "the red cat."))
-    assert answer.json() == {"translatedText": [translated(translator, TEXT), "", f"  {house.strip()}\n\n {cat.strip()}\n"]}
+    assert answer.json() == {
+        "translatedText": [translated(translator, TEXT), "", f"  {house.strip()}\n\n {cat.strip()}\n"]
+    }
 
 
 def test_html(served: Served, translator: nmt.Translator) -> None:
@@ -55,7 +59,11 @@ def test_alternatives_and_detection(served: Served, translator: nmt.Translator) 
     assert answer["detectedLanguage"]["language"] == "en"
     assert 0 < answer["detectedLanguage"]["confidence"] <= 100
     batch = post(served, "/translate", q=[TEXT, "a dog."], source="auto", target="de", alternatives=1).json()
-    assert {name: len(values) for name, values in batch.items()} == {"translatedText": 2, "detectedLanguage": 2, "alternatives": 2}
+    assert {name: len(values) for name, values in batch.items()} == {
+        "translatedText": 2,
+        "detectedLanguage": 2,
+        "alternatives": 2,
+    }
 
 
 def test_languages_detection_and_settings(served: Served) -> None:
@@ -68,7 +76,11 @@ def test_languages_detection_and_settings(served: Served) -> None:
     assert found[0]["language"] == "de"
     settings = httpx.get(f"{served.url}/frontend/settings").json()
     assert settings["language"]["target"] == {"code": "de", "name": "German"}
-    assert {name: settings[name] for name in ("charLimit", "keyRequired", "suggestions")} == {"charLimit": 500_000, "keyRequired": False, "suggestions": False}
+    assert {name: settings[name] for name in ("charLimit", "keyRequired", "suggestions")} == {
+        "charLimit": 500_000,
+        "keyRequired": False,
+        "suggestions": False,
+    }
     assert httpx.get(f"{served.url}/health").json() == {"status": "ok"}
 
 
@@ -80,12 +92,32 @@ def test_languages_detection_and_settings(served: Served) -> None:
         ({"q": "a", "source": "en"}, 400, "Invalid request: missing target parameter"),
         ({"q": "a", "source": "fr", "target": "de"}, 400, "fr is not supported"),
         ({"q": "a", "source": "en", "target": "xx"}, 400, "xx is not supported"),
-        ({"q": "a", "source": "en", "target": "pt-BR"}, 400, "Portuguese (BR) (pt-BR) is not available as a target language from English (en)"),
+        (
+            {"q": "a", "source": "en", "target": "pt-BR"},
+            400,
+            "Portuguese (BR) (pt-BR) is not available as a target language from English (en)",
+        ),
         ({"q": "a", "source": "en", "target": "de", "format": "pdf"}, 400, "pdf format is not supported"),
-        ({"q": 3, "source": "en", "target": "de"}, 400, "Invalid request: q parameter is neither a text nor a list of texts"),
-        ({"q": ["a", None], "source": "en", "target": "de"}, 400, "Invalid request: q parameter is neither a text nor a list of texts"),
-        ({"q": "a", "source": "en", "target": "de", "alternatives": "many"}, 400, "Invalid request: alternatives parameter is not a number"),
-        ({"q": "a", "source": "en", "target": "de", "alternatives": 99}, 400, "Invalid request: alternatives parameter must be <= 9"),
+        (
+            {"q": 3, "source": "en", "target": "de"},
+            400,
+            "Invalid request: q parameter is neither a text nor a list of texts",
+        ),
+        (
+            {"q": ["a", None], "source": "en", "target": "de"},
+            400,
+            "Invalid request: q parameter is neither a text nor a list of texts",
+        ),
+        (
+            {"q": "a", "source": "en", "target": "de", "alternatives": "many"},
+            400,
+            "Invalid request: alternatives parameter is not a number",
+        ),
+        (
+            {"q": "a", "source": "en", "target": "de", "alternatives": 99},
+            400,
+            "Invalid request: alternatives parameter must be <= 9",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(served: Served, values: dict[str, object], status: int, message: str) -> None:
@@ -100,26 +132,38 @@ def test_bodies_that_are_no_json_object(served: Served, body: bytes) -> None:
 
 
 def test_unknown_paths_and_methods(served: Served) -> None:
-    assert (httpx.get(f"{served.url}/nothing").status_code, httpx.get(f"{served.url}/nothing").json()) == (404, {"error": "Not Found"})
+    assert (httpx.get(f"{served.url}/nothing").status_code, httpx.get(f"{served.url}/nothing").json()) == (
+        404,
+        {"error": "Not Found"},
+    )
     assert httpx.get(f"{served.url}/translate").status_code == 405
     assert httpx.post(f"{served.url}/suggest").status_code == 403
 
 
-@pytest.mark.parametrize(("name", "content"), [("a b.txt", "the cat.\n\na dog.\n"), ("ü.html", "<p>the <b>cat</b>.</p>")])
+@pytest.mark.parametrize(
+    ("name", "content"), [("a b.txt", "the cat.\n\na dog.\n"), ("ü.html", "<p>the <b>cat</b>.</p>")]
+)
 def test_files(served: Served, translator: nmt.Translator, name: str, content: str) -> None:
-    answer = httpx.post(f"{served.url}/translate_file", data={"source": "en", "target": "de"}, files={"file": (name, content.encode())})
+    answer = httpx.post(
+        f"{served.url}/translate_file", data={"source": "en", "target": "de"}, files={"file": (name, content.encode())}
+    )
     assert answer.status_code == 200, answer.text
     fetched = httpx.get(answer.json()["translatedFileUrl"])
     form = "html" if name.endswith("html") else "text"
     assert fetched.text == translator.translate_document(content, form)
-    assert fetched.headers["content-type"] == ("text/html; charset=utf-8" if form == "html" else "text/plain; charset=utf-8")
+    assert fetched.headers["content-type"] == (
+        "text/html; charset=utf-8" if form == "html" else "text/plain; charset=utf-8"
+    )
     assert fetched.headers["content-disposition"].startswith("attachment")
     assert httpx.get(f"{served.url}/download_file/..%2f{name}").status_code == 404
 
 
 def test_files_that_are_refused(served: Served) -> None:
     values = {"source": "en", "target": "de"}
-    for files, message in (({"file": ("a.pdf", b"x")}, "file format not supported"), ({"other": ("a.txt", b"x")}, "missing file parameter")):
+    for files, message in (
+        ({"file": ("a.pdf", b"x")}, "file format not supported"),
+        ({"other": ("a.txt", b"x")}, "missing file parameter"),
+    ):
         answer = httpx.post(f"{served.url}/translate_file", data=values, files=files)
         assert (answer.status_code, answer.json()["error"]) == (400, f"Invalid request: {message}")
 
@@ -145,10 +189,21 @@ def test_deep_translator(served: Served, translator: nmt.Translator) -> None:
 
 def test_the_description_and_the_page(served: Served) -> None:
     paths = httpx.get(f"{served.url}/openapi.json").json()["paths"]
-    assert {"/translate", "/languages", "/detect", "/translate_file", "/v2/translate", "/nmt/attention", "/metrics"} <= set(paths)
+    assert {
+        "/translate",
+        "/languages",
+        "/detect",
+        "/translate_file",
+        "/v2/translate",
+        "/nmt/attention",
+        "/metrics",
+    } <= set(paths)
     assert httpx.get(f"{served.url}/docs").status_code == 404
     page = httpx.get(served.url)
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    assert httpx.get(f"{served.url}/page/index.html").headers["content-security-policy"] == page.headers["content-security-policy"]
+    assert (
+        httpx.get(f"{served.url}/page/index.html").headers["content-security-policy"]
+        == page.headers["content-security-policy"]
+    )
     assert httpx.get(f"{served.url}/page/../app.py").status_code == 404

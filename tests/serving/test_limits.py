@@ -56,7 +56,10 @@ def until(true: Any) -> None:
 
 def idle(served: Served) -> bool:
     """Whether no sentence is waited for."""
-    return all(model.translator.service.waiting + model.translator.service.running == 0 for model in served.models.pairs.models.values())
+    return all(
+        model.translator.service.waiting + model.translator.service.running == 0
+        for model in served.models.pairs.models.values()
+    )
 
 
 def busy(served: Served) -> bool:
@@ -74,7 +77,12 @@ def closed(translator: nmt.Translator) -> bool:
 @pytest.mark.parametrize(
     ("limits", "texts", "status", "message"),
     [
-        (Limits(characters=10), ["the cat sees."], 413, "the request has 13 characters, this server translates 10 at once"),
+        (
+            Limits(characters=10),
+            ["the cat sees."],
+            413,
+            "the request has 13 characters, this server translates 10 at once",
+        ),
         (Limits(sentences=2), ["a.", "b.", "c."], 413, "the request has 3 sentences, this server translates 2 at once"),
         (Limits(body=100), ["a" * 200], 413, "this server reads 100 bytes at most"),
         (Limits(queue=1), ["a.", "b."], 429, "more sentences are waiting"),
@@ -124,7 +132,11 @@ def test_a_closed_connection_cancels_its_work_and_single_sentences_do_not_wait(m
         until(lambda: idle(served))
         with connect(served) as client:
             body = httpx.Request("POST", served.url, json={"q": document(1, lines=6000), **PAIR}).content
-            client.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            client.sendall(
+                b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                % len(body)
+                + body
+            )
             until(lambda: busy(served))
             for _ in range(3):
                 assert translate(served).status_code == 200
@@ -145,7 +157,11 @@ def test_requests_that_do_not_arrive(model: Path) -> None:
 
 
 def test_nonsense_and_clients_that_leave(served: Served) -> None:
-    for sent in (b"\x00\xff\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{"):
+    for sent in (
+        b"\x00\xff\r\n\r\n",
+        b"GET / HTTP/9\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{",
+    ):
         with connect(served) as client:
             client.sendall(sent)
     assert translate(served).status_code == 200
@@ -158,7 +174,11 @@ def test_long_bodies_and_slow_readers(model: Path) -> None:
         assert translate(served, " " * (10 * 2**20)).status_code == 413
         with connect(served) as slow:
             body = httpx.Request("POST", served.url, json={"q": text, **PAIR}).content
-            slow.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            slow.sendall(
+                b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                % len(body)
+                + body
+            )
             assert slow.recv(10)
             for _ in range(3):
                 assert translate(served).status_code == 200
@@ -179,12 +199,23 @@ def test_a_worker_that_dies_is_replaced(model: Path) -> None:
 
 def test_counters_readiness_and_origins(model: Path) -> None:
     with running(model, cors=("https://example.org",)) as served:
-        answer = httpx.post(f"{served.url}/translate", json={"q": TEXT, **PAIR}, headers={"Origin": "https://example.org"})
+        answer = httpx.post(
+            f"{served.url}/translate", json={"q": TEXT, **PAIR}, headers={"Origin": "https://example.org"}
+        )
         assert answer.headers["access-control-allow-origin"] == "https://example.org"
-        assert "access-control-allow-origin" not in httpx.get(served.url, headers={"Origin": "https://example.com"}).headers
+        assert (
+            "access-control-allow-origin"
+            not in httpx.get(served.url, headers={"Origin": "https://example.com"}).headers
+        )
         httpx.get(f"{served.url}/made-up-{TEXT}")
         text = httpx.get(f"{served.url}/metrics").text
-        for line in ('nmt_requests_total{path="/translate",status="200"} 1.0', 'nmt_requests_total{path="other",status="404"} 1.0', "nmt_queue_sentences", "nmt_tokens_total", "nmt_request_seconds_bucket"):
+        for line in (
+            'nmt_requests_total{path="/translate",status="200"} 1.0',
+            'nmt_requests_total{path="other",status="404"} 1.0',
+            "nmt_queue_sentences",
+            "nmt_tokens_total",
+            "nmt_request_seconds_bucket",
+        ):
             assert line in text
         assert "cat" not in text
         assert httpx.get(f"{served.url}/ready").json() == {"status": "ready", "pairs": ["en-de"], "waiting": 0}

@@ -45,7 +45,9 @@ def lines(writes: list[str]) -> list[list[str]]:
     return [[line[20:] for line in text.splitlines()] for text in writes]
 
 
-def test_lines_that_come_soon_after_each_other_are_written_together(writes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_come_soon_after_each_other_are_written_together(
+    writes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logs, "GATHER", 0.3)
     for number in range(50):
         logs.say("request", number=number)
@@ -56,7 +58,9 @@ def test_lines_that_come_soon_after_each_other_are_written_together(writes: list
     assert lines(writes) == [["request number=0"], [f"request number={number}" for number in range(1, 50)]]
 
 
-def test_a_warning_is_written_at_once_with_the_lines_before_it(writes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_is_written_at_once_with_the_lines_before_it(
+    writes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logs, "GATHER", 3600.0)
     for text in ("first", "second"):
         logs.say(text)

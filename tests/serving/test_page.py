@@ -24,7 +24,9 @@ def test_what_is_typed_is_translated_after_a_pause(page: Page) -> None:
     page.site.settings = {"frontendTimeout": 400}
     page.open().type("a man")
     page.translated("A MAN")
-    assert page.site.asked("/translate") == [{"q": "a man", "source": "en", "target": "de", "format": "text", "alternatives": 3}]
+    assert page.site.asked("/translate") == [
+        {"q": "a man", "source": "en", "target": "de", "format": "text", "alternatives": 3}
+    ]
     page.until(lambda: re.fullmatch(r"Translated in \d+\.\d\d s\.", page.status))
     assert page("count").text == "5 characters"
 
@@ -36,9 +38,15 @@ def test_only_a_slow_answer_is_announced_and_an_old_translation_stands_back_mean
     page.site.replies["/translate"] = [Reply(delay=2.0)]
     page.type("s")
     page.until(lambda: page.status == "Translating…")
-    assert (page("translation").get_attribute("aria-busy"), page("translation").get_attribute("class")) == ("true", "text stale")
+    assert (page("translation").get_attribute("aria-busy"), page("translation").get_attribute("class")) == (
+        "true",
+        "text stale",
+    )
     page.translated("A MANS")
-    assert (page("translation").get_attribute("aria-busy"), page("translation").get_attribute("class")) == (None, "text")
+    assert (page("translation").get_attribute("aria-busy"), page("translation").get_attribute("class")) == (
+        None,
+        "text",
+    )
 
 
 @needs_browser
@@ -76,14 +84,18 @@ def test_an_emptied_text_has_no_translation_even_if_one_is_under_way(page: Page)
 @needs_browser
 def test_texts_are_shown_as_they_are(page: Page) -> None:
     text = "<img src=x onerror=alert(1)> &amp;\n\n  two  spaces"
-    page.open().run("arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", page("text"), text)
+    page.open().run(
+        "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", page("text"), text
+    )
     page.translated(text.upper())
 
 
 @needs_browser
 def test_a_very_long_text_is_translated_without_words_to_point_at(page: Page) -> None:
     text = "word " * 20_000
-    page.open().run("arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", page("text"), text)
+    page.open().run(
+        "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", page("text"), text
+    )
     page.translated(text.upper())
     assert page.all(".word") == []
 
@@ -111,7 +123,9 @@ def test_a_server_that_is_gone_is_asked_until_it_is_back(page: Page) -> None:
         page.type("text")
         page.until(lambda: page.status.startswith("The server does not answer. Trying again in"))
     finally:
-        page.cdp("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+        page.cdp(
+            "Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
     page.translated("TEXT")
 
 
@@ -190,7 +204,12 @@ def test_targets_are_those_of_the_source_and_swapping_takes_the_translation(page
     page.type("a man")
     page.translated("A MAN")
     page("swap").click()
-    page.until(lambda: page.site.asked("/translate")[-1] == {"q": "A MAN", "source": "de", "target": "en", "format": "text", "alternatives": 3})
+    page.until(
+        lambda: (
+            page.site.asked("/translate")[-1]
+            == {"q": "A MAN", "source": "de", "target": "en", "format": "text", "alternatives": 3}
+        )
+    )
     assert page("text").get_property("value") == "A MAN"
     page("source").send_keys("English")
     page("target").send_keys("French")
@@ -212,7 +231,10 @@ def test_a_detected_language_is_named_and_can_be_swapped(page: Page) -> None:
 def test_texts_run_in_their_own_direction(page: Page, text: str, direction: str) -> None:
     page.open().type(text)
     page.translated(text.upper())
-    assert all(page.run("return arguments[0].matches(`:dir(${arguments[1]})`)", page(name), direction) for name in ("text", "translation"))
+    assert all(
+        page.run("return arguments[0].matches(`:dir(${arguments[1]})`)", page(name), direction)
+        for name in ("text", "translation")
+    )
 
 
 # Alternatives, copying

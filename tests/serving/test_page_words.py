@@ -57,7 +57,13 @@ def test_the_keyboard_moves_from_word_to_word_on_both_sides(page: Page) -> None:
     page.press(Keys.HOME)
     page.until(lambda: page("word").text.startswith("A → A 80 %"))
     page.run("arguments[0].focus()", page("translation"))
-    for key, word in ((Keys.ARROW_RIGHT, "A"), (Keys.ARROW_RIGHT, "MAN"), (Keys.END, "."), (Keys.ARROW_LEFT, "SLEEPS"), (Keys.HOME, "A")):
+    for key, word in (
+        (Keys.ARROW_RIGHT, "A"),
+        (Keys.ARROW_RIGHT, "MAN"),
+        (Keys.END, "."),
+        (Keys.ARROW_LEFT, "SLEEPS"),
+        (Keys.HOME, "A"),
+    ):
         page.press(key)
         page.until(lambda word=word: page("word").text.startswith(f"{word} ← "))
 
@@ -67,7 +73,14 @@ def test_words_of_pieces_share_their_attention(page: Page) -> None:
     """A word of the translation has the mean of its pieces; a word of the source the sum of its pieces. Normalized pieces are left out."""
     page.open()
     weights = [[0.5, 0.2, 0.1, 0.2], [0.1, 0.1, 0.0, 0.8], [0.0, 0.0, 0.0, 1.0], [0.2, 0.2, 0.3, 0.3]]
-    sentence = {"source": "Donau — fluss", "translation": "DONAU FLUSS", "source_tokens": ["▁Don", "au", "▁-", "▁fluss"], "tokens": ["▁DO", "NAU", "▁FLUSS", "</s>"], "weights": weights, "words": None}
+    sentence = {
+        "source": "Donau — fluss",
+        "translation": "DONAU FLUSS",
+        "source_tokens": ["▁Don", "au", "▁-", "▁fluss"],
+        "tokens": ["▁DO", "NAU", "▁FLUSS", "</s>"],
+        "weights": weights,
+        "words": None,
+    }
     page.site.replies["/translate"] = [Reply(body={"translatedText": "Donau Fluss", "alternatives": []})]
     page.site.replies["/nmt/attention"] = [Reply(body={"sentences": [sentence]})]
     page.type("Donau — fluss")
@@ -79,14 +92,23 @@ def test_words_of_pieces_share_their_attention(page: Page) -> None:
 @needs_browser
 def test_the_page_works_where_attention_is_refused_or_of_another_translation(page: Page) -> None:
     page.open()
-    other = {"source": "text", "translation": "DIFFERENT", "source_tokens": ["▁text"], "tokens": ["▁DIFFERENT"], "weights": [[1.0]], "words": None}
+    other = {
+        "source": "text",
+        "translation": "DIFFERENT",
+        "source_tokens": ["▁text"],
+        "tokens": ["▁DIFFERENT"],
+        "weights": [[1.0]],
+        "words": None,
+    }
     page.site.replies["/nmt/attention"] = [Reply(413), Reply(body={"sentences": [other]})]
     for text in ("text", "texts"):
         page("text").clear()
         page.type(text)
         page.translated(text.upper())
         page.point(page.word("translation", text.upper()))
-        page.until(lambda text=text: page.site.asked("/nmt/attention") and page.site.asked("/nmt/attention")[-1]["q"] == text)
+        page.until(
+            lambda text=text: page.site.asked("/nmt/attention") and page.site.asked("/nmt/attention")[-1]["q"] == text
+        )
         page.point(page("target-name"))
     assert (page.translation, page.weights("mirror")) == ("TEXTS", {})
 
@@ -114,7 +136,11 @@ def test_a_chosen_file_is_translated_and_linked(page: Page, tmp_path: Path) -> N
     (tmp_path / "letter.txt").write_text("a man\n", encoding="utf-8")
     page("file").send_keys(str(tmp_path / "letter.txt"))
     page.until(lambda: page("document-status").text == "Translating…")
-    assert (page("document-name").text, page("dismiss").text, page("download").is_displayed()) == ("letter.txt", "Cancel", False)
+    assert (page("document-name").text, page("dismiss").text, page("download").is_displayed()) == (
+        "letter.txt",
+        "Cancel",
+        False,
+    )
     page.until(lambda: page("document-status").text == "Translated.")
     assert page("download").get_attribute("href") == f"{page.site.address}/download_file/abc"
     assert page.site.asked("/translate_file") == [{"file": b"a man\n", "source": b"en", "target": b"de"}]
@@ -134,7 +160,10 @@ def test_a_dropped_file_is_translated_or_refused_by_its_ending(page: Page) -> No
 @needs_browser
 def test_a_refused_file_is_said_and_a_busy_server_asked_again(page: Page) -> None:
     page.open()
-    page.site.replies["/translate_file"] = [Reply(503, headers={"Retry-After": "1"}), Reply(413, {"error": "too many bytes"})]
+    page.site.replies["/translate_file"] = [
+        Reply(503, headers={"Retry-After": "1"}),
+        Reply(413, {"error": "too many bytes"}),
+    ]
     page.run(DROP, "long.txt")
     page.until(lambda: page("document-status").text == "The server is busy. Trying again in 1 s.")
     page.until(lambda: page("document-status").text == "The text is too long for this server (too many bytes).")
@@ -157,20 +186,31 @@ def test_a_cancelled_file_stays_away(page: Page) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_nothing_is_wider_than_a_phone(page: Page, dark: bool) -> None:
     page.cdp("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
-    page.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+    page.cdp(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    )
     page.site.languages, page.site.alternatives = THREE, ["W" * 300]
     page.open().type("W" * 300)
     page.run(DROP, f"{'long' * 60}.txt")
     page.translated("W" * 300)
     assert page.run("return document.documentElement.scrollWidth") == 360
-    assert page.run("return getComputedStyle(document.body).backgroundColor") == ("rgb(16, 20, 26)" if dark else "rgb(245, 246, 248)")
+    assert page.run("return getComputedStyle(document.body).backgroundColor") == (
+        "rgb(16, 20, 26)" if dark else "rgb(245, 246, 248)"
+    )
 
 
 @needs_browser
 def test_the_text_area_is_as_tall_as_its_text_and_the_mirror_lies_under_it(page: Page) -> None:
-    page.open().run("arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", page("text"), "line of a text that is long enough to wrap in its box \n" * 30)
+    page.open().run(
+        "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))",
+        page("text"),
+        "line of a text that is long enough to wrap in its box \n" * 30,
+    )
     assert page.run("const t = document.getElementById('text'); return t.scrollHeight <= t.clientHeight")
-    boxes = [page.run("const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]", page(name)) for name in ("text", "mirror")]
+    boxes = [
+        page.run("const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]", page(name))
+        for name in ("text", "mirror")
+    ]
     assert boxes[0] == boxes[1]
 
 
@@ -189,13 +229,30 @@ def test_everything_is_reached_by_the_tab_key_and_has_a_name_and_a_visible_focus
         active = page.driver.switch_to.active_element
         seen.append(active.get_attribute("id") or active.text)
         assert active.accessible_name, seen
-        assert page.run("const e = arguments[0], s = getComputedStyle; return s(e).outlineStyle !== 'none' || s(e.closest('.card')).outlineStyle !== 'none'", active), seen
+        assert page.run(
+            "const e = arguments[0], s = getComputedStyle; return s(e).outlineStyle !== 'none' || s(e.closest('.card')).outlineStyle !== 'none'",
+            active,
+        ), seen
         page.press(Keys.TAB)
-    assert seen == ["source", "swap", "target", "text", "clear", "choose", "translation", "copy", "other", "download", "dismiss"]
+    assert seen == [
+        "source",
+        "swap",
+        "target",
+        "text",
+        "clear",
+        "choose",
+        "translation",
+        "copy",
+        "other",
+        "download",
+        "dismiss",
+    ]
 
 
 def themes() -> Iterator[tuple[str, dict[str, str]]]:
-    light, dark = re.findall(r":root \{[^}]*?(--ground:[^}]*)\}", (translation_site.FOLDER / "page.css").read_text(encoding="utf-8"))
+    light, dark = re.findall(
+        r":root \{[^}]*?(--ground:[^}]*)\}", (translation_site.FOLDER / "page.css").read_text(encoding="utf-8")
+    )
     for name, text in (("light", light), ("dark", dark)):
         yield name, dict(re.findall(r"--(\w+): (#\w{6});", text))
 
@@ -203,7 +260,9 @@ def themes() -> Iterator[tuple[str, dict[str, str]]]:
 def luminance(colour: str) -> float:
     """WCAG 2.2's relative luminance of #rrggbb."""
     channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels)
+    red, green, blue = (
+        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -213,21 +272,31 @@ def contrast(one: str, other: str) -> float:
 
 
 def mixed(one: str, other: str, share: float) -> str:
-    return "#" + "".join(f"{round(int(one[at : at + 2], 16) * share + int(other[at : at + 2], 16) * (1 - share)):02x}" for at in (1, 3, 5))
+    return "#" + "".join(
+        f"{round(int(one[at : at + 2], 16) * share + int(other[at : at + 2], 16) * (1 - share)):02x}"
+        for at in (1, 3, 5)
+    )
 
 
 @pytest.mark.parametrize(("name", "colours"), list(themes()))
 def test_colours_have_the_contrast_of_wcag_aa(name: str, colours: dict[str, str]) -> None:
     for back in ("ground", "panel", "hover"):
-        assert all(contrast(colours[front], colours[back]) >= 4.5 for front in ("ink", "soft", "mark", "bad")), (name, back)
-    assert contrast(colours["ink"], mixed(colours["mark"], colours["panel"], 0.48)) >= 4.5  # the word with the highest weight
+        assert all(contrast(colours[front], colours[back]) >= 4.5 for front in ("ink", "soft", "mark", "bad")), (
+            name,
+            back,
+        )
+    assert (
+        contrast(colours["ink"], mixed(colours["mark"], colours["panel"], 0.48)) >= 4.5
+    )  # the word with the highest weight
     assert contrast(colours["border"], colours["panel"]) >= 3.0
 
 
 def test_the_page_loads_nothing_from_elsewhere_and_has_nothing_inline() -> None:
     for file in translation_site.FOLDER.iterdir():
         text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
-        assert not re.search(r"https?://|[\"'(]//|console\.|innerHTML|\sstyle=|\son\w+=\"|<style|<script>", text), file.name
+        assert not re.search(r"https?://|[\"'(]//|console\.|innerHTML|\sstyle=|\son\w+=\"|<style|<script>", text), (
+            file.name
+        )
 
 
 @needs_browser

@@ -16,7 +16,12 @@ def small_disk(folder: Path, size: int, taken: int = 0) -> Iterator[Path]:
     (folder / "disk").mkdir()
     mount = f"mount -t tmpfs -o size={size}m none {folder / 'disk'} && echo mounted && exec cat"
     try:
-        holder = subprocess.Popen(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        holder = subprocess.Popen(
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
     except OSError:
         pytest.skip("there is no unshare to mount a small disk with")
     with holder:

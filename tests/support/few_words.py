@@ -12,7 +12,24 @@ from nmt_cli.decoding.translator import Line
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, ModelSection
 
-WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and", "then"]
+WORDS = [
+    "the",
+    "a",
+    "small",
+    "big",
+    "red",
+    "cat",
+    "dog",
+    "house",
+    "sees",
+    "likes",
+    "finds",
+    "under",
+    "over",
+    "with",
+    "and",
+    "then",
+]
 LIST = [" ".join(random.Random(n).choices(WORDS, k=1 + n % 6)) for n in range(60)]
 
 
@@ -23,7 +40,9 @@ def sentence(rng: random.Random, length: int) -> str:
 @cache
 def tokenizer() -> Tokenizer:
     rng = random.Random(0)
-    return learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], DataSection(generator="teaching", vocab_size=330))
+    return learn_bpe(
+        [sentence(rng, rng.randint(2, 9)) for _ in range(300)], DataSection(generator="teaching", vocab_size=330)
+    )
 
 
 @cache

@@ -99,7 +99,14 @@ class Parent:
         self.folder = tempfile.TemporaryDirectory(prefix="nmt-forked-")
         self.numbers = itertools.count()
         environment = {**os.environ, **ENVIRONMENT}
-        self.process = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PARENT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
         atexit.register(self.end)
 
     def end(self) -> None:
@@ -132,7 +139,9 @@ def parent() -> Parent:
 class Process:
     """A command that runs, with the methods of subprocess.Popen that tests need."""
 
-    def __init__(self, folder: Path, arguments: list[str], text: bytes, prelude: str, finalize: bool, environment: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, arguments: list[str], text: bytes, prelude: str, finalize: bool, environment: dict[str, str]
+    ) -> None:
         self.parent, self.args, self.returncode = parent(), ["nmt", *arguments], None
         own = Path(self.parent.folder.name) / str(next(self.parent.numbers))
         self.streams = [own.with_suffix(f".{name}") for name in ("stdin", "stdout", "stderr")]
@@ -140,9 +149,14 @@ class Process:
             stream.write_bytes(content)
         modules = [name for argument in arguments for name in MODULES.get(argument, [])]
         order = {
-            "modules": modules, "folder": str(folder), "arguments": arguments, "prelude": prelude, "finalize": finalize,
-            "environment": {**os.environ, **ENVIRONMENT, **environment}, "streams": [str(stream) for stream in self.streams],
-        }  # fmt: skip
+            "modules": modules,
+            "folder": str(folder),
+            "arguments": arguments,
+            "prelude": prelude,
+            "finalize": finalize,
+            "environment": {**os.environ, **ENVIRONMENT, **environment},
+            "streams": [str(stream) for stream in self.streams],
+        }
         self.pid = self.parent.ask(order)
 
     returncode: int | None
@@ -178,12 +192,16 @@ class Process:
         self.send_signal(signal.SIGKILL)
 
 
-def start(folder: Path, *arguments: object, text: bytes = b"", prelude: str = "", finalize: bool = False, **environment: str) -> Process:
+def start(
+    folder: Path, *arguments: object, text: bytes = b"", prelude: str = "", finalize: bool = False, **environment: str
+) -> Process:
     """Start `nmt` in `folder`; a `prelude` of Python code is run before it in the same process."""
     return Process(folder, [str(argument) for argument in arguments], text, prelude, finalize, environment)
 
 
-def run(folder: Path, *arguments: object, text: bytes = b"", prelude: str = "", finalize: bool = False, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def run(
+    folder: Path, *arguments: object, text: bytes = b"", prelude: str = "", finalize: bool = False, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
     """Run `nmt` in `folder` to its end, as `start` does."""
     process = start(folder, *arguments, text=text, prelude=prelude, finalize=finalize, **environment)
     stdout, stderr = process.communicate()

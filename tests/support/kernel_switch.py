@@ -12,7 +12,9 @@ def with_and_without_kernels(code: str) -> list[str]:
     printed = []
     for switch in ({}, {"NMT_KERNELS": "off"}):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **switch}
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, env=environment)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, env=environment
+        )
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout)
     return printed

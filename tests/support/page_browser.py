@@ -15,7 +15,9 @@ webdriver = pytest.importorskip("selenium.webdriver", reason="the page is tested
 
 BROWSERS, DRIVER = ("chromium", "chromium-browser", "google-chrome"), shutil.which("chromedriver")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-needs_browser = pytest.mark.skipif(not (BROWSER and DRIVER), reason=f"a browser ({', '.join(BROWSERS)}) and chromedriver are not installed")
+needs_browser = pytest.mark.skipif(
+    not (BROWSER and DRIVER), reason=f"a browser ({', '.join(BROWSERS)}) and chromedriver are not installed"
+)
 PATIENCE = 20.0
 DROP = """
 const transfer = new DataTransfer();
@@ -71,14 +73,19 @@ class Page:
 
     def weights(self, side: str) -> dict[str, float]:
         """The marked words with the weights that they are marked with."""
-        found = self.run("return [...document.querySelectorAll(`#${arguments[0]} .word`)].map(w => [w.textContent, w.style.getPropertyValue('--weight')])", side)
+        found = self.run(
+            "return [...document.querySelectorAll(`#${arguments[0]} .word`)].map(w => [w.textContent, w.style.getPropertyValue('--weight')])",
+            side,
+        )
         return {word: float(weight) for word, weight in found if weight}
 
     def until(self, condition: Callable[[], object]) -> None:
         """Wait until this holds."""
         end = time.monotonic() + PATIENCE
         while not condition():
-            assert time.monotonic() < end, f"never so; status: {self.status!r}; translation: {self.translation!r}; requests: {self.site.requests[-3:]}"
+            assert time.monotonic() < end, (
+                f"never so; status: {self.status!r}; translation: {self.translation!r}; requests: {self.site.requests[-3:]}"
+            )
             time.sleep(0.02)
 
     def translated(self, text: str) -> None:
@@ -90,7 +97,14 @@ class Page:
 def browser() -> Iterator[Any]:
     options = webdriver.ChromeOptions()
     options.binary_location = BROWSER
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,800", "--force-color-profile=srgb"):
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1280,800",
+        "--force-color-profile=srgb",
+    ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))

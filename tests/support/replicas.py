@@ -35,14 +35,31 @@ def corpus() -> Corpus:
     random = np.random.default_rng(0)
     pairs = [tuple(random.integers(4, V, random.integers(1, 30)) for _ in range(2)) for _ in range(PAIRS)]
     lengths = np.array([[len(side) for side in pair] for pair in pairs], dtype=np.int32)
-    return cast(Corpus, SimpleNamespace(pair=lambda i: pairs[i], source_lengths=lengths[:, 0], target_lengths=lengths[:, 1]))
+    return cast(
+        Corpus, SimpleNamespace(pair=lambda i: pairs[i], source_lengths=lengths[:, 0], target_lengths=lengths[:, 1])
+    )
 
 
 def new_updater(group: ProcessGroup, precision: str, **train: Any) -> Updater:
     torch.manual_seed(1)
-    model = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "num_heads": 4, "dropout": 0.0, "max_positions": 64}
+    model = {
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "d_model": 32,
+        "d_ff": 64,
+        "num_heads": 4,
+        "dropout": 0.0,
+        "max_positions": 64,
+    }
     values = {"batch_tokens": 2048, "warmup": 10, **train}
-    recipe = Recipe.from_dict({"data": {"train_source": ["a"], "train_target": ["b"], "vocab_size": V, "max_length": 40}, "model": model, "train": values}, "test")
+    recipe = Recipe.from_dict(
+        {
+            "data": {"train_source": ["a"], "train_target": ["b"], "vocab_size": V, "max_length": 40},
+            "model": model,
+            "train": values,
+        },
+        "test",
+    )
     return Updater(Transformer(recipe.model, V, V).train(), recipe, Hardware("cpu", precision, 2**32), group)
 
 

@@ -16,7 +16,16 @@ from typing import Any
 
 import pytest
 
-for package in ("fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart", "py3langid", "sentencex", "defusedxml"):
+for package in (
+    "fastapi",
+    "uvicorn",
+    "httptools",
+    "prometheus_client",
+    "python_multipart",
+    "py3langid",
+    "sentencex",
+    "defusedxml",
+):
     pytest.importorskip(package, reason=f"{package} is not installed: pip install 'nmt-cli[serve,dev]'")
 httpx = pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'nmt-cli[dev]'")
 
@@ -59,9 +68,23 @@ class Command:
     """`nmt serve` in a process of its own."""
 
     def __init__(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "nmt_cli", "serve", "--port", "0", "--device", "cpu", "--devices", "1", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "nmt_cli",
+            "serve",
+            "--port",
+            "0",
+            "--device",
+            "cpu",
+            "--devices",
+            "1",
+            *arguments,
+        ]
         self.lines: list[str] = []
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env={**os.environ, "OMP_NUM_THREADS": "1"})
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 

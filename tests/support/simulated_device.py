@@ -21,7 +21,16 @@ from torch.utils._pytree import tree_map
 
 DEVICE = "fpga:0"
 aten = torch.ops.aten
-WAITS = {aten._local_scalar_dense.default, aten.item.default, aten.is_nonzero.default, aten.nonzero.default, aten.masked_select.default, aten._unique2.default, aten.repeat_interleave.Tensor, aten.equal.default}
+WAITS = {
+    aten._local_scalar_dense.default,
+    aten.item.default,
+    aten.is_nonzero.default,
+    aten.nonzero.default,
+    aten.masked_select.default,
+    aten._unique2.default,
+    aten.repeat_interleave.Tensor,
+    aten.equal.default,
+}
 """Operations whose result, or its size, the host has to know."""
 HOST_INDICES = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default}
 """Operations that take indices of the host too."""
@@ -36,7 +45,14 @@ class DeviceTensor(Tensor):
     @staticmethod
     def __new__(cls, held: Tensor) -> DeviceTensor:
         with torch.inference_mode(False):  # views of what was made outside of it
-            tensor = Tensor._make_wrapper_subclass(cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device="meta")
+            tensor = Tensor._make_wrapper_subclass(
+                cls,
+                held.shape,
+                strides=held.stride(),
+                storage_offset=held.storage_offset(),
+                dtype=held.dtype,
+                device="meta",
+            )
         tensor.held = held
         return tensor
 
@@ -87,7 +103,9 @@ class SimulatedDevice(TorchDispatchMode):
         written = {id(x.held): x for x in on_device}
 
         def wrapped(x: Any) -> Any:
-            return (written[id(x)] if id(x) in written else DeviceTensor(x)) if to_device and isinstance(x, Tensor) else x
+            return (
+                (written[id(x)] if id(x) in written else DeviceTensor(x)) if to_device and isinstance(x, Tensor) else x
+            )
 
         return tree_map(wrapped, result)
 

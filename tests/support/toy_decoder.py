@@ -41,7 +41,10 @@ class Histories:
 
     def extended(self, tokens: Tensor, rows: Tensor) -> list[tuple[int, tuple[int, ...]]]:
         """Append the tokens (B, W). Return sentence and history of the open hypotheses."""
-        self.histories = [[(*h, t) for h, t in zip(row, new, strict=True)] for row, new in zip(self.histories, tokens.tolist(), strict=True)]
+        self.histories = [
+            [(*h, t) for h, t in zip(row, new, strict=True)]
+            for row, new in zip(self.histories, tokens.tolist(), strict=True)
+        ]
         every = [(s, h) for s, row in zip(self.sentences, self.histories, strict=True) for h in row]
         return [every[row] for row in rows.tolist()]
 
@@ -61,7 +64,12 @@ class ToyDecoder(Histories):
         self.size, self.known = size, known
 
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
-        return torch.stack([toy_log_probs(sentence, history[1:], self.size, self.known) for sentence, history in self.extended(tokens, rows)])
+        return torch.stack(
+            [
+                toy_log_probs(sentence, history[1:], self.size, self.known)
+                for sentence, history in self.extended(tokens, rows)
+            ]
+        )
 
 
 class ToySearch:
@@ -71,25 +79,56 @@ class ToySearch:
         self.size, self.known, self.constraints = size, known, tuple(constraints)
 
     def options(self, beam: int, **more: Any) -> SearchOptions:
-        return SearchOptions(**{"beam": beam, "alpha": ALPHA, "bos": BOS, "eos": EOS, "banned_tokens": (PAD, UNK, BOS), "constraints": self.constraints, "nbest": beam, **more})
+        return SearchOptions(
+            **{
+                "beam": beam,
+                "alpha": ALPHA,
+                "bos": BOS,
+                "eos": EOS,
+                "banned_tokens": (PAD, UNK, BOS),
+                "constraints": self.constraints,
+                "nbest": beam,
+                **more,
+            }
+        )
 
-    def beam_search(self, sentences: Sequence[int], longest: int, beam: int, prefixes: Sequence[Sequence[int]] | None = None, **more: Any) -> list[list[Hypothesis]]:
+    def beam_search(
+        self,
+        sentences: Sequence[int],
+        longest: int,
+        beam: int,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        **more: Any,
+    ) -> list[list[Hypothesis]]:
         decoder = ToyDecoder(sentences, beam, self.size, self.known)
         return beam_search(decoder, torch.full((len(sentences),), longest), self.options(beam, **more), prefixes)
 
     def sample(self, sentences: Sequence[int], longest: int, beam: int, **more: Any) -> list[list[Hypothesis]]:
         decoder = ToyDecoder(sentences, beam, self.size, self.known)
-        return sample(decoder, torch.full((len(sentences),), longest), self.options(beam, **more), [[s] for s in sentences])
+        return sample(
+            decoder, torch.full((len(sentences),), longest), self.options(beam, **more), [[s] for s in sentences]
+        )
 
     def log_probs(self, sentence: int, tokens: Sequence[int]) -> list[float]:
         """Return the log-probability of each token, end symbol included."""
-        return [toy_log_probs(sentence, tokens[:i], self.size, self.known)[token].item() for i, token in enumerate([*tokens, EOS])]
+        return [
+            toy_log_probs(sentence, tokens[:i], self.size, self.known)[token].item()
+            for i, token in enumerate([*tokens, EOS])
+        ]
 
     def every(self, longest: int) -> Iterator[tuple[int, ...]]:
         """Yield every output of known tokens."""
         return (tokens for n in range(longest + 1) for tokens in itertools.product(self.known, repeat=n))
 
-    def best(self, sentence: int, outputs: Iterator[tuple[int, ...]], score: Callable[[Sequence[int], list[float]], float] = lambda _, log_probs: sum(log_probs)) -> list[tuple[float, list[int]]]:
+    def best(
+        self,
+        sentence: int,
+        outputs: Iterator[tuple[int, ...]],
+        score: Callable[[Sequence[int], list[float]], float] = lambda _, log_probs: sum(log_probs),
+    ) -> list[tuple[float, list[int]]]:
         """Return these outputs with their scores, best first; `score` is that before the length penalty."""
-        scored = [(score(tokens, self.log_probs(sentence, tokens)) / gnmt(len(tokens) + 1, ALPHA), list(tokens)) for tokens in outputs]
+        scored = [
+            (score(tokens, self.log_probs(sentence, tokens)) / gnmt(len(tokens) + 1, ALPHA), list(tokens))
+            for tokens in outputs
+        ]
         return sorted(scored, key=lambda pair: -pair[0])

@@ -22,7 +22,10 @@ import nmt_cli
 FOLDER = Path(nmt_cli.__file__).parent / "serving" / "page"
 TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-GERMAN, ENGLISH, FRENCH = ({"code": code, "name": name, "targets": []} for code, name in (("de", "German"), ("en", "English"), ("fr", "French")))
+GERMAN, ENGLISH, FRENCH = (
+    {"code": code, "name": name, "targets": []}
+    for code, name in (("de", "German"), ("en", "English"), ("fr", "French"))
+)
 ONE_PAIR = [ENGLISH | {"targets": ["de"]}, GERMAN]
 THREE = [ENGLISH | {"targets": ["de", "fr"]}, GERMAN | {"targets": ["en"]}, FRENCH]
 
@@ -97,14 +100,26 @@ def parameters(handler: BaseHTTPRequestHandler) -> dict[str, Any]:
         assert isinstance(found, dict)
         return found
     form = BytesParser().parsebytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)
-    return {str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True) for part in form.get_payload()}  # type: ignore[union-attr]
+    return {
+        str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True)
+        for part in form.get_payload()
+    }  # type: ignore[union-attr]
 
 
 def answer(site: Site, handler: BaseHTTPRequestHandler, parameters: dict[str, Any]) -> None:
     path = handler.path
     file = FOLDER / ("index.html" if path == "/" else path.removeprefix("/page/"))
     if file.is_file():
-        return write(handler, 200, file.read_bytes(), {"Content-Type": TYPES[file.suffix], "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"})
+        return write(
+            handler,
+            200,
+            file.read_bytes(),
+            {
+                "Content-Type": TYPES[file.suffix],
+                "Content-Security-Policy": POLICY,
+                "X-Content-Type-Options": "nosniff",
+            },
+        )
     site.requests.append((path, parameters))
     queue = site.replies.get(path, [])
     reply = queue.pop(0) if queue else Reply()
@@ -128,15 +143,23 @@ def write(handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: di
 def usual(site: Site, path: str, parameters: dict[str, Any]) -> Any:
     """What the server answers where nothing is wrong."""
     settings = {
-        "charLimit": -1, "frontendTimeout": 50, "apiKeys": bool(site.key), "keyRequired": False, "suggestions": False, "filesTranslation": True,
-        "supportedFilesFormat": [".txt", ".html"], "language": {"source": {"code": "auto", "name": "Auto Detect"}, "target": {"code": "de", "name": "German"}},
-    }  # fmt: skip
+        "charLimit": -1,
+        "frontendTimeout": 50,
+        "apiKeys": bool(site.key),
+        "keyRequired": False,
+        "suggestions": False,
+        "filesTranslation": True,
+        "supportedFilesFormat": [".txt", ".html"],
+        "language": {"source": {"code": "auto", "name": "Auto Detect"}, "target": {"code": "de", "name": "German"}},
+    }
     if path == "/languages":
         return site.languages
     if path == "/frontend/settings":
         return settings | site.settings
     if path == "/translate":
-        detected = {"detectedLanguage": {"language": "en", "confidence": 90.0}} if parameters["source"] == "auto" else {}
+        detected = (
+            {"detectedLanguage": {"language": "en", "confidence": 90.0}} if parameters["source"] == "auto" else {}
+        )
         return {"translatedText": parameters["q"].upper(), "alternatives": site.alternatives, **detected}
     if path == "/nmt/attention":
         return {"sentences": [sentence(text) for text in re.findall(r"[^.\n]+\.?", parameters["q"])]}
@@ -150,4 +173,11 @@ def sentence(text: str) -> dict[str, Any]:
     size = len(pieces)
     weights = [[0.8 if i == j else 0.2 if i - 1 == j else 0.0 for j in range(size)] for i in range(size)]
     words = [[word.upper(), 0.25] for word in text.split()]
-    return {"source": text.strip(), "translation": text.strip().upper(), "source_tokens": pieces, "tokens": [piece.upper() for piece in pieces], "weights": weights, "words": words}
+    return {
+        "source": text.strip(),
+        "translation": text.strip().upper(),
+        "source_tokens": pieces,
+        "tokens": [piece.upper() for piece in pieces],
+        "weights": weights,
+        "words": words,
+    }

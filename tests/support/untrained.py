@@ -13,9 +13,30 @@ from nmt_cli.model.folder import weights_of, write_model
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
 
-SYMBOLS = {"xx": ["XX"], "tags": ["DT", "NN", "VBZ", "."], "words": ["the", "cat", "sees", "."], "both": ["the", "cat", ".", "/DT", "/NN", "/."]}
+SYMBOLS = {
+    "xx": ["XX"],
+    "tags": ["DT", "NN", "VBZ", "."],
+    "words": ["the", "cat", "sees", "."],
+    "both": ["the", "cat", ".", "/DT", "/NN", "/."],
+}
 """Terminals of untrained parsers, by kind."""
-WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under", "over", "with", "and"]
+WORDS = [
+    "the",
+    "a",
+    "small",
+    "big",
+    "red",
+    "cat",
+    "dog",
+    "house",
+    "sees",
+    "likes",
+    "finds",
+    "under",
+    "over",
+    "with",
+    "and",
+]
 
 
 def sentence(rng: random.Random, length: int) -> str:
@@ -23,29 +44,79 @@ def sentence(rng: random.Random, length: int) -> str:
     return " ".join(rng.choice(WORDS) for _ in range(length)) + "."
 
 
-def write_untrained(folder: Path, seed: int = 0, text: int = 0, max_extra: int = 2, beam: int = 2, pair: tuple[str, str] = ("en", "de"), **features: Any) -> Path:
+def write_untrained(
+    folder: Path,
+    seed: int = 0,
+    text: int = 0,
+    max_extra: int = 2,
+    beam: int = 2,
+    pair: tuple[str, str] = ("en", "de"),
+    **features: Any,
+) -> Path:
     """Make `folder` a model folder: weights drawn from `seed`, a vocabulary learned from the sentences of seed `text`; `pair`: its languages."""
     rng = random.Random(text)
-    values = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 2, "max_positions": 64, **features}
-    recipe = Recipe(data=DataSection(generator="teaching", vocab_size=330, max_length=40, source_language=pair[0], target_language=pair[1]), model=ModelSection(**values), decode=DecodeSection(max_extra=max_extra, beam=beam))
+    values = {
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "d_model": 32,
+        "d_ff": 64,
+        "num_heads": 2,
+        "max_positions": 64,
+        **features,
+    }
+    recipe = Recipe(
+        data=DataSection(
+            generator="teaching", vocab_size=330, max_length=40, source_language=pair[0], target_language=pair[1]
+        ),
+        model=ModelSection(**values),
+        decode=DecodeSection(max_extra=max_extra, beam=beam),
+    )
     tokenizer = learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], recipe.data)
     torch.manual_seed(seed)
     size = tokenizer.vocab_size
     folder.mkdir(parents=True)
-    write_model(folder, weights_of(Transformer(recipe.model, size, size)), recipe, (size, size), {"tokenizer.model": tokenizer.model}, {})
+    write_model(
+        folder,
+        weights_of(Transformer(recipe.model, size, size)),
+        recipe,
+        (size, size),
+        {"tokenizer.model": tokenizer.model},
+        {},
+    )
     return folder
 
 
 def write_untrained_parser(folder: Path, terminals: str, max_length: int = 40, quotes: bool = False) -> Path:
     """Make `folder` a model folder whose target is linearised trees; with `quotes` its source has treebank quotes."""
     rng = random.Random(0)
-    data = DataSection(generator="teaching", vocab_size=330, max_length=max_length, joint_vocab=False, target_vocab_size=40, target_tokenization="words", terminals=terminals)  # type: ignore[arg-type]
-    model = ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64, tie_embeddings=False)
+    data = DataSection(
+        generator="teaching",
+        vocab_size=330,
+        max_length=max_length,
+        joint_vocab=False,
+        target_vocab_size=40,
+        target_tokenization="words",
+        terminals=terminals,
+    )  # type: ignore[arg-type]
+    model = ModelSection(
+        encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64, tie_embeddings=False
+    )
     recipe = Recipe(data=data, model=model, decode=DecodeSection(max_extra=10, beam=2))
     source = learn_bpe([f"`` {sentence(rng, 5)} ''" if quotes else sentence(rng, 5) for _ in range(300)], data)
-    target = learn_symbols([(symbol, 9) for symbol in ["(S", ")S", "(NP", ")NP", "(VP", ")VP", *SYMBOLS[terminals or "xx"]]], data, "target_vocab_size")
+    target = learn_symbols(
+        [(symbol, 9) for symbol in ["(S", ")S", "(NP", ")NP", "(VP", ")VP", *SYMBOLS[terminals or "xx"]]],
+        data,
+        "target_vocab_size",
+    )
     torch.manual_seed(0)
     sizes = source.vocab_size, target.vocab_size
     folder.mkdir(parents=True)
-    write_model(folder, weights_of(Transformer(recipe.model, *sizes)), recipe, sizes, {"tokenizer.source.model": source.model, "tokenizer.target.model": target.model}, {})
+    write_model(
+        folder,
+        weights_of(Transformer(recipe.model, *sizes)),
+        recipe,
+        sizes,
+        {"tokenizer.source.model": source.model, "tokenizer.target.model": target.model},
+        {},
+    )
     return folder

@@ -129,7 +129,9 @@ def sgm(lines: list[str], kind: str = "srcset") -> str:
     """WMT's .sgm of lines, four a document."""
     documents = [lines[start : start + 4] for start in range(0, len(lines), 4)]
     told = [
-        f'<doc docid="{number}" genre="news" origlang="en">\n<p>\n' + "".join(f'<seg id="{place}">{line}</seg>\n' for place, line in enumerate(document, 1)) + "</p>\n</doc>\n"
+        f'<doc docid="{number}" genre="news" origlang="en">\n<p>\n'
+        + "".join(f'<seg id="{place}">{line}</seg>\n' for place, line in enumerate(document, 1))
+        + "</p>\n</doc>\n"
         for number, document in enumerate(documents)
     ]
     return f'<{kind} setid="made" srclang="any">\n{"".join(told)}</{kind}>\n'

@@ -22,11 +22,21 @@ V = 12
 
 def recipe_of(model: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> Recipe:
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2, "max_positions": 50}
-    values = {"data": {"generator": "teaching", "max_length": 40}, "model": {**sizes, **(model or {})}, "train": {"average": 2, **(train or {})}}
+    values = {
+        "data": {"generator": "teaching", "max_length": 40},
+        "model": {**sizes, **(model or {})},
+        "train": {"average": 2, **(train or {})},
+    }
     return Recipe.from_dict(values, "test")
 
 
-def written(folder: Path, seed: int, recipe: Recipe | None = None, tokenizer: bytes = b"joint", metrics: dict[str, Any] | None = None) -> Path:
+def written(
+    folder: Path,
+    seed: int,
+    recipe: Recipe | None = None,
+    tokenizer: bytes = b"joint",
+    metrics: dict[str, Any] | None = None,
+) -> Path:
     recipe = recipe or recipe_of()
     torch.manual_seed(seed)
     folder.mkdir(parents=True)
@@ -69,7 +79,9 @@ def test_the_average_is_a_model_folder_with_its_parts_tokenizer_and_recipe(tmp_p
     loaded = load_model(tmp_path / "averaged")
     assert loaded.recipe == recipe_of()
     assert (tmp_path / "averaged" / "tokenizer.model").read_bytes() == b"this one"
-    assert json.loads((tmp_path / "averaged" / "metrics.json").read_text(encoding="utf-8")) == {"averaged": ["step-0", "step-1"]}
+    assert json.loads((tmp_path / "averaged" / "metrics.json").read_text(encoding="utf-8")) == {
+        "averaged": ["step-0", "step-1"]
+    }
 
 
 def test_the_average_of_a_run_whose_decode_section_changed_has_the_newest(tmp_path: Path) -> None:
@@ -130,7 +142,13 @@ def test_a_damaged_part_is_refused_and_what_stood_there_stays(tmp_path: Path) ->
 # Choosing
 
 
-SCORES = {100: {"bleu": 9.0, "nll": 3.0}, 200: {"bleu": 30.0, "nll": 2.0}, 300: {}, 400: {"bleu": 30.0, "nll": 1.5}, 1000: {"bleu": 20.0, "nll": 1.8}}
+SCORES = {
+    100: {"bleu": 9.0, "nll": 3.0},
+    200: {"bleu": 30.0, "nll": 2.0},
+    300: {},
+    400: {"bleu": 30.0, "nll": 1.5},
+    1000: {"bleu": 20.0, "nll": 1.8},
+}
 
 
 def test_the_last_are_those_with_the_most_updates(tmp_path: Path) -> None:

@@ -21,7 +21,13 @@ def ranks(folder: Path, *options: str) -> Findings:
     folder.mkdir(exist_ok=True)
     script = Path(__file__).parents[1] / "support" / "replicas.py"
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, script, folder, str(RANKS), *options], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        [sys.executable, script, folder, str(RANKS), *options],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
@@ -72,4 +78,6 @@ def test_a_new_process_goes_on_with_the_same_bits(found: Findings, precision: st
 
 def test_with_ddps_own_order_of_buckets_it_would_not(tmp_path: Path) -> None:
     """So the test above fails if `_settle` is left out."""
-    assert not all(rank[f"resumed {precision}"] for rank in ranks(tmp_path / "ranks", "--unsettled") for precision in PRECISIONS)
+    assert not all(
+        rank[f"resumed {precision}"] for rank in ranks(tmp_path / "ranks", "--unsettled") for precision in PRECISIONS
+    )

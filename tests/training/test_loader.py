@@ -39,7 +39,9 @@ ELSEWHERE = cast(Hardware, SimpleNamespace(device="meta"))
 @pytest.mark.parametrize("window", [800, PAIRS])
 def test_worker_processes_keep_the_order_from_epoch_to_epoch(start: int, window: int) -> None:
     plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1, window)
-    expected = [(epoch, update.tolist()) for epoch in (3, 4, 5) for update in plan.updates(epoch, 0 if epoch > 3 else start)]
+    expected = [
+        (epoch, update.tolist()) for epoch in (3, 4, 5) for update in plan.updates(epoch, 0 if epoch > 3 else start)
+    ]
     assert len(expected) > 30
 
     def updates(hardware: Hardware) -> list[tuple[int, list[int]]]:
@@ -58,7 +60,9 @@ def test_from_the_end_of_an_epoch_on_the_next_one_follows() -> None:
 
 def test_workers_end_with_the_stream() -> None:
     before = set(multiprocessing.active_children())
-    stream = rank_batches(TrainingText(corpus(), EpochPlan(LENGTHS, LENGTHS, 2048, 1)), 0, 0, 1024, ProcessGroup(), ELSEWHERE)
+    stream = rank_batches(
+        TrainingText(corpus(), EpochPlan(LENGTHS, LENGTHS, 2048, 1)), 0, 0, 1024, ProcessGroup(), ELSEWHERE
+    )
     next(stream)
     assert len(set(multiprocessing.active_children()) - before) == loader.WORKERS
     stream.close()  # type: ignore[attr-defined]
@@ -70,7 +74,9 @@ def test_on_a_gpu_padding_does_not_cut_micro_batches() -> None:
     plan = EpochPlan(LENGTHS, LENGTHS, 24_000, 1)
 
     def micro_batches(hardware: Hardware) -> int:
-        return len(next(rank_batches(TrainingText(corpus(), plan), 0, 0, 24_000, ProcessGroup(), hardware)).micro_batches)
+        return len(
+            next(rank_batches(TrainingText(corpus(), plan), 0, 0, 24_000, ProcessGroup(), hardware)).micro_batches
+        )
 
     assert micro_batches(CPU) > 2
     assert micro_batches(ELSEWHERE) <= 2
@@ -94,7 +100,11 @@ def test_a_batch_that_travels_to_a_device_arrives_whole() -> None:
     storages = {tensor.untyped_storage().data_ptr() for tensor in flat.outline.tensors} - {0}
     assert not storages  # only `numbers` has memory
     copy = flat.to("cpu")
-    assert (copy.target_tokens, copy.pairs.tolist(), copy.epoch) == (batch.target_tokens, batch.pairs.tolist(), batch.epoch)
+    assert (copy.target_tokens, copy.pairs.tolist(), copy.epoch) == (
+        batch.target_tokens,
+        batch.pairs.tolist(),
+        batch.epoch,
+    )
     for ours, theirs in zip(copy.micro_batches, batch.micro_batches, strict=True):
         assert (ours.weight, ours.passes) == (theirs.weight, theirs.passes)
         assert_equal(ours.packed, theirs.packed)
@@ -102,7 +112,10 @@ def test_a_batch_that_travels_to_a_device_arrives_whole() -> None:
 
 
 def test_a_packed_batch_can_be_padded_again() -> None:
-    pairs = [(np.arange(4, 4 + length, dtype=np.uint16), np.arange(14, 14 + length // 2, dtype=np.uint16)) for length in (3, 9, 1, 9)]
+    pairs = [
+        (np.arange(4, 4 + length, dtype=np.uint16), np.arange(14, 14 + length // 2, dtype=np.uint16))
+        for length in (3, 9, 1, 9)
+    ]
     batch = collate(pairs)
     for passes in (1, 2):
         padded = MicroBatch.of(batch, passes).padded()
@@ -115,7 +128,11 @@ def test_two_passes_hold_every_pair_twice_in_micro_batches_of_the_same_size(rank
     plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
     seen: list[int] = []
     for rank in range(ranks):
-        batch = next(rank_batches(TrainingText(corpus(), plan, passes=2), 0, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), CPU))
+        batch = next(
+            rank_batches(
+                TrainingText(corpus(), plan, passes=2), 0, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), CPU
+            )
+        )
         assert batch.target_tokens == plan.target_tokens(batch.pairs)
         for micro_batch in batch.micro_batches:
             packed, once = micro_batch.packed, int(micro_batch.padded().tgt_lengths.sum())
@@ -147,7 +164,9 @@ def test_the_update_is_divided_by_the_tokens_that_its_pairs_really_have(ranks: i
 
     plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
     text = TrainingText(corpus(), plan, [longer])
-    batches = [next(rank_batches(text, 2, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), CPU)) for rank in range(ranks)]
+    batches = [
+        next(rank_batches(text, 2, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), CPU)) for rank in range(ranks)
+    ]
     real = sum(int(part.padded().tgt_lengths.sum()) for batch in batches for part in batch.micro_batches if part.weight)
     assert [batch.target_tokens for batch in batches] == [real] * ranks
     assert real == sum(int(LENGTHS[i]) + 1 + (i + 2) % 5 for i in batches[0].pairs.tolist())
@@ -159,10 +178,17 @@ def test_in_both_directions_each_epoch_turns_another_half_of_the_pairs_round() -
 
     def turned(seed: int, epoch: int) -> list[bool]:
         read = [BothDirections(seed)(pair, epoch, number) for number, pair in enumerate(pairs)]
-        assert all({side.item() for side in now} == {side.item() for side in before} for now, before in zip(read, pairs, strict=True))
+        assert all(
+            {side.item() for side in now} == {side.item() for side in before}
+            for now, before in zip(read, pairs, strict=True)
+        )
         return [now[0] is before[1] for now, before in zip(read, pairs, strict=True)]
 
     first, again, later, other = turned(1, 0), turned(1, 0), turned(1, 1), turned(2, 0)
     assert first == again
-    for draws in (first, [a != b for a, b in zip(first, later, strict=True)], [a != b for a, b in zip(first, other, strict=True)]):
+    for draws in (
+        first,
+        [a != b for a, b in zip(first, later, strict=True)],
+        [a != b for a, b in zip(first, other, strict=True)],
+    ):
         assert abs(sum(draws) - 1000) < 100  # 4.5 standard deviations

@@ -11,7 +11,16 @@ from forked import run
 from forked_ranks import FORKED
 from kills import prepare
 
-SHORT = ["--threads", "1", "--set", "train.updates=20", "--set", "train.valid_bleu_sentences=0", "--set", "train.best_metric=nll"]
+SHORT = [
+    "--threads",
+    "1",
+    "--set",
+    "train.updates=20",
+    "--set",
+    "train.valid_bleu_sentences=0",
+    "--set",
+    "train.best_metric=nll",
+]
 OUTSIDE = """
 import json, sys, types
 from nmt_cli.registry import LOGGERS
@@ -68,7 +77,15 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_logger_from_outside_the_package_gets_every_record(place: Path, tmp_path: Path, devices: int) -> None:
-    train(place, tmp_path / "run", "--logger", "list", "--devices", str(devices), prelude=(FORKED if devices > 1 else "") + OUTSIDE)
+    train(
+        place,
+        tmp_path / "run",
+        "--logger",
+        "list",
+        "--devices",
+        str(devices),
+        prelude=(FORKED if devices > 1 else "") + OUTSIDE,
+    )
     logged = json.loads((tmp_path / "run/list.json").read_text(encoding="utf-8"))
     assert logged == records(tmp_path / "run")
     assert {record["type"] for record in logged} == {"train", "valid"}
@@ -80,11 +97,20 @@ def test_a_logger_is_closed_after_an_error_too(place: Path, tmp_path: Path) -> N
     assert json.loads((tmp_path / "run/list.json").read_text(encoding="utf-8")) == records(tmp_path / "run")
 
 
-@pytest.mark.parametrize("options", [["--tensorboard"], ["--logger", "tensorboard"], ["--tensorboard", "--logger", "tensorboard"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [["--tensorboard"], ["--logger", "tensorboard"], ["--tensorboard", "--logger", "tensorboard"]],
+    ids=" ".join,
+)
 def test_tensorboard_gets_the_numbers_of_every_record(place: Path, tmp_path: Path, options: list[str]) -> None:
     train(place, tmp_path / "run", *options, prelude=TENSORBOARD)
     scalars = json.loads((tmp_path / "run/tensorboard.json").read_text(encoding="utf-8"))
-    expected = [[f"{record['type']}/{key}", value, record["update"]] for record in records(tmp_path / "run") for key, value in record.items() if isinstance(value, float)]
+    expected = [
+        [f"{record['type']}/{key}", value, record["update"]]
+        for record in records(tmp_path / "run")
+        for key, value in record.items()
+        if isinstance(value, float)
+    ]
     assert scalars == expected
 
 

@@ -71,13 +71,20 @@ def test_the_nll_is_torchs_cross_entropy_and_has_no_gradient(shape: tuple[int, i
 @pytest.mark.parametrize("shape", SHAPES)
 def test_without_smoothing_loss_and_gradients_are_torchs_cross_entropy(shape: tuple[int, int, int]) -> None:
     hidden, weight, target = case(*shape)
-    ours, theirs = label_smoothed_loss(hidden, weight, target, 0.0)[0], F.cross_entropy(hidden @ weight.T, target, reduction="sum")
+    ours, theirs = (
+        label_smoothed_loss(hidden, weight, target, 0.0)[0],
+        F.cross_entropy(hidden @ weight.T, target, reduction="sum"),
+    )
     close(ours, theirs)
     for a, b in zip(gradients(ours, hidden, weight), gradients(theirs, hidden, weight), strict=True):
         close(a, b)
 
 
-@pytest.mark.parametrize(("dtype", "result"), [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float64, torch.float64)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "result"),
+    [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float64, torch.float64)],
+    ids=str,
+)
 def test_any_dtype_is_accepted_and_sums_are_in_fp32_at_least(dtype: torch.dtype, result: torch.dtype) -> None:
     hidden, weight, target = case(40, 16, 101)
     loss, nll = label_smoothed_loss(hidden.to(dtype), weight.to(dtype), target, 0.1)
@@ -101,7 +108,10 @@ def test_r_drop_adds_torchs_divergences_of_both_passes() -> None:
     twice = target[:7].repeat(2)
     first, second = (hidden @ weight.T).log_softmax(-1).chunk(2)
     both = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((first, second), (second, first)))
-    plain, with_r_drop = label_smoothed_loss(hidden, weight, twice, 0.1), label_smoothed_loss(hidden, weight, twice, 0.1, r_drop=3.0)
+    plain, with_r_drop = (
+        label_smoothed_loss(hidden, weight, twice, 0.1),
+        label_smoothed_loss(hidden, weight, twice, 0.1, r_drop=3.0),
+    )
     close(with_r_drop[0], plain[0] + 3.0 / 2 * both)
     close(with_r_drop[1], plain[1])
 

@@ -62,11 +62,23 @@ def test_a_limit_below_the_longest_pair_still_allows_that_pair() -> None:
 
 
 def new_updater(memory: int, **train: object) -> Updater:
-    model = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "d_ff": 2048, "num_heads": 4, "dropout": 0.1, "max_positions": 256}
+    model = {
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "d_model": 64,
+        "d_ff": 2048,
+        "num_heads": 4,
+        "dropout": 0.1,
+        "max_positions": 256,
+    }
     data = {"train_source": ["a"], "train_target": ["b"], "vocab_size": 2000, "max_length": 100}
-    recipe = Recipe.from_dict({"data": data, "model": model, "train": {"batch_tokens": 8192, "precision": "fp32", **train}}, "test")
+    recipe = Recipe.from_dict(
+        {"data": data, "model": model, "train": {"batch_tokens": 8192, "precision": "fp32", **train}}, "test"
+    )
     torch.manual_seed(0)
-    return Updater(Transformer(recipe.model, 2000, 2000).train(), recipe, Hardware("cpu", "fp32", memory), ProcessGroup())
+    return Updater(
+        Transformer(recipe.model, 2000, 2000).train(), recipe, Hardware("cpu", "fp32", memory), ProcessGroup()
+    )
 
 
 def plan() -> EpochPlan:
@@ -103,7 +115,10 @@ def choices() -> None:
     """Print what is chosen with much memory, and with a third of what the largest micro-batch needs."""
     updater = new_updater(2**40)
     low, high = (measure_peak(updater, (90, 90), tokens) for tokens in (90, 2048))
-    much, little = (choose_micro_batch(new_updater(int(limit / 0.9)), plan()) for limit in (high + 4000 * MB, low + (high - low) / 3))
+    much, little = (
+        choose_micro_batch(new_updater(int(limit / 0.9)), plan())
+        for limit in (high + 4000 * MB, low + (high - low) / 3)
+    )
     print(much, little)
 
 
@@ -122,7 +137,9 @@ def test_no_memory_is_an_error() -> None:
         choose_micro_batch(new_updater(64 * MB), plan())
 
 
-@pytest.mark.parametrize(("text", "size"), [("4GiB", 2**32), ("800M", 800 * MB), ("1.5 gb", 3 * 2**29), ("2147483648", 2**31)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("4GiB", 2**32), ("800M", 800 * MB), ("1.5 gb", 3 * 2**29), ("2147483648", 2**31)]
+)
 def test_sizes_of_memory(text: str, size: int) -> None:
     assert memory_size(text) == size
 

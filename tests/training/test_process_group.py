@@ -22,24 +22,97 @@ ASSERTION = "CUDA error: device-side assert triggered\nCUDA kernel errors might 
 NCCL = "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, {}, NCCL version 2.21.5\n{}"
 CASES = [
     # gloo, from torch 2.13; see the real ones below
-    ("peer", RuntimeError(f"{GLOO}pair.cc:553] Connection closed by peer [127.0.0.1]:22446. This is typically caused by a remote worker crashing.")),
-    ("peer", RuntimeError(f"{GLOO}pair.cc:537] Read error [127.0.0.1]:161: Connection reset by peer. This is typically caused by a remote worker hanging.")),
+    (
+        "peer",
+        RuntimeError(
+            f"{GLOO}pair.cc:553] Connection closed by peer [127.0.0.1]:22446. This is typically caused by a remote worker crashing."
+        ),
+    ),
+    (
+        "peer",
+        RuntimeError(
+            f"{GLOO}pair.cc:537] Read error [127.0.0.1]:161: Connection reset by peer. This is typically caused by a remote worker hanging."
+        ),
+    ),
     ("peer", RuntimeError(f"{GLOO}unbound_buffer.cc:78] Timed out waiting 600000ms for recv operation to complete")),
     ("peer", RuntimeError(f"{GLOO}pair.cc:599] writev [10.0.0.2]:46471: Broken pipe")),
-    ("peer", RuntimeError("Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] no error")),
-    ("", RuntimeError("[enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 800 vs 8. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?")),
+    (
+        "peer",
+        RuntimeError(
+            "Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] no error"
+        ),
+    ),
+    (
+        "",
+        RuntimeError(
+            "[enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 800 vs 8. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?"
+        ),
+    ),
     ("", RuntimeError("ProcessGroupGloo::allgather: invalid tensor size at index 0 (expected (2), got (3))")),
     ("", RuntimeError("ProcessGroupGloo::allgather: invalid output tensor list at index 0 (expected length 2, got 1)")),
     # NCCL, as its and torch's users report them
-    ("peer", dist.DistBackendError(NCCL.format("remote process exited or there was a network error", "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\nLast error:\nsocketProgressOpt: Call to recv from 172.16.0.1<33759> failed : Connection reset by peer"))),
-    ("peer", dist.DistBackendError(NCCL.format("internal error", "ncclInternalError: Internal check failed.\nLast error:\nNet : Connection closed by remote peer node2<50260>"))),
-    ("peer", dist.DistBackendError("NCCL communicator was aborted on rank 2.  Original reason for failure was: [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=10, OpType=BROADCAST, Timeout(ms)=1800000) ran for 1805457 milliseconds before timing out.")),
-    ("device", dist.DistBackendError(NCCL.format("unhandled cuda error (run with NCCL_DEBUG=INFO for details)", "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'device-side assert triggered'"))),
-    ("device", dist.DistBackendError(f"[PG 1 Rank 1] Process group watchdog thread terminated with exception: {ASSERTION}")),
-    ("memory", dist.DistBackendError(NCCL.format("unhandled cuda error", "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'"))),
-    ("", dist.DistBackendError(NCCL.format("invalid usage", "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000"))),
+    (
+        "peer",
+        dist.DistBackendError(
+            NCCL.format(
+                "remote process exited or there was a network error",
+                "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\nLast error:\nsocketProgressOpt: Call to recv from 172.16.0.1<33759> failed : Connection reset by peer",
+            )
+        ),
+    ),
+    (
+        "peer",
+        dist.DistBackendError(
+            NCCL.format(
+                "internal error",
+                "ncclInternalError: Internal check failed.\nLast error:\nNet : Connection closed by remote peer node2<50260>",
+            )
+        ),
+    ),
+    (
+        "peer",
+        dist.DistBackendError(
+            "NCCL communicator was aborted on rank 2.  Original reason for failure was: [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=10, OpType=BROADCAST, Timeout(ms)=1800000) ran for 1805457 milliseconds before timing out."
+        ),
+    ),
+    (
+        "device",
+        dist.DistBackendError(
+            NCCL.format(
+                "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+                "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'device-side assert triggered'",
+            )
+        ),
+    ),
+    (
+        "device",
+        dist.DistBackendError(f"[PG 1 Rank 1] Process group watchdog thread terminated with exception: {ASSERTION}"),
+    ),
+    (
+        "memory",
+        dist.DistBackendError(
+            NCCL.format(
+                "unhandled cuda error",
+                "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+            )
+        ),
+    ),
+    (
+        "",
+        dist.DistBackendError(
+            NCCL.format(
+                "invalid usage",
+                "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000",
+            )
+        ),
+    ),
     # the store
-    ("peer", dist.DistNetworkError("The client socket has timed out after 600000ms while trying to connect to (node0, 29500).")),
+    (
+        "peer",
+        dist.DistNetworkError(
+            "The client socket has timed out after 600000ms while trying to connect to (node0, 29500)."
+        ),
+    ),
     ("peer", dist.DistStoreError("wait timeout after 3000ms, keys: /0//cpu//0/2")),
     # torch
     ("device", torch.AcceleratorError(ASSERTION)),
@@ -53,17 +126,24 @@ CASES = [
     ("", RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)")),
     ("", RuntimeError("the connection to the vocabulary timed out")),
     ("", ValueError("Connection closed by peer")),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("what", "error"), CASES, ids=lambda value: value if isinstance(value, str) else str(value)[:40])
+@pytest.mark.parametrize(
+    ("what", "error"), CASES, ids=lambda value: value if isinstance(value, str) else str(value)[:40]
+)
 def test_what_an_exception_in_a_collective_means(what: str, error: BaseException) -> None:
     assert meaning(error) == what
 
 
 @pytest.mark.parametrize(
     ("error", "text"),
-    [(CASES[0][1], "Connection closed by peer [127.0.0.1]:22446"), (CASES[9][1], "Net : Connection closed by remote peer node2<50260>"), (torch.AcceleratorError(ASSERTION), "CUDA error: device-side assert triggered"), (RuntimeError(), "RuntimeError")],
+    [
+        (CASES[0][1], "Connection closed by peer [127.0.0.1]:22446"),
+        (CASES[9][1], "Net : Connection closed by remote peer node2<50260>"),
+        (torch.AcceleratorError(ASSERTION), "CUDA error: device-side assert triggered"),
+        (RuntimeError(), "RuntimeError"),
+    ],
 )
 def test_summary(error: BaseException, text: str) -> None:
     assert summary(error) == text
@@ -108,16 +188,30 @@ for _ in range(2 * len(sys.argv[1:])):
 @pytest.fixture(scope="module")
 def heard() -> dict[tuple[str, str], tuple[str, str]]:
     """What the exception meant, and its summary, by case and rank: in each case rank 1 does something to rank 0."""
-    stores = {case: dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False) for case in ("killed", "leaves", "hangs", "shapes")}
+    stores = {
+        case: dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        for case in ("killed", "leaves", "hangs", "shapes")
+    }
     cases = [f"{case}={store.port}" for case, store in stores.items()]
-    done = subprocess.run([sys.executable, "-c", PROCESSES, *cases], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROCESSES, *cases],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        check=True,
+    )
     rows = [line.split("|") for line in done.stdout.splitlines()]
     return {(case, rank): (what, text) for case, rank, what, text in rows}
 
 
 def test_gloo_between_real_processes(heard: dict[tuple[str, str], tuple[str, str]]) -> None:
-    assert {case: heard[case, "0"][0] for case in ("killed", "leaves", "hangs", "shapes")} == dict.fromkeys(("killed", "leaves", "hangs", "shapes"), "peer")
-    assert heard["shapes", "1"] == ("other", "ProcessGroupGloo::allgather: invalid tensor size at index 0 (expected (4), got (5))")
+    assert {case: heard[case, "0"][0] for case in ("killed", "leaves", "hangs", "shapes")} == dict.fromkeys(
+        ("killed", "leaves", "hangs", "shapes"), "peer"
+    )
+    assert heard["shapes", "1"] == (
+        "other",
+        "ProcessGroupGloo::allgather: invalid tensor size at index 0 (expected (4), got (5))",
+    )
     assert heard["hangs", "0"][1].startswith("Timed out waiting 5000ms for ")
     assert not [text for _, text in heard.values() if "gloo/" in text]
 
@@ -158,7 +252,9 @@ def test_on_another_machine_it_is_reported_once_more(store: dist.Store, monkeypa
     monkeypatch.setenv("GROUP_RANK", "0")
     assert report_end(IndexError("list index out of range"), store, of(1, 1)) is None
     monkeypatch.setenv("GROUP_RANK", "1")
-    assert str(report_end(PeerLost(""), store, of(2, 0))) == "rank 1 of 4 has failed: IndexError: list index out of range"
+    assert (
+        str(report_end(PeerLost(""), store, of(2, 0))) == "rank 1 of 4 has failed: IndexError: list index out of range"
+    )
     second = report_end(PeerLost(""), store, of(3, 1))
     assert second
     assert second.reported
@@ -193,8 +289,17 @@ print(*sorted(open(f"/proc/self/task/{thread}/comm").read().strip() for thread i
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    run = subprocess.run([sys.executable, "-c", code], env={**os.environ, **rank}, capture_output=True, text=True, timeout=120)
+    rank = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    run = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **rank}, capture_output=True, text=True, timeout=120
+    )
     assert run.returncode == 0, run.stderr
     assert "python" in run.stdout
     assert "gloo" not in run.stdout

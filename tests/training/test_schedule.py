@@ -29,7 +29,10 @@ def test_values_worked_out_by_hand(step: int, d_model: int, warmup: int, expecte
 @pytest.mark.parametrize(("recipe", "peak"), [("wmt14_en_de_base", 7.0e-4), ("wmt14_en_de_big", 4.9e-4)])
 def test_the_papers_models_peak_at_step_4000(recipe: str, peak: float) -> None:
     loaded = load_recipe(recipe)
-    rates = [learning_rate(step, loaded.model.d_model, loaded.train.warmup, loaded.train.lr_factor) for step in range(1, 20_001)]
+    rates = [
+        learning_rate(step, loaded.model.d_model, loaded.train.warmup, loaded.train.lr_factor)
+        for step in range(1, 20_001)
+    ]
     assert rates.index(max(rates)) + 1 == 4000
     assert max(rates) == pytest.approx(peak, abs=0.05e-4)
 

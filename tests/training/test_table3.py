@@ -27,17 +27,44 @@ def rows() -> Rows:
 
 def test_every_row_of_the_table_is_there_once() -> None:
     blocks = [row.block for row in ROWS]
-    assert {block: blocks.count(block) for block in blocks} == {"base": 1, "A": 4, "B": 2, "C": 7, "D": 4, "E": 1, "big": 1}
-    assert {row.recipe for row in ROWS if row.recipe.startswith("table3")} == {name for name in recipe_names() if name.startswith("table3")}
+    assert {block: blocks.count(block) for block in blocks} == {
+        "base": 1,
+        "A": 4,
+        "B": 2,
+        "C": 7,
+        "D": 4,
+        "E": 1,
+        "big": 1,
+    }
+    assert {row.recipe for row in ROWS if row.recipe.startswith("table3")} == {
+        name for name in recipe_names() if name.startswith("table3")
+    }
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.block not in ("base", "big")], ids=lambda row: row.recipe)
 def test_a_row_differs_from_base_in_what_its_name_says_alone(row: Row) -> None:
     base, own = load_recipe("wmt14_en_de_base").to_dict(), load_recipe(row.recipe).to_dict()
-    changed = {key: own[section][key] for section in ("data", "model", "train", "decode") for key in own[section] if own[section][key] != base[section][key]}
+    changed = {
+        key: own[section][key]
+        for section in ("data", "model", "train", "decode")
+        for key in own[section]
+        if own[section][key] != base[section][key]
+    }
     *_, key, value = row.recipe.split("_")
-    names = {"heads": ["num_heads"], "dk": ["d_k"], "layers": ["encoder_layers", "decoder_layers"], "dmodel": ["d_model"], "dff": ["d_ff"], "dropout": ["dropout"], "smoothing": ["label_smoothing"]}
-    expected = {"positions": "learned"} if value == "learned" else {name: float(value) / 10 if value.startswith("0") else int(value) for name in names[key]}
+    names = {
+        "heads": ["num_heads"],
+        "dk": ["d_k"],
+        "layers": ["encoder_layers", "decoder_layers"],
+        "dmodel": ["d_model"],
+        "dff": ["d_ff"],
+        "dropout": ["dropout"],
+        "smoothing": ["label_smoothing"],
+    }
+    expected = (
+        {"positions": "learned"}
+        if value == "learned"
+        else {name: float(value) / 10 if value.startswith("0") else int(value) for name in names[key]}
+    )
     assert changed == expected
 
 
@@ -81,7 +108,9 @@ def test_a_vocabulary_of_about_41000_explains_the_rows(rows: Rows) -> None:
         assert abs(row["difference"]) < 0.07 * row["paper_parameters"]
         width = load_recipe(row["recipe"]).model.d_model
         for size, million in zip(row["vocabulary_of_paper"], (-0.5, 0.5), strict=True):
-            assert row["parameters"] + (size - 37_000) * width == pytest.approx(row["paper_parameters"] + million * 1e6, abs=width)
+            assert row["parameters"] + (size - 37_000) * width == pytest.approx(
+                row["paper_parameters"] + million * 1e6, abs=width
+            )
     least, most = cast(tuple[int, int], common_vocabulary([row for row in rows if row["row"] not in ("E", "big")]))
     assert 40_000 < least <= most < 42_000
     assert common_vocabulary(rows) is None
@@ -89,7 +118,10 @@ def test_a_vocabulary_of_about_41000_explains_the_rows(rows: Rows) -> None:
 
 def test_hours_follow_from_the_seconds_of_an_update(rows: Rows) -> None:
     measured = compare(CPU, seconds=lambda recipe: recipe.model.d_ff / 1000)
-    assert [row["hours"] for row in measured] == [pytest.approx(load_recipe(row.recipe).model.d_ff / 1000 * (300_000 if row.block == "big" else 100_000) / 3600) for row in ROWS]
+    assert [row["hours"] for row in measured] == [
+        pytest.approx(load_recipe(row.recipe).model.d_ff / 1000 * (300_000 if row.block == "big" else 100_000) / 3600)
+        for row in ROWS
+    ]
     assert all(row["hours"] is None for row in rows)
 
 
@@ -101,9 +133,18 @@ def recipe(*settings: str) -> Recipe:
 
 
 def test_a_larger_update_takes_longer_and_several_devices_share_it() -> None:
-    small, large = (seconds_per_update(recipe(f"train.batch_tokens={tokens}", "train.micro_batch_tokens=1024"), (500, 500), CPU) for tokens in (2048, 65_536))
+    small, large = (
+        seconds_per_update(recipe(f"train.batch_tokens={tokens}", "train.micro_batch_tokens=1024"), (500, 500), CPU)
+        for tokens in (2048, 65_536)
+    )
     assert 0 < small < large
-    assert 0 < seconds_per_update(recipe("train.batch_tokens=65536", "train.micro_batch_tokens=1024"), (500, 500), CPU, devices=8) < large
+    assert (
+        0
+        < seconds_per_update(
+            recipe("train.batch_tokens=65536", "train.micro_batch_tokens=1024"), (500, 500), CPU, devices=8
+        )
+        < large
+    )
 
 
 def info(tmp_path: Path, *arguments: str, code: int = 0) -> str:
@@ -120,7 +161,9 @@ def test_the_command_prints_the_table(tmp_path: Path) -> None:
     assert lines[2].split()[-9:] == ["4.92", "25.8", "65M", "63.08M", "-1.9M", "39.8k-41.7k", "100,000", "25,000", "-"]
     assert "A vocabulary of 40.9k to 41.2k pieces would explain every row at once but E and big." in lines
     rows = json.loads(info(tmp_path, "--table3", "--json"))["rows"]
-    assert [(row["paper_perplexity"], row["paper_bleu"]) for row in rows] == [(row.perplexity, row.bleu) for row in ROWS]
+    assert [(row["paper_perplexity"], row["paper_bleu"]) for row in rows] == [
+        (row.perplexity, row.bleu) for row in ROWS
+    ]
 
 
 def test_the_table_takes_no_other_recipe(tmp_path: Path) -> None:

@@ -30,9 +30,35 @@ WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
 def recipe(**train: Any) -> Recipe:
-    model = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2, "dropout": 0.1, "max_positions": 64}
-    data = {"train_source": ["x"], "train_target": ["y"], "valid_source": ["x"], "valid_target": ["y"], "vocab_size": 20, "max_length": 30, "byte_fallback": False}
-    values = {"batch_tokens": 256, "updates": 20, "warmup": 10, "log_every": 5, "valid_every": 10, "checkpoint_every": 10, "valid_bleu_sentences": 0, "best_metric": "nll", "precision": "fp32"}
+    model = {
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "d_model": 16,
+        "d_ff": 32,
+        "num_heads": 2,
+        "dropout": 0.1,
+        "max_positions": 64,
+    }
+    data = {
+        "train_source": ["x"],
+        "train_target": ["y"],
+        "valid_source": ["x"],
+        "valid_target": ["y"],
+        "vocab_size": 20,
+        "max_length": 30,
+        "byte_fallback": False,
+    }
+    values = {
+        "batch_tokens": 256,
+        "updates": 20,
+        "warmup": 10,
+        "log_every": 5,
+        "valid_every": 10,
+        "checkpoint_every": 10,
+        "valid_bleu_sentences": 0,
+        "best_metric": "nll",
+        "precision": "fp32",
+    }
     return Recipe.from_dict({"name": "test", "data": data, "model": model, "train": {**values, **train}}, "test")
 
 
@@ -69,7 +95,9 @@ def start(shards: Path, tmp_path: Path) -> Callable[..., Trainer]:
 def signal_at(trainer: Trainer, update: int, number: signal.Signals) -> None:
     """Send a signal to this process during the forward pass of an update."""
     layer = trainer.updater.weights.compute_model.encoder[0]
-    layer.register_forward_pre_hook(lambda *_: os.kill(os.getpid(), number) if trainer.progress.update + 1 == update else None)
+    layer.register_forward_pre_hook(
+        lambda *_: os.kill(os.getpid(), number) if trainer.progress.update + 1 == update else None
+    )
 
 
 def records(trainer: Trainer) -> list[dict[str, Any]]:
@@ -214,7 +242,10 @@ def test_training_may_start_from_another_models_weights(start: Callable[..., Tra
     assert torch.equal(resumed.updater.weights.main_params, second.updater.weights.main_params)
     with pytest.raises(ModelError, match=r"train\.init: the run has '.*first', the recipe ''"):
         resumed.run.load(resumed.progress.update, recipe(seed=2), resumed.progress.data_fingerprint)
-    with pytest.raises(ModelError, match=r"resumes from update 1,000, and .* is not there: --data and --run must lie on a file system that all machines share"):
+    with pytest.raises(
+        ModelError,
+        match=r"resumes from update 1,000, and .* is not there: --data and --run must lie on a file system that all machines share",
+    ):
         resumed.run.load(1000, recipe(), "")
 
 
@@ -228,7 +259,10 @@ def test_a_model_that_does_not_fit_is_no_start(start: Callable[..., Trainer], tm
     with pytest.raises(ModelError, match=r"^train\.init = '.*first': the weights do not fit the recipe: .* has shape"):
         initial_model(tmp_path / "first", wider, vocabulary)
     learned = learn_bpe(["a b c d e f g h i j k"] * 9, recipe().data.model_copy(update={"vocab_size": 20}))
-    with pytest.raises(ModelError, match=r"its vocabulary is not that of the shards\. Make these with the same one: nmt preprocess … --set data\.tokenizer='.*first/best'"):
+    with pytest.raises(
+        ModelError,
+        match=r"its vocabulary is not that of the shards\. Make these with the same one: nmt preprocess … --set data\.tokenizer='.*first/best'",
+    ):
         initial_model(tmp_path / "first", recipe(), Vocabulary(learned, learned))
 
 
@@ -289,14 +323,18 @@ def test_state_json_has_the_keys_of_older_versions(start: Callable[..., Trainer]
     assert state["sha256"].keys() >= old["sha256"].keys()
 
 
-def test_on_a_terminal_a_bar_moves_with_every_micro_batch(start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_a_terminal_a_bar_moves_with_every_micro_batch(
+    start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The log's lines stay as they are."""
     monkeypatch.setattr("nmt_cli.console.on_terminal", lambda: True)
     monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)
     moved: list[float] = []
     trainer = start(micro_batch_tokens=128)
     advance = trainer.report.advance
-    monkeypatch.setattr(trainer.report, "advance", lambda updates, describe: (moved.append(updates), advance(updates, describe)))
+    monkeypatch.setattr(
+        trainer.report, "advance", lambda updates, describe: (moved.append(updates), advance(updates, describe))
+    )
     trainer.train()
     assert len(moved) >= 2 * 20
     assert moved == sorted(moved)

@@ -34,9 +34,24 @@ CPU = {precision: Hardware("cpu", precision, 2**32) for precision in ("fp32", "b
 
 
 def recipe(**train: Any) -> Recipe:
-    model = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "num_heads": 4, "dropout": 0.0, "max_positions": 64}
+    model = {
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "d_model": 32,
+        "d_ff": 64,
+        "num_heads": 4,
+        "dropout": 0.0,
+        "max_positions": 64,
+    }
     values = {"batch_tokens": 2048, "warmup": 10, "precision": "fp32", **train}
-    return Recipe.from_dict({"data": {"train_source": ["a"], "train_target": ["b"], "vocab_size": V, "max_length": 40}, "model": model, "train": values}, "test")
+    return Recipe.from_dict(
+        {
+            "data": {"train_source": ["a"], "train_target": ["b"], "vocab_size": V, "max_length": 40},
+            "model": model,
+            "train": values,
+        },
+        "test",
+    )
 
 
 @pytest.fixture
@@ -44,10 +59,18 @@ def corpus() -> Corpus:
     random = np.random.default_rng(0)
     pairs = [tuple(random.integers(4, V, random.integers(1, 30)) for _ in range(2)) for _ in range(PAIRS)]
     lengths = np.array([[len(side) for side in pair] for pair in pairs], dtype=np.int32)
-    return cast(Corpus, SimpleNamespace(pair=lambda i: pairs[i], source_lengths=lengths[:, 0], target_lengths=lengths[:, 1]))
+    return cast(
+        Corpus, SimpleNamespace(pair=lambda i: pairs[i], source_lengths=lengths[:, 0], target_lengths=lengths[:, 1])
+    )
 
 
-def new_updater(group: ProcessGroup = ALONE, precision: str = "fp32", warn: Callable[[str], None] = lambda _: None, dropout: float = 0.0, **train: Any) -> Updater:
+def new_updater(
+    group: ProcessGroup = ALONE,
+    precision: str = "fp32",
+    warn: Callable[[str], None] = lambda _: None,
+    dropout: float = 0.0,
+    **train: Any,
+) -> Updater:
     torch.manual_seed(1)
     chosen = recipe(**train)
     chosen = chosen.model_copy(update={"model": chosen.model.model_copy(update={"dropout": dropout})})
@@ -80,7 +103,9 @@ def test_the_gradient_is_that_of_the_reference_implementation(corpus: Corpus) ->
     updater, batch = new_updater(), batch_of(corpus, 300)
     updater.accumulate(batch)
     for name, expected in plain_gradient(updater, batch).items():
-        torch.testing.assert_close(updater.weights.view(updater.weights.main_grads, name), expected, atol=2e-6, rtol=1e-4)
+        torch.testing.assert_close(
+            updater.weights.view(updater.weights.main_grads, name), expected, atol=2e-6, rtol=1e-4
+        )
 
 
 def test_without_dropout_r_drop_changes_nothing(corpus: Corpus) -> None:
@@ -98,7 +123,9 @@ def test_with_dropout_r_drop_is_the_mean_loss_of_two_passes_and_their_divergence
     torch.manual_seed(5)
     [micro_batch] = batch.micro_batches
     packed = micro_batch.packed
-    hidden = updater.weights.compute_model.forward_packed(packed.src, packed.source, packed.tgt_in, packed.target)[: packed.target.tokens]
+    hidden = updater.weights.compute_model.forward_packed(packed.src, packed.source, packed.tgt_in, packed.target)[
+        : packed.target.tokens
+    ]
     scores, target = hidden @ updater.weights.model.output_weight.T, packed.tgt_out[: packed.target.tokens]
     first, second = scores.log_softmax(-1).chunk(2)
     nll = torch.nn.functional.cross_entropy(scores, target, reduction="sum") / 2
@@ -127,7 +154,11 @@ def test_in_fp16_the_scale_of_the_loss_keeps_small_gradients(corpus: Corpus) -> 
         assert updater.loss_scale is not None
         updater.loss_scale.state[0] = scale
         updater(batch, 1)
-        layers = [gradient for name, gradient in updater.weights.by_name(updater.weights.main_grads).items() if "feed_forward.inner.weight" in name]
+        layers = [
+            gradient
+            for name, gradient in updater.weights.by_name(updater.weights.main_grads).items()
+            if "feed_forward.inner.weight" in name
+        ]
         return float(torch.cat([gradient.flatten() for gradient in layers]).eq(0).float().mean())
 
     assert zeros(1.0) > zeros(2.0**16) + 0.2
@@ -163,20 +194,26 @@ def test_the_scale_is_doubled_after_many_updates_without_overflow() -> None:
 
 @pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_the_passes_of_an_update_compute_on_the_device_alone(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, precision: str, passes: int) -> None:
+def test_the_passes_of_an_update_compute_on_the_device_alone(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, precision: str, passes: int
+) -> None:
     """On torch's meta device, which refuses to mix devices and to read values: nothing waits for a GPU."""
     monkeypatch.setattr("nmt_cli.training.update.random_state", lambda _: [])
     monkeypatch.setitem(CHUNK_SCORES, "meta", 10_000)
     monkeypatch.setattr(Updater, "load_optimizer_state", lambda *_: None)
     batch, chosen = batch_of(corpus, 300, passes=passes), recipe(r_drop=1.0 if passes > 1 else 0.0)
     assert len(batch.micro_batches) > 1
-    updater = Updater(Transformer(chosen.model, V, V).to("meta").train(), chosen, Hardware("meta", precision, 2**32), ALONE)
+    updater = Updater(
+        Transformer(chosen.model, V, V).to("meta").train(), chosen, Hardware("meta", precision, 2**32), ALONE
+    )
     sums, _ = updater.accumulate(FlatBatch.of(batch).to("meta"))
     if updater.loss_scale:
         updater.loss_scale.unscale(updater.weights.main_grads)
         updater.loss_scale.update(sums[0])
     updater.weights.refresh_compute_params()
-    assert {str(tensor.device) for tensor in (sums, updater.weights.main_params, updater.weights.main_grads)} == {"meta"}
+    assert {str(tensor.device) for tensor in (sums, updater.weights.main_params, updater.weights.main_grads)} == {
+        "meta"
+    }
 
 
 @pytest.mark.parametrize("passes", [1, 2])
@@ -241,7 +278,9 @@ def test_the_optimizer_state_can_be_loaded_by_another(corpus: Corpus, precision:
     other.weights.main_params.data.copy_(one.weights.main_params.data)
     other.weights.refresh_compute_params()
     other.load_optimizer_state({name: moment.clone() for name, moment in one.optimizer_state().items()}, 1)
-    assert [updater.loss_scale.state.tolist() for updater in (one, other) if updater.loss_scale] == ([[FIRST, 1.0]] * 2 if precision == "fp16" else [])
+    assert [updater.loss_scale.state.tolist() for updater in (one, other) if updater.loss_scale] == (
+        [[FIRST, 1.0]] * 2 if precision == "fp16" else []
+    )
     for updater in (one, other):
         torch.manual_seed(5)
         updater(batch, 2)
@@ -258,7 +297,9 @@ def fail_on(updater: Updater, when: Callable[[int], bool]) -> list[int]:
         if when(tried[-1]):
             torch.randn(1)  # random numbers are used before the memory runs out
             updater.weights.compute_model.matrix("output").sum().backward()  # type: ignore[no-untyped-call]  # and part of the gradient is there
-            raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes.")
+            raise RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes."
+            )
         return through(micro_batch, tokens)
 
     updater.forward_backward = failing  # type: ignore[method-assign]
@@ -275,7 +316,9 @@ def test_out_of_memory_splits_the_micro_batch_and_loses_no_pair(corpus: Corpus) 
     cut_sums, cut = updater.accumulate(batch)
     close(updater.weights.main_grads, whole.weights.main_grads)
     close(cut_sums, sums)
-    assert sum(micro_batch.pairs for micro_batch in cut.micro_batches) == sum(micro_batch.pairs for micro_batch in batch.micro_batches)
+    assert sum(micro_batch.pairs for micro_batch in cut.micro_batches) == sum(
+        micro_batch.pairs for micro_batch in batch.micro_batches
+    )
     assert max(micro_batch.pairs for micro_batch in cut.micro_batches) <= largest // 3 < max(tried)
     assert len(warnings) == len(cut.micro_batches) - len(batch.micro_batches)
     assert "split in two" in warnings[0]
@@ -309,10 +352,15 @@ def test_another_error_is_not_taken_for_a_lack_of_memory(corpus: Corpus) -> None
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("clip", [0.0, 1.0])
-def test_a_gradient_that_is_not_finite_leaves_parameters_and_optimizer_state_unchanged(corpus: Corpus, precision: str, clip: float) -> None:
+def test_a_gradient_that_is_not_finite_leaves_parameters_and_optimizer_state_unchanged(
+    corpus: Corpus, precision: str, clip: float
+) -> None:
     updater, batch = new_updater(precision=precision, clip_norm=clip), batch_of(corpus, 4096)
     updater(batch, 1)
-    weights, moments = updater.weights.main_params.detach().clone(), {name: moment.clone() for name, moment in updater.optimizer_state().items()}
+    weights, moments = (
+        updater.weights.main_params.detach().clone(),
+        {name: moment.clone() for name, moment in updater.optimizer_state().items()},
+    )
     through = updater.forward_backward
 
     def broken(micro_batch: Any, tokens: int) -> Tensor:
@@ -336,8 +384,13 @@ def test_a_gradient_that_is_not_finite_leaves_parameters_and_optimizer_state_unc
 def test_compiled_passes_give_the_same_gradient(corpus: Corpus) -> None:
     """Traced by torch.compile and run as traced: its compiler is not on every machine."""
     chosen = recipe()
-    chosen = chosen.model_copy(update={"model": chosen.model.model_copy(update={"encoder_layers": 1, "decoder_layers": 1})})
-    plain, traced = (Updater(Transformer(chosen.model, V, V).train(), chosen, CPU["fp32"], ALONE, backend=backend) for backend in ("", "eager"))
+    chosen = chosen.model_copy(
+        update={"model": chosen.model.model_copy(update={"encoder_layers": 1, "decoder_layers": 1})}
+    )
+    plain, traced = (
+        Updater(Transformer(chosen.model, V, V).train(), chosen, CPU["fp32"], ALONE, backend=backend)
+        for backend in ("", "eager")
+    )
     traced.weights.main_params.data.copy_(plain.weights.main_params.data)
     batch = batch_of(corpus, 4096)
     plain.accumulate(batch)
@@ -365,7 +418,9 @@ class Double(Hardware):
         return torch.float64
 
 
-def test_where_the_kernel_of_the_loss_declines_the_plain_loss_trains(corpus: Corpus, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_kernel_of_the_loss_declines_the_plain_loss_trains(
+    corpus: Corpus, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(console, "WARNED", set())
     exact, batch = new_updater(), batch_of(corpus, 300)
     exact(batch, 1)

@@ -79,7 +79,9 @@ def _normalized(entries: Sequence[str], tokenizer: Tokenizer) -> list[str]:
     encoded = tokenizer.encode(entries)
     for number, (entry, tokens) in enumerate(zip(entries, encoded, strict=True), 1):
         if not entry.strip() or not tokens:
-            raise UsageError(f"banned word {number} is {shown(entry)}: expected a word or phrase. Delete the blank line.")
+            raise UsageError(
+                f"banned word {number} is {shown(entry)}: expected a word or phrase. Delete the blank line."
+            )
         if UNK in tokens:
             raise UsageError(
                 f"banned word {number}, {shown(entry)}, has characters that the vocabulary of the model does not have: no output can contain it. Delete it."

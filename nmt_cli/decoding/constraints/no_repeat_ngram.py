@@ -24,7 +24,9 @@ class NoRepeatNgram(Constraint):
 
     def __init__(self, value: Any, tokenizer: Tokenizer | None = None) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise UsageError(f"no_repeat_ngram {shown(value)}: expected the number of tokens of an n-gram, 1 or more, or 0 for no rule. Try 3.")
+            raise UsageError(
+                f"no_repeat_ngram {shown(value)}: expected the number of tokens of an n-gram, 1 or more, or 0 for no rule. Try 3."
+            )
         self.n, self.edits = value, value > 0
 
     def edit(self, state: Any, step: Step, log_probs: Tensor) -> None:
@@ -36,7 +38,9 @@ class NoRepeatNgram(Constraint):
         tokens = step.of_rows(step.tokens[:, :, :longest])  # (N, L)
         before = self.n - 1  # tokens of the context
         starts = longest - before  # n-grams of the longest output
-        repeats = torch.arange(before, longest, device=tokens.device) < lengths[:, None]  # (N, starts) whether the n-gram at this position is complete
+        repeats = (
+            torch.arange(before, longest, device=tokens.device) < lengths[:, None]
+        )  # (N, starts) whether the n-gram at this position is complete
         for index in range(before):
             newest = (lengths - before + index).clamp_min(0)[:, None]
             repeats &= tokens[:, index : index + starts] == tokens.gather(1, newest)

@@ -57,16 +57,25 @@ class Trie:
         for node in reversed(range(len(nodes))):  # children have larger numbers
             below = (shortest[child] + 1 for child in nodes[node].values())
             shortest[node] = 0 if ends.get(node) else min(below, default=FAR)
-        edges = [(node, token, child) for node, children in enumerate(nodes) for token, child in sorted(children.items())]
+        edges = [
+            (node, token, child) for node, children in enumerate(nodes) for token, child in sorted(children.items())
+        ]
         parents, tokens, children = torch.tensor(edges, dtype=torch.long).view(-1, 3).T.contiguous()
         return cls(
-            first=torch.searchsorted(parents, torch.arange(len(nodes) + 1)), tokens=tokens, children=children, keys=parents * size + tokens,
-            ends=torch.tensor([ends.get(node, False) for node in range(len(nodes))]), shortest=torch.tensor(shortest), size=size,
-        )  # fmt: skip
+            first=torch.searchsorted(parents, torch.arange(len(nodes) + 1)),
+            tokens=tokens,
+            children=children,
+            keys=parents * size + tokens,
+            ends=torch.tensor([ends.get(node, False) for node in range(len(nodes))]),
+            shortest=torch.tensor(shortest),
+            size=size,
+        )
 
     def to(self, device: torch.device) -> Trie:
         """Return the trie on a device."""
-        moved: dict[str, Any] = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        moved: dict[str, Any] = {
+            name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
         return replace(self, **moved)
 
     def edges(self, nodes: Tensor, remaining: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,12 +112,16 @@ class Outputs(Constraint):
 
     def __init__(self, value: Any, tokenizer: Tokenizer) -> None:
         if not value or isinstance(value, str):
-            raise UsageError(f"outputs {shown(value)}: expected a list of one or more allowed outputs. Give one per line.")
+            raise UsageError(
+                f"outputs {shown(value)}: expected a list of one or more allowed outputs. Give one per line."
+            )
         self.entries = dict(zip(value, tokenizer.encode(list(value)), strict=True))
         for number, entry in enumerate(value, 1):
             tokens = self.entries[entry]
             if not entry.strip() or not tokens:
-                raise UsageError(f"allowed output {number} is {shown(entry)}: expected text in each of them. Delete the blank line.")
+                raise UsageError(
+                    f"allowed output {number} is {shown(entry)}: expected text in each of them. Delete the blank line."
+                )
             if UNK in tokens:
                 raise UsageError(
                     f"allowed output {number}, {shown(entry)}, has characters that the vocabulary of the model does not have, so the model cannot write it. "
@@ -120,7 +133,9 @@ class Outputs(Constraint):
         """See `Constraint`. Raises UsageError for an entry that is longer than the longest output."""
         for entry, tokens in self.entries.items():
             if len(tokens) > longest:
-                raise UsageError(f"the allowed output {shown(entry)} has {len(tokens):,} tokens: the model can write {longest:,} at most. Shorten it or delete it.")
+                raise UsageError(
+                    f"the allowed output {shown(entry)} has {len(tokens):,} tokens: the model can write {longest:,} at most. Shorten it or delete it."
+                )
         return list(values)
 
     def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Nodes:

@@ -93,7 +93,9 @@ class PhraseMatcher:
 
     def open(self, number: int) -> bool:
         """Return whether the text ends with a phrase that is complete unless a word character follows."""
-        return any(begun in self.last_tokens and in_word(begun[-1]) for begun in self._begun(self.states[number].matched))
+        return any(
+            begun in self.last_tokens and in_word(begun[-1]) for begun in self._begun(self.states[number].matched)
+        )
 
     def completing(self, number: int, left: int) -> list[int]:
         """Return the tokens that complete a phrase in a text of this state, if at most `left` more tokens may follow."""
@@ -125,7 +127,9 @@ class PhraseMatcher:
         else:
             return number
         text = _appended(state, text)
-        starts = (start for start in range(1, len(text)) if text[start:] in self.beginnings and self._at_boundary(text, start))
+        starts = (
+            start for start in range(1, len(text)) if text[start:] in self.beginnings and self._at_boundary(text, start)
+        )
         start = next(starts, len(text))
         return self._number(State(" " if start < len(text) else _kind(text[-1]), text[start:], pending))
 
@@ -139,7 +143,11 @@ class PhraseMatcher:
     def _begun(self, matched: str) -> Iterator[str]:
         """Yield the suffixes of the matched text that begin a phrase at a word boundary."""
         text = f" {matched}"
-        return (text[start:] for start in range(1, len(text)) if text[start:] in self.beginnings and self._at_boundary(text, start))
+        return (
+            text[start:]
+            for start in range(1, len(text))
+            if text[start:] in self.beginnings and self._at_boundary(text, start)
+        )
 
     def _at_boundary(self, text: str, start: int) -> bool:
         """Return whether a phrase may begin at text[start]."""
@@ -175,7 +183,11 @@ class PhraseMatcher:
                 if phrase not in self.beginnings:
                     break
                 newly = end >= old if text[end:] and in_word(phrase[-1]) else end > old
-                if newly and phrase in self.last_tokens and self._is_complete(phrase, text[end : end + 1], token, final):
+                if (
+                    newly
+                    and phrase in self.last_tokens
+                    and self._is_complete(phrase, text[end : end + 1], token, final)
+                ):
                     return True
         return False
 

@@ -1,6 +1,6 @@
 """Forced prefixes: an output begins with given tokens (prefix-constrained decoding).
 
-    B sentences   N open hypotheses   P length of the longest prefix
+B sentences   N open hypotheses   P length of the longest prefix
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class Prefix(Constraint):
 
     def encode(self, values: Sequence[str], tokenizer: Tokenizer, longest: int) -> list[list[int]]:
         """Return the token ids of texts, cut to `longest`. White space alone is no prefix."""
-        return [ids[:longest] if text.strip() else [] for text, ids in zip(values, tokenizer.encode(list(values)), strict=True)]
+        return [
+            ids[:longest] if text.strip() else []
+            for text, ids in zip(values, tokenizer.encode(list(values)), strict=True)
+        ]
 
     def added_length(self, value: Sequence[int]) -> int:
         """See `Constraint`."""

@@ -27,7 +27,9 @@ class RepetitionPenalty(Constraint):
 
     def __init__(self, value: Any, tokenizer: Tokenizer | None = None) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise UsageError(f"repetition_penalty {shown(value)}: expected a number above 0; 1 changes nothing. Try 1.2.")
+            raise UsageError(
+                f"repetition_penalty {shown(value)}: expected a number above 0; 1 changes nothing. Try 1.2."
+            )
         self.penalty = float(value)
         self.edits = self.penalty != 1.0
 

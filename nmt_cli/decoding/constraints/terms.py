@@ -83,7 +83,9 @@ class Terms(Constraint):
     progresses = True
 
     def __init__(self, value: Any, tokenizer: Tokenizer) -> None:
-        self.ends_word = torch.tensor([_ends_word(number, piece) for number, piece in enumerate(tokenizer.table)])  # (V,)
+        self.ends_word = torch.tensor(
+            [_ends_word(number, piece) for number, piece in enumerate(tokenizer.table)]
+        )  # (V,)
         self.end_symbol = torch.arange(len(self.ends_word)) == EOS  # (V,)
 
     def encode(self, values: Sequence[Sequence[str]], tokenizer: Tokenizer, longest: int) -> list[list[Term]]:
@@ -100,7 +102,10 @@ class Terms(Constraint):
         self.ends_word, self.end_symbol = self.ends_word.to(device), self.end_symbol.to(device)
         automata = _padded([_automaton(sentence.inputs.get(self.name, ())) for sentence in sentences])
         batch, terms = len(sentences), automata["need"].size(1)
-        reached = Reached(torch.zeros(batch, width, dtype=torch.long, device=device), torch.zeros(batch, width, terms, dtype=torch.long, device=device))
+        reached = Reached(
+            torch.zeros(batch, width, dtype=torch.long, device=device),
+            torch.zeros(batch, width, terms, dtype=torch.long, device=device),
+        )
         return Automata(**{name: values.to(device) for name, values in automata.items()}, reached=reached)
 
     def edit(self, state: Automata, step: Step, log_probs: Tensor) -> None:
@@ -141,7 +146,9 @@ class Terms(Constraint):
         tokens = state.tokens[:, None].expand(batch, width, count)
         local = torch.arange(1, count + 1, device=tokens.device).expand(batch, width, count).masked_fill(tokens < 0, 0)
         parents = torch.arange(width, device=tokens.device)[None, :, None].expand(batch, width, count)
-        after = _progress(state, self._after(state, parents.flatten(1), tokens.flatten(1), local.flatten(1))).view(batch, width, count)
+        after = _progress(state, self._after(state, parents.flatten(1), tokens.flatten(1), local.flatten(1))).view(
+            batch, width, count
+        )
         return tokens.masked_fill(after <= _progress(state, state.reached)[:, :, None], FREE)
 
     def progress(self, state: Automata, parents: Tensor, tokens: Tensor) -> Tensor:
@@ -174,7 +181,9 @@ def _at(table: Tensor, nodes: Tensor) -> Tensor:
 
 def _local(state: Automata, tokens: Tensor) -> Tensor:
     """Return the index of `tokens` (B, C) in `goto`: 0 for tokens that no term has."""
-    same = tokens.masked_fill(tokens < 0, EOS)[:, :, None] == state.tokens[:, None]  # (B, C, K); no term contains an end symbol
+    same = (
+        tokens.masked_fill(tokens < 0, EOS)[:, :, None] == state.tokens[:, None]
+    )  # (B, C, K); no term contains an end symbol
     return torch.where(same.any(2), same.byte().argmax(2) + 1, 0) if same.size(2) else torch.zeros_like(tokens)
 
 
@@ -186,7 +195,9 @@ def _met(state: Automata, reached: Reached) -> Tensor:
 def _progress(state: Automata, reached: Reached) -> Tensor:
     """Return the number of tokens of met terms, plus those of the missing term with the most progress, (B, C)."""
     met, weight = _met(state, reached), state.weight.clamp_min(0)[:, None]
-    under_way = torch.minimum(_at(state.depth, reached.node), weight - 1).masked_fill(met >= state.need.clamp_min(0)[:, None], 0)
+    under_way = torch.minimum(_at(state.depth, reached.node), weight - 1).masked_fill(
+        met >= state.need.clamp_min(0)[:, None], 0
+    )
     farthest = under_way.clamp_min(0).amax(2) if under_way.size(2) else torch.zeros_like(reached.node)
     return (met * weight).sum(2) + farthest
 
@@ -197,7 +208,11 @@ def alternatives(text: str) -> list[tuple[str, bool]]:
     Alternatives are separated by "|"; "\\|" is the character itself. "*" at the end allows more letters, as in inflected forms.
     """
     parts = [part.replace("\\|", "|").strip() for part in ALTERNATIVES.split(text)]
-    return [(part.removesuffix(OPEN_END), not part.endswith(OPEN_END)) for part in parts if part.removesuffix(OPEN_END).strip()]
+    return [
+        (part.removesuffix(OPEN_END), not part.endswith(OPEN_END))
+        for part in parts
+        if part.removesuffix(OPEN_END).strip()
+    ]
 
 
 def _encoded(text: str, tokenizer: Tokenizer) -> Term:
@@ -219,7 +234,10 @@ def _going_on(ids: tuple[int, ...], tokenizer: Tokenizer) -> list[Alternative]:
     table, ways = tokenizer.table, {ids: None}
     for kept in range(len(ids)):
         rest = "".join(table[token] for token in ids[kept:])
-        longer = sorted((number for number, piece in enumerate(table) if piece.startswith(rest)), key=lambda number: len(table[number]))
+        longer = sorted(
+            (number for number, piece in enumerate(table) if piece.startswith(rest)),
+            key=lambda number: len(table[number]),
+        )
         ways.update(dict.fromkeys((*ids[:kept], number) for number in longer[:MOST_ENDINGS]))
     return [Alternative(way, False) for way in ways]
 
@@ -283,13 +301,26 @@ def _automaton(terms: Sequence[Term]) -> _Automaton:
             suffix[child] = goto[suffix[node]][local[token]] if node else 0
             goto[node][local[token]] = child
             waiting.append(child)
-    return _Automaton(tokens, goto, ends, open_ends, depth, [counts[term] for term in groups], [_weight(term) for term in groups])
+    return _Automaton(
+        tokens, goto, ends, open_ends, depth, [counts[term] for term in groups], [_weight(term) for term in groups]
+    )
 
 
 def _padded(automata: Sequence[_Automaton]) -> dict[str, Tensor]:
     """Return the tables of all sentences as tensors of one shape, padded with -1 or False."""
-    nodes, tokens, terms = (max(len(table) for table in tables) for tables in zip(*((a.goto, a.tokens, a.need) for a in automata), strict=True))
-    shapes = {"tokens": (tokens,), "goto": (nodes, 1 + tokens), "ends": (nodes, terms), "open_ends": (nodes, terms), "depth": (nodes, terms), "need": (terms,), "weight": (terms,)}
+    nodes, tokens, terms = (
+        max(len(table) for table in tables)
+        for tables in zip(*((a.goto, a.tokens, a.need) for a in automata), strict=True)
+    )
+    shapes = {
+        "tokens": (tokens,),
+        "goto": (nodes, 1 + tokens),
+        "ends": (nodes, terms),
+        "open_ends": (nodes, terms),
+        "depth": (nodes, terms),
+        "need": (terms,),
+        "weight": (terms,),
+    }
     padded = {}
     for name, shape in shapes.items():
         dtype = torch.bool if "ends" in name else torch.long

@@ -96,14 +96,18 @@ class Tree(Constraint):
 
     def __init__(self, value: Any, tokenizer: Tokenizer) -> None:
         if value not in (None, "", *TERMINALS):
-            raise UsageError(f"tree {shown(value)}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}, the kind of terminals that the model was trained with (data.terminals).")
+            raise UsageError(
+                f"tree {shown(value)}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}, the kind of terminals that the model was trained with (data.terminals)."
+            )
         self.kind = value or "xx"
         self.allows = (UNK,) if self.kind in ("words", "both") else ()
         pieces = {number: piece for number, piece in enumerate(tokenizer.table) if number not in tokenizer.not_text}
         words, tags = _terminals(pieces, self.kind)
         if (self.kind == "xx" and not words) or (self.kind in ("tags", "both") and not tags):
             missing = f"the symbol {UNTAGGED}" if self.kind == "xx" else "tags"
-            raise UsageError(f"tree {shown(value)}: the vocabulary of the model does not have {missing}. Give the kind of terminals that the model was trained with (data.terminals).")
+            raise UsageError(
+                f"tree {shown(value)}: the vocabulary of the model does not have {missing}. Give the kind of terminals that the model was trained with (data.terminals)."
+            )
         subwords = [*words, *tokenizer.not_text - {PAD, BOS, EOS}] if self.allows else words
         self.symbols = OnDevices(_symbols(pieces, subwords, tags, tokenizer.vocab_size))
 
@@ -120,7 +124,9 @@ class Tree(Constraint):
             return [(ANY_TAG, False)] * len(words)
         terminals = [UNTAGGED] * len(words) if self.kind == "xx" else [escaped(word) for word in words]
         tag = [ANY_TAG] if self.kind == "both" else []
-        encoded = ([*(tokens or [UNK]), *tag] for tokens in tokenizer.encode(terminals))  # normalisation may remove a whole word
+        encoded = (
+            [*(tokens or [UNK]), *tag] for tokens in tokenizer.encode(terminals)
+        )  # normalisation may remove a whole word
         return [(token, position > 0) for tokens in encoded for position, token in enumerate(tokens)]
 
     def added_length(self, value: Sequence[tuple[int, bool]]) -> int:
@@ -131,11 +137,18 @@ class Tree(Constraint):
         """See `Constraint`. A sentence without input has no words: its outputs are empty."""
         terminals = [list(sentence.inputs.get(self.name, ())) for sentence in sentences]
         longest = max(1, *map(len, terminals))
-        padded = torch.tensor([[*tokens, *[(ANY_TAG, False)] * (longest - len(tokens))] for tokens in terminals], device=device)  # (B, T, 2)
+        padded = torch.tensor(
+            [[*tokens, *[(ANY_TAG, False)] * (longest - len(tokens))] for tokens in terminals], device=device
+        )  # (B, T, 2)
         zeros = torch.zeros(len(sentences), width, dtype=torch.long, device=device)
         deepest = min(MOST_OPEN, max(1, *(sentence.max_length for sentence in sentences)))
         stack = torch.full((*zeros.shape, deepest), -1, dtype=torch.int32, device=device)
-        return Trees(padded[:, :, 0], padded[:, :, 1].bool(), torch.tensor([len(tokens) for tokens in terminals], device=device), Partial(zeros, zeros, zeros, stack))
+        return Trees(
+            padded[:, :, 0],
+            padded[:, :, 1].bool(),
+            torch.tensor([len(tokens) for tokens in terminals], device=device),
+            Partial(zeros, zeros, zeros, stack),
+        )
 
     def edit(self, state: Trees, step: Step, log_probs: Tensor) -> None:
         """See `Constraint`: forbids tokens that break the tree, and gives the next word the probability of all words."""
@@ -151,7 +164,10 @@ class Tree(Constraint):
         may_end, may_tag = (left == 0) & (depth == 0), (left > 0) & (terminals == ANY_TAG)
 
         brackets = step.of_rows(partial.stack)[closing, depth[closing] - 1].long()
-        of_brackets, of_words = log_probs[closing, brackets], _total(log_probs.index_select(0, words).index_fill_(1, symbols.others, NONE))
+        of_brackets, of_words = (
+            log_probs[closing, brackets],
+            _total(log_probs.index_select(0, words).index_fill_(1, symbols.others, NONE)),
+        )
         of_opening, of_tags = (log_probs.index_select(1, tokens) for tokens in (symbols.opening, symbols.tags))
         of_end = log_probs[:, EOS].masked_fill(~may_end, NONE)
         log_probs.fill_(NONE)
@@ -193,7 +209,11 @@ def _terminals(pieces: dict[int, str], kind: str) -> tuple[list[int], list[int]]
         return [number for number in terminals if text[number] == UNTAGGED], []
     if kind == "tags":
         return [], terminals
-    tags = {number for number in terminals if kind == "both" and text[number].startswith(TAG_PREFIX) and text[number] != TAG_PREFIX}
+    tags = {
+        number
+        for number in terminals
+        if kind == "both" and text[number].startswith(TAG_PREFIX) and text[number] != TAG_PREFIX
+    }
     return [number for number in terminals if number not in tags], sorted(tags)
 
 
@@ -206,10 +226,13 @@ def _symbols(pieces: dict[int, str], words: Sequence[int], tags: Sequence[int], 
     begins = {number for number in words if pieces.get(number, META_SPACE * (number == UNK)).startswith(META_SPACE)}
     pairs = {opening: brackets[")"][label] for label, opening in brackets["("].items() if label in brackets[")"]}
     symbols = Symbols(
-        opening=torch.tensor(list(pairs), dtype=torch.long), tags=torch.tensor(tags, dtype=torch.long),
-        others=torch.tensor(sorted(set(range(size)).difference(begins)), dtype=torch.long), closing=torch.full((size,), -1),
-        closes=torch.zeros(size, dtype=torch.bool), terminal=torch.zeros(size, dtype=torch.bool),
-    )  # fmt: skip
+        opening=torch.tensor(list(pairs), dtype=torch.long),
+        tags=torch.tensor(tags, dtype=torch.long),
+        others=torch.tensor(sorted(set(range(size)).difference(begins)), dtype=torch.long),
+        closing=torch.full((size,), -1),
+        closes=torch.zeros(size, dtype=torch.bool),
+        terminal=torch.zeros(size, dtype=torch.bool),
+    )
     symbols.closing[list(pairs)] = torch.tensor(list(pairs.values()), dtype=torch.long)
     symbols.closes[list(brackets[")"].values())] = True
     symbols.terminal[[*words, *tags]] = True

@@ -50,9 +50,24 @@ PARTS = sorted(SOURCE.parent.glob("*.[ch]pp"))
 TRIAL = Path(__file__).with_name("trial.py")
 COMPILERS = ("c++", "g++", "clang++")
 """Commands to try in this order; $CXX replaces them."""
-FLAGS = ("-fno-fast-math", "-O3", "-std=c++17", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-pthread")
+FLAGS = (
+    "-fno-fast-math",
+    "-O3",
+    "-std=c++17",
+    "-fopenmp-simd",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+)
 """Flags after those of $CXX. The first one cancels -ffast-math: the code needs infinities and NaN."""
-NATIVE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "AMD64": ("-march=native",), "aarch64": ("-mcpu=native",), "arm64": ("-mcpu=native",)}
+NATIVE = {
+    "x86_64": ("-march=native", "-mprefer-vector-width=512"),
+    "AMD64": ("-march=native",),
+    "aarch64": ("-mcpu=native",),
+    "arm64": ("-mcpu=native",),
+}
 """Flags that compile for the processor of this machine, by its architecture."""
 PATIENCE, SHORT_PATIENCE = 120.0, 10.0
 """Time limits in seconds: for compiling and trying, which take about two; and for printing its macros, which takes a compiler 0.04."""
@@ -89,7 +104,12 @@ class _Compiler:
             _run(self.title, [*self.command, "-o", str(library), SOURCE.name], aside, PATIENCE)
             if not library.is_file():
                 raise OSError(f"{self.title} succeeds but writes no library")
-            _run("the test of the compiled library", [sys.executable, "-I", str(TRIAL), str(library), *names], aside, PATIENCE)
+            _run(
+                "the test of the compiled library",
+                [sys.executable, "-I", str(TRIAL), str(library), *names],
+                aside,
+                PATIENCE,
+            )
             return library.read_bytes()
 
 
@@ -127,7 +147,12 @@ def compiled_library(names: Sequence[str]) -> Library | None:
 
 def _key(sources: dict[str, bytes]) -> str:
     """Return a hash of the sources, the flags and the processor. It does not depend on the compiler."""
-    parts = [*sources.values(), " ".join(FLAGS).encode(), platform.machine().encode(), " ".join(sorted(cpu_flags())).encode()]
+    parts = [
+        *sources.values(),
+        " ".join(FLAGS).encode(),
+        platform.machine().encode(),
+        " ".join(sorted(cpu_flags())).encode(),
+    ]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:20]
 
 
@@ -135,7 +160,11 @@ def _checked(path: Path) -> bytes:
     """Return the bytes of a library. Raises OSError if the file was changed after it was compiled, or cannot be read."""
     data = read_private(path)
     if path.stem.rpartition("-")[2] != hashlib.sha256(data).hexdigest():
-        raise OSError(errno.EINVAL, "its content is not what was compiled (its SHA-256 differs from the one in its name)", str(path))
+        raise OSError(
+            errno.EINVAL,
+            "its content is not what was compiled (its SHA-256 differs from the one in its name)",
+            str(path),
+        )
     return data
 
 
@@ -149,7 +178,9 @@ def _load(data: bytes, path: Path) -> Library:
 def _loaded(data: bytes, path: Path) -> Library:
     with suppress(OSError, AttributeError):  # the system has no sealed memory, or forbids code in memory
         descriptor = os.memfd_create(path.name[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        with open(descriptor, "wb", closefd=False) as file:  # stays open: the loader identifies a library by its path, so no other library may get this path
+        with open(
+            descriptor, "wb", closefd=False
+        ) as file:  # stays open: the loader identifies a library by its path, so no other library may get this path
             file.write(data)
         return _sealed(descriptor)
     return Library(str(path))
@@ -158,7 +189,9 @@ def _loaded(data: bytes, path: Path) -> Library:
 def _sealed(descriptor: int) -> Library:
     import fcntl
 
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    fcntl.fcntl(
+        descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    )
     return Library(f"/proc/self/fd/{descriptor}")
 
 
@@ -186,7 +219,9 @@ def _run(title: str, command: Sequence[str], folder: Path, patience: float) -> b
     A command that takes too long is killed with all processes that it started. It does not run in the working folder, because
     some compilers look for headers there. It does not get our standard input, which is the text to translate.
     """
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, process_group=0) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, process_group=0
+    ) as process:
         try:
             output, status = _listen(process, time.monotonic() + patience)
         except BaseException as error:

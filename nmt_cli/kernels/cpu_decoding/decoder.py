@@ -104,7 +104,10 @@ def _unsupported_norm(norm: nn.Module) -> str:
 
 def _sublayers(layer: EncoderLayer | DecoderLayer) -> list[tuple[nn.Module, nn.Module]]:
     """Return the residuals of a layer with their sub-layers, in order."""
-    pairs: list[tuple[nn.Module, nn.Module]] = [(layer.around_self_attention, layer.self_attention), (layer.around_feed_forward, layer.feed_forward)]
+    pairs: list[tuple[nn.Module, nn.Module]] = [
+        (layer.around_self_attention, layer.self_attention),
+        (layer.around_feed_forward, layer.feed_forward),
+    ]
     if isinstance(layer, DecoderLayer):
         pairs.insert(1, (layer.around_cross_attention, layer.cross_attention))
     return pairs
@@ -135,9 +138,17 @@ class SublayerStack:
         dtype, scale = (torch.float32, 1.0) if reader is None else (reader.input_dtype, reader.input_scale)
         out = torch.empty(x.shape, dtype=dtype)
         self.library.nmt_norm(
-            len(x), x.size(1), x.data_ptr(), y.data_ptr() if y is not None else None, DTYPES[y.dtype] if y is not None else 0,
-            *norm_parts(norm), self.post, out.data_ptr(), DTYPES[dtype], scale,
-        )  # fmt: skip
+            len(x),
+            x.size(1),
+            x.data_ptr(),
+            y.data_ptr() if y is not None else None,
+            DTYPES[y.dtype] if y is not None else 0,
+            *norm_parts(norm),
+            self.post,
+            out.data_ptr(),
+            DTYPES[dtype],
+            scale,
+        )
         return out
 
 
@@ -203,60 +214,113 @@ class NativeModel:
         self.cache_dtype: torch.dtype = self.output.cache_dtype
         self.encoder = SublayerStack(model.encoder, model.encoder_norm)
         self.decoder = SublayerStack(model.decoder, model.decoder_norm, self.output)
-        products = [module.product if isinstance(module, PackedLinear | PackedInt8Linear) else None for module in self.maps]
+        products = [
+            module.product if isinstance(module, PackedLinear | PackedInt8Linear) else None for module in self.maps
+        ]
         few = [product.most_rows for product in products if product and product.most_rows]
         self.few = min(few, default=0) if all(products) else 0  # up to this number, rows need no padding
         self.heads, self.key, self.value = config.num_heads, config.key_size, config.value_size
         self.shape = (self.heads, self.key, self.value, self.key**-0.5)
         self.width = self.heads * (self.key + self.value)  # numbers in one slot
         self.factor = math.sqrt(config.d_model)
-        self.positions = [_encodings(positions, config.max_positions) for positions in (model.source_positions, model.target_positions)]
-        self.rotations = _rotations(config.max_positions, self.key) if isinstance(model.source_positions, Rotary) else None
+        self.positions = [
+            _encodings(positions, config.max_positions)
+            for positions in (model.source_positions, model.target_positions)
+        ]
+        self.rotations = (
+            _rotations(config.max_positions, self.key) if isinstance(model.source_positions, Rotary) else None
+        )
         self.tables = [_table(model.embedding(use)) for use in ("source", "target")]
 
     @property
     def maps(self) -> list[Any]:
         """Return the linear maps of all layers, and the output's."""
-        return [get(module) for stack in (self.encoder, self.decoder) for _, module in stack.sublayers for get in (first_linear, last_linear)] + [self.output]
+        return [
+            get(module)
+            for stack in (self.encoder, self.decoder)
+            for _, module in stack.sublayers
+            for get in (first_linear, last_linear)
+        ] + [self.output]
 
     def embed(self, side: int, ids: Tensor, positions: Tensor) -> Tensor:
         """Return embeddings plus positional encodings of the source (0) or the target (1): ids (N,), positions (N,) -> (N, D)."""
         table, scales = self.tables[side]
         x = torch.empty(len(ids), table.size(1))
-        self.library.nmt_embed(len(ids), x.size(1), table.data_ptr(), address(scales), ids.data_ptr(), self.factor, address(self.positions[side]), positions.data_ptr(), x.data_ptr())
+        self.library.nmt_embed(
+            len(ids),
+            x.size(1),
+            table.data_ptr(),
+            address(scales),
+            ids.data_ptr(),
+            self.factor,
+            address(self.positions[side]),
+            positions.data_ptr(),
+            x.data_ptr(),
+        )
         return x
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """Return the encoder's states of packed sentences, (tokens or more, D)."""
         tokens = sum(map(len, sources))
-        ids, positions, first, count = packed_rows(sources, -tokens % (MANY_TOKENS if tokens > MANY_TOKENS else FEW_TOKENS))
+        ids, positions, first, count = packed_rows(
+            sources, -tokens % (MANY_TOKENS if tokens > MANY_TOKENS else FEW_TOKENS)
+        )
         x = self.embed(0, ids, positions)
         h = self.encoder.norm(0, x, None)
         for index, (_, module) in enumerate(self.encoder.sublayers):
-            y = self._attend_within(module, h, positions, tokens, first, count) if isinstance(module, SelfAttention) else module.matmul(h)
+            y = (
+                self._attend_within(module, h, positions, tokens, first, count)
+                if isinstance(module, SelfAttention)
+                else module.matmul(h)
+            )
             h = self.encoder.norm(index + 1, x, y)
         return h
 
     def memory(self, states: Tensor) -> list[Tensor]:
         """Return the encoder's states, projected for each decoder layer: keys and values, (tokens or more, H * K + H * V)."""
-        return [layer.cross_attention.key_value(states).to(self.cache_dtype) for layer in cast(Sequence[DecoderLayer], self.model.decoder)]
+        return [
+            layer.cross_attention.key_value(states).to(self.cache_dtype)
+            for layer in cast(Sequence[DecoderLayer], self.model.decoder)
+        ]
 
     def project(self, attention: SelfAttention, h: Tensor, positions: Tensor) -> Tensor:
         """Return the result of `SelfAttention.project` for rows h (N, D) at positions (N,)."""
         rows = cast(Tensor, cast(Any, attention.query_key_value).matmul(h))
         if self.rotations is not None:
-            self.library.nmt_rotate(len(rows), rows.size(1), 2 * self.heads, self.key, self.rotations.data_ptr(), positions.data_ptr(), rows.data_ptr(), DTYPES[rows.dtype])
+            self.library.nmt_rotate(
+                len(rows),
+                rows.size(1),
+                2 * self.heads,
+                self.key,
+                self.rotations.data_ptr(),
+                positions.data_ptr(),
+                rows.data_ptr(),
+                DTYPES[rows.dtype],
+            )
         return rows
 
-    def _attend_within(self, attention: SelfAttention, h: Tensor, positions: Tensor, tokens: int, first: Tensor, count: Tensor) -> Tensor:
+    def _attend_within(
+        self, attention: SelfAttention, h: Tensor, positions: Tensor, tokens: int, first: Tensor, count: Tensor
+    ) -> Tensor:
         """Return the self-attention of packed rows: row n attends to the `count[n]` rows from `first[n]` on."""
         rows, output = self.project(attention, h, positions), cast(Any, attention.output)
         keys, size = self.heads * self.key, rows.element_size()
         context = torch.zeros(len(h), self.heads * self.value, dtype=output.input_dtype)
         self.library.nmt_attend_range(
-            tokens, *self.shape, rows.data_ptr(), rows.data_ptr() + keys * size, rows.data_ptr() + 2 * keys * size, DTYPES[rows.dtype],
-            rows.size(1), rows.size(1), first.data_ptr(), count.data_ptr(), context.data_ptr(), DTYPES[output.input_dtype], output.input_scale,
-        )  # fmt: skip
+            tokens,
+            *self.shape,
+            rows.data_ptr(),
+            rows.data_ptr() + keys * size,
+            rows.data_ptr() + 2 * keys * size,
+            DTYPES[rows.dtype],
+            rows.size(1),
+            rows.size(1),
+            first.data_ptr(),
+            count.data_ptr(),
+            context.data_ptr(),
+            DTYPES[output.input_dtype],
+            output.input_scale,
+        )
         return cast(Tensor, output.matmul(context))
 
 
@@ -267,7 +331,9 @@ class NativeDecoder:
         self.model, self.beam, self.library = model, beam, model.library
         self.history = self.library.nmt_history_new(beam)
         weakref.finalize(self, self.library.nmt_history_delete, self.history)
-        self.memories: list[list[Tensor]] = []  # one per sub-batch (sentences that were added together); empty: all its sentences have left
+        self.memories: list[
+            list[Tensor]
+        ] = []  # one per sub-batch (sentences that were added together); empty: all its sentences have left
         self.caches = [torch.empty(FIRST_SLOTS, model.width, dtype=model.cache_dtype) for _ in model.model.decoder]
         self._addresses: list[Any] = []  # of the memories: per layer, then per sub-batch
         tables = model.model.next_word
@@ -279,7 +345,10 @@ class NativeDecoder:
         """Add sentences after those that the decoder holds; an empty list is allowed."""
         if not sources:
             return
-        sub_batch, first = next((number for number, memory in enumerate(self.memories) if not memory), len(self.memories)), 0
+        sub_batch, first = (
+            next((number for number, memory in enumerate(self.memories) if not memory), len(self.memories)),
+            0,
+        )
         states = self.encode(sources)
         self.memories[sub_batch : sub_batch + 1] = [self.memory(states)]
         if self.next_words:
@@ -299,7 +368,10 @@ class NativeDecoder:
 
     def _update_addresses(self) -> None:
         array = ctypes.c_void_p * len(self.memories)
-        self._addresses = [array(*(memory[layer].data_ptr() if memory else None for memory in self.memories)) for layer in range(len(self.caches))]
+        self._addresses = [
+            array(*(memory[layer].data_ptr() if memory else None for memory in self.memories))
+            for layer in range(len(self.caches))
+        ]
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
@@ -312,22 +384,38 @@ class NativeDecoder:
         x, stack = model.embed(1, ids, positions), model.decoder
         if self.next_words:
             x[:count] += self.next_words.read(tokens, rows)
-        context = torch.zeros(size, model.heads * model.value, dtype=model.output.input_dtype)  # one for all layers: rows beyond `count` stay zero
+        context = torch.zeros(
+            size, model.heads * model.value, dtype=model.output.input_dtype
+        )  # one for all layers: rows beyond `count` stay zero
         h = stack.norm(0, x, None)
         for index, (number, module) in enumerate(stack.sublayers):
-            y = self._attend(module, number, h, positions, context) if isinstance(module, SelfAttention | CrossAttention) else module.matmul(h)
+            y = (
+                self._attend(module, number, h, positions, context)
+                if isinstance(module, SelfAttention | CrossAttention)
+                else module.matmul(h)
+            )
             h = stack.norm(index + 1, x, y)
         return cast(Tensor, model.output.matmul(h)[:count].float())
 
-    def _attend(self, attention: SelfAttention | CrossAttention, layer: int, h: Tensor, positions: Tensor, context: Tensor) -> Tensor:
+    def _attend(
+        self, attention: SelfAttention | CrossAttention, layer: int, h: Tensor, positions: Tensor, context: Tensor
+    ) -> Tensor:
         """Return the attention of the open hypotheses to their own tokens, or to the memory."""
         output, history, shape = cast(Any, attention.output), self.history, self.model.shape
-        rows = self.model.project(attention, h, positions) if isinstance(attention, SelfAttention) else cast(Tensor, cast(Any, attention.query).matmul(h))
+        rows = (
+            self.model.project(attention, h, positions)
+            if isinstance(attention, SelfAttention)
+            else cast(Tensor, cast(Any, attention.query).matmul(h))
+        )
         kept, result = DTYPES[self.model.cache_dtype], (context.data_ptr(), DTYPES[context.dtype], output.input_scale)
         if isinstance(attention, SelfAttention):
-            self.library.nmt_attend_history(history, *shape, rows.data_ptr(), DTYPES[rows.dtype], self.caches[layer].data_ptr(), kept, *result)
+            self.library.nmt_attend_history(
+                history, *shape, rows.data_ptr(), DTYPES[rows.dtype], self.caches[layer].data_ptr(), kept, *result
+            )
         else:
-            self.library.nmt_attend_memory(history, *shape, rows.data_ptr(), DTYPES[rows.dtype], self._addresses[layer], kept, *result)
+            self.library.nmt_attend_memory(
+                history, *shape, rows.data_ptr(), DTYPES[rows.dtype], self._addresses[layer], kept, *result
+            )
         return cast(Tensor, output.matmul(context))
 
     def _reserve(self, slots: int) -> None:
@@ -350,6 +438,10 @@ class NativeDecoder:
         if self.next_words:
             self.next_words.keep(sentences)
         left = torch.empty(len(self.memories), dtype=torch.int64)
-        self.library.nmt_history_keep(self.history, len(sentences), sentences.contiguous().data_ptr(), len(left), left.data_ptr())
-        self.memories = [memory if still_here else [] for memory, still_here in zip(self.memories, left.tolist(), strict=True)]
+        self.library.nmt_history_keep(
+            self.history, len(sentences), sentences.contiguous().data_ptr(), len(left), left.data_ptr()
+        )
+        self.memories = [
+            memory if still_here else [] for memory, still_here in zip(self.memories, left.tolist(), strict=True)
+        ]
         self._update_addresses()

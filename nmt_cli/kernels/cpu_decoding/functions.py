@@ -61,7 +61,16 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
 class Map(ctypes.Structure):
     """See sources/matmul.hpp."""
 
-    _fields_ = (("d_in", _int), ("d_out", _int), ("weight", _at), ("sums", _at), ("scales", _at), ("bias", _at), ("input_scale", _float), ("relu", ctypes.c_int32))
+    _fields_ = (
+        ("d_in", _int),
+        ("d_out", _int),
+        ("weight", _at),
+        ("sums", _at),
+        ("scales", _at),
+        ("bias", _at),
+        ("input_scale", _float),
+        ("relu", ctypes.c_int32),
+    )
 
 
 class Norm(ctypes.Structure):
@@ -80,9 +89,14 @@ class Stack(ctypes.Structure):
     """See sources/stack.hpp."""
 
     _fields_ = (
-        *((name, _int) for name in ("size", "heads", "key", "value", "count")), ("factor", _float), ("scale", _float), ("post", ctypes.c_int32),
-        ("cache", ctypes.c_int32), ("activation", ctypes.c_int32), *((name, _at) for name in ("table", "table_scales", "positions", "rotations", "sublayers", "norms", "output")),
-    )  # fmt: skip
+        *((name, _int) for name in ("size", "heads", "key", "value", "count")),
+        ("factor", _float),
+        ("scale", _float),
+        ("post", ctypes.c_int32),
+        ("cache", ctypes.c_int32),
+        ("activation", ctypes.c_int32),
+        *((name, _at) for name in ("table", "table_scales", "positions", "rotations", "sublayers", "norms", "output")),
+    )
 
 
 class Beam(ctypes.Structure):
@@ -90,23 +104,61 @@ class Beam(ctypes.Structure):
 
     _fields_ = (
         *((name, _int) for name in ("batch", "beam", "count", "kept", "longest", "eos", "lookahead")),
-        *((name, _at) for name in ("penalties", "lengths", "max_lengths", "newest", "tokens", "log_probs", "done_tokens", "done_lengths", "done_log_probs", "done_scores", "missing")),
-        *((name, _int) for name in ("always_banned", "banned_too_early", "banned_count")), ("banned", _at), ("textless_count", _int), ("textless", _at),
-    )  # fmt: skip
+        *(
+            (name, _at)
+            for name in (
+                "penalties",
+                "lengths",
+                "max_lengths",
+                "newest",
+                "tokens",
+                "log_probs",
+                "done_tokens",
+                "done_lengths",
+                "done_log_probs",
+                "done_scores",
+                "missing",
+            )
+        ),
+        *((name, _int) for name in ("always_banned", "banned_too_early", "banned_count")),
+        ("banned", _at),
+        ("textless_count", _int),
+        ("textless", _at),
+    )
 
     @classmethod
     def of(cls, state: BeamState, candidates: int) -> Beam:
         """Return the structure with the addresses of the state's tensors, for this number of candidates per sentence."""
         opened, finished, banned = state.open, state.finished, state.banned
         tensors = (
-            state.penalties, state.lengths, state.max_lengths, opened.newest, opened.tokens, opened.log_probs, finished.tokens, finished.lengths,
-            finished.log_probs, finished.scores, opened.missing,
-        )  # fmt: skip
+            state.penalties,
+            state.lengths,
+            state.max_lengths,
+            opened.newest,
+            opened.tokens,
+            opened.log_probs,
+            finished.tokens,
+            finished.lengths,
+            finished.log_probs,
+            finished.scores,
+            opened.missing,
+        )
         assert all(tensor.is_contiguous() for tensor in tensors)
         return cls(
-            *opened.newest.shape, candidates, finished.scores.size(1), opened.tokens.size(2), state.eos, state.lookahead, *(tensor.data_ptr() for tensor in tensors),
-            banned.always, banned.too_early, len(banned.tokens), banned.tokens.data_ptr(), len(banned.textless), banned.textless.data_ptr(),
-        )  # fmt: skip
+            *opened.newest.shape,
+            candidates,
+            finished.scores.size(1),
+            opened.tokens.size(2),
+            state.eos,
+            state.lookahead,
+            *(tensor.data_ptr() for tensor in tensors),
+            banned.always,
+            banned.too_early,
+            len(banned.tokens),
+            banned.tokens.data_ptr(),
+            len(banned.textless),
+            banned.textless.data_ptr(),
+        )
 
 
 @cache
@@ -117,7 +169,9 @@ def library() -> Library | None:
     try:
         compiled = compiled_library(list(FUNCTIONS))
     except OSError as error:
-        console.warn(f"translating with torch's operators, which are slower than the compiled kernels: {explained(error)}. NMT_KERNELS=off in the environment chooses them without this warning.")
+        console.warn(
+            f"translating with torch's operators, which are slower than the compiled kernels: {explained(error)}. NMT_KERNELS=off in the environment chooses them without this warning."
+        )
         return None
     if compiled is not None:
         for name, (result, parameters) in FUNCTIONS.items():

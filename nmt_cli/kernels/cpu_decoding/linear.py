@@ -51,7 +51,11 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, d_in) -> (…, d_out)."""
-        return onednn.linear(x, self.weight, self.bias, self.relu) if self.weight is not None else cast(Product, self.product)(x)
+        return (
+            onednn.linear(x, self.weight, self.bias, self.relu)
+            if self.weight is not None
+            else cast(Product, self.product)(x)
+        )
 
     matmul = forward
 
@@ -107,7 +111,17 @@ class PackedInt8Linear(nn.Module):
         """rows (N, d_in) int8 or uint8 -> (N, d_out) in `dtype`, in units of `output_scale`."""
         if self.product is not None and self.product.takes(rows):
             return self.product(rows, output_scale, dtype)
-        return onednn.int8_linear(rows, self.input_scale, cast(Tensor, self.weight), self.scales, self.zeros, self.bias, self.relu, output_scale, dtype)
+        return onednn.int8_linear(
+            rows,
+            self.input_scale,
+            cast(Tensor, self.weight),
+            self.scales,
+            self.zeros,
+            self.bias,
+            self.relu,
+            output_scale,
+            dtype,
+        )
 
 
 class PackedFeedForward(nn.Module):
@@ -148,7 +162,12 @@ class ActivatedFeedForward(nn.Module):
     The activation is compiled, in fp32, so that a row's result does not depend on the row's position.
     """
 
-    def __init__(self, inner: PackedLinear | PackedBf16Linear | PackedInt8Linear, activation: nn.Module, outer: PackedLinear | PackedBf16Linear | PackedInt8Linear) -> None:
+    def __init__(
+        self,
+        inner: PackedLinear | PackedBf16Linear | PackedInt8Linear,
+        activation: nn.Module,
+        outer: PackedLinear | PackedBf16Linear | PackedInt8Linear,
+    ) -> None:
         super().__init__()
         self.inner, self.activation, self.outer = inner, activation, outer
 
@@ -183,7 +202,9 @@ LINEAR = (nn.Linear, Bf16Linear, Int8Linear)
 
 def name_of(module: KernelLinear) -> str:
     """Return the name of a map for users: the library that multiplies many rows, and the precision."""
-    precision = "bf16" if isinstance(module, PackedBf16Linear) else "fp32" if isinstance(module, PackedLinear) else "int8"
+    precision = (
+        "bf16" if isinstance(module, PackedBf16Linear) else "fp32" if isinstance(module, PackedLinear) else "int8"
+    )
     return f"{'compiled' if module.compiled else 'oneDNN'} {precision} linear maps"
 
 
@@ -191,7 +212,10 @@ def supports(module: nn.Module, device: torch.device) -> str:
     """Return "" if a map of this file can replace `module` on this device, else the reason why not."""
     if device.type != "cpu":
         return f"device {device.type!r} has no kernel"
-    if type(module) is FeedForward and (type(module.activation) not in (nn.ReLU, *ACTIVATIONS) or getattr(module.activation, "approximate", "none") != "none"):
+    if type(module) is FeedForward and (
+        type(module.activation) not in (nn.ReLU, *ACTIVATIONS)
+        or getattr(module.activation, "approximate", "none") != "none"
+    ):
         return f"activation {type(module.activation).__name__!r} has no kernel"
     if type(module) in (nn.Linear, FeedForward):
         return "" if onednn.has_fp32_linear() else "oneDNN has no fp32 linear map for this processor"
@@ -199,7 +223,11 @@ def supports(module: nn.Module, device: torch.device) -> str:
         return ""
     if type(module) in (Int8Linear, Int8FeedForward):
         widths = [part.weight.size(1) for part in module.modules() if isinstance(part, Int8Linear)]
-        return "" if onednn.has_int8_linear() or all(map(multiplies_int8, widths)) else "there is no int8 linear map for this processor"
+        return (
+            ""
+            if onednn.has_int8_linear() or all(map(multiplies_int8, widths))
+            else "there is no int8 linear map for this processor"
+        )
     return f"linear map {type(module).__name__!r} has no kernel"
 
 

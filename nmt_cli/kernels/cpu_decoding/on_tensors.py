@@ -1,6 +1,6 @@
 """Compiled functions on torch's tensors that are not part of a decoder: the steps of a search.
 
-    top_candidates: `protocols.TopCandidates` in one pass       extend_beam: `protocols.ExtendBeam`       log_softmax_: `protocols.LogSoftmax`
+top_candidates: `protocols.TopCandidates` in one pass       extend_beam: `protocols.ExtendBeam`       log_softmax_: `protocols.LogSoftmax`
 """
 
 from __future__ import annotations
@@ -21,9 +21,15 @@ INPUT_DTYPES = {**DTYPES, torch.uint8: UINT8}
 
 
 def top_candidates(
-    logits: Tensor, log_probs: Tensor, rows: Tensor, count: int, banned_tokens: Sequence[int],
-    only: Tensor | None, banned_counts: Tensor | None = None, normalized: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    logits: Tensor,
+    log_probs: Tensor,
+    rows: Tensor,
+    count: int,
+    banned_tokens: Sequence[int],
+    only: Tensor | None,
+    banned_counts: Tensor | None = None,
+    normalized: bool = False,
+) -> tuple[Tensor, Tensor]:
     """See `protocols.TopCandidates`. The tensors are on the CPU, and `library()` is not None."""
     functions = library()
     assert functions is not None
@@ -32,9 +38,21 @@ def top_candidates(
     values, flat = torch.empty(batch, count), torch.empty(batch, count, dtype=torch.int64)
     ids = torch.tensor(banned_tokens, dtype=torch.int64)
     functions.nmt_top_candidates(
-        batch, beam, len(rows), rows.data_ptr(), logits.size(1), logits.data_ptr(), normalized, log_probs.data_ptr(), len(ids), ids.data_ptr(),
-        *(each.data_ptr() if each is not None else None for each in (banned_counts, only)), count, values.data_ptr(), flat.data_ptr(),
-    )  # fmt: skip
+        batch,
+        beam,
+        len(rows),
+        rows.data_ptr(),
+        logits.size(1),
+        logits.data_ptr(),
+        normalized,
+        log_probs.data_ptr(),
+        len(ids),
+        ids.data_ptr(),
+        *(each.data_ptr() if each is not None else None for each in (banned_counts, only)),
+        count,
+        values.data_ptr(),
+        flat.data_ptr(),
+    )
     return values, flat
 
 
@@ -45,7 +63,9 @@ def extend_beam(state: BeamState, candidates: tuple[Tensor, Tensor, Tensor]) -> 
     parents = torch.empty_like(state.open.newest)
     values, hypotheses, tokens = (tensor.contiguous() for tensor in candidates)
     beam = Beam.of(state, values.size(1))
-    functions.nmt_extend_beam(ctypes.addressof(beam), values.data_ptr(), hypotheses.data_ptr(), tokens.data_ptr(), parents.data_ptr())
+    functions.nmt_extend_beam(
+        ctypes.addressof(beam), values.data_ptr(), hypotheses.data_ptr(), tokens.data_ptr(), parents.data_ptr()
+    )
     return parents
 
 

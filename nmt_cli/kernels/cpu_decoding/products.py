@@ -36,13 +36,33 @@ LEAST_SHARED = 32
 class Product:
     """W x + b for a packed weight W, followed by max(0, ·) if `relu`. Several threads may use it at the same time."""
 
-    def __init__(self, shape: tuple[int, int], weight: Tensor, bias: Tensor | None, relu: bool, *, sums: Tensor | None = None, scales: Tensor | None = None, input_scale: float = 1.0) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        weight: Tensor,
+        bias: Tensor | None,
+        relu: bool,
+        *,
+        sums: Tensor | None = None,
+        scales: Tensor | None = None,
+        input_scale: float = 1.0,
+    ) -> None:
         """`shape` is (d_out, d_in); `weight` and `sums` are packed; `scales` (d_out,): the value of 1 in an int8 sum."""
         self.d_out, d_in = shape
         self.most_rows = FEW_ROWS if scales is not None and onednn_is_better(*shape) else 0
         """Maximum number of rows that are multiplied here; 0: any number."""
-        self.kept = [weight, sums, *(None if values is None else _filled(values) for values in (scales, bias))]  # kept alive, because their addresses are used
-        self.map = Map(d_in, self.d_out, *(None if values is None else values.data_ptr() for values in self.kept), input_scale, relu)
+        self.kept = [
+            weight,
+            sums,
+            *(None if values is None else _filled(values) for values in (scales, bias)),
+        ]  # kept alive, because their addresses are used
+        self.map = Map(
+            d_in,
+            self.d_out,
+            *(None if values is None else values.data_ptr() for values in self.kept),
+            input_scale,
+            relu,
+        )
         self.address = ctypes.addressof(self.map)
         self.multiply = _functions().nmt_multiply
 
@@ -61,7 +81,16 @@ class Product:
         out = torch.empty(*rows.shape[:-1], self.d_out, dtype=dtype)
         if self.d_out:
             factor = float(1.0 / torch.tensor(output_scale)) if dtype == torch.uint8 else 1.0
-            self.multiply(self.address, out.numel() // self.d_out, rows.data_ptr(), INPUT_DTYPES[rows.dtype], torch.get_num_threads(), out.data_ptr(), dtype == torch.uint8, factor)
+            self.multiply(
+                self.address,
+                out.numel() // self.d_out,
+                rows.data_ptr(),
+                INPUT_DTYPES[rows.dtype],
+                torch.get_num_threads(),
+                out.data_ptr(),
+                dtype == torch.uint8,
+                factor,
+            )
         return out
 
 
@@ -84,9 +113,15 @@ def int8_product(weight: Tensor, scales: Tensor, bias: Tensor | None, input_scal
     if (onednn_is_better(d_out, d_in) and d_in < LEAST_SHARED) or not multiplies_int8(d_in):
         return None
     outputs = -(-d_out // LANES) * LANES
-    weight, packed, sums = weight.contiguous(), torch.empty(outputs, d_in, dtype=torch.int8), torch.empty(outputs, dtype=torch.int32)
+    weight, packed, sums = (
+        weight.contiguous(),
+        torch.empty(outputs, d_in, dtype=torch.int8),
+        torch.empty(outputs, dtype=torch.int32),
+    )
     _functions().nmt_pack_int8(d_out, d_in, weight.data_ptr(), packed.data_ptr(), sums.data_ptr())
-    return Product((d_out, d_in), packed, bias, relu, sums=sums, scales=torch.tensor(input_scale) * scales, input_scale=input_scale)
+    return Product(
+        (d_out, d_in), packed, bias, relu, sums=sums, scales=torch.tensor(input_scale) * scales, input_scale=input_scale
+    )
 
 
 def onednn_is_better(d_out: int, d_in: int) -> bool:
@@ -129,7 +164,17 @@ def _right(functions: ctypes.CDLL, dtype: torch.dtype) -> bool:
     ours = Product((67, 132), packed, bias, False, sums=sums, scales=factors)(rows)
     theirs = rows.float() @ integers.float().T * factors + bias
     if has_amx():
-        theirs = onednn.int8_linear(rows, 0.02, onednn.int8_reorder(integers), scales, torch.zeros(67, dtype=torch.int64), bias, False, 1.0, torch.float32)
+        theirs = onednn.int8_linear(
+            rows,
+            0.02,
+            onednn.int8_reorder(integers),
+            scales,
+            torch.zeros(67, dtype=torch.int64),
+            bias,
+            False,
+            1.0,
+            torch.float32,
+        )
     return torch.equal(ours, theirs)
 
 

@@ -48,7 +48,17 @@ def key_of(config: ModelConfig) -> str:
     if functions is None:
         return ""
     code = hashlib.sha256(b"\0".join(path.read_bytes() for path in SOURCES)).hexdigest()
-    parts = [config.sha256[WEIGHTS], config.recipe.get("model"), config.vocabularies, __version__, code, functions.origin, torch_build(), platform.machine(), sorted(cpu_flags())]
+    parts = [
+        config.sha256[WEIGHTS],
+        config.recipe.get("model"),
+        config.vocabularies,
+        __version__,
+        code,
+        functions.origin,
+        torch_build(),
+        platform.machine(),
+        sorted(cpu_flags()),
+    ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -78,11 +88,16 @@ class StoredModel:
         self.width, self.cache_dtype = description["width"], np.dtype(f"V{description['cache_bytes']}")
         for number, fields in enumerate(description["maps"]):
             addresses[f"map.{number}"] = self._address(Map, fields, addresses)
-        self.encoder, self.size = self._stack(description["encoder"], addresses), description["encoder"]["stack"]["size"]
+        self.encoder, self.size = (
+            self._stack(description["encoder"], addresses),
+            description["encoder"]["stack"]["size"],
+        )
         self.decoder = self._stack(description["decoder"], addresses)
         self.memory_maps = self._array(ctypes.c_void_p, [addresses[name] for name in description["memory_maps"]])
         self.layers = len(self.memory_maps)
-        self.vocabulary: int = description["maps"][int(description["decoder"]["stack"]["output"].split(".")[1])]["d_out"]
+        self.vocabulary: int = description["maps"][int(description["decoder"]["stack"]["output"].split(".")[1])][
+            "d_out"
+        ]
 
     def _stack(self, side: dict[str, Any], addresses: dict[str, int]) -> int:
         """Return the address of the `Stack` of the encoder or the decoder."""
@@ -136,13 +151,18 @@ class StoredDecoder:
         self.model, self.library, self.threads = model, model.library, threads
         self.history = self.library.nmt_history_new(beam)
         weakref.finalize(self, self.library.nmt_history_delete, self.history)
-        self.memories: list[list[Array]] = []  # one per sub-batch (sentences that were added together); empty: all its sentences have left
+        self.memories: list[
+            list[Array]
+        ] = []  # one per sub-batch (sentences that were added together); empty: all its sentences have left
         self.caches = [np.empty((FIRST_SLOTS, model.width), model.cache_dtype) for _ in range(model.layers)]
         self.add(sources)
 
     def add(self, sources: Sequence[Sequence[int]]) -> None:
         """Add sentences after those that the decoder holds."""
-        sub_batch, first = next((number for number, memory in enumerate(self.memories) if not memory), len(self.memories)), 0
+        sub_batch, first = (
+            next((number for number, memory in enumerate(self.memories) if not memory), len(self.memories)),
+            0,
+        )
         self.memories[sub_batch : sub_batch + 1] = [self._memory(self._encode(sources))]
         for source in sources:
             self.library.nmt_history_add(self.history, sub_batch, first, len(source))
@@ -156,18 +176,31 @@ class StoredDecoder:
         first = np.repeat(lengths.cumsum() - lengths, lengths)
         ids = np.array([token for source in sources for token in source], np.int64)
         states, positions = np.empty((len(ids), self.model.size), np.float32), np.arange(len(ids)) - first
-        self.library.nmt_stack_encode(self.model.encoder, len(ids), *map(address, (ids, positions, first, count)), self.threads, address(states))
+        self.library.nmt_stack_encode(
+            self.model.encoder, len(ids), *map(address, (ids, positions, first, count)), self.threads, address(states)
+        )
         return states
 
     def _memory(self, states: Array) -> list[Array]:
         """Return the encoder's states, projected for each decoder layer: keys and values."""
         model = self.model
         layers = [np.empty((len(states), model.width), model.cache_dtype) for _ in range(model.layers)]
-        self.library.nmt_stack_memory(model.decoder, model.layers, model.memory_maps, len(states), address(states), self.threads, _addresses(layers))
+        self.library.nmt_stack_memory(
+            model.decoder,
+            model.layers,
+            model.memory_maps,
+            len(states),
+            address(states),
+            self.threads,
+            _addresses(layers),
+        )
         return layers
 
     def _update_addresses(self) -> None:
-        layers = [_addresses([memory[layer] if memory else None for memory in self.memories]) for layer in range(self.model.layers)]
+        layers = [
+            _addresses([memory[layer] if memory else None for memory in self.memories])
+            for layer in range(self.model.layers)
+        ]
         self._by_layer = layers  # kept alive
         self._memories = (ctypes.c_void_p * len(layers))(*map(ctypes.addressof, layers))
 
@@ -176,9 +209,17 @@ class StoredDecoder:
         needed = ctypes.c_int64(1)
         while needed.value:
             steps -= self.library.nmt_search(
-                self.model.decoder, self.history, ctypes.addressof(beam), _addresses(self.caches), self._memories, len(self.caches[0]), self.threads, steps, stay,
+                self.model.decoder,
+                self.history,
+                ctypes.addressof(beam),
+                _addresses(self.caches),
+                self._memories,
+                len(self.caches[0]),
+                self.threads,
+                steps,
+                stay,
                 ctypes.addressof(needed),
-            )  # fmt: skip
+            )
             self._reserve(needed.value)
 
     def _reserve(self, slots: int) -> None:
@@ -193,7 +234,9 @@ class StoredDecoder:
         """Keep the sentences at these indices, ascending, and drop the others."""
         left = np.empty(len(self.memories), np.int64)
         self.library.nmt_history_keep(self.history, len(sentences), address(sentences), len(left), address(left))
-        self.memories = [memory if still_here else [] for memory, still_here in zip(self.memories, left.tolist(), strict=True)]
+        self.memories = [
+            memory if still_here else [] for memory, still_here in zip(self.memories, left.tolist(), strict=True)
+        ]
         self._update_addresses()
 
 

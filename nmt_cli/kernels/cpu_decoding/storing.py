@@ -27,7 +27,9 @@ def store(steps: WholeSteps, config: ModelConfig, is_fastest: bool) -> None:
         return
     arrays, description = _description(steps)
     description["is_fastest"] = is_fastest
-    FILES.write(key, save({name: _bytes(tensor) for name, tensor in arrays.items()}, {"model": json.dumps(description)}))
+    FILES.write(
+        key, save({name: _bytes(tensor) for name, tensor in arrays.items()}, {"model": json.dumps(description)})
+    )
 
 
 def _description(steps: WholeSteps) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -56,16 +58,29 @@ def _description(steps: WholeSteps) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the fields by name. The field of an address has the name of its array, or None."""
         values = {name: getattr(structure, name) for name, _ in structure._fields_}  # type: ignore[misc]
         addresses = {name for name, kind in structure._fields_ if kind is ctypes.c_void_p}  # type: ignore[misc]
-        return {name: value if name not in addresses or value is None else names[value] for name, value in values.items() if name not in ("sublayers", "norms")}
+        return {
+            name: value if name not in addresses or value is None else names[value]
+            for name, value in values.items()
+            if name not in ("sublayers", "norms")
+        }
 
     def stack_of(layers: Any) -> dict[str, Any]:
         sublayers, norms = layers.arrays
-        return {"stack": described(layers.stack), "sublayers": [described(each) for each in sublayers], "norms": [described(each) for each in norms]}
+        return {
+            "stack": described(layers.stack),
+            "sublayers": [described(each) for each in sublayers],
+            "norms": [described(each) for each in norms],
+        }
 
     return arrays, {
-        "maps": [described(product.map) for product in steps.products], "encoder": stack_of(steps.encoder), "decoder": stack_of(steps.decoder),
-        "memory_maps": [names[address] for address in steps.memory_maps if address], "width": model.width, "cache_bytes": model.cache_dtype.itemsize, "max_positions": model.model.config.max_positions,
-    }  # fmt: skip
+        "maps": [described(product.map) for product in steps.products],
+        "encoder": stack_of(steps.encoder),
+        "decoder": stack_of(steps.decoder),
+        "memory_maps": [names[address] for address in steps.memory_maps if address],
+        "width": model.width,
+        "cache_bytes": model.cache_dtype.itemsize,
+        "max_positions": model.model.config.max_positions,
+    }
 
 
 def _bytes(tensor: Tensor) -> Tensor:

@@ -35,11 +35,26 @@ def try_norm(library: ctypes.CDLL, rng: random.Random, size: int) -> None:
     for kind, out in ((FP32, (ctypes.c_float * size)()), (INT8, (ctypes.c_int8 * size)())):
         step, row = 0.05, floats(x)
         library.nmt_norm(
-            ctypes.c_int64(1), ctypes.c_int64(size), row, None, 0, floats(weight), floats(bias), ctypes.c_float(1e-5), 0, out, kind, ctypes.c_float(step),
-        )  # fmt: skip
+            ctypes.c_int64(1),
+            ctypes.c_int64(size),
+            row,
+            None,
+            0,
+            floats(weight),
+            floats(bias),
+            ctypes.c_float(1e-5),
+            0,
+            out,
+            kind,
+            ctypes.c_float(step),
+        )
         if kind == FP32:
             close("nmt_norm", list(out), normed)
-        elif any(abs(value * step - y) > 0.51 * step + 1e-4 for value, y in zip(out, normed, strict=True) if abs(y) < 127 * step):
+        elif any(
+            abs(value * step - y) > 0.51 * step + 1e-4
+            for value, y in zip(out, normed, strict=True)
+            if abs(y) < 127 * step
+        ):
             sys.exit("error: nmt_norm rounds wrongly")
 
 
@@ -50,15 +65,30 @@ def try_attention(library: ctypes.CDLL, rng: random.Random, size: int, count: in
     expected: list[float] = []
     for query in queries:
         scores = [math.exp(sum(q * k for q, k in zip(query, key, strict=True)) / math.sqrt(size)) for key in keys]
-        expected += [sum(score * value[i] for score, value in zip(scores, values, strict=True)) / sum(scores) for i in range(size)]
+        expected += [
+            sum(score * value[i] for score, value in zip(scores, values, strict=True)) / sum(scores)
+            for i in range(size)
+        ]
     flat, out = floats([value for row in rows for value in row]), (ctypes.c_float * (count * size))()
     first, counts = (ctypes.c_int64 * count)(*[0] * count), (ctypes.c_int64 * count)(*[count] * count)
     at, number, width = ctypes.addressof(flat), ctypes.c_int64, ctypes.c_int64(3 * size)
     library.nmt_attend_range.restype = None
     library.nmt_attend_range(
-        number(count), number(1), number(size), number(size), ctypes.c_float(size**-0.5), *(ctypes.c_void_p(at + 4 * part * size) for part in range(3)), FP32, width, width,
-        first, counts, out, FP32, ctypes.c_float(1.0),
-    )  # fmt: skip
+        number(count),
+        number(1),
+        number(size),
+        number(size),
+        ctypes.c_float(size**-0.5),
+        *(ctypes.c_void_p(at + 4 * part * size) for part in range(3)),
+        FP32,
+        width,
+        width,
+        first,
+        counts,
+        out,
+        FP32,
+        ctypes.c_float(1.0),
+    )
     close("nmt_attend_range", list(out), expected)
 
 

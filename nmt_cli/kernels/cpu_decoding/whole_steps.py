@@ -51,7 +51,10 @@ def supports(model: NativeModel) -> bool:
 
     All its linear maps must be compiled for any number of rows, and the encoder and the decoder must each have one activation.
     """
-    return all(isinstance(module, KernelLinear) and module.compiled for module in (*model.maps, *_memory_maps(model))) and len(_activations(model.encoder)) == len(_activations(model.decoder)) == 1
+    return (
+        all(isinstance(module, KernelLinear) and module.compiled for module in (*model.maps, *_memory_maps(model)))
+        and len(_activations(model.encoder)) == len(_activations(model.decoder)) == 1
+    )
 
 
 class WholeSteps:
@@ -60,7 +63,10 @@ class WholeSteps:
     def __init__(self, model: NativeModel) -> None:
         self.model = model
         self.output = cast(Product, model.output.product)
-        self.encoder, self.decoder = _Layers(model, 0, model.encoder, None), _Layers(model, 1, model.decoder, self.output)
+        self.encoder, self.decoder = (
+            _Layers(model, 0, model.encoder, None),
+            _Layers(model, 1, model.decoder, self.output),
+        )
         products = [cast(Product, module.product) for module in _memory_maps(model)]
         self.memory_maps = (ctypes.c_void_p * len(products))(*(product.address for product in products))
         self.products = list(dict.fromkeys([*(cast(Product, module.product) for module in model.maps), *products]))
@@ -69,14 +75,28 @@ class WholeSteps:
         """See `NativeModel.encode`; the result has one row per token."""
         rows = packed_rows(sources, 0)
         states = torch.empty(len(rows[0]), self.encoder.size)
-        self.model.library.nmt_stack_encode(self.encoder.address, len(states), *(tensor.data_ptr() for tensor in rows), torch.get_num_threads(), states.data_ptr())
+        self.model.library.nmt_stack_encode(
+            self.encoder.address,
+            len(states),
+            *(tensor.data_ptr() for tensor in rows),
+            torch.get_num_threads(),
+            states.data_ptr(),
+        )
         return states
 
     def memory(self, states: Tensor) -> list[Tensor]:
         """See `NativeModel.memory`."""
         layers = [torch.empty(len(states), self.model.width, dtype=self.model.cache_dtype) for _ in self.memory_maps]
         addresses = (ctypes.c_void_p * len(layers))(*(layer.data_ptr() for layer in layers))
-        self.model.library.nmt_stack_memory(self.decoder.address, len(layers), self.memory_maps, len(states), states.data_ptr(), torch.get_num_threads(), addresses)
+        self.model.library.nmt_stack_memory(
+            self.decoder.address,
+            len(layers),
+            self.memory_maps,
+            len(states),
+            states.data_ptr(),
+            torch.get_num_threads(),
+            addresses,
+        )
         return layers
 
 
@@ -84,16 +104,34 @@ class _Layers:
     """The `Stack` (sources/stack.hpp) of the encoder (side 0) or the decoder (side 1). `output` is the matrix product that reads its result."""
 
     def __init__(self, model: NativeModel, side: int, layers: SublayerStack, output: Product | None) -> None:
-        sublayers = [Sublayer(KINDS.get(type(module), 2), layer, first_linear(module).product.address, last_linear(module).product.address) for layer, module in layers.sublayers]
+        sublayers = [
+            Sublayer(
+                KINDS.get(type(module), 2),
+                layer,
+                first_linear(module).product.address,
+                last_linear(module).product.address,
+            )
+            for layer, module in layers.sublayers
+        ]
         norms = [Norm(*norm_parts(norm)) for norm in layers.norms]
         self.arrays = (Sublayer * len(sublayers))(*sublayers), (Norm * len(norms))(*norms)
         table, scales = model.tables[side]
         self.size = table.size(1)
         self.stack = Stack(
-            self.size, model.heads, model.key, model.value, len(sublayers), model.factor, model.shape[3], layers.post, DTYPES[model.cache_dtype], *_activations(layers),
+            self.size,
+            model.heads,
+            model.key,
+            model.value,
+            len(sublayers),
+            model.factor,
+            model.shape[3],
+            layers.post,
+            DTYPES[model.cache_dtype],
+            *_activations(layers),
             *(address(tensor) for tensor in (table, scales, model.positions[side], model.rotations)),
-            *(ctypes.addressof(array) for array in self.arrays), output.address if output else None,
-        )  # fmt: skip
+            *(ctypes.addressof(array) for array in self.arrays),
+            output.address if output else None,
+        )
         self.address = ctypes.addressof(self.stack)
 
 
@@ -105,7 +143,9 @@ def _memory_maps(model: NativeModel) -> list[Any]:
 def _activations(layers: SublayerStack) -> set[int]:
     """Return the numbers of the feed-forward networks' activations in the sources; that of ReLU is 0."""
     networks = [module for _, module in layers.sublayers if isinstance(module, KernelFeedForward)]
-    return {ACTIVATIONS[type(module.activation)] if isinstance(module, ActivatedFeedForward) else 0 for module in networks}
+    return {
+        ACTIVATIONS[type(module.activation)] if isinstance(module, ActivatedFeedForward) else 0 for module in networks
+    }
 
 
 class WholeStepDecoder(NativeDecoder):
@@ -130,16 +170,36 @@ class WholeStepDecoder(NativeDecoder):
 
     @torch.inference_mode()
     def best(
-        self, tokens: Tensor, rows: Tensor, log_probs: Tensor, count: int, banned_tokens: Sequence[int], only: Tensor | None, banned_counts: Tensor | None
+        self,
+        tokens: Tensor,
+        rows: Tensor,
+        log_probs: Tensor,
+        count: int,
+        banned_tokens: Sequence[int],
+        only: Tensor | None,
+        banned_counts: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """See `RankingDecoder`."""
         hidden, (batch, beam) = self._hidden(tokens, rows), log_probs.shape
         log_probs, rows, ids = log_probs.contiguous(), rows.contiguous(), torch.tensor(banned_tokens, dtype=torch.int64)
         values, flat = torch.empty(batch, count), torch.empty(batch, count, dtype=torch.int64)
         self.library.nmt_best_outputs(
-            self.steps.output.address, hidden.data_ptr(), batch, beam, len(rows), rows.data_ptr(), log_probs.data_ptr(), len(ids), ids.data_ptr(),
-            address(banned_counts), address(only), count, torch.get_num_threads(), values.data_ptr(), flat.data_ptr(),
-        )  # fmt: skip
+            self.steps.output.address,
+            hidden.data_ptr(),
+            batch,
+            beam,
+            len(rows),
+            rows.data_ptr(),
+            log_probs.data_ptr(),
+            len(ids),
+            ids.data_ptr(),
+            address(banned_counts),
+            address(only),
+            count,
+            torch.get_num_threads(),
+            values.data_ptr(),
+            flat.data_ptr(),
+        )
         return values, flat
 
     @property
@@ -153,9 +213,17 @@ class WholeStepDecoder(NativeDecoder):
         beam, needed = Beam.of(state, 2 * self.beam if self.beam > 1 else 1), ctypes.c_int64(1)
         while needed.value:
             steps -= self.library.nmt_search(
-                self.steps.decoder.address, self.history, ctypes.addressof(beam), self._cache_addresses(), self._memories, self.caches[0].size(0),
-                torch.get_num_threads(), steps, stay, ctypes.addressof(needed),
-            )  # fmt: skip
+                self.steps.decoder.address,
+                self.history,
+                ctypes.addressof(beam),
+                self._cache_addresses(),
+                self._memories,
+                self.caches[0].size(0),
+                torch.get_num_threads(),
+                steps,
+                stay,
+                ctypes.addressof(needed),
+            )
             self._reserve(needed.value)
 
     @property
@@ -171,9 +239,17 @@ class WholeStepDecoder(NativeDecoder):
         read = self.next_words.read(tokens, rows) if self.next_words else None
         hidden = torch.empty(count, self.steps.decoder.size, dtype=self.model.output.input_dtype)
         self.library.nmt_stack_step(
-            self.steps.decoder.address, self.history, count, ids.data_ptr(), positions.data_ptr(), address(read), self._cache_addresses(), self._memories,
-            torch.get_num_threads(), hidden.data_ptr(),
-        )  # fmt: skip
+            self.steps.decoder.address,
+            self.history,
+            count,
+            ids.data_ptr(),
+            positions.data_ptr(),
+            address(read),
+            self._cache_addresses(),
+            self._memories,
+            torch.get_num_threads(),
+            hidden.data_ptr(),
+        )
         return hidden
 
     def _cache_addresses(self) -> Any:

@@ -51,7 +51,9 @@ class FusedFeedForward(nn.Module):
     def __init__(self, feed_forward: FeedForward) -> None:
         super().__init__()
         self.inner, self.outer = FusedLinear(feed_forward.inner, relu=True), FusedLinear(feed_forward.outer)
-        self.dropout = FastDropout(feed_forward.dropout.p) if isinstance(feed_forward.dropout, nn.Dropout) else nn.Identity()
+        self.dropout = (
+            FastDropout(feed_forward.dropout.p) if isinstance(feed_forward.dropout, nn.Dropout) else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, D) -> (…, D)."""

@@ -78,8 +78,14 @@ class GraphModel:
         self.model = model
         self.layers = [cast(DecoderLayer, layer) for layer in model.decoder]
         own = self.layers[0].self_attention
-        self.heads, self.sizes = own.num_heads, [own.sizes[0] // own.num_heads, own.sizes[2] // own.num_heads]  # of a key, of a value
-        self.device, self.dtype = model.device, cast(torch.dtype, getattr(model.output_projection, "attention_dtype", torch.float32))
+        self.heads, self.sizes = (
+            own.num_heads,
+            [own.sizes[0] // own.num_heads, own.sizes[2] // own.num_heads],
+        )  # of a key, of a value
+        self.device, self.dtype = (
+            model.device,
+            cast(torch.dtype, getattr(model.output_projection, "attention_dtype", torch.float32)),
+        )
         self.longest = model.config.max_positions
         self.free: list[Arena] = []
         self._lock = threading.Lock()
@@ -105,7 +111,10 @@ class Arena:
 
         def zeros(slots: int) -> list[tuple[Tensor, Tensor]]:
             """Return keys and values of each layer, filled with 0: slots that are never written are masked, and must not be NaN."""
-            return [tuple(torch.zeros(sentences * heads, slots, size, dtype=of.dtype, device=device) for size in of.sizes) for _ in of.layers]  # type: ignore[misc]
+            return [
+                tuple(torch.zeros(sentences * heads, slots, size, dtype=of.dtype, device=device) for size in of.sizes)  # type: ignore[misc]
+                for _ in of.layers
+            ]
 
         self.caches, self.memory = zeros(steps * beam), zeros(source)
         self.tokens = torch.zeros(sentences, beam, dtype=torch.long, device=device)
@@ -120,7 +129,13 @@ class Arena:
 
     def grown(self, sentences: int, steps: int, source: int, count: int) -> Arena:
         """Return an arena with at least this number of sentences, steps and source positions, and the first `count` sentences of this one."""
-        new = Arena(self.of, max(self.sentences, bucket(sentences)), self.beam, max(self.most_steps, bucket(steps)), max(self.most_source, bucket(source)))
+        new = Arena(
+            self.of,
+            max(self.sentences, bucket(sentences)),
+            self.beam,
+            max(self.most_steps, bucket(steps)),
+            max(self.most_source, bucket(source)),
+        )
         rows = count * self.of.heads
         for pairs, others in ((new.caches, self.caches), (new.memory, self.memory)):
             for pair, other in zip(pairs, others, strict=True):
@@ -135,7 +150,10 @@ class Arena:
         kept, heads = len(sentences), self.of.heads
         matrices = (sentences[:, None] * heads + torch.arange(heads, device=sentences.device)).flatten()
         for keys, values in (*self.caches, *self.memory):
-            keys[: len(matrices)], values[: len(matrices)] = keys.index_select(0, matrices), values.index_select(0, matrices)
+            keys[: len(matrices)], values[: len(matrices)] = (
+                keys.index_select(0, matrices),
+                values.index_select(0, matrices),
+            )
         for tensor in (self.ancestors, self.steps, self.lengths):
             tensor[:kept] = tensor.index_select(0, sentences)
         self.steps[kept:count] = 0
@@ -144,18 +162,30 @@ class Arena:
         """Return the logits (p * W, V) after the newest tokens of the first p = `sentences` sentences. A second call returns the same."""
         of, model, width, device = self.of, self.of.model, self.beam, self.of.device
         time, beam, now = torch.arange(steps, device=device), torch.arange(width, device=device), self.steps[:sentences]
-        ancestors = torch.where(time == now[:, None, None], beam[:, None], self.ancestors[:sentences, :, :steps])  # (p, W, t)
+        ancestors = torch.where(
+            time == now[:, None, None], beam[:, None], self.ancestors[:sentences, :, :steps]
+        )  # (p, W, t)
         self.ancestors[:sentences, :, :steps] = ancestors
         seen = (ancestors[..., None] == beam) & (time[:, None] <= now[:, None, None, None])  # (p, W, t, W)
         hidden_slots = _hidden(seen.flatten(2))  # (p, 1, W, t * W)
-        hidden_source = _hidden((torch.arange(source, device=device) < self.lengths[:sentences, None])[:, None])  # (p, 1, 1, s)
+        hidden_source = _hidden(
+            (torch.arange(source, device=device) < self.lengths[:sentences, None])[:, None]
+        )  # (p, 1, 1, s)
         positions = now[:, None].expand(-1, width).flatten()
         x = model.embed(self.tokens[:sentences].flatten(), "target", model.target_positions.at(positions))  # type: ignore[operator]
         for number, layer in enumerate(of.layers):
             x = self._layer(number, layer, x, positions, hidden_slots, hidden_source)
         return model.logits(model.decoder_norm(x)).float()
 
-    def _layer(self, number: int, layer: DecoderLayer, x: Tensor, positions: Tensor, hidden_slots: Tensor, hidden_source: Tensor) -> Tensor:
+    def _layer(
+        self,
+        number: int,
+        layer: DecoderLayer,
+        x: Tensor,
+        positions: Tensor,
+        hidden_slots: Tensor,
+        hidden_source: Tensor,
+    ) -> Tensor:
         """Compute decoder layer `number`: x (p * W, D) -> (p * W, D)."""
         own, other = layer.self_attention, layer.cross_attention
         sentences, heads, width, dtype = len(hidden_slots), self.of.heads, self.beam, self.of.dtype
@@ -221,7 +251,9 @@ class GraphDecoder:
         states = model.encode_packed(ids.to(self.model.device), packed)
         for layer, memory in zip(self.model.layers, self.arena.memory, strict=True):
             for tensor, new in zip(memory, layer.cross_attention.project(states, packed), strict=True):
-                tensor[first * heads : (first + len(sources)) * heads, : max(lengths)] = new.flatten(0, 1)[:, : max(lengths)]
+                tensor[first * heads : (first + len(sources)) * heads, : max(lengths)] = new.flatten(0, 1)[
+                    :, : max(lengths)
+                ]
         self.arena.lengths[first : first + len(sources)] = torch.tensor(lengths).to(self.model.device)
         self.arena.steps[first : first + len(sources)] = 0
         self.steps += [0] * len(sources)

@@ -49,7 +49,9 @@ class Graphs:
             for _ in range(WARMUP):
                 self.function(*sizes)
         torch.cuda.current_stream(self.device).wait_stream(stream)
-        with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):  # other threads may use the device
+        with torch.cuda.graph(
+            graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"
+        ):  # other threads may use the device
             result = self.function(*sizes)
         self.pool = graph.pool()
         return graph, result

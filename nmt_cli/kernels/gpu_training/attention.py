@@ -35,7 +35,11 @@ def supports(module: nn.Module, device: torch.device, dtype: torch.dtype) -> str
     """Return "" if FlashAttention can compute the attention of `module` on this device, else the reason why not."""
     if device.type != "cuda" or dtype not in DTYPES:
         return f"attention in {str(dtype).removeprefix('torch.')} on {device.type!r} has no kernel"
-    if not isinstance(module, SelfAttention | CrossAttention) or type(module) not in (SelfAttention, CrossAttention) or module.attend is not attend:
+    if (
+        not isinstance(module, SelfAttention | CrossAttention)
+        or type(module) not in (SelfAttention, CrossAttention)
+        or module.attend is not attend
+    ):
         return f"attention {type(module).__name__!r} has no kernel"
     if module.dropout:
         return "dropout on attention weights has no kernel"
@@ -53,7 +57,12 @@ def attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Packing, k
 
     by_window = "window_size" in inspect.signature(varlen_attn).parameters  # since torch 2.11
     hides = {"window_size": (-1, 0) if causal else (-1, -1)} if by_window else {"is_causal": causal}
-    return cast(Tensor, varlen_attn(query, key, value, queries.starts.int(), keys.starts.int(), queries.longest_run, keys.longest_run, **hides))
+    return cast(
+        Tensor,
+        varlen_attn(
+            query, key, value, queries.starts.int(), keys.starts.int(), queries.longest_run, keys.longest_run, **hides
+        ),
+    )
 
 
 class PackedSelfAttention(SelfAttention):
@@ -61,11 +70,24 @@ class PackedSelfAttention(SelfAttention):
 
     def __init__(self, plain: SelfAttention, attend_packed: AttendPacked = attend_packed) -> None:
         nn.Module.__init__(self)
-        self.num_heads, self.dropout, self.attend, self.sizes = plain.num_heads, plain.dropout, plain.attend, plain.sizes
+        self.num_heads, self.dropout, self.attend, self.sizes = (
+            plain.num_heads,
+            plain.dropout,
+            plain.attend,
+            plain.sizes,
+        )
         self.query_key_value, self.output, self.rotates = plain.query_key_value, plain.output, plain.rotates
         self.attend_packed = attend_packed
 
-    def forward(self, x: Tensor, mask: Tensor | None, causal: bool = False, cache: Cache | None = None, layout: Layout = PADDED, start: int = 0) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        causal: bool = False,
+        cache: Cache | None = None,
+        layout: Layout = PADDED,
+        start: int = 0,
+    ) -> Tensor:
         """x (N, D) -> (N, D). The packing decides which positions may be attended to; `mask` is not used."""
         if not isinstance(layout, Packing):
             return super().forward(x, mask, causal, cache, layout, start)
@@ -78,7 +100,12 @@ class PackedCrossAttention(CrossAttention):
 
     def __init__(self, plain: CrossAttention, attend_packed: AttendPacked = attend_packed) -> None:
         nn.Module.__init__(self)
-        self.num_heads, self.dropout, self.attend, self.sizes = plain.num_heads, plain.dropout, plain.attend, plain.sizes
+        self.num_heads, self.dropout, self.attend, self.sizes = (
+            plain.num_heads,
+            plain.dropout,
+            plain.attend,
+            plain.sizes,
+        )
         self.query, self.key_value, self.output = plain.query, plain.key_value, plain.output
         self.attend_packed = attend_packed
 
@@ -89,7 +116,14 @@ class PackedCrossAttention(CrossAttention):
         key, value = self.key_value(memory).view(len(memory), 2, self.num_heads, -1).unbind(1)
         return key, value
 
-    def forward(self, x: Tensor, projected: tuple[Tensor, Tensor], mask: Tensor | None, layout: Layout = PADDED, memory_layout: Layout = PADDED) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        projected: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        layout: Layout = PADDED,
+        memory_layout: Layout = PADDED,
+    ) -> Tensor:
         """x (N, D), `projected` from `project` -> (N, D)."""
         if not isinstance(layout, Packing) or not isinstance(memory_layout, Packing):
             return super().forward(x, projected, mask, layout)
@@ -116,7 +150,10 @@ def works(device: torch.device, dtype: torch.dtype) -> bool:
                 query, key, value = parts = [x.to(kind).requires_grad_() for x in inputs[:3]]
                 out = function(query, key, value, packing, packing, causal)
                 results.append([out, *torch.autograd.grad((out.float() * inputs[3])[:real].sum(), parts)])
-            if not all((fast.float() - plain)[:real].norm() <= 0.03 * plain[:real].norm() for fast, plain in zip(*results, strict=True)):
+            if not all(
+                (fast.float() - plain)[:real].norm() <= 0.03 * plain[:real].norm()
+                for fast, plain in zip(*results, strict=True)
+            ):
                 return False
     except (AttributeError, ImportError, TypeError, NotImplementedError, RuntimeError):
         return False
@@ -126,7 +163,11 @@ def works(device: torch.device, dtype: torch.dtype) -> bool:
 def attend_each(query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, causal: bool) -> Tensor:
     """Return the same as `attend_packed`, one sentence after another in plain torch: the reference for `works` and for tests."""
     results = []
-    for (q_start, q_end), (k_start, k_end) in zip(pairwise(queries.starts.tolist()), pairwise(keys.starts.tolist()), strict=True):
-        q, k, v = (x.transpose(0, 1)[None] for x in (query[q_start:q_end], key[k_start:k_end], value[k_start:k_end]))  # (1, H, L, K)
+    for (q_start, q_end), (k_start, k_end) in zip(
+        pairwise(queries.starts.tolist()), pairwise(keys.starts.tolist()), strict=True
+    ):
+        q, k, v = (
+            x.transpose(0, 1)[None] for x in (query[q_start:q_end], key[k_start:k_end], value[k_start:k_end])
+        )  # (1, H, L, K)
         results.append(attend_plain(q, k, v, None, causal)[0].transpose(0, 1))
     return torch.cat(results)

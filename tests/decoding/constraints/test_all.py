@@ -28,7 +28,12 @@ RULES: dict[str, dict[str, Any]] = {
     "repetition_penalty": {"repetition_penalty": 1.7},
     "banned_words": {"banned_words": [*WORDS[::2], "a", "o", "big cat", "e", "6", "]"]},
     "outputs": {"outputs": LIST},
-    "all": {"no_repeat_ngram": 2, "repetition_penalty": 0.8, "banned_words": ["dog", "the", "red cat"], "outputs": LIST},
+    "all": {
+        "no_repeat_ngram": 2,
+        "repetition_penalty": 0.8,
+        "banned_words": ["dog", "the", "red cat"],
+        "outputs": LIST,
+    },
 }
 MARKS = "".join(re.escape(chr(code)) for code in range(0x40000) if unicodedata.category(chr(code)).startswith("M"))
 SEARCHES = ("beam", "sample")
@@ -36,7 +41,9 @@ SEARCHES = ("beam", "sample")
 
 def translated(some: list[Line], rule: str, search: str, **more: Any) -> list[Result]:
     decode = DecodeSection(max_extra=6, min_length=2, batch_tokens=100_000)
-    translator = Translator(model(), tokenizer(), tokenizer(), decode, nbest=3, search=search, constraints=RULES.get(rule), **more)
+    translator = Translator(
+        model(), tokenizer(), tokenizer(), decode, nbest=3, search=search, constraints=RULES.get(rule), **more
+    )
     return list(translator.translate(some))
 
 
@@ -51,7 +58,9 @@ def together(rule: str, search: str) -> list[Result]:
 def test_neighbours_change_nothing(rule: str, search: str, size: int) -> None:
     """Equal to the last bit alone, in eights, and all 64 together."""
     batches = [lines()[i : i + size] for i in range(0, 64, size)]
-    assert [result for batch in batches[: 64 if size > 1 else 16] for result in translated(batch, rule, search)] == together(rule, search)[: 64 if size > 1 else 16]
+    assert [
+        result for batch in batches[: 64 if size > 1 else 16] for result in translated(batch, rule, search)
+    ] == together(rule, search)[: 64 if size > 1 else 16]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -71,14 +80,21 @@ def test_no_banned_word_occurs_behind_a_prefix(search: str) -> None:
     banned = re.compile(rf"(?<![\w{MARKS}])(?:{words})(?![\w{MARKS}])|\]")
     for line, result in zip(lines(), together("banned_words", search), strict=True):
         prefix = "" if isinstance(line, str) else line[1]
-        assert not any(found.end() > len(prefix) for candidate in result.candidates for found in banned.finditer(candidate.text) if candidate.score > -1000)
+        assert not any(
+            found.end() > len(prefix)
+            for candidate in result.candidates
+            for found in banned.finditer(candidate.text)
+            if candidate.score > -1000
+        )
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_sentences_that_come_and_go_do_not_matter(rule: str) -> None:
     """A worker adds batches to a search that runs."""
     decode = DecodeSection(max_extra=6, min_length=2, batch_tokens=60)
-    translator = Translator(model(), tokenizer(), tokenizer(), decode, nbest=3, constraints=RULES[rule], devices=["cpu", "cpu"])
+    translator = Translator(
+        model(), tokenizer(), tokenizer(), decode, nbest=3, constraints=RULES[rule], devices=["cpu", "cpu"]
+    )
     assert list(translator.translate(lines())) == together(rule, "beam")
 
 
@@ -100,7 +116,13 @@ def test_kernels_change_nothing() -> None:
 def test_a_finished_sentence_may_stay_while_others_that_came_later_go_on(rule: str, kind: Any) -> None:
     """It leaves with others, and its steps are counted on, beyond its longest output."""
     decode = DecodeSection(no_repeat_ngram=2 * bool(RULES[rule].get("no_repeat_ngram")))
-    chosen = Translator(model(), tokenizer(), tokenizer(), decode, constraints={name: value for name, value in RULES[rule].items() if name != "no_repeat_ngram"}).options
+    chosen = Translator(
+        model(),
+        tokenizer(),
+        tokenizer(),
+        decode,
+        constraints={name: value for name, value in RULES[rule].items() if name != "no_repeat_ngram"},
+    ).options
     chosen = replace(chosen, top_candidates=top_candidates, log_softmax=log_softmax_)
 
     texts = tokenizer().encode([line if isinstance(line, str) else line[0] for line in lines()[:8]])

@@ -24,13 +24,25 @@ from nmt_cli.errors import UsageError
 from nmt_cli.recipe import DataSection
 
 WORDS = ["the", "dog", "dogs", "dogma", "big", "bigger", "hot dog", "cat", "well-done", "don't", "a.m.", "don"]
-TEXT = [f"{' '.join(random.Random(n).choices(WORDS, k=4))}." for n in range(300)] + ["東京タワーは高い", "大阪と東京", "हिन्दी"] * 20
+TEXT = [f"{' '.join(random.Random(n).choices(WORDS, k=4))}." for n in range(300)] + [
+    "東京タワーは高い",
+    "大阪と東京",
+    "हिन्दी",
+] * 20
 BANNED = ["dog", "big dog", "don", "C++", "東京", "हिन", "e", "well-done the"]
 
 
 @cache
 def tokenizer(byte_fallback: bool = True) -> Tokenizer:
-    return learn_bpe(TEXT, DataSection(generator="teaching", vocab_size=370 if byte_fallback else 100, byte_fallback=byte_fallback, character_coverage=0.9999))
+    return learn_bpe(
+        TEXT,
+        DataSection(
+            generator="teaching",
+            vocab_size=370 if byte_fallback else 100,
+            byte_fallback=byte_fallback,
+            character_coverage=0.9999,
+        ),
+    )
 
 
 @cache
@@ -80,7 +92,9 @@ def contains(tokens: Sequence[int], phrases: Sequence[str], final: bool) -> bool
 
 @cache
 def beginnings_of_letters() -> set[bytes]:
-    letters = (chr(code).encode() for code in range(0x80, 0x40000) if not 0xD800 <= code < 0xE000 and in_word(chr(code)))
+    letters = (
+        chr(code).encode() for code in range(0x80, 0x40000) if not 0xD800 <= code < 0xE000 and in_word(chr(code))
+    )
     return {letter[:end] for letter in letters for end in range(1, 4)}
 
 
@@ -108,16 +122,28 @@ def test_the_tokens_that_complete_a_phrase_are_forbidden(phrases: list[str]) -> 
     """Random texts of all tokens, single bytes too, and of tokens near the phrases."""
     rng, matcher = random.Random(0), BannedWords(phrases, tokenizer()).matcher
     every = list(range(4, tokenizer().vocab_size))
-    near = [token for token in every if len(table()[token]) < 5 and any(table()[token].strip(META_SPACE) in phrase for phrase in phrases)]
+    near = [
+        token
+        for token in every
+        if len(table()[token]) < 5 and any(table()[token].strip(META_SPACE) in phrase for phrase in phrases)
+    ]
     near += ids(META_SPACE, "<0xE4>", "<0xBA>", "<0xAC>", "<0xC3>", "<0x97>", "<0xA4>", "<0x20>")
     checked = 0
     for _ in range(25):
         state, tokens = 0, list[int]()
         for _ in range(8):
             last = set(matcher.completing(state, 0)) - {UNK}
-            assert last == {token for token in every if any_of(tuple(phrases), True).search(text_of([*tokens, token]))}  # also bytes after a word
+            assert last == {
+                token for token in every if any_of(tuple(phrases), True).search(text_of([*tokens, token]))
+            }  # also bytes after a word
             forbidden = set(matcher.completing(state, 3)) - {UNK}
-            assert forbidden == {token for token in every if contains([*tokens, token], phrases, False) or at_once([*tokens, token], phrases) or hopeless([*tokens, token], phrases)}
+            assert forbidden == {
+                token
+                for token in every
+                if contains([*tokens, token], phrases, False)
+                or at_once([*tokens, token], phrases)
+                or hopeless([*tokens, token], phrases)
+            }
             checked += len(forbidden)
             token = rng.choice(rng.choice([every, near, near]))
             if token in forbidden:
@@ -129,14 +155,30 @@ def test_the_tokens_that_complete_a_phrase_are_forbidden(phrases: list[str]) -> 
 
 
 def test_subwords_of_several_words_complete_phrases_within() -> None:
-    model, lines = io.BytesIO(), [f"{' '.join(random.Random(n).choices(['hot dog', 'the cat.', 'big', 'dogs'], k=4))}" for n in range(200)]
+    model, lines = (
+        io.BytesIO(),
+        [f"{' '.join(random.Random(n).choices(['hot dog', 'the cat.', 'big', 'dogs'], k=4))}" for n in range(200)],
+    )
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, vocab_size=80, model_type="bpe", split_by_whitespace=False,
-        split_by_unicode_script=False, pad_id=0, unk_id=1, bos_id=2, eos_id=3, minloglevel=2,
-    )  # fmt: skip
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        vocab_size=80,
+        model_type="bpe",
+        split_by_whitespace=False,
+        split_by_unicode_script=False,
+        pad_id=0,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        minloglevel=2,
+    )
     several, rng = Tokenizer(model.getvalue()), random.Random(0)
     phrases = ["dog", "the cat", "hot", "g big"]
-    whole = {several.encode([phrase.split()[-1]])[0][0] for phrase in phrases if len(several.encode([phrase.split()[-1]])[0]) == 1}
+    whole = {
+        several.encode([phrase.split()[-1]])[0][0]
+        for phrase in phrases
+        if len(several.encode([phrase.split()[-1]])[0]) == 1
+    }
     assert any(re.search(r"\w\W", piece.replace(META_SPACE, " ")) for piece in several.table[4:])
     matcher = BannedWords(phrases, several).matcher
     for _ in range(100):
@@ -145,7 +187,9 @@ def test_subwords_of_several_words_complete_phrases_within() -> None:
             forbidden = set(matcher.completing(state, 3)) - {UNK}
             for token in range(4, several.vocab_size):
                 after = text + several.table[token].replace(META_SPACE, " ")
-                found = re.search(r"(?<!\w)(?:dog|the +cat|hot|g +big)(?=\W)", after) or (token in whole and re.search(r"(?<!\w)(?:dog|the +cat|hot|g +big)$", after))
+                found = re.search(r"(?<!\w)(?:dog|the +cat|hot|g +big)(?=\W)", after) or (
+                    token in whole and re.search(r"(?<!\w)(?:dog|the +cat|hot|g +big)$", after)
+                )
                 assert bool(found) == (token in forbidden)
             token = rng.choice([token for token in range(4, several.vocab_size) if token not in forbidden])
             state, text = matcher.after(state, token), text + several.table[token].replace(META_SPACE, " ")
@@ -159,7 +203,9 @@ def test_a_wide_beam_is_brute_force(phrases: list[str]) -> None:
     toy = ToySearch(tokenizer().vocab_size, ids(*KNOWN), [BannedWords(phrases, tokenizer())])
 
     def allowed(tokens: tuple[int, ...]) -> bool:
-        return not contains(tokens, phrases, True) and not any(at_once(tokens[: i + 1], phrases) for i in range(len(tokens)))
+        return not contains(tokens, phrases, True) and not any(
+            at_once(tokens[: i + 1], phrases) for i in range(len(tokens))
+        )
 
     for sentence in range(3):
         expected = toy.best(sentence, filter(allowed, toy.every(3)))[:9]
@@ -228,7 +274,10 @@ def test_a_word_that_the_model_cannot_write_is_named() -> None:
 
 def test_ten_thousand_words_are_quick() -> None:
     rng = random.Random(0)
-    words = [" ".join("".join(rng.choices("abdegot", k=rng.randint(2, 9))) for _ in range(rng.randint(1, 2))) for _ in range(10_000)]
+    words = [
+        " ".join("".join(rng.choices("abdegot", k=rng.randint(2, 9))) for _ in range(rng.randint(1, 2)))
+        for _ in range(10_000)
+    ]
     toy = ToySearch(tokenizer().vocab_size, ids(*KNOWN), [BannedWords(words, tokenizer())])
     texts = tokenizer().decode([row[0].tokens for row in toy.beam_search(range(8), 20, 4)])
     banned = set(words)
@@ -238,4 +287,8 @@ def test_ten_thousand_words_are_quick() -> None:
 def test_no_open_hypothesis_is_no_error() -> None:
     rule = BannedWords(["dog"], tokenizer())
     none = torch.empty(0, dtype=torch.long)
-    rule.edit(rule.start([Sentence([4], 3)], 2, none.device), Step(none, torch.zeros(1, 2, 3, dtype=torch.long), torch.tensor([1]), torch.tensor([2])), torch.empty(0, 370))
+    rule.edit(
+        rule.start([Sentence([4], 3)], 2, none.device),
+        Step(none, torch.zeros(1, 2, 3, dtype=torch.long), torch.tensor([1]), torch.tensor([2])),
+        torch.empty(0, 370),
+    )

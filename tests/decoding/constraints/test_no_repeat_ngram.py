@@ -26,7 +26,9 @@ def test_the_same_tokens_are_forbidden_as_by_transformers(n: int) -> None:
     rng, size, width = random.Random(n), 9, 3
     for _ in range(40):
         lengths = [rng.choice([0, 1, 2, 5, 12, 25]) for _ in range(4)]
-        tokens = torch.tensor([[[rng.randrange(4, 4 + rng.choice([1, 2, 5])) for _ in range(26)] for _ in range(width)] for _ in lengths])
+        tokens = torch.tensor(
+            [[[rng.randrange(4, 4 + rng.choice([1, 2, 5])) for _ in range(26)] for _ in range(width)] for _ in lengths]
+        )
         for sentence, length in enumerate(lengths):
             tokens[sentence, :, length:] = rng.choice([-1, 0, 5])
         rows = torch.tensor(sorted(rng.sample(range(4 * width), rng.randint(0, 4 * width))), dtype=torch.long)
@@ -58,7 +60,9 @@ def test_samples_repeat_nothing(n: int) -> None:
 
 
 def test_a_prefix_may_repeat_itself() -> None:
-    found = ToySearch(7, [4, 5, 6], [*ToySearch(7, [], []).options(1).constraints, NoRepeatNgram(1)]).beam_search([0, 1], 6, 4)
+    found = ToySearch(7, [4, 5, 6], [*ToySearch(7, [], []).options(1).constraints, NoRepeatNgram(1)]).beam_search(
+        [0, 1], 6, 4
+    )
     assert all(not repeats(h.tokens, 1) for row in found for h in row)
 
 

@@ -34,7 +34,10 @@ def lines(count: int, seed: int = 0) -> list[str]:
 
 @cache
 def tokenizer(byte_fallback: bool = True) -> Tokenizer:
-    return learn_bpe(lines(300), DataSection(generator="teaching", vocab_size=310 if byte_fallback else 60, byte_fallback=byte_fallback))
+    return learn_bpe(
+        lines(300),
+        DataSection(generator="teaching", vocab_size=310 if byte_fallback else 60, byte_fallback=byte_fallback),
+    )
 
 
 @cache
@@ -70,7 +73,9 @@ def test_a_wide_beam_is_brute_force_over_the_list(min_length: int, longest: int)
             assert expected
         assert [h.tokens for h in found] == [tokens for _, tokens in expected]
         assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
-        assert [h.log_prob for h in found] == pytest.approx([sum(search.log_probs(sentence, h.tokens)) for h in found], abs=1e-4)
+        assert [h.log_prob for h in found] == pytest.approx(
+            [sum(search.log_probs(sentence, h.tokens)) for h in found], abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("min_length", [0, 3, 99])
@@ -115,7 +120,11 @@ def test_five_thousand_outputs_are_quick_and_the_best_is_that_of_forced_scoring(
     found = beam_search(CachedDecoder(model(), sources, 400), torch.full((1,), 60), options)
     assert time.perf_counter() - begin < 30
     for source, row in zip(sources, found, strict=True):
-        scored = sorted(((forced_score(source, tokens, options), tokens) for tokens in map(list, ids(entries))), reverse=True, key=lambda pair: pair[0])[:20]
+        scored = sorted(
+            ((forced_score(source, tokens, options), tokens) for tokens in map(list, ids(entries))),
+            reverse=True,
+            key=lambda pair: pair[0],
+        )[:20]
         assert [h.score for h in row] == pytest.approx([score for score, _ in scored], abs=1e-3)
         assert [h.tokens for h in row][:5] == [tokens for _, tokens in scored][:5]
 
@@ -153,8 +162,12 @@ def test_wrong_values_are_named(value: object, message: str) -> None:
 def test_an_output_that_the_model_cannot_write_is_named() -> None:
     with pytest.raises(UsageError, match=r"allowed output 2, 'Ω', has characters that the vocabulary"):
         Outputs(["the", "Ω"], tokenizer(byte_fallback=False))
-    translator = Translator(model(), tokenizer(), tokenizer(), DecodeSection(), constraints={"outputs": ["the", "dog " * 100]})
-    with pytest.raises(UsageError, match=r"the allowed output 'dog dog .*' has \d+ tokens: the model can write 63 at most\. Shorten it"):
+    translator = Translator(
+        model(), tokenizer(), tokenizer(), DecodeSection(), constraints={"outputs": ["the", "dog " * 100]}
+    )
+    with pytest.raises(
+        UsageError, match=r"the allowed output 'dog dog .*' has \d+ tokens: the model can write 63 at most\. Shorten it"
+    ):
         list(translator.translate(["the dog"]))
 
 

@@ -31,14 +31,19 @@ def test_the_same_log_probs_change_as_by_transformers(penalty: float) -> None:
         for index, row in enumerate(rows.tolist()):
             history = tokens.flatten(0, 1)[row, : lengths[row // width]]
             expected[index] = RepetitionPenaltyLogitsProcessor(float(penalty))(history[None], expected[index][None])[0]
-        RepetitionPenalty(penalty).edit(None, Step(rows, tokens, torch.tensor(lengths), torch.tensor([9] * 4)), log_probs)
+        RepetitionPenalty(penalty).edit(
+            None, Step(rows, tokens, torch.tensor(lengths), torch.tensor([9] * 4)), log_probs
+        )
         assert torch.equal(log_probs, expected)
 
 
 @pytest.mark.parametrize("penalty", [0.7, 1.5])
 def test_a_wide_beam_is_brute_force_by_the_adjusted_score_and_log_prob_is_the_models_own(penalty: float) -> None:
     def adjusted(tokens: Sequence[int], log_probs: list[float]) -> float:
-        return sum(p * (penalty if token in tokens[:i] else 1) for i, (token, p) in enumerate(zip([*tokens, -1], log_probs, strict=True)))
+        return sum(
+            p * (penalty if token in tokens[:i] else 1)
+            for i, (token, p) in enumerate(zip([*tokens, -1], log_probs, strict=True))
+        )
 
     toy = ToySearch(7, [4, 5, 6], [RepetitionPenalty(penalty)])
     for sentence in range(5):
@@ -46,7 +51,9 @@ def test_a_wide_beam_is_brute_force_by_the_adjusted_score_and_log_prob_is_the_mo
         found = toy.beam_search([sentence], 5, 3**5, nbest=9)[0]
         assert [h.tokens for h in found] == [tokens for _, tokens in expected]
         assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
-        assert [h.log_prob for h in found] == pytest.approx([sum(toy.log_probs(sentence, h.tokens)) for h in found], abs=1e-4)
+        assert [h.log_prob for h in found] == pytest.approx(
+            [sum(toy.log_probs(sentence, h.tokens)) for h in found], abs=1e-4
+        )
 
 
 def test_samples_repeat_less_and_have_the_models_own_log_prob() -> None:

@@ -28,7 +28,9 @@ TERMS = ["cat", "the dog", "big|small red", "with", "under the house", "hous*", 
 def occurrences(term: str, text: str) -> int:
     """How often a term occurs as whole words; the next occurrence may overlap the one before, but not begin with it."""
     end = {True: r"(?!\w)", False: ""}
-    return sum(len(re.findall(rf"(?<!\S)(?={re.escape(part)}{end[whole]})", text)) for part, whole in alternatives(term))
+    return sum(
+        len(re.findall(rf"(?<!\S)(?={re.escape(part)}{end[whole]})", text)) for part, whole in alternatives(term)
+    )
 
 
 def met(wanted: list[str], text: str) -> bool:
@@ -84,7 +86,9 @@ def test_an_output_without_its_terms_does_not_end() -> None:
     state = rule.start([Sentence([], 9, {"terms": encoded}), Sentence([], 9)], 2, torch.device("cpu"))
     log_probs = torch.zeros(4, tokenizer().vocab_size)
     log_probs[:, -1] = 1
-    step = Step(torch.arange(4), torch.zeros(2, 2, 9, dtype=torch.long), torch.zeros(2, dtype=torch.long), torch.full((2,), 9))
+    step = Step(
+        torch.arange(4), torch.zeros(2, 2, 9, dtype=torch.long), torch.zeros(2, dtype=torch.long), torch.full((2,), 9)
+    )
     rule.edit(state, step, log_probs)
     assert log_probs[:, EOS].isneginf().tolist() == [True, True, False, False]
     assert log_probs[:, EOS + 1 :].isfinite().all()
@@ -96,7 +100,13 @@ def test_where_the_model_would_end_a_term_must_follow() -> None:
     state = rule.start([Sentence([], 9, {"terms": encoded})], 1, torch.device("cpu"))
     log_probs = torch.zeros(1, tokenizer().vocab_size)
     log_probs[:, EOS] = 3
-    rule.edit(state, Step(torch.arange(1), torch.zeros(1, 1, 9, dtype=torch.long), torch.zeros(1, dtype=torch.long), torch.tensor([9])), log_probs)
+    rule.edit(
+        state,
+        Step(
+            torch.arange(1), torch.zeros(1, 1, 9, dtype=torch.long), torch.zeros(1, dtype=torch.long), torch.tensor([9])
+        ),
+        log_probs,
+    )
     assert log_probs[0].isfinite().nonzero().flatten().tolist() == [tokenizer().encode(["cat"])[0][0]]
 
 
@@ -119,7 +129,9 @@ def test_dynamic_beam_allocation_is_its_definition() -> None:
         log_probs = [[rng.choice([-torch.inf, rng.randint(-9, 0)]) for _ in range(count)] for _ in range(3)]
         progress = [[rng.randint(0, 4) for _ in range(count)] for _ in range(3)]
         kept = choose(torch.tensor(log_probs), torch.tensor(progress), width)
-        assert [set(row.nonzero().flatten().tolist()) for row in kept] == [chosen(a, b, width) for a, b in zip(log_probs, progress, strict=True)]
+        assert [set(row.nonzero().flatten().tolist()) for row in kept] == [
+            chosen(a, b, width) for a, b in zip(log_probs, progress, strict=True)
+        ]
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
@@ -130,7 +142,9 @@ def test_the_best_token_is_the_first_of_the_largest(size: int) -> None:
 
 def test_the_first_of_equal_candidates_stays() -> None:
     log_probs = torch.tensor([[-1.0, -torch.inf, -2.0, -3.0, -1.0]])
-    assert without_repeats(log_probs, torch.tensor([[7, 5, 5, 5, 7]])).tolist() == [[-1.0, -torch.inf, -2.0, -torch.inf, -torch.inf]]
+    assert without_repeats(log_probs, torch.tensor([[7, 5, 5, 5, 7]])).tolist() == [
+        [-1.0, -torch.inf, -2.0, -torch.inf, -torch.inf]
+    ]
 
 
 @cache
@@ -145,9 +159,15 @@ def requests() -> list[Request | str]:
     return found
 
 
-def constrained(some: list[Request | str], nbest: int = 3, beam: int = 4, devices: int = 0, **decode: object) -> list[Result]:
-    section = DecodeSection(beam=beam, max_extra=16, min_length=2, batch_tokens=100_000 if not devices else 60, **decode)  # type: ignore[arg-type]
-    translator = Translator(model(), tokenizer(), tokenizer(), section, nbest=nbest, constraints={"terms": None}, devices=["cpu"] * devices)
+def constrained(
+    some: list[Request | str], nbest: int = 3, beam: int = 4, devices: int = 0, **decode: object
+) -> list[Result]:
+    section = DecodeSection(
+        beam=beam, max_extra=16, min_length=2, batch_tokens=100_000 if not devices else 60, **decode
+    )  # type: ignore[arg-type]
+    translator = Translator(
+        model(), tokenizer(), tokenizer(), section, nbest=nbest, constraints={"terms": None}, devices=["cpu"] * devices
+    )
     return list(translator.translate(some))
 
 
@@ -159,7 +179,9 @@ def together() -> list[Result]:
 @pytest.mark.parametrize("beam", [1, 2, 4, 12])
 def test_all_terms_are_there(beam: int) -> None:
     """Of a model with random weights, which wants none of them."""
-    for request, result in zip(requests(), together() if beam == 4 else constrained(requests(), min(beam, 3), beam), strict=True):
+    for request, result in zip(
+        requests(), together() if beam == 4 else constrained(requests(), min(beam, 3), beam), strict=True
+    ):
         wanted = request.inputs.get("terms", []) if isinstance(request, Request) else []
         for candidate in result.candidates:
             assert met(wanted, candidate.text), (wanted, candidate.text)
@@ -177,8 +199,13 @@ def test_sentences_that_come_and_go_do_not_matter() -> None:
 
 
 def test_a_line_without_terms_is_translated_as_without_the_option() -> None:
-    free = [request if isinstance(request, str) else (request.text, str(request.inputs.get("prefix", ""))) for request in requests()]
-    assert constrained([Request(*pair) if isinstance(pair, str) else Request(pair[0], {"prefix": pair[1]}) for pair in free]) == plain(free)
+    free = [
+        request if isinstance(request, str) else (request.text, str(request.inputs.get("prefix", "")))
+        for request in requests()
+    ]
+    assert constrained(
+        [Request(*pair) if isinstance(pair, str) else Request(pair[0], {"prefix": pair[1]}) for pair in free]
+    ) == plain(free)
 
 
 def plain(some: list[str | tuple[str, str]]) -> list[Result]:
@@ -189,10 +216,16 @@ def plain(some: list[str | tuple[str, str]]) -> list[Result]:
 def test_terms_with_other_rules_at_once() -> None:
     results = list(
         Translator(
-            model(), tokenizer(), tokenizer(), DecodeSection(max_extra=16, no_repeat_ngram=4, repetition_penalty=1.2, batch_tokens=100_000), nbest=2,
+            model(),
+            tokenizer(),
+            tokenizer(),
+            DecodeSection(max_extra=16, no_repeat_ngram=4, repetition_penalty=1.2, batch_tokens=100_000),
+            nbest=2,
             constraints={"terms": None, "banned_words": ["zzz"]},
-        ).translate([Request(line if isinstance(line, str) else line[0], {"terms": ["cat", "dog"]}) for line in lines()])
-    )  # fmt: skip
+        ).translate(
+            [Request(line if isinstance(line, str) else line[0], {"terms": ["cat", "dog"]}) for line in lines()]
+        )
+    )
     assert all(met(["cat", "dog"], result.translation) for result in results)
     assert all(result.best.log_prob > -1000 for result in results)
 
@@ -211,7 +244,11 @@ def test_diverse_beam_search_has_all_terms() -> None:
 
 def test_random_samples_cannot_be_made_to_contain_words() -> None:
     with pytest.raises(UsageError, match="need beam search"):
-        list(Translator(model(), tokenizer(), tokenizer(), DecodeSection(), search="sample", constraints={"terms": None}).translate(["the cat"]))
+        list(
+            Translator(
+                model(), tokenizer(), tokenizer(), DecodeSection(), search="sample", constraints={"terms": None}
+            ).translate(["the cat"])
+        )
 
 
 def test_terms_the_vocabulary_cannot_write_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,12 @@ LABELS = ["S", "NP", "VP"]
 LINE = "the dog barks ( zebra"
 TOO_LOW = -1000
 """Scores below are those of outputs that break the rules."""
-SEARCHES: dict[str, Any] = {"beam": BeamSearch, "sample": SamplingSearch, "diverse": DiverseBeamSearch, "mbr": MbrSearch}
+SEARCHES: dict[str, Any] = {
+    "beam": BeamSearch,
+    "sample": SamplingSearch,
+    "diverse": DiverseBeamSearch,
+    "mbr": MbrSearch,
+}
 
 
 @cache
@@ -47,7 +52,9 @@ def symbols(kind: str, labels: tuple[str, ...] = (*LABELS,), words: tuple[str, .
     """A vocabulary of symbols. One label has no closing bracket, one no opening bracket."""
     terminals = {"xx": ["XX"], "tags": TAGS, "words": words, "both": [*words, *(f"/{tag}" for tag in TAGS)]}[kind]
     every = [*(f"({label}" for label in labels), *(f"){label}" for label in labels), "(HALF", ")OTHER", *terminals]
-    data = DataSection(generator="teaching", joint_vocab=False, target_tokenization="words", target_vocab_size=4 + len(every))
+    data = DataSection(
+        generator="teaching", joint_vocab=False, target_tokenization="words", target_vocab_size=4 + len(every)
+    )
     return learn_symbols([(symbol, 100 - number) for number, symbol in enumerate(every)], data, "target_vocab_size")
 
 
@@ -88,18 +95,43 @@ def is_tree(output: Sequence[str], kind: str, words: Sequence[str]) -> bool:
 
 
 def longest_chain(output: Sequence[str]) -> int:
-    return max((len(list(group)) for opens, group in itertools.groupby(output, lambda symbol: symbol.startswith("(")) if opens), default=0)
+    return max(
+        (
+            len(list(group))
+            for opens, group in itertools.groupby(output, lambda symbol: symbol.startswith("("))
+            if opens
+        ),
+        default=0,
+    )
 
 
 def sentences(kind: str, lines: Sequence[str], longest: Sequence[int], prefix: Sequence[int] = ()) -> list[Sentence]:
     encoded = Tree(kind, symbols(kind)).encode(lines, symbols(kind), 1000)
-    return [Sentence([number], most, {"tree": tokens, "prefix": prefix}) for number, (tokens, most) in enumerate(zip(encoded, longest, strict=True))]
+    return [
+        Sentence([number], most, {"tree": tokens, "prefix": prefix})
+        for number, (tokens, most) in enumerate(zip(encoded, longest, strict=True))
+    ]
 
 
 def options(kind: str, beam: int, **more: Any) -> SearchOptions:
     rules = (Prefix(), Tree(kind, symbols(kind)))
-    common: dict[str, Any] = {"beam": beam, "alpha": ALPHA, "bos": BOS, "eos": EOS, "nbest": beam, "constraints": rules, "detokenize": symbols(kind).decode}
-    return SearchOptions(**{**common, "banned_tokens": (PAD, UNK, BOS)[:: 2 if rules[1].allows else 1], "diverse": DiverseOptions(groups=min(beam, 2 if beam == 4 else 3)), **more})
+    common: dict[str, Any] = {
+        "beam": beam,
+        "alpha": ALPHA,
+        "bos": BOS,
+        "eos": EOS,
+        "nbest": beam,
+        "constraints": rules,
+        "detokenize": symbols(kind).decode,
+    }
+    return SearchOptions(
+        **{
+            **common,
+            "banned_tokens": (PAD, UNK, BOS)[:: 2 if rules[1].allows else 1],
+            "diverse": DiverseOptions(groups=min(beam, 2 if beam == 4 else 3)),
+            **more,
+        }
+    )
 
 
 class Noise(Histories):
@@ -117,12 +149,21 @@ class Noise(Histories):
 
 def liked(kind: str, what: str) -> list[int]:
     table = shown(kind, range(symbols(kind).vocab_size))
-    return {"nothing": [], "open": [n for n, s in enumerate(table) if s.startswith("(")], "close": [n for n, s in enumerate(table) if s.startswith(")")], "end": [EOS, PAD, BOS], "unknown": [UNK]}[what]
+    return {
+        "nothing": [],
+        "open": [n for n, s in enumerate(table) if s.startswith("(")],
+        "close": [n for n, s in enumerate(table) if s.startswith(")")],
+        "end": [EOS, PAD, BOS],
+        "unknown": [UNK],
+    }[what]
 
 
 def random_lines(count: int) -> list[str]:
     rng = random.Random(count)
-    return [" ".join(rng.choices([*WORDS, "(", ")", "zebra", "/NN", "(NP"], k=rng.choice([1, 1, 2, 5, 9]))) for _ in range(count)]
+    return [
+        " ".join(rng.choices([*WORDS, "(", ")", "zebra", "/NN", "(NP"], k=rng.choice([1, 1, 2, 5, 9])))
+        for _ in range(count)
+    ]
 
 
 @pytest.mark.parametrize("beam", [1, 4, 21])
@@ -133,9 +174,13 @@ def test_every_output_is_a_tree(kind: str, search: str, beam: int) -> None:
     lines = random_lines(8)
     rng = random.Random(beam)
     for what in ("nothing", "open", "close", "end", "unknown"):
-        longest = [len(line.split()) * (2 if kind == "both" else 1) + rng.choice([0, 1, 2, 3, 10, 40]) for line in lines]
+        longest = [
+            len(line.split()) * (2 if kind == "both" else 1) + rng.choice([0, 1, 2, 3, 10, 40]) for line in lines
+        ]
         decoder = Noise(len(lines), beam, symbols(kind).vocab_size, liked(kind, what))
-        found = run_to_end(SEARCHES[search](decoder, options(kind, beam)), sentences(kind, lines, longest), torch.device("cpu"))
+        found = run_to_end(
+            SEARCHES[search](decoder, options(kind, beam)), sentences(kind, lines, longest), torch.device("cpu")
+        )
         for line, most, hypotheses in zip(lines, longest, found, strict=True):
             assert hypotheses
             for hypothesis in hypotheses:
@@ -168,11 +213,18 @@ def adjusted(kind: str, sentence: int, tokens: Sequence[int], known: Sequence[in
     total = 0.0
     for index, token in enumerate([*tokens, EOS]):
         log_probs = toy_log_probs(sentence, tokens[:index], len(table), known)
-        total += math.log(sum(math.exp(log_probs[word].item()) for word in words)) if token in words else log_probs[token].item()
+        total += (
+            math.log(sum(math.exp(log_probs[word].item()) for word in words))
+            if token in words
+            else log_probs[token].item()
+        )
     return total
 
 
-@pytest.mark.parametrize(("kind", "line", "longest"), [("xx", "the dog", 8), ("words", "the zebra", 8), ("tags", "dog", 7), ("both", "dog", 6)])
+@pytest.mark.parametrize(
+    ("kind", "line", "longest"),
+    [("xx", "the dog", 8), ("words", "the zebra", 8), ("tags", "dog", 7), ("both", "dog", 6)],
+)
 def test_a_wide_beam_is_brute_force_over_all_trees(kind: str, line: str, longest: int) -> None:
     """With the score of each: a known or unknown word has the probability of all words. log P is the model's own."""
     size = symbols(kind).vocab_size
@@ -187,13 +239,28 @@ def test_a_wide_beam_is_brute_force_over_all_trees(kind: str, line: str, longest
     assert {tuple(h.tokens) for h in found} == set(scores)
     assert [h.score for h in found] == pytest.approx([scores[tuple(h.tokens)] for h in found], abs=1e-4)
     assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
-    own = [sum(toy_log_probs(0, h.tokens[:i], size, known)[token].item() for i, token in enumerate([*h.tokens, EOS])) for h in found]
+    own = [
+        sum(toy_log_probs(0, h.tokens[:i], size, known)[token].item() for i, token in enumerate([*h.tokens, EOS]))
+        for h in found
+    ]
     assert [h.log_prob for h in found] == pytest.approx(own, abs=1e-3)
 
 
-def searched(kind: str, lines: Sequence[str], longest: int, beam: int = 4, what: str = "nothing", prefix: Sequence[int] = (), **more: Any) -> list[list[Hypothesis]]:
+def searched(
+    kind: str,
+    lines: Sequence[str],
+    longest: int,
+    beam: int = 4,
+    what: str = "nothing",
+    prefix: Sequence[int] = (),
+    **more: Any,
+) -> list[list[Hypothesis]]:
     decoder = Noise(len(lines), beam, symbols(kind).vocab_size, liked(kind, what))
-    return run_to_end(BeamSearch(decoder, options(kind, beam, **more)), sentences(kind, lines, [longest] * len(lines), prefix), torch.device("cpu"))
+    return run_to_end(
+        BeamSearch(decoder, options(kind, beam, **more)),
+        sentences(kind, lines, [longest] * len(lines), prefix),
+        torch.device("cpu"),
+    )
 
 
 @pytest.mark.parametrize("kind", TERMINALS)
@@ -214,7 +281,9 @@ def test_a_model_whose_output_is_not_a_number_is_noticed(search: str) -> None:
     decoder = Noise(1, 4, symbols("words").vocab_size, [])
     decoder.step = lambda tokens, rows: torch.full((len(rows), decoder.size), torch.nan)  # type: ignore[method-assign]
     with pytest.raises(ModelError, match="not a number"):
-        run_to_end(SEARCHES[search](decoder, options("words", 4)), sentences("words", ["the dog"], [9]), torch.device("cpu"))
+        run_to_end(
+            SEARCHES[search](decoder, options("words", 4)), sentences("words", ["the dog"], [9]), torch.device("cpu")
+        )
 
 
 def test_a_model_that_only_opens_brackets_opens_few_of_them() -> None:
@@ -227,17 +296,23 @@ def test_a_deep_tree_is_closed() -> None:
     line = " ".join(["dog"] * 40)
     for h in searched("words", [line], 1000, beam=1, what="open")[0]:
         assert is_tree(shown("words", h.tokens), "words", line.split())
-        depths = list(itertools.accumulate((symbol[0] == "(") - (symbol[0] == ")") for symbol in shown("words", h.tokens)))
+        depths = list(
+            itertools.accumulate((symbol[0] == "(") - (symbol[0] == ")") for symbol in shown("words", h.tokens))
+        )
         assert max(depths) == 256
 
 
 def test_a_prefix_is_the_beginning_of_a_tree() -> None:
     [prefix] = symbols("words").encode(["(S (NP the"])
     for row in searched("words", ["the dog barks"], 30, prefix=prefix):
-        assert all(h.tokens[:3] == prefix and is_tree(shown("words", h.tokens), "words", ["the", "dog", "barks"]) for h in row)
+        assert all(
+            h.tokens[:3] == prefix and is_tree(shown("words", h.tokens), "words", ["the", "dog", "barks"]) for h in row
+        )
 
 
-@pytest.mark.parametrize("prefix", [")S )S )S", "(HALF cats", "(S )NP", "the dog barks at at at", "(S " * 30, "the dog (S"])
+@pytest.mark.parametrize(
+    "prefix", [")S )S )S", "(HALF cats", "(S )NP", "the dog barks at at at", "(S " * 30, "the dog (S"]
+)
 def test_no_prefix_makes_a_sentence_fail(prefix: str) -> None:
     [tokens] = symbols("words").encode([prefix])
     for row in searched("words", ["the dog"], 30, prefix=tokens[:30]):
@@ -253,8 +328,16 @@ def test_other_sentences_do_not_matter(kind: str, search: str) -> None:
     size = symbols(kind).vocab_size
     every = sentences(kind, lines, longest)
     known = [UNK, *range(EOS + 1, size)]
-    alone = [run_to_end(SEARCHES[search](ToyDecoder([n], 4, size, known), options(kind, 4)), [every[n]], torch.device("cpu"))[0] for n in range(4)]
-    assert run_to_end(SEARCHES[search](ToyDecoder(range(4), 4, size, known), options(kind, 4)), every, torch.device("cpu")) == alone
+    alone = [
+        run_to_end(
+            SEARCHES[search](ToyDecoder([n], 4, size, known), options(kind, 4)), [every[n]], torch.device("cpu")
+        )[0]
+        for n in range(4)
+    ]
+    assert (
+        run_to_end(SEARCHES[search](ToyDecoder(range(4), 4, size, known), options(kind, 4)), every, torch.device("cpu"))
+        == alone
+    )
     decoder = ToyDecoder([0], 4, size, known)
     later = SEARCHES[search](decoder, options(kind, 4))
     later.add([0], every[:1], torch.device("cpu"))
@@ -276,7 +359,14 @@ def subwords(kind: str) -> Tokenizer:
     rng = random.Random(0)
     words = [word for word in WORDS if "-" not in word]
     tags = [f"/{tag}" for tag in TAGS] if kind == "both" else [""]
-    lines = [" ".join(f"{word} {rng.choice(tags)} ({label} ){label}" for word in rng.choices([*words, "zebra"], k=4) for label in LABELS) for _ in range(300)]
+    lines = [
+        " ".join(
+            f"{word} {rng.choice(tags)} ({label} ){label}"
+            for word in rng.choices([*words, "zebra"], k=4)
+            for label in LABELS
+        )
+        for _ in range(300)
+    ]
     data = DataSection(generator="teaching", vocab_size=310, terminals=kind, byte_fallback=True)  # type: ignore[arg-type]
     return learn_from_words(count_words(lines).items(), data)
 
@@ -288,19 +378,37 @@ def test_with_subwords_every_output_is_a_tree(kind: str, search: str, what: str)
     """The subwords of a word stay together. Words may have characters that are only bytes in the vocabulary, or none at all."""
     tokenizer = subwords(kind)
     lines = [*random_lines(6), "d🙂g zebras", "the \u200b dog"]
-    liked = [n for n, piece in enumerate(tokenizer.table) if n > EOS and (("(" in piece or ")" in piece) if what == "brackets" else what == "words")]
+    liked = [
+        n
+        for n, piece in enumerate(tokenizer.table)
+        if n > EOS and (("(" in piece or ")" in piece) if what == "brackets" else what == "words")
+    ]
     tree = Tree(kind, tokenizer)
     encoded = tree.encode(lines, tokenizer, 1000)
     assert len(encoded[0]) > len(lines[0].split()) * (2 if kind == "both" else 1)
     searched = [Sentence([number], len(tokens) + 9, {"tree": tokens}) for number, tokens in enumerate(encoded)]
     banned = (PAD, BOS)
-    chosen = SearchOptions(beam=4, alpha=ALPHA, bos=BOS, eos=EOS, nbest=4, constraints=(tree,), detokenize=tokenizer.decode, banned_tokens=banned, diverse=DiverseOptions(groups=2))
-    found = run_to_end(SEARCHES[search](Noise(len(lines), 4, tokenizer.vocab_size, liked), chosen), searched, torch.device("cpu"))
+    chosen = SearchOptions(
+        beam=4,
+        alpha=ALPHA,
+        bos=BOS,
+        eos=EOS,
+        nbest=4,
+        constraints=(tree,),
+        detokenize=tokenizer.decode,
+        banned_tokens=banned,
+        diverse=DiverseOptions(groups=2),
+    )
+    found = run_to_end(
+        SEARCHES[search](Noise(len(lines), 4, tokenizer.vocab_size, liked), chosen), searched, torch.device("cpu")
+    )
     for line, hypotheses in zip(lines, found, strict=True):
         for hypothesis in hypotheses:
             symbols = tokenizer.decode([hypothesis.tokens])[0].split()
             terminals = [symbol for symbol in symbols if symbol[0] not in "()"]
-            assert terminals[:: 2 if kind == "both" else 1] == [word.replace("(", "-LRB-").replace(")", "-RRB-").replace("\u200b", "\u2047") for word in line.split()]
+            assert terminals[:: 2 if kind == "both" else 1] == [
+                word.replace("(", "-LRB-").replace(")", "-RRB-").replace("\u200b", "\u2047") for word in line.split()
+            ]
             tree_of_line = delinearise(" ".join(symbols), line.split(), kind)
             assert not repaired(" ".join(symbols), tree_of_line, kind)
             assert hypothesis.score > TOO_LOW
@@ -316,9 +424,19 @@ def test_the_first_subword_gets_the_probability_of_all_that_begin_a_word_and_the
     for index, (token, _) in enumerate(encoded):
         log_probs = torch.randn(1, tokenizer.vocab_size).log_softmax(1)
         before = log_probs.clone()
-        tree.edit(state, Step(torch.tensor([0]), torch.zeros(1, 1, 50), torch.tensor([index]), torch.tensor([50 - index])), log_probs)
-        begins = [n for n, piece in enumerate(tokenizer.table) if n == UNK or (piece.startswith("\u2581") and not set("()") & set(piece))]
-        assert log_probs[0, token].item() == pytest.approx(before[0, begins].logsumexp(0).item() if index == 0 else 0.0, abs=1e-5)
+        tree.edit(
+            state,
+            Step(torch.tensor([0]), torch.zeros(1, 1, 50), torch.tensor([index]), torch.tensor([50 - index])),
+            log_probs,
+        )
+        begins = [
+            n
+            for n, piece in enumerate(tokenizer.table)
+            if n == UNK or (piece.startswith("\u2581") and not set("()") & set(piece))
+        ]
+        assert log_probs[0, token].item() == pytest.approx(
+            before[0, begins].logsumexp(0).item() if index == 0 else 0.0, abs=1e-5
+        )
         allowed = log_probs[0].isfinite().nonzero().flatten().tolist()
         opening = [n for n, piece in enumerate(tokenizer.table) if piece in {f"\u2581({label}" for label in LABELS}]
         assert allowed == sorted([token, *opening] if index == 0 else [token])
@@ -331,20 +449,35 @@ def test_the_first_subword_gets_the_probability_of_all_that_begin_a_word_and_the
 @cache
 def source() -> Tokenizer:
     rng = random.Random(0)
-    return learn_bpe([" ".join(rng.choices([*WORDS, "zebra"], k=rng.randint(2, 9))) for _ in range(300)], DataSection(generator="teaching", vocab_size=305))
+    return learn_bpe(
+        [" ".join(rng.choices([*WORDS, "zebra"], k=rng.randint(2, 9))) for _ in range(300)],
+        DataSection(generator="teaching", vocab_size=305),
+    )
 
 
 @cache
 def model(kind: str, positions: int = 64) -> Transformer:
     torch.manual_seed(0)
-    config = ModelSection(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, num_heads=2, max_positions=positions, tie_embeddings=False)
+    config = ModelSection(
+        encoder_layers=1,
+        decoder_layers=2,
+        d_model=32,
+        d_ff=64,
+        num_heads=2,
+        max_positions=positions,
+        tie_embeddings=False,
+    )
     return Transformer(config, source().vocab_size, symbols(kind).vocab_size).eval()
 
 
 def translated(kind: str, lines: Sequence[Any], search: str = "beam", **more: Any) -> list[Result]:
     decode = DecodeSection(max_extra=6, batch_tokens=100_000, constraints=["tree"], diverse_groups=2)
     more = {"nbest": 3, "longest": 20, **more}
-    return list(Translator(model(kind), source(), symbols(kind), decode, search=search, defaults={"tree": kind}, **more).translate(lines))
+    return list(
+        Translator(
+            model(kind), source(), symbols(kind), decode, search=search, defaults={"tree": kind}, **more
+        ).translate(lines)
+    )
 
 
 def lines() -> list[str]:
@@ -413,7 +546,14 @@ def test_words_can_differ_from_the_text_that_the_model_reads() -> None:
 
 
 def test_a_value_of_the_translator_overrides_the_default() -> None:
-    translator = Translator(model("both"), source(), symbols("both"), DecodeSection(constraints=["tree"]), defaults={"tree": "words"}, constraints={"tree": "both"})
+    translator = Translator(
+        model("both"),
+        source(),
+        symbols("both"),
+        DecodeSection(constraints=["tree"]),
+        defaults={"tree": "words"},
+        constraints={"tree": "both"},
+    )
     [result] = translator.translate([LINE])
     assert is_tree(symbols_of(result.translation), "both", LINE.split())
 
@@ -422,7 +562,10 @@ def test_a_value_of_the_translator_overrides_the_default() -> None:
 def test_without_a_value_terminals_are_xx_if_the_vocabulary_has_it(value: Any) -> None:
     [encoded] = Tree(value, symbols("xx")).encode(["the dog"], symbols("xx"), 9)
     assert shown("xx", [token for token, _ in encoded]) == ["XX", "XX"]
-    with pytest.raises(UsageError, match=r"tree (None|''): the vocabulary of the model does not have the symbol XX\. Give the kind of terminals"):
+    with pytest.raises(
+        UsageError,
+        match=r"tree (None|''): the vocabulary of the model does not have the symbol XX\. Give the kind of terminals",
+    ):
         Tree(value, symbols("words"))
 
 
@@ -443,5 +586,7 @@ def test_unknown_words_are_written_only_where_the_constraint_allows_them() -> No
     """Another constraint does not let the search write <unk>."""
     free = Translator(model("words"), source(), symbols("words"), DecodeSection()).options
     assert UNK in free.banned_tokens
-    parser = Translator(model("words"), source(), symbols("words"), DecodeSection(constraints=["tree"]), defaults={"tree": "words"}).options
+    parser = Translator(
+        model("words"), source(), symbols("words"), DecodeSection(constraints=["tree"]), defaults={"tree": "words"}
+    ).options
     assert UNK not in parser.banned_tokens
