@@ -131,6 +131,13 @@ WRITE_FAILURES = {
 """Error number → the reason, and how to fix it."""
 
 
+def differing(before: str, after: str, around: int = 12) -> tuple[str, str]:
+    """Return the parts of two texts in which they differ, with some characters before and after them."""
+    start = next((i for i, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), len(before))
+    start = max(0, start - around)
+    return before[start : start + 2 * around], after[start : start + 2 * around]
+
+
 def shown(value: object, longest: int = 200) -> str:
     """Return the repr of `value` for messages. The middle of a long repr is left out. A value whose repr fails is described instead."""
     try:

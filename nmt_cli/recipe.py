@@ -109,8 +109,9 @@ class DataSection(Section):
     terminals: Literal["", "xx", "tags", "words", "both"] = ""
     """For a parser: the form of a word in the target, a linearised tree, as in `nmt data trees --terminals`. "": not a parser.
     With `words` and `both`, the target may share the source's subwords; even then, each bracket and tag is one token."""
-    normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "nmt_nfkc"
-    """SentencePiece's normalization rule. It is stored in the SentencePiece model, so training and translation apply the same rule."""
+    normalization: Literal["nfc", "identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "nfc"
+    """`nfc` keeps the text (`data.normalization`); the others are SentencePiece's rules. The SentencePiece model stores the rule, so
+    training, translation and exports apply the same one. Earlier versions used `nmt_nfkc`; their shards keep it."""
     character_coverage: float = Field(default=1.0, gt=0.9, le=1.0)
     byte_fallback: bool = True
     """Characters that are not in the vocabulary become bytes instead of <unk>, so that they can be copied."""

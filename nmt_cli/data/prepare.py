@@ -15,7 +15,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from .shards import (
     file_entry,
     held_alone,
     open_index,
+    with_earlier_defaults,
     write_index,
 )
 from .tokenizer import Tokenizer, Vocabulary
@@ -52,8 +53,21 @@ CHUNK = 4000
 """Pairs that a worker encodes at once."""
 READ = 20_000
 """Pairs whose words a worker counts at once."""
+SIDES = ("source", "target")
 REASONS = ("empty", "too_long", "ratio")
 """Why a pair is dropped. If several reasons are true, the first one counts."""
+
+
+@dataclass
+class Rewritten:
+    """The lines that normalisation changes, other than runs of spaces: their number, and the first of them, before and after."""
+
+    lines: int = 0
+    example: tuple[str, str] = ("", "")
+
+    def add(self, other: Rewritten) -> None:
+        """Add the lines of a part of the text."""
+        self.lines, self.example = self.lines + other.lines, self.example if self.lines else other.example
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,8 @@ class Summary:
     seconds: float
     replaced: dict[str, int] = field(default_factory=dict)
     """Lines with invalid UTF-8, by file."""
+    rewritten: dict[str, Rewritten] = field(default_factory=dict)
+    """What normalisation changes in the training and validation text, by side; {} if the shards existed already."""
 
     def to_dict(self) -> dict[str, Any]:
         skipped = {"data", "inputs", "files"}
@@ -74,6 +90,7 @@ class Summary:
             "fresh": self.fresh,
             "seconds": round(self.seconds, 3),
             "replaced": self.replaced,
+            "rewritten": {side: asdict(rewritten) for side, rewritten in self.rewritten.items()},
             **self.index.model_dump(exclude=skipped),
         }
 
@@ -93,18 +110,17 @@ def prepare(
     with find_inputs(recipe.data, data_dirs) as inputs:
         check_terminals([*inputs.files["train_target"], *inputs.files["valid_target"]], recipe.data.terminals)
         entries = inputs.entries()
-        fingerprint = fingerprint_of(recipe.data, entries)
         finish_installing(out)
-        earlier = None if force else _earlier(recipe, out, fingerprint, entries)
+        earlier = None if force else _earlier(recipe, out, entries)
         if earlier is not None:
             return Summary(out, earlier, False, time.monotonic() - started)
         replaced: Counter[str] = Counter()
         with held_alone(out), folder_aside(out) as partial:
             check_replaceable(out)
-            index = _build(recipe, inputs, partial, workers or cores(), replaced, entries, fingerprint)
+            index, rewritten = _build(recipe, inputs, partial, workers or cores(), replaced, entries)
             write_index(partial, index)
             install(partial, out)
-    return Summary(out, index, True, time.monotonic() - started, dict(replaced))
+    return Summary(out, index, True, time.monotonic() - started, dict(replaced), rewritten)
 
 
 def _build(
@@ -114,16 +130,18 @@ def _build(
     workers: int,
     replaced: Counter[str],
     entries: dict[str, list[FileEntry]],
-    fingerprint: str,
-) -> ShardIndex:
+) -> tuple[ShardIndex, dict[str, Rewritten]]:
+    """Write shards and vocabulary into `folder`. Return their index, and for each side what normalisation changes."""
     counts, words = _read(inputs, workers, recipe.data.joint_vocab, replaced)
     for file, lines in replaced.items():
         console.warn(f"{file}: {lines:,} line(s) hold invalid UTF-8; what is invalid was replaced by U+FFFD")
     if not counts["train"]:
         raise DataError(f"the training text is empty: {named(inputs.files['train_source'])} holds no lines.")
     vocabulary = _vocabulary(recipe.data, inputs, words, workers)
+    rewritten = {side: Rewritten() for side in SIDES}
     splits = {
-        split: _encode(recipe.data, inputs, split, counts[split], vocabulary, folder, workers) for split in SPLITS
+        split: _encode(recipe.data, inputs, split, counts[split], vocabulary, folder, workers, rewritten)
+        for split in SPLITS
     }
     vocabulary.save(folder)
     if inputs.generated is not None:
@@ -131,7 +149,7 @@ def _build(
         for path in sorted(inputs.generated.iterdir()):
             write_named(folder / TEXT / path.name, path.read_bytes(), "the demo corpus")
     texts = [f"{TEXT}/{path.name}" for path in sorted((folder / TEXT).glob("*"))]
-    return ShardIndex(
+    index = ShardIndex(
         recipe=recipe.name,
         data=recipe.data.model_dump(),
         joint=vocabulary.joint,
@@ -141,11 +159,12 @@ def _build(
         splits=splits,
         files=[file_entry(folder / name, name) for name in (*vocabulary.files, *VALID_TEXT, *texts)],
         inputs=entries,
-        fingerprint=fingerprint,
+        fingerprint=fingerprint_of(recipe.data, entries),
     )
+    return index, rewritten
 
 
-def _earlier(recipe: Recipe, out: Path, fingerprint: str, entries: dict[str, list[FileEntry]]) -> ShardIndex | None:
+def _earlier(recipe: Recipe, out: Path, entries: dict[str, list[FileEntry]]) -> ShardIndex | None:
     """Return the index of `out` if it holds exactly these shards, None if `out` is free. Raises DataError otherwise."""
     try:
         names = sorted(name for name in os.listdir(out) if not name.startswith(".")) if out.exists() else []
@@ -159,7 +178,8 @@ def _earlier(recipe: Recipe, out: Path, fingerprint: str, entries: dict[str, lis
         )
     way_out = "Give --force to replace the shards there (other files stay), or another --out."
     index = open_index(out)
-    if index.fingerprint == fingerprint:
+    recipe = with_earlier_defaults(recipe, index)
+    if index.fingerprint == fingerprint_of(recipe.data, entries):
         return index
     changes = [f"data.{key}: was {was!r}, is {now!r}" for key, (was, now) in differences(index, recipe).items()]
     for role in sorted({*index.inputs, *entries}):
@@ -246,6 +266,8 @@ class _Encoded:
     block: Block
     kept: list[int]
     dropped: dict[str, int]
+    rewritten: list[Rewritten]
+    """For source and target."""
 
 
 class _Encoder:
@@ -258,16 +280,30 @@ class _Encoder:
         self.encoders = (source, source if vocabulary.joint else WordEncoder(vocabulary.target))
 
     def __call__(self, chunk: list[tuple[str, str]]) -> _Encoded:
-        sides = [encoder.encode(texts) for encoder, texts in zip(self.encoders, zip(*chunk, strict=True), strict=True)]
+        texts = list(zip(*chunk, strict=True))
+        sides = [encoder.encode(side) for encoder, side in zip(self.encoders, texts, strict=True)]
+        rewritten = [_rewritten(encoder.tokenizer, side) for encoder, side in zip(self.encoders, texts, strict=True)]
         (source, source_lengths), (target, target_lengths) = sides
         why = reasons(source_lengths, target_lengths, self.data, self.split)
         kept = why == ""
         source, target = source[np.repeat(kept, source_lengths)], target[np.repeat(kept, target_lengths)]
         lengths = [side[kept].astype(np.int32) for side in (source_lengths, target_lengths)]
         block = Block(source.astype(self.dtype), target.astype(self.dtype), *lengths)
-        return _Encoded(
-            block, np.flatnonzero(kept).tolist(), {reason: int((why == reason).sum()) for reason in REASONS}
-        )
+        dropped = {reason: int((why == reason).sum()) for reason in REASONS}
+        return _Encoded(block, np.flatnonzero(kept).tolist(), dropped, rewritten)
+
+
+def _rewritten(tokenizer: Tokenizer, texts: Sequence[str]) -> Rewritten:
+    """Return what normalisation changes in one side of a chunk."""
+    changed = Rewritten()
+    keeps_ascii = tokenizer.normalized("A") == "A"
+    for text in texts:
+        if keeps_ascii and text.isascii() and text.isprintable():
+            continue
+        before, after = " ".join(word for word in text.split(" ") if word), tokenizer.normalized(text)
+        if before != after:
+            changed.add(Rewritten(1, (before, after)))
+    return changed
 
 
 def reasons(source: NDArray[np.int64], target: NDArray[np.int64], data: DataSection, split: Split) -> NDArray[np.str_]:
@@ -284,7 +320,14 @@ def reasons(source: NDArray[np.int64], target: NDArray[np.int64], data: DataSect
 
 
 def _encode(
-    data: DataSection, inputs: Inputs, split: Split, pairs: int, vocabulary: Vocabulary, folder: Path, workers: int
+    data: DataSection,
+    inputs: Inputs,
+    split: Split,
+    pairs: int,
+    vocabulary: Vocabulary,
+    folder: Path,
+    workers: int,
+    rewritten: dict[str, Rewritten],
 ) -> SplitEntry:
     writer = ShardWriter(folder, split, data.shard_pairs, id_type(vocabulary.source_size, vocabulary.target_size))
     dropped: Counter[str] = Counter()
@@ -298,6 +341,8 @@ def _encode(
         for chunk, encoded in run(chunks):
             writer.write(encoded.block)
             dropped.update(encoded.dropped)
+            for side, lines in zip(SIDES, encoded.rewritten, strict=True):
+                rewritten[side].add(lines)
             if split == "valid":
                 text += (chunk[i] for i in encoded.kept)
             bar.update(len(chunk))

@@ -65,6 +65,10 @@ class ShardEntry(FileEntry):
     pairs: int
 
 
+CHANGED_DEFAULTS = ("normalization",)
+"""Keys of [data] whose default has changed. A recipe that does not set them means, of older shards, the older default."""
+
+
 class SplitEntry(_Entry):
     """The contents of one split, and the number of pairs that were dropped."""
 
@@ -240,6 +244,13 @@ def differences(index: ShardIndex, recipe: Recipe) -> dict[str, tuple[Any, Any]]
         for key in {**now, **was}
         if key != "shard_pairs" and was.get(key) != now.get(key)
     }
+
+
+def with_earlier_defaults(recipe: Recipe, index: ShardIndex) -> Recipe:
+    """Return the recipe with the shards' values of the keys in CHANGED_DEFAULTS that it does not set."""
+    unset = [key for key in CHANGED_DEFAULTS if key in index.data and key not in recipe.data.model_fields_set]
+    data = recipe.data.model_copy(update={key: index.data[key] for key in unset})
+    return recipe.model_copy(update={"data": data})
 
 
 def valid_text(folder: str | Path) -> tuple[list[str], list[str]]:

@@ -1,19 +1,21 @@
 """Text to subword ids and back: one SentencePiece BPE model for both languages, or one for each. A symbol is one token.
 
-    text ── normalise ──▶ subwords ──▶ ids        ids ──▶ subwords ──▶ text
+    text ── leave out what no reader sees ── normalise ──▶ subwords ──▶ ids        ids ──▶ subwords ──▶ text
 
 The ids of the four special symbols are the same in every vocabulary and are defined here. The model file contains the
-normalisation, so training and translation use the same one. The default rule `nmt_nfkc` is Unicode NFKC, which replaces
-characters by their compatible form (the ligature fi by two letters, a superscript two by 2, full width by ASCII). It also
-drops control characters and makes every kind of white space a plain space. Under every rule, also `identity`, a run of
-spaces becomes one space, and spaces at the ends are removed. Encoding and then decoding a text gives exactly the normalised
-text; with byte fallback this also holds for characters that are not in the training text. A tokenizer is identified by the SHA-256 of its file.
+normalisation, so training, translation and every export use the same one. The default rule `nfc` keeps the text
+(`normalization`). SentencePiece's own rules rewrite it: `nmt_nfkc` replaces characters by their compatible form (the ligature
+fi by two letters, a superscript two by 2, full width by ASCII), and joiners by a space. Under every rule, also `identity`, a
+run of spaces becomes one space, and spaces at the ends are removed. Encoding and then decoding a text gives exactly the
+normalised text; with byte fallback this also holds for characters that are not in the training text. A tokenizer is
+identified by the SHA-256 of its file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,13 +26,12 @@ from ..errors import DataError
 from ..files import write_named
 from ..parsing.linearization import tree_symbols
 from ..recipe import DataSection
+from .normalization import META_SPACE, Unseen, kept, nfc
 from .sentencepiece_model import is_word_list, stays_in_words
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 
-META_SPACE = "\u2581"
-"""SentencePiece's character for a space: the lower one eighth block."""
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 """SentencePiece's string for a byte, in hexadecimal."""
 FEW = 8
@@ -59,6 +60,7 @@ class Tokenizer:
             raise damaged
         self.sha256 = hashlib.sha256(model).hexdigest()
         self._check_specials(where)
+        self._visible = Unseen(self._lacks).left_out
 
     def _check_specials(self, where: str) -> None:
         ids = {name: getattr(self._processor, f"{name}_id")() for name in SPECIALS}
@@ -70,6 +72,10 @@ class Tokenizer:
                 f"the tokenizer {where!r} has the special ids {has}; expected {needs}. Train it with "
                 "--pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3, or leave data.tokenizer empty to have one learned."
             )
+
+    def _lacks(self, character: str) -> bool:
+        """Return whether the vocabulary has no token for a character, and no rule that replaces it."""
+        return any(number == UNK or self._processor.is_byte(number) for number in self._processor.encode(character))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -88,12 +94,20 @@ class Tokenizer:
         """Return the ids of each text, without begin and end symbols. If the tokens are whole words, every unknown word is one <unk>."""
         if self._words is not None:  # SentencePiece would join unknown words that follow each other
             return [[self._words.get(word, UNK) for word in text.split(" ") if word] for text in texts]
+        visible = [self._visible(text) for text in texts]
         encoded: list[list[int]] = (
-            self._processor.encode(list(texts), num_threads=1)
-            if len(texts) > FEW
-            else [self._processor.encode(text) for text in texts]
+            self._processor.encode(visible, num_threads=1)
+            if len(visible) > FEW
+            else [self._processor.encode(text) for text in visible]
         )
         return encoded
+
+    def normalized(self, text: str) -> str:
+        """Return the text that the subwords of `text` spell, where the vocabulary has all of its characters."""
+        if self._words is not None:
+            return text
+        normalized: str = self._processor.normalize(self._visible(text))
+        return normalized.replace(META_SPACE, " ").strip(" ")
 
     @cached_property
     def _words(self) -> dict[str, int] | None:
@@ -123,7 +137,7 @@ class Tokenizer:
 
     def pieces(self, text: str) -> list[str]:
         """Return the subwords of a text as SentencePiece writes them (▁ begins a word)."""
-        pieces: list[str] = self._processor.encode(text, out_type=str)
+        pieces: list[str] = self._processor.encode(self._visible(text), out_type=str)
         return pieces
 
     @property
@@ -176,7 +190,8 @@ class Tokenizer:
 
 def learn_bpe(sentences: Iterable[str], data: DataSection) -> Tokenizer:
     """Learn byte-pair encoding (section 5.1) from a stream of sentences. The same text gives the same bytes."""
-    return _learn(sentences, data, _bpe(data))
+    texts = list(sentences)
+    return _learn(texts, data, _bpe(data, Counter(word for text in texts for word in text.split(" ")).items()))
 
 
 def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:
@@ -189,7 +204,7 @@ def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, size: 
     counted = list(words)
     symbols = tree_symbols((word for word, _ in counted), data.terminals) if data.terminals else []
     whole = {"user_defined_symbols": [META_SPACE + symbol for symbol in symbols]} if symbols else {}
-    return _learn(_counted(counted), data, {"input_format": "tsv", **whole, **_bpe(data)}, size)
+    return _learn(_counted(counted), data, {"input_format": "tsv", **whole, **_bpe(data, counted)}, size)
 
 
 def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:
@@ -215,10 +230,14 @@ def _counted(words: Iterable[tuple[str, int]]) -> Iterator[str]:
     return (f"{word}\t{count}" for word, count in words)
 
 
-def _bpe(data: DataSection) -> dict[str, Any]:
+def _bpe(data: DataSection, words: Iterable[tuple[str, int]]) -> dict[str, Any]:
     return {
         "model_type": "bpe",
-        "normalization_rule_name": data.normalization,
+        **(
+            {"normalizer": nfc(kept(words))}
+            if data.normalization == "nfc"
+            else {"normalization_rule_name": data.normalization}
+        ),
         "character_coverage": data.character_coverage,
         "byte_fallback": data.byte_fallback,
     }

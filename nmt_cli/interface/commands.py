@@ -214,9 +214,10 @@ def _prepared(
     shards = Path(data) if data else loaded.folder("data", "--data DIR and --run")
     folder = Path(run) if run else loaded.folder("runs", "--run")
 
-    from ..data.shards import check_matches, open_index
+    from ..data.shards import check_matches, open_index, with_earlier_defaults
 
     index = open_index(shards)
+    loaded = with_earlier_defaults(loaded, index)
     check_matches(index, loaded, shards)
     return loaded, shards, folder, index, limit
 

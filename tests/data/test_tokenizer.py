@@ -63,7 +63,7 @@ def test_the_special_ids_are_ours(tokenizer: Tokenizer) -> None:
         ("the small dog", "the small dog"),
         ("  the   small\tdog  ", "the small dog"),
         ("unseen: Ж 日本 🙂 €", "unseen: Ж 日本 🙂 €"),
-        ("ﬁne ² Ａ…", "fine 2 A..."),
+        ("ﬁne ½ E=mc² ™ Ａ，。…", "ﬁne ½ E=mc² ™ Ａ，。…"),
         ("a\u2028b", "a b"),
         ("", ""),
         (" ", ""),
@@ -76,8 +76,15 @@ def test_round_trip_after_normalisation(tokenizer: Tokenizer, text: str, back: s
 
 def test_round_trip_without_normalisation() -> None:
     plain = learn_bpe(SENTENCES, section(normalization="identity"))
-    text = "ﬁne ² Ａ… a\u2028b\x0bc\rd\u0085e\x00"
+    text = "ﬁne ² Ａ… cafe\u0301"
     assert plain.decode(plain.encode([text])) == [text]
+    unseen = "a\u2028b\x0bc\rd\u0085e\x00f\xadg"
+    assert plain.decode(plain.encode([unseen])) == ["a b c d efg"]
+
+
+def test_the_older_rule_rewrites_the_text() -> None:
+    older = learn_bpe(SENTENCES, section(normalization="nmt_nfkc"))
+    assert older.decode(older.encode(["ﬁne ² Ａ…"])) == ["fine 2 A..."]
 
 
 def test_decoding_passes_over_specials_and_keeps_to_one_line(tokenizer: Tokenizer) -> None:

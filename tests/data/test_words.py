@@ -20,7 +20,7 @@ from nmt_cli.lines import read_parallel
 from nmt_cli.recipe import DataSection
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-NORMALIZATIONS = ("identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
+NORMALIZATIONS = ("nfc", "identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
 ODD = "abc äß 日本 \u0308\u0301 ¨´ﷺﬁ²Ａ…\t\xa0\u3000\u200b\x01\u00ad\u2028 ½ Ж🙂e\u0301\ud7a3\u1100\u1161 -.,' ΐ ͅ \u1fed\u2581"
 
 

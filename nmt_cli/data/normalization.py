@@ -1,0 +1,105 @@
+"""NFC as a rule of SentencePiece, and the characters that no reader sees.
+
+    words and counts ──▶ kept ──▶ nfc ──▶ SentencePieceNormalizer ──▶ stored in the model file, so every export has it
+    Tokenizer, line  ──▶ Unseen ──▶ the line without what its vocabulary does not know and no reader sees
+
+The rule `nfc` keeps the text. It composes letters and their marks (Unicode's canonical composition). It leaves out characters
+that no reader sees (control characters, the soft hyphen, marks of direction, …) and writes white space as a plain space, except
+for those in KEEPABLE that are frequent in the training text: scripts and typography need them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+SPACES = "\t\n\v\f\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+"""White space other than the plain space."""
+INVISIBLE = (
+    "\0-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"  # control characters
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # Default_Ignorable_Code_Point
+)
+"""Characters that no reader sees, as Unicode lists them."""
+KEEPABLE = re.compile("[\xa0\u202f\u3000\u200b-\u200d\u180b-\u180d\u180f\ufe00-\ufe0f]")
+"""No-break and wide spaces; joiners and the zero-width space; the variation selectors of Mongolian and of emoji."""
+KEPT_COUNT, KEPT_SHARE = 20, 1e-3
+"""A character of KEEPABLE is kept if so many words of the text, and this share of them, have it."""
+UNSEEN = re.compile(f"[{SPACES}{INVISIBLE}]")
+REPLACEMENT = "\ufffd"
+"""It stands for bytes that are not UTF-8."""
+META_SPACE = "\u2581"
+"""SentencePiece's character for a space: the lower one eighth block."""
+
+
+def kept(words: Iterable[tuple[str, int]]) -> frozenset[str]:
+    """Return the characters of KEEPABLE that are frequent in a text, given its words and their counts."""
+    seen: Counter[str] = Counter()
+    total = 0
+    for word, count in words:
+        total += count
+        if not word.isascii():
+            seen.update(dict.fromkeys(KEEPABLE.findall(word), count))
+    return frozenset(character for character, count in seen.items() if count >= max(KEPT_COUNT, KEPT_SHARE * total))
+
+
+def nfc(kept: frozenset[str]) -> Any:
+    """Return the rule `nfc` as a SentencePieceNormalizer. The characters `kept` stay as they are."""
+    import sentencepiece
+
+    unseen = dict.fromkeys(_ranges(INVISIBLE), "") | dict.fromkeys(_ranges(SPACES), " ")
+    unseen = {character: instead for character, instead in unseen.items() if character not in {*kept, "\0"}}
+    rules = _compositions() | unseen | {META_SPACE: " ", REPLACEMENT: " "}
+    sentencepiece.set_min_log_level(2)
+    return sentencepiece.SentencePieceNormalizer(norm_map=sorted(rules.items()))
+
+
+def _ranges(characters: str) -> list[str]:
+    """Return the characters of a regular expression's class."""
+    ranges = re.findall("(.)(?:-(.))?", characters, re.DOTALL)
+    return [chr(code) for first, last in ranges for code in range(ord(first), ord(last or first) + 1)]
+
+
+@cache
+def _compositions() -> dict[str, str]:
+    """Return the strings that NFC composes or replaces, each with its NFC: spellings of one character, with marks in any order."""
+    composed = {}
+    for character in map(chr, [*range(0x80, 0xD800), *range(0xE000, 0x30000)]):
+        decomposed = unicodedata.normalize("NFD", character)
+        if decomposed == character:
+            continue
+        for text in {character, *_spellings(decomposed)}:
+            if (form := unicodedata.normalize("NFC", text)) != text:
+                composed[text] = form
+    return composed
+
+
+def _spellings(decomposed: str) -> Iterable[str]:
+    """Return the strings that are canonically equivalent to a decomposed character: marks reordered, a beginning composed."""
+    for marks in set(itertools.permutations(decomposed[1:])):
+        text = decomposed[0] + "".join(marks)
+        if unicodedata.normalize("NFD", text) == decomposed:
+            yield from (unicodedata.normalize("NFC", text[:end]) + text[end:] for end in range(1, len(text) + 1))
+
+
+class Unseen:
+    """Leaves out of a line what no reader sees and a vocabulary does not know. Unknown white space becomes a plain space.
+
+    `unknown` returns whether the vocabulary has to write a character in bytes, or as <unk>.
+    """
+
+    def __init__(self, unknown: Callable[[str], bool]) -> None:
+        self._unknown = cache(unknown)
+
+    def left_out(self, text: str) -> str:
+        """Return the text without these characters."""
+        return text if text.isascii() and text.isprintable() else UNSEEN.sub(self._replaced, text)
+
+    def _replaced(self, match: re.Match[str]) -> str:
+        character = match[0]
+        return (" " if character.isspace() else "") if self._unknown(character) else character
