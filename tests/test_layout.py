@@ -37,6 +37,7 @@ LAYERS = {
     "hardware": 4,
     "device": 4,
     "lines": 4,
+    "scripts": 4,
     "records": 4,
     "output_paths": 4,
     "cache": 4,

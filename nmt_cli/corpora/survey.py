@@ -11,7 +11,6 @@ contains no held-out sentence. The held-out pairs are drawn with `random.Random(
 from __future__ import annotations
 
 import random
-import re
 import unicodedata
 from array import array
 from collections import Counter
@@ -27,15 +26,14 @@ from numpy.typing import NDArray
 from .. import console
 from ..errors import DataError
 from ..lines import read_parallel
+from ..scripts import IN_SCRIPT
 from .split import SEED, key
 
 SAMPLED = 50
 """One of SAMPLED lines is used to count the scripts; each of the first ALL_SAMPLED lines is used."""
 ALL_SAMPLED = 20_000
-WITHOUT_SPACES = re.compile(r"[\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-"""Letters of scripts that do not separate words by spaces (Thai, Lao, Tibetan, Burmese, Khmer, Japanese, Chinese)."""
 LETTERS = 2
-"""Number of such letters that count as one word."""
+"""Number of letters of a script without spaces that count as one word."""
 ODD_RATIO = 4.0
 """A pair is counted as odd if one side has at least ODD_RATIO times the words of the other, and at least ODD_WORDS words."""
 ODD_WORDS = 8
@@ -157,7 +155,7 @@ def _counted(
 
 def words(text: str) -> int:
     """Return the number of words of a line, also in scripts without spaces; 0 for an empty line."""
-    letters = 0 if text.isascii() else len(WITHOUT_SPACES.findall(text))
+    letters = 0 if text.isascii() else len(IN_SCRIPT.findall(text))
     return max(len(text.split()), letters // LETTERS)
 
 

@@ -16,22 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from ..errors import DataError
+from ..scripts import IN_SCRIPT, UNSPACED
 from .metrics import check_parallel
 
 Lines = Sequence[str]
 Check = Callable[[Lines, Lines, Sequence[Lines]], list[bool]]
 """(source, hypotheses, references) → for each line, whether it has the fault."""
 
-UNSPACED = (
-    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecf\u0f40-\u0fbc\u1000-\u109f\u1780-\u17d3"  # Thai, Lao, Tibetan, Burmese, Khmer
-    "\u3005\u3041-\u3096\u30a1-\u30fa\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # kana and Han
-)
-"""Characters of the scripts that put no spaces between words."""
 UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 """A unit of a loop: a word between spaces, or a character of an unspaced script."""
 TOKEN = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 """A token by which copies are found: a word, a punctuation mark, or a character of an unspaced script."""
-IN_SCRIPT = re.compile(f"[{UNSPACED}]")
 ADDRESS = re.compile(r"://|^www\.|\S@\S")
 """A URL or e-mail address."""
 

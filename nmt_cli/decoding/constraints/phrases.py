@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ...data.tokenizer import BOS, BYTE, EOS, META_SPACE, PAD, Tokenizer
-from ...evaluation.outputs import IN_SCRIPT
+from ...scripts import IN_SCRIPT
 
 INVALID = "\ufffd"
 """The character that replaces bytes that are not UTF-8."""

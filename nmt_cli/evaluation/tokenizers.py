@@ -1,0 +1,52 @@
+"""The tokenizer that BLEU uses unless one is named: by the language of the text, or by its script."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from ..scripts import IN_HAN, IN_KANA, IN_SCRIPT
+from .metric import DEFAULT_TOKENIZER
+
+CHINESE, CHARACTERS = "zh", "char"
+"""sacrebleu's tokenizers that separate Chinese characters, and all characters."""
+LANGUAGES = {
+    CHINESE: ("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh"),
+    CHARACTERS: (
+        *("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm"),
+        *("my", "mya", "bur", "shn", "bo", "bod", "tib", "dz", "dzo"),
+    ),
+}
+"""Tokenizer → codes (ISO 639) of languages that put no spaces between words."""
+JAPANESE = 0.05
+"""Share of kana in the letters of a text from which on it is Japanese. Chinese text has almost none, Japanese about half."""
+
+
+def default_tokenizer(language: str, lines: Iterable[str]) -> str:
+    """Return the name of BLEU's default tokenizer for text in `language`: "zh", "char", or "13a".
+
+    `language` is a code such as "zh", "zh-CN" or "zho_Hant". "zh" is for Chinese, "char" for Japanese, Thai, Lao, Khmer,
+    Burmese and Tibetan. A code of none of these languages, or any other name, leaves the choice to the script of `lines`: more
+    than half of all letters must be of a script without spaces. "13a" is for everything else.
+    """
+    code, *subtags = re.split("[-_]", language.strip().lower())
+    if "latn" not in subtags:
+        for tokenizer, codes in LANGUAGES.items():
+            if code in codes:
+                return tokenizer
+    return _by_script(lines)
+
+
+def _by_script(lines: Iterable[str]) -> str:
+    characters: Counter[str] = Counter()
+    for line in lines:
+        characters.update(line)
+    letters = Counter({letter: count for letter, count in characters.items() if letter.isalpha()})
+    unspaced, han, kana = (
+        sum(count for letter, count in letters.items() if script.match(letter))
+        for script in (IN_SCRIPT, IN_HAN, IN_KANA)
+    )
+    if 2 * unspaced <= letters.total():
+        return DEFAULT_TOKENIZER
+    return CHINESE if 2 * han > unspaced and kana < JAPANESE * unspaced else CHARACTERS
