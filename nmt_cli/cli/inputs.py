@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from io import UnsupportedOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -15,7 +15,7 @@ from ..lines import decode_line, iter_lines, open_binary, open_descriptor
 from .arguments import STDIN, STDIN_TWICE
 
 if TYPE_CHECKING:
-    from ..evaluation.metrics import Scorer
+    from ..interface.evaluation import Evaluation
 
 LOOKS_TOKENISED = 100
 """Number of lines ending in " ." from which a warning is printed: sacrebleu's own threshold."""
@@ -117,12 +117,10 @@ def remark(
             )
 
 
-def remark_on_scores(systems: list[System], scorers: Mapping[str, Scorer]) -> None:
-    """Print the metrics' remarks about each system."""
-    for name, lines in systems:
-        for scorer in scorers.values():
-            for text in scorer.remarks(lines):
-                warn(f"{_shown(Path(name))}: {text}")
+def remark_on_scores(evaluation: Evaluation, ref: list[Path]) -> None:
+    """Print the remarks about the scores and the references."""
+    for text in evaluation.remarks([_shown(path) for path in ref], lambda name: _shown(Path(name))):
+        warn(text)
 
 
 def _shown(path: Path) -> str:

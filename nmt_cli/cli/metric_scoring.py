@@ -33,7 +33,7 @@ def score_by_metrics(request: ScoreRequest) -> None:
         protocol=request.protocol is not None,
     )
     evaluation = evaluated(systems, references, source, options)
-    remark_on_scores(systems, evaluation.scorers)
+    remark_on_scores(evaluation, request.references)
     if request.as_json:
         output.write(_json(request, evaluation))
     else:

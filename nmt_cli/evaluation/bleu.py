@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from .metric import Metric, MetricOptions, MetricSpec
+from .tokenizers import unspaced
+
+BY_SPACES = ("13a", "intl")
+"""Tokenizers that separate words only at spaces and punctuation."""
 
 
 def build(options: MetricOptions) -> Metric:
@@ -18,6 +24,12 @@ def build(options: MetricOptions) -> Metric:
 
     from .sacrebleu_interface import SacrebleuMetric
 
+    class Bleu(SacrebleuMetric):
+        def remarks(
+            self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+        ) -> Iterable[str]:
+            return unspaced(options.tokenize, references) if options.tokenize in BY_SPACES else ()
+
     try:
         # `force` turns off sacrebleu's notice about text that looks tokenised; `nmt score` prints one that names the file.
         bleu = BLEU(lowercase=options.lowercase, tokenize=options.tokenize, force=True)
@@ -25,7 +37,7 @@ def build(options: MetricOptions) -> Metric:
         from .tokenizer_errors import tokenizer_error
 
         raise tokenizer_error(options.tokenize, error) from error
-    return SacrebleuMetric(bleu)
+    return Bleu(bleu)
 
 
 SPEC = MetricSpec(build)

@@ -83,7 +83,10 @@ class Metric(ABC):
 
     @abstractmethod
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[Sequence[float]]:
-        """Return a row of K numbers per hypothesis, in order. Every stream of `references` is parallel to `hypotheses`."""
+        """Return a row of K numbers per hypothesis, in order. Every stream of `references` is parallel to `hypotheses`.
+
+        Where a line has fewer references, those of the first streams have text, and the others are blank (`references`).
+        """
 
     @abstractmethod
     def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
@@ -139,7 +142,7 @@ class SentenceStatisticsMetric(Metric):
 
     def score_of_sums(self, sums: Sequence[float]) -> MetricValue:
         """See `Metric`."""
-        numbers = [float(number) for number in sums]  # numpy numbers when sacrebleu resamples
+        numbers = [float(number) for number in sums]
         return MetricValue(self.name, self.value(numbers), self.details(numbers))
 
     def signature(self, num_references: int) -> Signature:

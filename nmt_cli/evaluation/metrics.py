@@ -13,11 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DataError, UsageError, system_reason
 from ..registry import METRICS, load
 from .metric import DEFAULT_OPTIONS, DEFAULT_TOKENIZER, Metric, MetricOptions, MetricSpec, check_known
+from .references import missing, present_first
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Signature
 
 DEFAULT_METRICS = ("bleu", "chrf", "ter")
 """The metrics that `nmt score` computes without --metric."""
@@ -56,9 +60,10 @@ class Scorer:
         self, metric: str, references: Sequence[Sequence[str]], options: MetricOptions = DEFAULT_OPTIONS
     ) -> None:
         self.name = metric
-        self.references = references
         self.metric = build(metric, options)
         check_parallel(references[0] if references else (), references)
+        self.references = present_first(references)
+        self.num_references = -1 if any(missing(references)) else len(references)  # sacrebleu's -1: a variable number
         self._rows: dict[int, tuple[Sequence[str], Sequence[Sequence[float]]]] = {}  # by the identity of the hypotheses
 
     def rows(self, hypotheses: Sequence[str]) -> Sequence[Sequence[float]]:
@@ -72,7 +77,11 @@ class Scorer:
         """Return the score of all `hypotheses`, or only of `lines`: at least one, counted from 0."""
         rows = self.rows(hypotheses)
         value = self.metric.score(rows if lines is None else [rows[line] for line in lines])
-        return self.named(value.name, value.value, self.metric.signature(len(self.references)).format(), value.details)
+        return self.named(value.name, value.value, self.signature().format(), value.details)
+
+    def signature(self) -> Signature:
+        """Return sacrebleu's signature. Call `rows` first."""
+        return self.metric.signature(self.num_references)
 
     def counts(self, hypotheses: Sequence[str]) -> Mapping[str, float]:
         """Return the metric's other figures by name. Most metrics have no other figures."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -31,6 +31,7 @@ from sacrebleu.metrics.bleu import BLEU
 from ..errors import UsageError
 from .metric import Protocol, check_known
 from .sacrebleu_interface import SacrebleuMetric
+from .tokenizers import unspaced
 
 COMPOUND = re.compile(rb"(\S)-(\S)")
 NOT_WORD = regex.compile(r"([^\p{Alphabetic}\p{Nd}\s.'`,\-])")
@@ -96,19 +97,6 @@ class ProtocolBleu(SacrebleuMetric):
         super().__init__(BLEU(tokenize="none", smooth_method="none", force=True))
         self.protocol, self._lowercase = protocol, lowercase
         self._steps = steps(protocol)
-        self._streams: tuple[Sequence[Sequence[str]], list[list[str]]] = (
-            (),
-            [],
-        )  # references, and the same after all steps
-
-    def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[Any]]:
-        """See `Metric`."""
-        if self._streams[0] is not references:
-            self._streams = (
-                references,
-                [[self.tokens(line, reference=True) for line in stream] for stream in references],
-            )
-        return super().rows([self.tokens(line) for line in hypotheses], self._streams[1])
 
     def tokens(self, line: str, *, reference: bool = False) -> str:
         """Return `line` after all steps: tokens with ASCII spaces between them."""
@@ -117,6 +105,12 @@ class ProtocolBleu(SacrebleuMetric):
             if name == "compounds" or not tokenized:
                 line = step(line)
         return line.translate(OTHER_SPACES).translate(LOWER if self._lowercase else {})
+
+    def remarks(
+        self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Iterable[str]:
+        """See `Metric`."""
+        return unspaced("Moses", references)
 
     def signature(self, num_references: int) -> Signature:
         """See `Metric`."""

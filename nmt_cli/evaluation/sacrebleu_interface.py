@@ -1,7 +1,6 @@
 """The only file that uses private interfaces of sacrebleu.
 
     sacrebleu's metric ──▶ SacrebleuMetric ──▶ rows of sentence statistics, scores of their sums
-    rows, metric ──▶ bootstrap, paired_test ──▶ means, confidence intervals, p-values
 
 sacrebleu keeps sentence statistics, and computes scores from their sums, but only in methods whose names begin with an
 underscore. Another version may change them. So the first use checks sacrebleu's version, and then compares the results of
@@ -12,9 +11,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from typing import Any
 from ..console import warn
 from ..errors import UsageError
 from .metric import Metric, MetricValue
+from .references import without_missing
 
 OLDEST, TOO_NEW = (2, 4), (3, 0)
 """Versions that this file was written for: from OLDEST, below TOO_NEW."""
@@ -39,9 +38,19 @@ class SacrebleuMetric(Metric):
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[Any]]:
         """See `Metric`."""
         if self._references is not references:
-            self._metric._ref_cache, self._references = self._metric._cache_references(references), references
-        rows: list[list[Any]] = self._metric._extract_corpus_statistics(hypotheses, None)
+            streams = [
+                [None if line is None else self.tokens(line, reference=True) for line in stream]
+                for stream in without_missing(references)
+            ]
+            self._metric._ref_cache, self._references = self._metric._cache_references(streams), references
+        rows: list[list[Any]] = self._metric._extract_corpus_statistics(
+            [self.tokens(line) for line in hypotheses], None
+        )
         return rows
+
+    def tokens(self, line: str, *, reference: bool = False) -> str:
+        """Return the text of a line that sacrebleu reads."""
+        return line
 
     def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
         """See `Metric`."""
@@ -61,110 +70,6 @@ def _value(score: Any) -> MetricValue:
     return MetricValue(
         score.name, float(score.score), score.format(width=2).removeprefix(f"{score.name} = {score.score:.2f}").strip()
     )
-
-
-def bootstrap(rows: Sequence[Sequence[float]], metric: Metric, samples: int, seed: int) -> tuple[float, float]:
-    """Return the mean over resampled test sets, and half the width of the 95 % confidence interval around it."""
-    check_resampling()
-    return _bootstrap(rows, metric, samples, seed)
-
-
-def _bootstrap(rows: Sequence[Sequence[float]], metric: Metric, samples: int, seed: int) -> tuple[float, float]:
-    import numpy as np
-    from sacrebleu.significance import _bootstrap_resample, estimate_ci
-
-    with _sacrebleu_seed(seed):
-        _, scores = _bootstrap_resample(list(rows), ResampledMetric(metric, 0, lambda hypotheses: rows), samples)  # type: ignore[arg-type]
-    mean, ci = estimate_ci(np.array([score.score for score in scores]))
-    return float(mean), float(ci)
-
-
-def paired_test(
-    systems: Sequence[tuple[str, Sequence[str]]],
-    metrics: Mapping[str, ResampledMetric],
-    test: str,
-    samples: int,
-    interval_samples: int,
-    seed: int,
-) -> dict[str, tuple[str, str, list[Any]]]:
-    """Compare every (name, hypotheses) with the first by sacrebleu's `test`, "bs" or "ar".
-
-    `interval_samples`: resampled test sets for the confidence intervals of "ar"; -1 for "bs".
-    Returns key of `metrics` → name in print, signature, and sacrebleu's results (score, p_value, mean, ci), one per system.
-    """
-    check_resampling()
-    return _paired_test(systems, metrics, test, samples, interval_samples, seed)
-
-
-def _paired_test(
-    systems: Sequence[tuple[str, Sequence[str]]],
-    metrics: Mapping[str, ResampledMetric],
-    test: str,
-    samples: int,
-    interval_samples: int,
-    seed: int,
-) -> dict[str, tuple[str, str, list[Any]]]:
-    from sacrebleu.significance import PairedTest
-
-    with _sacrebleu_seed(seed):
-        paired = PairedTest(
-            list(systems),
-            metrics,  # type: ignore[arg-type]
-            None,
-            test_type=test,
-            n_samples=samples,
-            n_ar_confidence=interval_samples,
-        )
-        signatures, results = paired()
-    printed = [name for name in results if name != "System"]  # the metrics' names in print, in the order of `metrics`
-    return {
-        key: (name, signatures[name].format(), list(results[name])) for key, name in zip(metrics, printed, strict=True)
-    }
-
-
-class ResampledMetric:
-    """A metric with its references, in the form that sacrebleu's tests of significance call.
-
-    `rows`: the function that returns the statistics of hypotheses, (lines, K).
-    """
-
-    def __init__(
-        self, metric: Metric, num_references: int, rows: Callable[[Sequence[str]], Sequence[Sequence[float]]]
-    ) -> None:
-        self.metric, self.num_references, self.rows = metric, num_references, rows
-
-    def get_signature(self) -> Any:
-        return self.metric.signature(self.num_references)
-
-    def _extract_corpus_statistics(self, hypotheses: Sequence[str], references: None) -> Sequence[Sequence[float]]:
-        return self.rows(hypotheses)
-
-    def _aggregate_and_compute(self, rows: Any) -> Any:
-        return _Score(self.metric.score(rows))
-
-    def _compute_score_from_stats(self, sums: Any) -> Any:
-        return _Score(self.metric.score_of_sums(sums))
-
-
-class _Score:
-    """A score as sacrebleu's tests read it."""
-
-    def __init__(self, value: MetricValue) -> None:
-        self.name, self.score = value.name, value.value
-
-
-@contextmanager
-def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """Set sacrebleu's seed in the environment: sacrebleu reads it from nowhere else."""
-    before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = before
 
 
 def tokenizers() -> list[str]:
@@ -197,30 +102,15 @@ HYPOTHESES, REFERENCES = (
 @cache
 def check_metrics() -> None:
     """Raise UsageError unless sacrebleu's version is known and its sentence statistics give its public score."""
-    _check_version()
-    _check("sentence statistics", _statistics_agree)
-
-
-@cache
-def check_resampling() -> None:
-    """Raise UsageError unless sacrebleu's resampling gives the same as its public `corpus_score`."""
-    _check_version()
-    _check("resampling", _resampling_agrees)
-
-
-def _check_version() -> None:
     installed = tuple(int(part) if part.isdigit() else 0 for part in version("sacrebleu").split(".")[:2])
     if not OLDEST <= installed < TOO_NEW:
         raise _unusable("is a version that nmt does not know")
-
-
-def _check(what: str, agrees: Callable[[], bool]) -> None:
     try:
-        result = agrees()
+        agree = _statistics_agree()
     except Exception as error:  # a method that is missing, or takes or returns something else
-        raise _unusable(f"has changed its {what} ({type(error).__name__}: {error})") from error
-    if not result:
-        raise _unusable(f"has changed its {what}: the results differ from those of `corpus_score`")
+        raise _unusable(f"has changed its sentence statistics ({type(error).__name__}: {error})") from error
+    if not agree:
+        raise _unusable("has changed its sentence statistics: the results differ from those of `corpus_score`")
 
 
 def _unusable(reason: str) -> UsageError:
@@ -241,23 +131,6 @@ def _statistics_agree() -> bool:
     return len(rows) == len(HYPOTHESES) and all(
         (score.name, score.score) == (expected.name, expected.score) for score in scores
     )
-
-
-def _resampling_agrees() -> bool:
-    from sacrebleu.metrics.bleu import BLEU
-
-    metric, public, samples, seed = SacrebleuMetric(BLEU()), BLEU(), 5, 1
-    rows = partial(metric.rows, references=REFERENCES)
-    with _sacrebleu_seed(seed):
-        expected = public.corpus_score(HYPOTHESES, REFERENCES, n_bootstrap=samples)
-    mean, ci = _bootstrap(rows(HYPOTHESES), metric, samples, seed)
-    systems = [("a", HYPOTHESES), ("b", HYPOTHESES)]
-    _, signature, results = _paired_test(systems, {"bleu": ResampledMetric(metric, 1, rows)}, "bs", samples, -1, seed)[
-        "bleu"
-    ]
-    intervals = [(mean, ci), *((result.mean, result.ci) for result in results)]
-    close = all(abs(a - expected._mean) < 1e-9 and abs(b - expected._ci) < 1e-9 for a, b in intervals)
-    return close and len(results) == 2 and 0 < results[1].p_value <= 1 and signature == public.get_signature().format()
 
 
 class _ToConsole(logging.Handler):

@@ -5,20 +5,25 @@
 
 Paired bootstrap resampling (Koehn, 2004) samples the lines of the test set with replacement, the same lines for every system.
 Approximate randomisation (Riezler and Maxwell, 2005) exchanges the two systems' outputs at random, line by line. In both
-tests the p-value is the probability of a difference as large as the observed one by chance. sacrebleu computes both. The seed
-is fixed, so the same input always gives the same table. Memory: about lines × samples × 80 bytes (chrF).
+tests the p-value is the share of samples whose difference is at least as large as the observed one. So systems without any
+difference have p = 1. Both need only sums of the rows of `Metric.rows`.
+
+The seed is fixed, so the same input always gives the same table. The samples are drawn in chunks of bounded size. Memory: the
+rows, and 50 MB. Legend: N lines, S samples, K numbers per row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from . import sacrebleu_interface
 from .metric import check_known
 from .metrics import Score, Scorer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SEED = 12345
 """sacrebleu's own default. It is a part of the signature."""
@@ -27,15 +32,25 @@ BOOTSTRAP = "bootstrap"
 
 @dataclass(frozen=True)
 class Resampling:
-    """A test of significance: sacrebleu's name for it, and its default number of samples."""
+    """A test of significance: its key in the signature, and its default number of samples."""
 
     key: str
     samples: int
 
 
-TESTS: dict[str, Resampling] = {BOOTSTRAP: Resampling("bs", 1000), "randomisation": Resampling("ar", 10_000)}
+TESTS: dict[str, Resampling] = {
+    BOOTSTRAP: Resampling("bs", 1000),
+    "randomisation": Resampling("randomisation", 10_000),  # sacrebleu's "ar" counts no ties: another p, another key
+}
 SAMPLES = TESTS[BOOTSTRAP].samples
 """Number of resampled test sets for a confidence interval, with any test."""
+FEW = 6
+"""With fewer lines that differ, no exchange of outputs can give p < 0.05: k lines have 2^k exchanges, and at least two of them
+give the observed difference. Of six lines, 2 / 2^6 = 0.03."""
+TIE = 1e-9
+"""Two differences are equal if they differ by less than this share of the scores: sums in another order differ in their last bits."""
+CHUNK = 1 << 21
+"""Maximum size of S x N numbers that are drawn at once."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +64,14 @@ class Row:
     ci: float
     """Half the width of the 95 % confidence interval around `mean`."""
     p_value: float | None
-    """Two-sided, against the first system; None for the first itself."""
+    """Against the first system; None for the first itself."""
+    differing: int | None = None
+    """Number of lines whose statistics differ from those of the first system; None for the first itself."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return `Score.as_dict` with `mean`, `ci95` and `p_value`."""
-        return {**self.score.as_dict(), "mean": self.mean, "ci95": self.ci, "p_value": self.p_value}
+        """Return `Score.as_dict` with `mean`, `ci95`, `p_value` and `differing_lines`."""
+        values = {"mean": self.mean, "ci95": self.ci, "p_value": self.p_value, "differing_lines": self.differing}
+        return {**self.score.as_dict(), **values}
 
 
 def compare(
@@ -77,41 +95,118 @@ def compare(
     for scorer in scorers.values():
         for _, hypotheses in systems:
             scorer.rows(hypotheses)  # lines that are not parallel are an error before the long work
-    interval_samples = -1 if test == BOOTSTRAP else SAMPLES  # the bootstrap's own samples give its intervals
-    metrics = {
-        name: sacrebleu_interface.ResampledMetric(scorer.metric, len(scorer.references), scorer.rows)
-        for name, scorer in scorers.items()
-    }
-    tables = sacrebleu_interface.paired_test(systems, metrics, TESTS[test].key, samples, interval_samples, seed)
-    return {metric: _rows(scorer, systems, *tables[metric]) for metric, scorer in scorers.items()}
+    return {metric: _compared(systems, scorer, test, samples, seed) for metric, scorer in scorers.items()}
 
 
-def _rows(
-    scorer: Scorer, systems: Sequence[tuple[str, Sequence[str]]], name: str, signature: str, results: Sequence[Any]
+def _compared(
+    systems: Sequence[tuple[str, Sequence[str]]], scorer: Scorer, test: str, samples: int, seed: int
 ) -> list[Row]:
-    rows: list[Row] = []
-    for (system, _), result in zip(systems, results, strict=True):
-        score = scorer.named(name, float(result.score), signature)
-        p_value = None if not rows else float(result.p_value)
-        if rows and score.value == rows[0].score.value:
-            # No difference was seen, so none can be significant. sacrebleu counts strictly greater differences only
-            # and would give two equal outputs p = 1 / (samples + 1), the strongest it can.
-            p_value = 1.0
-        rows.append(Row(system, score, float(result.mean), float(result.ci), p_value))
-    return rows
+    import numpy as np
+
+    paired = test == BOOTSTRAP
+    rows = [np.asarray(scorer.rows(hypotheses), dtype=np.float64) for _, hypotheses in systems]
+    resampled = _resampled_scores(scorer, rows, samples if paired else SAMPLES, seed)
+    entries = {"bs": SAMPLES, TESTS[test].key: samples, "seed": seed}
+    result: list[Row] = []
+    for (name, hypotheses), own, scores in zip(systems, rows, resampled, strict=True):
+        score, p_value, differing = _score(scorer, hypotheses, entries), None, None
+        if result:
+            differing = int((own != rows[0]).any(axis=1).sum())
+            differences = np.abs(scores - resampled[0]) if paired else _exchanged(scorer, rows[0], own, samples, seed)
+            chance = differences - differences.mean() if paired else differences  # resampled around zero
+            p_value = _p_value(chance, result[0].score.value, score.value)
+        result.append(Row(name, score, *_interval(scores), p_value, differing))
+    return result
 
 
 def confidence(
     system: str, hypotheses: Sequence[str], scorer: Scorer, *, samples: int = SAMPLES, seed: int = SEED
 ) -> Row:
     """Score one system. Return its row, with mean and 95 % confidence interval over `samples` resampled test sets."""
-    _check_numbers(samples, seed)
+    import numpy as np
 
-    score, signature = scorer.score(hypotheses), scorer.metric.signature(len(scorer.references))
-    mean, ci = sacrebleu_interface.bootstrap(scorer.rows(hypotheses), scorer.metric, samples, seed)
-    signature.update("bs", samples)
-    signature.update("seed", seed)
-    return Row(system, scorer.named(score.name, score.value, signature.format(), score.details), mean, ci, None)
+    _check_numbers(samples, seed)
+    rows = np.asarray(scorer.rows(hypotheses), dtype=np.float64)
+    score = _score(scorer, hypotheses, {"bs": samples, "seed": seed}, scorer.score(hypotheses).details)
+    return Row(system, score, *_interval(_resampled_scores(scorer, [rows], samples, seed)[0]), None)
+
+
+def remark(first: str, rows: Sequence[Row], lines: int, test: str) -> str | None:
+    """Return for a system which p-values of the bootstrap say nothing, because too few lines differ from the system `first`; or None.
+
+    `rows`: the system's rows under all metrics. `lines`: N.
+    """
+    few = [
+        f"{row.score.name} in {row.differing} of {lines:,} (p = {row.p_value:.4f}; random exchanges give {least:.3g}{' or more' * (least < 1)})"
+        for row in rows
+        if row.p_value is not None
+        and 0 < (row.differing or 0) < FEW
+        and row.p_value < (least := 2.0 ** (1 - (row.differing or 0)))
+    ]
+    if test != BOOTSTRAP or not few:
+        return None
+    return f"too few lines differ from {first}, so the bootstrap's p says nothing: {', '.join(few)}. Use --significance randomisation."
+
+
+def _resampled_scores(scorer: Scorer, rows: Sequence[NDArray[Any]], samples: int, seed: int) -> list[NDArray[Any]]:
+    """Return the scores of resampled test sets, (S,), for each system's (N, K) rows. The sets are those of sacrebleu."""
+    import numpy as np
+
+    lines, generator = len(rows[0]), np.random.default_rng(seed)
+    scores = []
+    for size in _chunks(samples, lines):
+        drawn = generator.choice(lines, size=(size, lines))
+        counts = np.stack([np.bincount(numbers, minlength=lines) for numbers in drawn]).astype(np.float64)  # (size, N)
+        scores.append([_values(scorer, counts @ each) for each in rows])
+    return [np.concatenate(chunks) for chunks in zip(*scores, strict=True)]
+
+
+def _exchanged(scorer: Scorer, first: NDArray[Any], second: NDArray[Any], samples: int, seed: int) -> NDArray[Any]:
+    """Return the differences of two systems after random exchanges of their outputs, (S,). To exchange equal rows has no effect."""
+    import numpy as np
+
+    change = (second - first)[(second != first).any(axis=1)]
+    generator = np.random.default_rng(seed)
+    differences = []
+    for size in _chunks(samples, len(change)):
+        moved = generator.integers(2, size=(size, len(change)), dtype=bool).astype(np.float64) @ change  # (size, K)
+        sides = _values(scorer, first.sum(axis=0) + moved), _values(scorer, second.sum(axis=0) - moved)
+        differences.append(np.abs(sides[0] - sides[1]))
+    return np.concatenate(differences)
+
+
+def _chunks(samples: int, lines: int) -> Iterator[int]:
+    """Yield numbers of samples whose sum is `samples`, each small enough for the memory."""
+    most = max(CHUNK // max(lines, 1), 1)
+    for start in range(0, samples, most):
+        yield min(most, samples - start)
+
+
+def _values(scorer: Scorer, sums: NDArray[Any]) -> NDArray[Any]:
+    """Return the scores, (S,), of sums of rows, (S, K)."""
+    import numpy as np
+
+    return np.array([scorer.metric.score_of_sums(numbers).value for numbers in sums.tolist()])
+
+
+def _p_value(differences: NDArray[Any], first: float, second: float) -> float:
+    """Return the share of `differences` that are at least as large as the observed one; the observed one counts as a sample."""
+    tie = TIE * max(abs(first), abs(second))
+    return (int((differences >= abs(first - second) - tie).sum()) + 1) / (len(differences) + 1)
+
+
+def _interval(scores: NDArray[Any]) -> tuple[float, float]:
+    """Return the mean, and half the width of the 95 % confidence interval, as sacrebleu computes them."""
+    ordered, out = sorted(scores.tolist()), len(scores) // 40
+    return float(scores.mean()), (ordered[-1 - out] - ordered[out]) / 2
+
+
+def _score(scorer: Scorer, hypotheses: Sequence[str], entries: Mapping[str, int], details: str = "") -> Score:
+    """Return the score with `entries` in its signature."""
+    score, signature = scorer.score(hypotheses), scorer.signature()
+    for key, value in entries.items():
+        signature.update(key, value)
+    return scorer.named(score.name, score.value, signature.format(), details)
 
 
 def _check_numbers(samples: int, seed: int) -> None:

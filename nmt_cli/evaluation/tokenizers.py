@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from ..scripts import IN_HAN, IN_KANA, IN_SCRIPT
 from .metric import DEFAULT_TOKENIZER
@@ -50,3 +51,14 @@ def _by_script(lines: Iterable[str]) -> str:
     if 2 * unspaced <= letters.total():
         return DEFAULT_TOKENIZER
     return CHINESE if 2 * han > unspaced and kana < JAPANESE * unspaced else CHARACTERS
+
+
+def unspaced(tokenizer: str, references: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a remark if `tokenizer` separates words by spaces, and the script of the references has none."""
+    better = default_tokenizer("", chain.from_iterable(references))
+    if better != DEFAULT_TOKENIZER:
+        script = "Chinese" if better == CHINESE else "in a script without spaces between words"
+        yield (
+            f"the references are {script}: {tokenizer} takes a run of characters as one word, so BLEU means little. "
+            f"Give --tokenize {better}."
+        )

@@ -7,8 +7,8 @@ The package `evaluation` computes these parts; this file puts them together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from ..evaluation.lengths import BOUNDS, Part, by_length, parse_bounds
 from ..evaluation.metric import DEFAULT_TOKENIZER, MetricOptions, Protocol, check_known
 from ..evaluation.metrics import DEFAULT_METRICS, Score, Scorer, build, check_parallel
 from ..evaluation.outputs import check_outputs, count_faults, worst_lines
+from ..evaluation.references import remarks as reference_remarks
 from ..evaluation.significance import BOOTSTRAP, SAMPLES, SEED, TESTS, Row, compare, confidence
+from ..evaluation.significance import remark as few_differences
 from ..lines import decode_line, iter_lines, open_binary
 from .progress import ProgressOption, showing
 
@@ -101,7 +103,7 @@ class WorstLine:
     source: str
     hypothesis: str
     reference: str
-    """The line of the first reference."""
+    """The line of the first reference that has text."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dictionary for JSON: `line`, `faults`, `chrf`, `source`, `hypothesis`, `reference`, with full texts."""
@@ -147,7 +149,7 @@ def _checked(
     chrf = scorers.get("chrf") or Scorer("chrf", references, options)
     results = []
     for name, hypotheses in systems:
-        errors = check_outputs(source, hypotheses, references)
+        errors = check_outputs(source, hypotheses, chrf.references)
         not_blank = [
             line
             for line, (text, output) in enumerate(zip(source, hypotheses, strict=True))
@@ -155,7 +157,7 @@ def _checked(
         ]
         scores = {line: chrf.score(hypotheses, [line]).value for line in not_blank} if most else {}
         worst = [
-            WorstLine(line + 1, errors[line], scores[line], source[line], hypotheses[line], references[0][line])
+            WorstLine(line + 1, errors[line], scores[line], source[line], hypotheses[line], chrf.references[0][line])
             for line in worst_lines(errors, scores, most)
         ]
         results.append(SystemOutputs(name, len(hypotheses), count_faults(errors), worst))
@@ -175,7 +177,10 @@ class Evaluation:
     """For each system, its scores by length; empty if they were not asked for."""
     outputs: Sequence[SystemOutputs]
     """For each system, the checks of its outputs; empty without a source."""
-    protocol: Protocol | None = field(default=None)
+    references: Sequence[Sequence[str]]
+    test: str = BOOTSTRAP
+    """The test of significance."""
+    protocol: Protocol | None = None
 
     def scores(self, system: str | None = None) -> dict[str, Score]:
         """Return the scores of the named system by metric; without a name, those of the first system. Raises UsageError for an unknown name."""
@@ -186,6 +191,30 @@ class Evaluation:
             )
         return {metric: scorer.score(lines) for metric, scorer in self.scorers.items()}
 
+    def remarks(self, names: Sequence[str] = (), named: Callable[[str], str] = repr) -> list[str]:
+        """Return what the user should know about the scores: lines that do not count, missing references, and the like.
+
+        `names`: the names of the references. `named`: how to write the name of a system.
+        """
+        names = names or [f"reference {number}" for number in range(1, len(self.references) + 1)]
+        texts: dict[str, list[str]] = {}
+        """Remark → the systems that it concerns."""
+        remarks = [
+            remark
+            for name, lines in self.systems
+            for remark in reference_remarks(named(name), lines, self.references, names)
+        ]
+        for name, lines in self.systems:
+            for text in (text for scorer in self.scorers.values() for text in scorer.remarks(lines)):
+                texts.setdefault(text, []).append(named(name))
+        remarks += [f"{', '.join(systems)}: {text}" for text, systems in texts.items()]
+        first = named(self.systems[0][0])
+        for number, (name, lines) in enumerate(self.systems):
+            rows = [rows[number] for rows in self.resampled.values()]
+            if text := few_differences(first, rows, len(lines), self.test):
+                remarks.append(f"{named(name)}: {text}")
+        return list(dict.fromkeys(remarks))
+
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return a dictionary for JSON per system: `hypothesis`, `lines`, `scores`, and, if they were asked for, `protocol`, `by_length`, `outputs`."""
         return [self._as_dict(number) for number in range(len(self.systems))]
@@ -193,9 +222,10 @@ class Evaluation:
     def _as_dict(self, number: int) -> dict[str, Any]:
         name, lines = self.systems[number]
         rows = {metric: rows[number].as_dict() for metric, rows in self.resampled.items()}
-        if len(self.systems) == 1:  # one system alone has no p-value
+        if len(self.systems) == 1:  # one system alone is not compared
             rows = {
-                metric: {key: value for key, value in row.items() if key != "p_value"} for metric, row in rows.items()
+                metric: {key: value for key, value in row.items() if key not in ("p_value", "differing_lines")}
+                for metric, row in rows.items()
             }
         scores = rows or {metric: scorer.score(lines).as_dict() for metric, scorer in self.scorers.items()}
         for metric, scorer in self.scorers.items():
@@ -294,11 +324,13 @@ def evaluated(
     scorers = {name: Scorer(name, references, replace(metric_options, source=source)) for name in options.names}
     resampled = _resampled(systems, scorers, options)
     bounds = options.bounds
-    lengths = [by_length(lines, references[0], scorers, bounds) if bounds else [] for _, lines in systems]
+    present = next(iter(scorers.values())).references[0]
+    lengths = [by_length(lines, present, scorers, bounds) if bounds else [] for _, lines in systems]
     outputs = _checked(
         systems, references, source, scorers, metric_options, WORST if options.worst is None else options.worst
     )
-    return Evaluation(systems, scorers, resampled, lengths, outputs, metric_options.protocol)
+    test = options.significance or BOOTSTRAP
+    return Evaluation(systems, scorers, resampled, lengths, outputs, references, test, metric_options.protocol)
 
 
 def _resampled(

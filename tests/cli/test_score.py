@@ -104,6 +104,7 @@ def test_json_of_several_hypotheses() -> None:
         "mean",
         "ci95",
         "p_value",
+        "differing_lines",
     }
 
 
@@ -234,5 +235,5 @@ def test_torch_is_never_imported_and_importing_the_command_is_light() -> None:
         "assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr.count("warning: ")) == (0, 1)  # two lines are few
     assert "chrF2" in done.stdout

@@ -34,7 +34,8 @@ def folder(tmp_path: Path) -> Path:
 
 def score(folder: Path, *arguments: object, prelude: str = "") -> str:
     done = run(folder, "score", *arguments, prelude=prelude)
-    assert (done.returncode, done.stderr.decode()) == (0, "")
+    said = [line for line in done.stderr.decode().splitlines() if "warning: 'other': too few lines differ" not in line]
+    assert (done.returncode, said) == (0, [])
     return done.stdout.decode()
 
 
@@ -155,9 +156,11 @@ def test_randomisation(folder: Path) -> None:
         "--seed",
         "7",
     )
-    assert table.splitlines()[0].startswith("chrF2  nrefs:1|bs:1000|ar:99|seed:7|")
-    # two lines have four exchanges: as large as observed for two of them, larger for none
-    assert table.splitlines()[3].split()[3:] == ["0.0100*", "other"]
+    assert table.splitlines()[0].startswith("chrF2  nrefs:1|bs:1000|seed:7|")
+    assert "|randomisation:99|version:" in table.splitlines()[0]
+    # two lines have four exchanges: two of them give the observed difference, the others a smaller one
+    p, system = table.splitlines()[3].split()[3:]
+    assert (float(p), system) == (pytest.approx(0.5, abs=0.15), "other")
 
 
 def test_by_length(folder: Path) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import sacrebleu.significance
+import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
 
 from nmt_cli.errors import UsageError
 from nmt_cli.evaluation import sacrebleu_interface
-from nmt_cli.evaluation.metrics import Scorer, compute
-from nmt_cli.evaluation.significance import compare, confidence
+from nmt_cli.evaluation.metrics import compute
 
 HYPOTHESES, REFERENCES = ["a b c d"], [["a b c e"]]
 INSTALL = r"Install a version that nmt works with: pip install 'sacrebleu>=2\.4,<3'\."
@@ -20,11 +19,9 @@ INSTALL = r"Install a version that nmt works with: pip install 'sacrebleu>=2\.4,
 @pytest.fixture(autouse=True)
 def first_use() -> Iterator[None]:
     """Check sacrebleu anew, before and after the test."""
-    for check in (sacrebleu_interface.check_metrics, sacrebleu_interface.check_resampling):
-        check.cache_clear()
+    sacrebleu_interface.check_metrics.cache_clear()
     yield
-    for check in (sacrebleu_interface.check_metrics, sacrebleu_interface.check_resampling):
-        check.cache_clear()
+    sacrebleu_interface.check_metrics.cache_clear()
 
 
 @pytest.mark.parametrize("installed", ["2.3.1", "1.5.0", "3.0.0", "3.1.0rc1"])
@@ -59,16 +56,3 @@ def test_statistics_that_give_another_score_are_named(monkeypatch: pytest.Monkey
         UsageError, match="has changed its sentence statistics: the results differ from those of `corpus_score`"
     ):
         compute("ter", HYPOTHESES, REFERENCES)
-
-
-def test_resampling_that_has_changed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = Scorer("bleu", REFERENCES)
-    monkeypatch.setattr(sacrebleu.significance, "estimate_ci", lambda scores: (0.0, 1.0))
-    for use in (
-        lambda: confidence("a", HYPOTHESES, scorer, samples=2),
-        lambda: compare([("a", HYPOTHESES), ("b", HYPOTHESES)], {"bleu": scorer}, samples=2),
-    ):
-        with pytest.raises(
-            UsageError, match="has changed its resampling: the results differ from those of `corpus_score`"
-        ):
-            use()

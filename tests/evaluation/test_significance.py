@@ -1,10 +1,13 @@
 """Paired bootstrap and approximate randomisation: the verdicts that must come out, and that they come out alike every time."""
 
+import itertools
 import os
+import re
 
 import pytest
 
 from nmt_cli.errors import DataError, UsageError
+from nmt_cli.evaluation import significance
 from nmt_cli.evaluation.metric import MetricOptions, MetricSpec, SentenceStatisticsMetric
 from nmt_cli.evaluation.metrics import DEFAULT_METRICS, Scorer, compute, spec
 from nmt_cli.evaluation.significance import TESTS, compare, confidence
@@ -38,9 +41,8 @@ def test_a_clear_difference_is_significant_under_every_metric(test: str) -> None
             assert (row.score.metric, row.score.name) == (metric, alone.name)
             assert row.score.higher_is_better == alone.higher_is_better
             assert abs(row.mean - row.score.value) < row.ci
-            assert {"bootstrap": "|bs:200|seed:12345|", "randomisation": "|bs:1000|ar:200|seed:12345|"}[
-                test
-            ] in row.score.signature
+            entries = {"bootstrap": "bs:200 seed:12345", "randomisation": "bs:1000 seed:12345 randomisation:200"}[test]
+            assert set(entries.split()) <= set(row.score.signature.split("|"))
         assert (good.score.value > bad.score.value) == spec(metric).higher_is_better
 
 
@@ -69,23 +71,120 @@ class Right(SentenceStatisticsMetric):
 RIGHT = MetricSpec(lambda options: Right())
 
 
-def test_randomisation_gives_the_p_value_of_all_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted by hand. To exchange the two outputs of a line changes the difference only where one of them alone is right.
+def test_randomisation_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To exchange the two outputs of a line changes the difference only where one of them alone is right.
 
-    1111111100 against 1100000000: six such lines, all the first's; the difference is |±1 ±1 ±1 ±1 ±1 ±1|, observed 6 and
-    never larger. sacrebleu counts the trials that are strictly larger, and one: p = 1 / (trials + 1).
-    1111111100 against 1100000001: seven such lines, six of them the first's; observed 5, larger only where all seven signs
-    are alike, in 2 of 2^7 exchanges: p = 1/64.
+    1111111100 against 1100000000: six such lines, all the first's; the difference is |±1 ±1 ±1 ±1 ±1 ±1|, observed 6, in two
+    of 2^6 exchanges. 1111111100 against 1100000001: seven such lines, six of them the first's; observed 5, and the difference
+    is 5 or 7 in 14 + 2 of 2^7. Where one line of a thousand differs, every exchange gives the same difference.
     """
     monkeypatch.setitem(METRICS, "right", f"{__name__}:RIGHT")
-    scorer = {"right": Scorer("right", [["-"] * 10])}
-    first, second = list("1111111100"), list("1100000000")
-    assert compare([("a", first), ("b", second)], scorer, test="randomisation", samples=999)["right"][
-        1
-    ].p_value == pytest.approx(1 / 1000)
-    turned = [*second[:9], "1"]
-    p_value = compare([("a", first), ("b", turned)], scorer, test="randomisation", samples=20_000)["right"][1].p_value
-    assert p_value == pytest.approx(2 / 2**7, rel=0.15)
+
+    def p_value(first: str, second: str) -> float:
+        scorer = {"right": Scorer("right", [["-"] * len(first)])}
+        systems = [("a", list(first)), ("b", list(second))]
+        return compare(systems, scorer, test="randomisation", samples=20_000)["right"][1].p_value or 0.0
+
+    assert p_value("1111111100", "1100000000") == pytest.approx(2 / 2**6, rel=0.15)
+    assert p_value("1111111100", "1100000001") == pytest.approx(16 / 2**7, rel=0.05)
+    assert p_value("1" * 1000, "1" * 999 + "0") == 1.0
+
+
+class Mean(SentenceStatisticsMetric):
+    """The mean of the hypotheses, which are decimal numbers: their sums depend on their order in the last bits."""
+
+    def __init__(self) -> None:
+        super().__init__("Mean", version="1")
+
+    def rows(self, hypotheses, references):
+        return [[float(hypothesis), 1] for hypothesis in hypotheses]
+
+    def value(self, sums):
+        return sums[0] / sums[1]
+
+
+MEAN = MetricSpec(lambda options: Mean())
+SEVEN = REFERENCE[:7]
+"""Seven lines; some of the systems below are equal in some lines, or have equal statistics in other lines."""
+PAIRS = {
+    "each is better in some lines": (
+        [line.replace("dog", "hound") for line in SEVEN[:4]] + SEVEN[4:],
+        SEVEN[:3] + [line.replace("cat", "lion").replace("our", "the") for line in SEVEN[3:]],
+    ),
+    "one line differs": (SEVEN, [*SEVEN[:6], "something else"]),
+    "the order of words": (SEVEN, [" ".join(reversed(line.split())) for line in SEVEN]),
+    "exchanged lines": ([*SEVEN[:3], *GOOD[3:7]], [*GOOD[:4], *SEVEN[4:]]),
+    "nothing differs": (GOOD[:7], list(GOOD[:7])),
+}
+NUMBERS = (["0.1", "0.2", "0.3", "0.7", "0.6", "0.1", "0.4"], ["0.3", "0.1", "0.2", "0.6", "0.7", "0.3", "0.4"])
+
+
+def share_of_all_exchanges(scorer: Scorer, first: list[str], second: list[str]) -> float:
+    """The exact p-value: exchange the texts in every way, and score them."""
+    pairs = list(zip(first, second, strict=True))
+    observed = abs(scorer.score(first).value - scorer.score(second).value)
+    differences = []
+    for exchange in itertools.product((0, 1), repeat=len(pairs)):
+        sides = [[pair[index ^ side] for pair, index in zip(pairs, exchange, strict=True)] for side in (0, 1)]
+        differences.append(abs(scorer.score(sides[0]).value - scorer.score(sides[1]).value))
+    return sum(difference >= observed - 1e-7 for difference in differences) / len(differences)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("metric", [*DEFAULT_METRICS, "mean"])
+def test_randomisation_gives_the_p_value_of_all_exchanges(
+    metric: str, pair: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METRICS, "mean", f"{__name__}:MEAN")
+    first, second = PAIRS[pair] if metric != "mean" else NUMBERS
+    scorer = Scorer(metric, [SEVEN, GOOD[:7]] if pair == "exchanged lines" else [SEVEN])
+    exact = share_of_all_exchanges(scorer, first, second)
+    row = compare([("a", first), ("b", second)], {metric: scorer}, test="randomisation", samples=4999)[metric][1]
+    assert row.p_value == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 4999) ** 0.5 + 1e-9)
+    assert exact >= 2.0 ** (1 - (row.differing or 1))
+
+
+def test_the_bootstrap_is_sacrebleus() -> None:
+    from sacrebleu.metrics import BLEU, CHRF, TER
+    from sacrebleu.significance import PairedTest
+
+    mixed = [bad if number % 3 else good for number, (good, bad) in enumerate(zip(GOOD, BAD, strict=True))]
+    near = [line if number % 7 else mixed[number].replace("cat", "lion") for number, line in enumerate(mixed)]
+    systems, references = [("mixed", mixed), ("near", near), ("bad", BAD)], [REFERENCE, GOOD[::-1]]
+    theirs = PairedTest(systems, {"bleu": BLEU(), "chrf": CHRF(), "ter": TER()}, references, "bs", 300)()[1]
+    ours = compare(systems, {name: Scorer(name, references) for name in DEFAULT_METRICS}, samples=300)
+    for name, rows in ours.items():
+        for row, expected in zip(rows, theirs[rows[0].score.name], strict=True):
+            assert (row.mean, row.ci) == (pytest.approx(expected.mean, rel=1e-6), pytest.approx(expected.ci, rel=1e-5))
+            assert row.p_value == expected.p_value, name
+    assert 0.05 < (ours["chrf"][1].p_value or 0) < 0.95
+
+
+def test_the_number_of_samples_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    systems, metrics = [("good", GOOD), ("bad", BAD)], scorers("bleu", "ter")
+    once = {test: compare(systems, metrics, test=test, samples=70) for test in TESTS}
+    monkeypatch.setattr(significance, "CHUNK", 7 * 64)
+    chunked = {test: compare(systems, metrics, test=test, samples=70) for test in TESTS}
+    assert chunked["bootstrap"] == once["bootstrap"]
+    for one, many in zip(once["randomisation"]["bleu"], chunked["randomisation"]["bleu"], strict=True):
+        assert one == many or one.p_value == pytest.approx(many.p_value, abs=0.1)
+
+
+def test_few_lines_that_differ_are_remarked_on() -> None:
+    def remarks(count: int, test: str = "bootstrap") -> str | None:
+        second = [*BAD[:count], *GOOD[count:]]
+        row = compare([("a", GOOD), ("b", second)], scorers("chrf"), test=test, samples=50)["chrf"][1]
+        assert row.differing == row.as_dict()["differing_lines"] == count
+        return significance.remark("'a'", [row], len(GOOD), test)
+
+    assert [count for count in range(9) if remarks(count)] == [1, 2, 3, 4, 5]
+    assert remarks(3, "randomisation") is None
+    assert re.fullmatch(
+        r"too few lines differ from 'a', so the bootstrap's p says nothing: chrF2 in 3 of 60 \(p = 0\.\d{4}; random exchanges give "
+        r"0\.25 or more\)\. Use --significance randomisation\.",
+        remarks(3) or "",
+    )
+    assert "random exchanges give 1)" in (remarks(1) or "")
 
 
 def test_the_seed_is_fixed_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +214,7 @@ def test_the_confidence_of_one_system_is_sacrebleus() -> None:
 def test_samples_unless_told_are_sacrebleus() -> None:
     from sacrebleu.significance import PairedTest
 
-    assert {test.key: test.samples for test in TESTS.values()} == PairedTest._DEFAULT_SAMPLES
+    assert [test.samples for test in TESTS.values()] == [PairedTest._DEFAULT_SAMPLES[key] for key in ("bs", "ar")]
 
 
 def test_options_reach_the_metric() -> None:
@@ -129,7 +228,18 @@ def test_options_reach_the_metric() -> None:
 
 def test_a_row_for_json() -> None:
     row = compare([("a", GOOD), ("b", BAD)], scorers("chrf"), samples=20)["chrf"][1]
-    keys = ["metric", "name", "score", "signature", "details", "higher_is_better", "mean", "ci95", "p_value"]
+    keys = [
+        "metric",
+        "name",
+        "score",
+        "signature",
+        "details",
+        "higher_is_better",
+        "mean",
+        "ci95",
+        "p_value",
+        "differing_lines",
+    ]
     assert list(row.as_dict()) == keys
     assert all(type(row.as_dict()[key]) is float for key in ("score", "mean", "ci95", "p_value"))
 

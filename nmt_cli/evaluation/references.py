@@ -1,0 +1,83 @@
+"""Several references of a line, some of them missing; and remarks about references that seldom are what a user wants.
+
+A blank line is no reference where another reference has text. So sacrebleu treats None: it leaves the reference out, and the
+signature says `nrefs:var`. Where all references of a line are blank, the reference is empty text.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+Stream = Sequence[str]
+"""The lines of one text."""
+NAMED_FROM = 0.01
+"""Share of lines in different normal forms from which on they are remarked on."""
+TO_NFC = (
+    "uconv -x any-nfc < OLD > NEW, or python3 -c "
+    "\"import sys, unicodedata as u; sys.stdout.write(u.normalize('NFC', sys.stdin.read()))\" < OLD > NEW"
+)
+
+
+def missing(references: Sequence[Stream]) -> list[int]:
+    """Return for each stream the number of lines that are blank where another stream has text."""
+    counts = [0] * len(references)
+    for lines in zip(*references, strict=True):
+        blank = [not line.strip() for line in lines]
+        if not all(blank):
+            counts = [count + is_blank for count, is_blank in zip(counts, blank, strict=True)]
+    return counts
+
+
+def present_first(references: Sequence[Stream]) -> Sequence[Stream]:
+    """Return the same references, with missing ones last in their line: the first stream has text wherever one has."""
+    if not any(missing(references)):
+        return references
+    lines = (sorted(lines, key=lambda line: not line.strip()) for lines in zip(*references, strict=True))
+    return [list(stream) for stream in zip(*lines, strict=True)]
+
+
+def without_missing(references: Sequence[Stream]) -> list[list[str | None]]:
+    """Return the streams of `present_first` with None in place of a missing line."""
+    return [
+        [
+            line if not number or line.strip() or not first.strip() else None
+            for line, first in zip(stream, references[0], strict=True)
+        ]
+        for number, stream in enumerate(references)
+    ]
+
+
+def remarks(
+    name: str, hypotheses: Stream, references: Sequence[Stream], reference_names: Sequence[str]
+) -> Iterator[str]:
+    """Yield what the user should know about a system's lines beside the references: missing ones, and other normal forms."""
+    total = len(hypotheses)
+    for reference, count in zip(reference_names, missing(references), strict=True):
+        if count:
+            yield f"{reference}: {count:,} of {total:,} lines are blank where another reference has text. They count as missing references (nrefs:var)."
+    blank = sum(
+        bool(line.strip()) and not any(map(str.strip, of_line))
+        for line, *of_line in zip(hypotheses, *references, strict=True)
+    )
+    if blank:
+        which = "the reference is" if len(references) == 1 else "all references are"
+        yield f"{name}: {blank:,} of {total:,} lines have text where {which} blank. BLEU and TER count this text as wrong; chrF leaves it out."
+    yield from _normal_forms(name, hypotheses, references, reference_names)
+
+
+def _normal_forms(
+    name: str, hypotheses: Stream, references: Sequence[Stream], reference_names: Sequence[str]
+) -> Iterator[str]:
+    """Yield a remark for each text that is not in NFC where the other side is."""
+    own, *streams = [[unicodedata.is_normalized("NFC", line) for line in text] for text in (hypotheses, *references)]
+    decomposed = {name: sum(all(forms) and not form for form, *forms in zip(own, *streams, strict=True))}
+    for reference, stream in zip(reference_names, streams, strict=True):
+        decomposed[reference] = sum(a and not b for a, b in zip(own, stream, strict=True))
+    for text, count in decomposed.items():
+        if count >= NAMED_FROM * len(own):
+            yield (
+                f"{text}: {count:,} of {len(own):,} lines are not in Unicode's normal form NFC, and the same lines of "
+                f"{name if text != name else ', '.join(reference_names)} are. A letter such as é is then written in two ways, and counts "
+                f"as wrong. Convert {text}: {TO_NFC}."
+            )
