@@ -3,12 +3,12 @@
     python benchmarks/catalogues.py OUT [--languages zh_CN,ja,…] [--packages NAME …] [--seed 1] [--markdown]
 
 Data flow: `apt-get download` fetches the packages into OUT/packages (run `apt-get update` before; a package that is
-there already is kept). Each compiled catalogue (*.mo) gives its singular messages. `paragraphs` removes accelerator keys
-and markup and splits a message at empty lines. `is_clean` keeps a pair whose source has 3 to 100 words, whose target is in
-the language's script, and whose sides have the same marks of placeholders. Of pairs with the same source or the same
-target (letter case, digits, spaces and ASCII punctuation do not count) the first stays. Pairs of an unusual ratio of
-lengths are left out, the others shuffled. Validation and test text are whole sentences of 8 words or more: 1,000 pairs
-each, at most 5 % of the corpus each.
+there already is kept). Each compiled catalogue (*.mo) gives its singular messages. `paragraphs` removes accelerator
+keys and markup and splits a message at empty lines. `is_clean` keeps a pair whose source has 3 to 100 words, whose
+target is in the language's script, and whose sides have the same marks of placeholders. Of pairs with the same source
+or the same target (letter case, digits, spaces and ASCII punctuation do not count) the first stays. Pairs of an
+unusual ratio of lengths are left out, the others shuffled. Validation and test text are whole sentences of 8 words or
+more: 1,000 pairs each, at most 5 % of the corpus each.
 
     OUT/LANGUAGE/{train,valid,test}.{en,LANGUAGE}      one paragraph a line
     OUT/LANGUAGE/packages.tsv                          number of pairs and file name of each package
