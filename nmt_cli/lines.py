@@ -16,14 +16,16 @@ import os
 import re
 import select
 import stat
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from .encodings import SAMPLE, UTF8_MARK, marked_encoding, refused, wide_encoding
-from .errors import DataError
+from .errors import DataError, differing
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -200,3 +202,31 @@ def read_pairs(
 
 def _lines(count: int) -> str:
     return f"{count:,} line{'s' * (count != 1)}"
+
+
+@dataclass
+class Changed:
+    """The lines that normalisation changes, other than runs of spaces: their number, and the first of them, before and after."""
+
+    lines: int = 0
+    example: tuple[str, str] = ("", "")
+
+    def add(self, before: str, after: str) -> None:
+        """Count a line if it changes."""
+        if before != after and (before := _one_spaced(before)) != (after := _one_spaced(after)):
+            self.include(Changed(1, (before, after)))
+
+    def described(self, side: str) -> str:
+        """Return the number of lines of a side, source or target, and the part of the example that changes."""
+        before, after = differing(*self.example)
+        looks_equal = unicodedata.normalize("NFC", before) == unicodedata.normalize("NFC", after)
+        shown = [ascii(text) if looks_equal else repr(text) for text in (before, after)]
+        return f"{self.lines:,} {side} line{'s' * (self.lines != 1)}, such as {shown[0]}, now {shown[1]}"
+
+    def include(self, other: Changed) -> None:
+        """Add the lines of another part of the text."""
+        self.lines, self.example = self.lines + other.lines, self.example if self.lines else other.example
+
+
+def _one_spaced(text: str) -> str:
+    return " ".join(word for word in text.split(" ") if word)

@@ -108,6 +108,8 @@ def _say_text(text: Survey) -> None:
     say(f"{text.pairs:,} pairs")
     for what, side in (("source", text.source), ("target", text.target)):
         say(f"  {what}      {side.words:.1f} words per line, up to {side.longest:,}; letters: {_scripts(side)}")
+        if side.changed.lines:
+            say(f"  normalised  {side.changed.described(what)}")
     for what, count, remark in (
         ("empty", text.empty, "one side has no words; left out"),
         ("copies", text.copies, "both sides are equal: not translated; many of them teach the model to copy"),

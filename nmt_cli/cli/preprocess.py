@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import console
-from ..errors import differing
 from . import output
 from .arguments import Overrides, output_path
 from .completion import recipes
@@ -108,11 +107,9 @@ def _described(summary: Summary) -> str:
             f"  {name:<10}  "
             + (f"{split.pairs:,} of {split.read:,} pairs; dropped: {dropped}; {tokens}" if split.read else "none")
         )
-    for side, rewritten in summary.rewritten.items():
-        if rewritten.lines:
-            before, after = differing(*rewritten.example)
+    for side, changed in summary.changed.items():
+        if changed.lines:
             lines.append(
-                f"  normalised  {rewritten.lines:,} {side} lines (data.normalization = {index.data['normalization']!r}), "
-                f"such as {before!r}, now {after!r}"
+                f"  normalised  {changed.described(side)} (data.normalization = {index.data['normalization']!r})"
             )
     return "\n".join(lines)

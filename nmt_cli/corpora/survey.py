@@ -14,7 +14,7 @@ import random
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from .. import console
 from ..errors import DataError
-from ..lines import read_parallel
+from ..lines import Changed, read_parallel
 from ..scripts import IN_SCRIPT
 from .split import SEED, key
 
@@ -51,6 +51,7 @@ class Side:
     """Number of words of the longest line."""
     scripts: dict[str, float]
     """Share of letters by script, most frequent first. Names of scripts are those of Unicode (LATIN, CYRILLIC, CJK, …)."""
+    changed: Changed
 
 
 @dataclass(frozen=True)
@@ -81,18 +82,20 @@ class Survey:
         return self.pairs - self.empty - self.copies - self.repeated
 
 
-def survey(source: Paths, target: Paths) -> Survey:
-    """Read the text once and return its properties.
+def survey(source: Paths, target: Paths, normalized: Callable[[str], str]) -> Survey:
+    """Read the text once and return its properties. `normalized` returns a line as a vocabulary will spell it.
 
     Raises DataError if files are missing, damaged or not parallel, and if the text has no pairs.
     """
     keys, counts, scripts, copies = array("q"), array("I"), [Counter[str](), Counter[str]()], array("b")
     replaced: Counter[str] = Counter()
+    changed = (Changed(), Changed())
     with console.progress(None, "reading", " pairs") as bar:
         for number, pair in enumerate(read_parallel(source, target, replaced)):
             keys.extend(hash(key(text)) for text in pair)
             copies.append(pair[0].strip() == pair[1].strip())
             for side, text in enumerate(pair):
+                changed[side].add(text, normalized(text))
                 if number < ALL_SAMPLED or number % SAMPLED == 0:
                     scripts[side].update(_script(letter) for letter in text if letter.isalpha())
                 counts.append(words(text))
@@ -105,8 +108,7 @@ def survey(source: Paths, target: Paths) -> Survey:
         lengths,
         np.frombuffer(copies, dtype=np.int8) > 0,
         scripts,
-        source,
-        target,
+        changed,
         replaced,
     )
 
@@ -116,8 +118,7 @@ def _counted(
     lengths: NDArray[Any],
     copies: NDArray[Any],
     scripts: Sequence[Counter[str]],
-    source: Paths,
-    target: Paths,
+    changed: Sequence[Changed],
     replaced: Mapping[str, int],
 ) -> Survey:
     empty = (lengths == 0).any(axis=1)
@@ -133,6 +134,7 @@ def _counted(
             float(lengths[whole, side].mean()) if whole.any() else 0.0,
             int(lengths[:, side].max()),
             _shares(scripts[side]),
+            changed[side],
         )
         for side in range(2)
     ]

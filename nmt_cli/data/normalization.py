@@ -59,6 +59,14 @@ def nfc(kept: frozenset[str]) -> Any:
     return sentencepiece.SentencePieceNormalizer(norm_map=sorted(rules.items()))
 
 
+def nearly(text: str) -> str:
+    """Return a text as the rule `nfc` writes it where every character of KEEPABLE is kept. It needs no vocabulary."""
+    if text.isascii() and text.isprintable():
+        return text
+    composed = unicodedata.normalize("NFC", text)
+    return UNSEEN.sub(lambda match: match[0] if KEEPABLE.match(match[0]) else " " * match[0].isspace(), composed)
+
+
 def _ranges(characters: str) -> list[str]:
     """Return the characters of a regular expression's class."""
     ranges = re.findall("(.)(?:-(.))?", characters, re.DOTALL)

@@ -26,6 +26,7 @@ from .. import console
 from ..errors import DataError, write_failed
 from ..files import write_named
 from ..hardware import cores
+from ..lines import Changed
 from ..parsing.records import check_terminals
 from ..recipe import DataSection, Recipe
 from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
@@ -58,18 +59,6 @@ REASONS = ("empty", "too_long", "ratio")
 """Why a pair is dropped. If several reasons are true, the first one counts."""
 
 
-@dataclass
-class Rewritten:
-    """The lines that normalisation changes, other than runs of spaces: their number, and the first of them, before and after."""
-
-    lines: int = 0
-    example: tuple[str, str] = ("", "")
-
-    def add(self, other: Rewritten) -> None:
-        """Add the lines of a part of the text."""
-        self.lines, self.example = self.lines + other.lines, self.example if self.lines else other.example
-
-
 @dataclass(frozen=True)
 class Summary:
     """The result of `prepare`. `fresh` is False if the shards existed already and nothing was done."""
@@ -80,7 +69,7 @@ class Summary:
     seconds: float
     replaced: dict[str, int] = field(default_factory=dict)
     """Lines with invalid UTF-8, by file."""
-    rewritten: dict[str, Rewritten] = field(default_factory=dict)
+    changed: dict[str, Changed] = field(default_factory=dict)
     """What normalisation changes in the training and validation text, by side; {} if the shards existed already."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,7 +79,7 @@ class Summary:
             "fresh": self.fresh,
             "seconds": round(self.seconds, 3),
             "replaced": self.replaced,
-            "rewritten": {side: asdict(rewritten) for side, rewritten in self.rewritten.items()},
+            "changed": {side: asdict(changed) for side, changed in self.changed.items()},
             **self.index.model_dump(exclude=skipped),
         }
 
@@ -117,10 +106,10 @@ def prepare(
         replaced: Counter[str] = Counter()
         with held_alone(out), folder_aside(out) as partial:
             check_replaceable(out)
-            index, rewritten = _build(recipe, inputs, partial, workers or cores(), replaced, entries)
+            index, changed = _build(recipe, inputs, partial, workers or cores(), replaced, entries)
             write_index(partial, index)
             install(partial, out)
-    return Summary(out, index, True, time.monotonic() - started, dict(replaced), rewritten)
+    return Summary(out, index, True, time.monotonic() - started, dict(replaced), changed)
 
 
 def _build(
@@ -130,7 +119,7 @@ def _build(
     workers: int,
     replaced: Counter[str],
     entries: dict[str, list[FileEntry]],
-) -> tuple[ShardIndex, dict[str, Rewritten]]:
+) -> tuple[ShardIndex, dict[str, Changed]]:
     """Write shards and vocabulary into `folder`. Return their index, and for each side what normalisation changes."""
     counts, words = _read(inputs, workers, recipe.data.joint_vocab, replaced)
     for file, lines in replaced.items():
@@ -138,9 +127,9 @@ def _build(
     if not counts["train"]:
         raise DataError(f"the training text is empty: {named(inputs.files['train_source'])} holds no lines.")
     vocabulary = _vocabulary(recipe.data, inputs, words, workers)
-    rewritten = {side: Rewritten() for side in SIDES}
+    changed = {side: Changed() for side in SIDES}
     splits = {
-        split: _encode(recipe.data, inputs, split, counts[split], vocabulary, folder, workers, rewritten)
+        split: _encode(recipe.data, inputs, split, counts[split], vocabulary, folder, workers, changed)
         for split in SPLITS
     }
     vocabulary.save(folder)
@@ -161,7 +150,7 @@ def _build(
         inputs=entries,
         fingerprint=fingerprint_of(recipe.data, entries),
     )
-    return index, rewritten
+    return index, changed
 
 
 def _earlier(recipe: Recipe, out: Path, entries: dict[str, list[FileEntry]]) -> ShardIndex | None:
@@ -266,7 +255,7 @@ class _Encoded:
     block: Block
     kept: list[int]
     dropped: dict[str, int]
-    rewritten: list[Rewritten]
+    changed: list[Changed]
     """For source and target."""
 
 
@@ -282,7 +271,7 @@ class _Encoder:
     def __call__(self, chunk: list[tuple[str, str]]) -> _Encoded:
         texts = list(zip(*chunk, strict=True))
         sides = [encoder.encode(side) for encoder, side in zip(self.encoders, texts, strict=True)]
-        rewritten = [_rewritten(encoder.tokenizer, side) for encoder, side in zip(self.encoders, texts, strict=True)]
+        changed = [_changed(encoder.tokenizer, side) for encoder, side in zip(self.encoders, texts, strict=True)]
         (source, source_lengths), (target, target_lengths) = sides
         why = reasons(source_lengths, target_lengths, self.data, self.split)
         kept = why == ""
@@ -290,19 +279,16 @@ class _Encoder:
         lengths = [side[kept].astype(np.int32) for side in (source_lengths, target_lengths)]
         block = Block(source.astype(self.dtype), target.astype(self.dtype), *lengths)
         dropped = {reason: int((why == reason).sum()) for reason in REASONS}
-        return _Encoded(block, np.flatnonzero(kept).tolist(), dropped, rewritten)
+        return _Encoded(block, np.flatnonzero(kept).tolist(), dropped, changed)
 
 
-def _rewritten(tokenizer: Tokenizer, texts: Sequence[str]) -> Rewritten:
+def _changed(tokenizer: Tokenizer, texts: Sequence[str]) -> Changed:
     """Return what normalisation changes in one side of a chunk."""
-    changed = Rewritten()
+    changed = Changed()
     keeps_ascii = tokenizer.normalized("A") == "A"
     for text in texts:
-        if keeps_ascii and text.isascii() and text.isprintable():
-            continue
-        before, after = " ".join(word for word in text.split(" ") if word), tokenizer.normalized(text)
-        if before != after:
-            changed.add(Rewritten(1, (before, after)))
+        if not (keeps_ascii and text.isascii() and text.isprintable()):
+            changed.add(text, tokenizer.normalized(text))
     return changed
 
 
@@ -327,7 +313,7 @@ def _encode(
     vocabulary: Vocabulary,
     folder: Path,
     workers: int,
-    rewritten: dict[str, Rewritten],
+    changed: dict[str, Changed],
 ) -> SplitEntry:
     writer = ShardWriter(folder, split, data.shard_pairs, id_type(vocabulary.source_size, vocabulary.target_size))
     dropped: Counter[str] = Counter()
@@ -341,8 +327,8 @@ def _encode(
         for chunk, encoded in run(chunks):
             writer.write(encoded.block)
             dropped.update(encoded.dropped)
-            for side, lines in zip(SIDES, encoded.rewritten, strict=True):
-                rewritten[side].add(lines)
+            for side, lines in zip(SIDES, encoded.changed, strict=True):
+                changed[side].include(lines)
             if split == "valid":
                 text += (chunk[i] for i in encoded.kept)
             bar.update(len(chunk))

@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from ..data.normalization import META_SPACE, UNSEEN
 from .segment import Translated
 
 Span = tuple[int, int]
@@ -22,8 +23,6 @@ Links = list[dict[int, float]]
 
 IDEOGRAPH = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{IDEOGRAPH}]|[^\W{IDEOGRAPH}]+(?:[-‐'’.,·][^\W{IDEOGRAPH}]+)*|\S")
-SPACE = "\u2581"
-"""SentencePiece's character for a space."""
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 NEAR = 64
 """Number of characters after the expected position in which a token is searched."""
@@ -47,9 +46,10 @@ def words_of(text: str, cuts: Iterable[int] = ()) -> list[Span]:
 def token_spans(tokens: Sequence[str], text: str) -> list[Span]:
     """Return the span of each token in a text. The tokens are SentencePiece's strings (▁ for a space, <0xC3> for a byte).
 
-    The tokens may come from the normalised text (NFKC). The span of a token that is not found is empty.
+    The tokens may come from the normalised text (NFC or NFKC, without characters that no reader sees). The span of a token that is
+    not found is empty.
     """
-    stream, origin = _normalised(text)
+    stream, origin = _decomposed(text)
     spans: list[Span] = []
     done = 0
     for piece, count in _pieces(tokens):
@@ -60,18 +60,18 @@ def token_spans(tokens: Sequence[str], text: str) -> list[Span]:
     return spans
 
 
-def _normalised(text: str) -> tuple[str, list[int]]:
-    """Return the text in NFKC without white space, and the index in `text` of each character and of the end."""
+def _decomposed(text: str) -> tuple[str, list[int]]:
+    """Return the text in NFKD without white space and unseen characters, and the index in `text` of each character and of the end."""
     if text.isascii():
         origin = [index for index, character in enumerate(text) if not character.isspace()]
         return "".join(text[index] for index in origin), [*origin, len(text)]
-    pairs = [
-        (form, index)
-        for index, character in enumerate(text)
-        for form in unicodedata.normalize("NFKC", character)
-        if not form.isspace()
-    ]
+    pairs = [(form, index) for index, character in enumerate(text) for form in _form(character)]
     return "".join(form for form, _ in pairs), [*(index for _, index in pairs), len(text)]
+
+
+def _form(text: str) -> str:
+    """Return the letters and signs of a text, decomposed: equal texts in NFC, NFD and NFKC have the same form."""
+    return UNSEEN.sub("", unicodedata.normalize("NFKD", text)).replace(" ", "")
 
 
 def _pieces(tokens: Sequence[str]) -> Iterable[tuple[str, int]]:
@@ -84,13 +84,13 @@ def _pieces(tokens: Sequence[str]) -> Iterable[tuple[str, int]]:
             continue
         yield from _bytes(pending)
         pending = []
-        yield unicodedata.normalize("NFKC", token.replace(SPACE, "")), 1
+        yield _form(token.replace(META_SPACE, "")), 1
     yield from _bytes(pending)
 
 
 def _bytes(values: list[int]) -> Iterable[tuple[str, int]]:
     if values:
-        yield unicodedata.normalize("NFKC", bytes(values).decode("utf-8", "replace")), len(values)
+        yield _form(bytes(values).decode("utf-8", "replace")), len(values)
 
 
 def links(source: str, source_words: Sequence[Span], target_words: Sequence[Span], translation: Translated) -> Links:

@@ -96,9 +96,10 @@ def init(
 
     from ..corpora.split import HELD_OUT
     from ..corpora.survey import draw, survey
+    from ..data.normalization import nearly
 
     with showing(progress):
-        text = survey(*files["train"])
+        text = survey(*files["train"], nearly)
         missing = [kind for kind in SETS if not files[kind][0]]
         if text.useful < FEWEST:
             raise UsageError(

@@ -38,7 +38,7 @@ def test_what_the_text_is_like(tmp_path: Path) -> None:
         ("a b c d e f g h", "kurz ist"),
         ("привет", "Hallo"),
     ]
-    text = survey(*write(tmp_path, pairs))
+    text = survey(*write(tmp_path, pairs), str)
     assert (text.pairs, text.empty, text.copies, text.repeated, text.odd, text.useful) == (28, 2, 1, 1, 1, 24)
     assert (text.source.longest, text.target.longest) == (8, 6)
     assert list(text.source.scripts)[:2] == ["LATIN", "CYRILLIC"]
@@ -61,7 +61,7 @@ def test_held_out_sentences_occur_nowhere_else_and_are_always_the_same(tmp_path:
     parts = []
     for _ in range(2):
         streams = {name: (io.BytesIO(), io.BytesIO()) for name in ("train", "valid", "test")}
-        counts = write_parts(*files, draw(survey(*files), {"valid": 10, "test": 20}), streams)
+        counts = write_parts(*files, draw(survey(*files, str), {"valid": 10, "test": 20}), streams)
         assert counts == {"train": 171, "valid": 10, "test": 20}
         parts.append(
             {name: [stream.getvalue().decode().split("\n")[:-1] for stream in both] for name, both in streams.items()}
@@ -79,6 +79,6 @@ def test_too_few_pairs_to_hold_out(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match="30 pairs, of which 30 have both sides in no other pair: too few to hold out 20"
     ):
-        draw(survey(*write(tmp_path, sentences(30))), {"valid": 10, "test": 10})
+        draw(survey(*write(tmp_path, sentences(30)), str), {"valid": 10, "test": 10})
     with pytest.raises(DataError, match="have no lines: there is nothing to learn from"):
-        survey(*write(tmp_path, []))
+        survey(*write(tmp_path, []), str)
