@@ -1,43 +1,36 @@
-"""Checks of the outputs themselves: empty, invented, looping, copied, or far too short or too long.
+"""Checks of the outputs themselves: empty, invented, looping, copied, of unusual length, or without the source's numbers.
 
     source, hypotheses, references ──▶ each check ──▶ one bool per line ──▶ check_outputs: the names of the faults per line
 
-All texts are parallel lists of lines. A metric averages over lines and hides a few broken ones; these checks count them.
-A new check is a function in this file and one line in `CHECKS`. Nothing here needs a model or a metric.
-`cli.output_checks` prints the results.
+All texts are parallel lists of lines. A metric averages over lines and hides a few broken ones; these checks count them. What
+the source and a reference show too is no fault. A new check is a function in this file and one line in `CHECKS`. Nothing here
+needs a model or a metric. `cli.output_checks` prints the results.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from statistics import median
 
 from ..errors import DataError
+from ..placeholders import find_placeholders
 from ..scripts import IN_SCRIPT, UNSPACED
 from .metrics import check_parallel
+from .references import present_first
 
 Lines = Sequence[str]
 Check = Callable[[Lines, Lines, Sequence[Lines]], list[bool]]
 """(source, hypotheses, references) → for each line, whether it has the fault."""
 
 UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
-"""A unit of a loop: a word between spaces, or a character of an unspaced script."""
+"""A word between spaces with its punctuation, or a character of an unspaced script."""
 TOKEN = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 """A token by which copies are found: a word, a punctuation mark, or a character of an unspaced script."""
-ADDRESS = re.compile(r"://|^www\.|\S@\S")
-"""A URL or e-mail address."""
-
-LOOP = 4
-"""Number of repetitions in a row that make a loop."""
-LONGEST_NGRAM = 40
-"""The longest n-gram of a loop, in units."""
-LONG_WORD = re.compile(r"[^\W\d_]{12,}")
-"""A word that is searched for loops: it has the length of four strings of three letters, or more."""
-SHORTEST_SYLLABLE = 3
-"""Letters of the shortest string whose repetition inside a word is a loop: "haha" and "brrr" are words."""
 
 
 # --- blank lines ---
@@ -55,44 +48,90 @@ def invented(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> l
 
 # --- loops ---
 
+LONGEST_NGRAM = 60
+"""The longest n-gram of a loop, in units."""
+LONG_WORD = re.compile(r"[^\W\d_]{12,}")
+"""A word that is searched for loops of its letters."""
+MOST = 5
+"""Smallest number of times that a word must occur, and be half of the line, to be a loop without being in a row."""
+GROUPED = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f](?=\d{3}(?!\d))")
+"""A space between the groups of digits of a number: "1 000 000" is one number."""
+
 
 def loops(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
-    """Return for each line whether an n-gram is repeated four times in a row or more.
+    """Return for each line whether an n-gram is repeated too often in a row, or one word is half of the line or more.
 
-    A source line that loops too excuses its output, up to twice as many repetitions: "no no no no" may be translated so.
+    A source or a reference that loops too excuses its output, up to twice as many repetitions: "no no no" may be translated so.
     """
-    return [
-        (count := repetitions(output)) >= LOOP and count > 2 * repetitions(text)
-        for text, output in zip(source, hypotheses, strict=True)
-    ]
+    flags = []
+    for output, *texts in zip(hypotheses, source, *references, strict=True):
+        count = repetitions(output)
+        allowed = max(map(repetitions, texts)) if count > 1 else 1
+        flags.append(count > (2 * allowed if allowed > 1 else 1))
+    return flags
 
 
 def repetitions(text: str) -> int:
-    """Return how many times in a row an n-gram of `text` is repeated, at most; 1 if no n-gram is repeated four times.
+    """Return how many times an n-gram of `text` is repeated, at most; 1 if none is repeated often enough to be a loop.
 
-    An n-gram has 1 to 40 units: words, or characters in scripts without spaces. Case does not count. Inside a word of 12
-    letters or more, strings of three letters or more are n-grams too.
+    An n-gram has 1 to 60 units: words without punctuation, or characters in scripts without spaces. Case does not count. In a
+    word of 12 letters or more, strings of letters are n-grams too. A word that is half of the line counts as often as it occurs.
     """
-    text = text.casefold()
-    return max(
-        repeated(UNIT.findall(text), 1), *(repeated(word, SHORTEST_SYLLABLE) for word in LONG_WORD.findall(text)), 1
+    text = GROUPED.sub("", text.casefold())
+    units = UNIT.findall(text)
+    words = [word for unit in units if (word := _bare(unit))]
+    most = max(
+        repeated(words, words_of_a_loop),
+        repeated(units, lambda ngram: 4) if len(units) > len(words) + 2 else 1,  # punctuation alone: ". . . ."
+        *(repeated(word, letters_of_a_loop) for word in LONG_WORD.findall(text)),
     )
+    word, count = Counter(words).most_common(1)[0] if words else ("", 0)
+    return max(most, count) if count >= MOST and 2 * count >= len(words) and any(map(str.isalpha, word)) else most
 
 
-def repeated(units: Sequence[str], shortest: int) -> int:
-    """Return how many times in a row an n-gram of at least `shortest` units is repeated, at most; 1 if this is below 4.
+def _bare(unit: str) -> str:
+    """Return a word without the punctuation around it; "" for punctuation alone."""
+    if unit.isalnum():
+        return unit
+    inner = [index for index, mark in enumerate(unit) if unicodedata.category(mark)[0] in "LMN"]
+    return unit[inner[0] : inner[-1] + 1] if inner else ""
+
+
+def words_of_a_loop(ngram: Sequence[str]) -> int:
+    """Return how many times in a row these words must occur to be a loop: 3; 2 for long n-grams, 4 for a number or a single character."""
+    letters = "".join(ngram)
+    if not any(map(str.isalpha, letters)):
+        return 4
+    unspaced = bool(IN_SCRIPT.search(letters))
+    if len(ngram) >= (12 if unspaced else 6):
+        return 2
+    return 4 if unspaced and len(ngram) == 1 else 3
+
+
+def letters_of_a_loop(ngram: Sequence[str]) -> int:
+    """Return how many times in a row these letters of one word must occur to be a loop. "haha" and "brrr" are words."""
+    return 8 if len(ngram) < 3 else 4 if len(ngram) == 3 else 3
+
+
+def repeated(units: Sequence[str], enough: Callable[[Sequence[str]], int]) -> int:
+    """Return how many times in a row an n-gram of `units` is repeated, at most; only n-grams with `enough` repetitions count, else 1.
 
     An n-gram is repeated r times where (r - 1) n units in a row are equal to the unit n before them. So a loop has at least
-    3 n units that occurred before. This bounds n, and rules out most lines at once.
+    n units that occurred before. This bounds n, and rules out most lines at once.
     """
     most = 1
-    for size in range(shortest, min(LONGEST_NGRAM, (len(units) - len(set(units))) // (LOOP - 1)) + 1):
-        run = longest_run = 0
-        for unit, before in zip(units[size:], units, strict=False):
-            run = run + 1 if unit == before else 0
-            longest_run = max(longest_run, run)
-        most = max(most, longest_run // size + 1)
-    return most if most >= LOOP else 1
+    for size in range(1, min(LONGEST_NGRAM, len(units) - len(set(units))) + 1):
+        run = longest_run = end = 0
+        for index in range(size, len(units)):
+            run = run + 1 if units[index] == units[index - size] else 0
+            if run > longest_run:
+                longest_run, end = run, index + 1
+        count = longest_run // size + 1
+        if count == 2 and end == len(units) and size >= 3 and 2 * longest_run >= 3 * size:
+            count = 3  # cut off at the end: half of the third n-gram is enough
+        if count > most and count >= enough(units[end - size : end]):
+            most = count
+    return most
 
 
 # --- copies of the source ---
@@ -100,43 +139,55 @@ def repeated(units: Sequence[str], shortest: int) -> int:
 NEAR_COPY = 0.9
 """An output is nearly a copy if the longest common subsequence has this share of the tokens of both sides."""
 COPIED_WORDS = 4
-"""Number of words from which on the copy of a source is a fault, whatever the words are."""
+"""Number of words from which on a near copy of the source is a fault, too."""
 
 
 def copies(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
     """Return for each line whether the output is a copy of the source, or nearly a copy.
 
-    White space and case do not count. A copy is no fault if a reference copies this line too.
+    White space, case and punctuation do not count. A copy is no fault if a reference copies this line too, or has the same
+    words: nine tenths of them, or half of them if there are fewer than four, which may be a name.
     """
     return [
-        is_copy(text, output) and not any(is_copy(text, reference) for reference in line_references)
+        is_copy(text, output) and not any(_allows(reference, text) for reference in line_references)
         for text, output, *line_references in zip(source, hypotheses, *references, strict=True)
     ]
 
 
+def _allows(reference: str, source: str) -> bool:
+    words, others = _words(source), set(_words(reference))
+    share = sum(word in others for word in words) / len(words)
+    return share >= (NEAR_COPY if len(words) >= COPIED_WORDS else 0.5) or is_copy(source, reference)
+
+
 def is_copy(source: str, output: str) -> bool:
-    """Return whether `output` copies `source`, and `source` is text that should be translated.
+    """Return whether `output` copies `source`, and `source` is text: not only numbers, addresses, codes and placeholders.
 
-    A source of four or more words with letters should be translated: its copy may differ in up to a tenth of the tokens. The
-    copy of a shorter source must be exact, and the source must have two words with letters, one of them in lower case.
-    Other short sources may be numbers, names or addresses.
+    The words must be the same. From four words on, a tenth of the tokens may differ.
     """
-    text, copy = source.casefold().split(), output.casefold().split()
-    words, lower = _words(source)
-    if words < COPIED_WORDS:
-        return words >= 2 and lower and text == copy
-    return text == copy or _nearly(TOKEN.findall(" ".join(text)), TOKEN.findall(" ".join(copy)))
+    tokens = [TOKEN.findall(_folded(text)) for text in (source, output)]
+    same, *others = ([token for token in side if unicodedata.category(token[0])[0] in "LMN"] for side in tokens)
+    if [same] != others and not _nearly(*tokens):
+        return False
+    words = _words(source)
+    return bool(words) and ([same] == others or len(words) >= COPIED_WORDS)
 
 
-def _words(text: str) -> tuple[float, bool]:
-    """Return the number of words with letters, without addresses, and whether one begins in lower case.
+def _words(text: str) -> list[str]:
+    """Return the words that have letters and no digits, without addresses and placeholders, folded. Two characters of an unspaced script count as a word."""
+    pieces = UNIT.findall(_folded(_without_placeholders(text)))
+    words = [word for piece in pieces if (word := _bare(piece)) and _is_text(word)]
+    characters = "".join(word for word in words if IN_SCRIPT.match(word))
+    pairs = [characters[index : index + 2] for index in range(0, len(characters), 2)]
+    return [word for word in words if not IN_SCRIPT.match(word)] + pairs
 
-    Two characters of an unspaced script count as a word.
-    """
-    words = [word for word in text.split() if not ADDRESS.search(word) and any(map(str.isalpha, word))]
-    return sum(len(IN_SCRIPT.findall(word)) / 2 or 1 for word in words), any(
-        word.lstrip("\"'„“”‘’«»(¿¡").lstrip()[:1].islower() for word in words
-    )
+
+def _is_text(word: str) -> bool:
+    return any(map(str.isalpha, word)) and not any(map(str.isdigit, word)) and not ADDRESS.search(word)
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text).casefold()
 
 
 def _nearly(a: Sequence[str], b: Sequence[str]) -> bool:
@@ -193,6 +244,126 @@ def length(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> lis
     ]
 
 
+# --- numbers, addresses and placeholders ---
+
+NUMBER = re.compile(r"\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,'’٫٬]\d+)*")
+DATE = re.compile(r"\d\d?\.\d\d?\.(?:\d\d)?\d\d")
+"""Three numbers: the month may be spelled out."""
+AFTERNOON = re.compile(r"(?:[:.] ?\d\d)*[ \u00a0]?p\.?[ \u00a0]?m\b", re.IGNORECASE)
+"""What follows the hour in "3 pm" and "3:30 p.m."."""
+SPELLED = 12
+"""Numbers up to this one are often spelled out, as are 20, 50, 100 or 1,000."""
+DECADE = re.compile(r"[12]\d(\d0)")
+"""The 1990s are also the 90s."""
+ROMAN = re.compile(r"\b(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})(?<=[IVX])(?=\b|e|th)")
+"""A number in Roman digits, as of centuries: XIX, XIXe."""
+MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>|(?<![\w:/]):[a-z_]\w*|%\w+%|\$[A-Za-z_]\w*")
+"""Placeholders that could be other text: `<b>`, `:name`, `%name%`, `$name`. They count, like all, only if every reference has them."""
+MARK = re.compile(r"[@{%<$:]|www\.")
+"""A part of every URL, address and placeholder. Most texts have none."""
+ADDRESS = re.compile(r"://|^www\.|\S@\S")
+"""A URL or e-mail address."""
+
+
+def numbers(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
+    """Return for each line whether the output lacks a number that the source and all references have.
+
+    Digits count by their value, in any script. Separators do not count: 1,000.5 is 1.000,5 and 1 000,5. "3 pm" is also 15.
+    A number up to 12, and a round one, may be spelled out: it is lost only if the output has a number that is in no other text.
+    """
+    return _each(_lacks_number, source, hypotheses, references)
+
+
+def placeholders(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
+    """Return for each line whether the output lacks a URL, an e-mail address or a placeholder of the source that all references have."""
+    return _each(_lacks_placeholder, source, hypotheses, references)
+
+
+def _each(
+    lacks: Callable[[str, str, Sequence[str]], bool], source: Lines, hypotheses: Lines, references: Sequence[Lines]
+) -> list[bool]:
+    """Return `lacks(source, output, references)` of each line, with the references that are not blank; False if a side is blank."""
+    return [
+        bool(output.strip())
+        and bool(present := [line for line in others if line.strip()])
+        and lacks(text, output, present)
+        for text, output, *others in zip(source, hypotheses, *references, strict=True)
+    ]
+
+
+def _lacks_number(source: str, output: str, references: Sequence[str]) -> bool:
+    expected = _numbers(source)
+    if not expected:
+        return False
+    own, *others = (set[str]().union(*chain.from_iterable(_numbers(text))) for text in (output, *references))
+    own |= {str(_roman(match[0])) for match in ROMAN.finditer(output)}
+    lost = [number for number in expected if not _found(number, own) and all(_found(number, keys) for keys in others)]
+    if not lost:
+        return False
+    new = own.difference(*others, chain.from_iterable(chain.from_iterable(expected)))
+    return bool(new) or any(not _may_be_spelled(digits) for first, *_ in lost for digits in first)
+
+
+def _numbers(text: str) -> list[list[set[str]]]:
+    """Return for each number of a text the forms in which it may be written, each a set of digits without leading zeros."""
+    if not re.search(r"\d", text):
+        return []
+    text = _without_placeholders(text)
+    if not text.isascii():
+        text = "".join(str(unicodedata.decimal(mark)) if mark.isdecimal() else mark for mark in text)
+    found: list[list[list[str]]] = []
+    for match in NUMBER.finditer(text):
+        whole, parts = re.sub(r"\D", "", match[0]), re.split(r"\D", match[0])
+        if DATE.fullmatch(match[0]):
+            found += [[[part]] for part in parts]
+            continue
+        forms = [[whole]]
+        if not any(map(str.isspace, match[0])):
+            forms.append(parts)
+            decimals = len(parts[-1]) if len(parts) > 1 else 0
+            if decimals < 3:
+                forms += [[whole + "0" * (zeros - decimals)] for zeros in (6, 9)]  # 1.5 million is 1 500 000
+        if len(parts[0]) <= 2 and AFTERNOON.match(text, match.start() + len(parts[0])):
+            forms.append([str(int(parts[0]) % 12 + 12), *parts[1:]])
+        if decade := DECADE.fullmatch(match[0]):
+            forms.append([decade[1]])
+        found.append(forms)
+    return [[{part.lstrip("0") or "0" for part in form} for form in forms] for forms in found]
+
+
+def _found(number: Sequence[set[str]], digits: set[str]) -> bool:
+    return any(form <= digits for form in number)
+
+
+def _may_be_spelled(digits: str) -> bool:
+    return (len(digits) <= 2 and int(digits) <= SPELLED) or not digits[1:].strip("0")
+
+
+def _roman(digits: str) -> int:
+    values = [{"I": 1, "V": 5, "X": 10}[digit] for digit in digits]
+    return sum(value if value >= after else -value for value, after in zip(values, [*values[1:], 0], strict=True))
+
+
+def _lacks_placeholder(source: str, output: str, references: Sequence[str]) -> bool:
+    return any(
+        output.count(part) < min(text.count(part) for text in (source, *references)) for part in _placeholders(source)
+    )
+
+
+def _placeholders(text: str) -> list[str]:
+    """Return the URLs, addresses and placeholders of a text. They end where a script without spaces begins."""
+    if not MARK.search(text):
+        return []
+    parts = (IN_SCRIPT.split(text[start:end])[0] for start, end in find_placeholders(text))
+    return [part for part in (*parts, *MARKUP.findall(text)) if part]
+
+
+def _without_placeholders(text: str) -> str:
+    for part in _placeholders(text):
+        text = text.replace(part, " ")
+    return text
+
+
 # --- all of them ---
 
 CHECKS: dict[str, Check] = {
@@ -201,6 +372,8 @@ CHECKS: dict[str, Check] = {
     "loops": loops,
     "copies": copies,
     "length": length,
+    "numbers": numbers,
+    "placeholders": placeholders,
 }
 """Name of a fault → its check. The names are columns of the table and keys of the JSON."""
 
@@ -212,6 +385,7 @@ def check_outputs(source: Lines, hypotheses: Lines, references: Sequence[Lines])
         raise DataError(
             f"{len(hypotheses)} hypothesis lines cannot be checked against {len(source)} lines of the source: they must be parallel, line by line."
         )
+    references = present_first(references)
     flags = {name: check(source, hypotheses, references) for name, check in CHECKS.items()}
     return [tuple(name for name, faulty in flags.items() if faulty[line]) for line in range(len(hypotheses))]
 

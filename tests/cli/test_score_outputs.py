@@ -52,7 +52,7 @@ WARNINGS = (
     f"warning: standard input{BLANK}",
     "warning: 'good one': too few lines differ from 'hyp', ",
 )
-COUNTS = {"lines": 6, "empty": 1, "invented": 1, "loops": 1, "copies": 1, "length": 0}
+COUNTS = {"lines": 6, "empty": 1, "invented": 1, "loops": 1, "copies": 1, "length": 0, "numbers": 0, "placeholders": 0}
 
 app = typer.Typer()
 app.command()(score)
@@ -104,8 +104,8 @@ def test_counts_and_worst_lines_follow_the_metrics() -> None:
     assert run("hyp", "--ref", "ref", "--src", "src", "--worst", "4").stdout == metrics + (
         "\n"
         "outputs  (lines with a fault)\n"
-        " lines  empty  invented  loops  copies  length  system\n"
-        "     6      1         1      1       1       0  hyp\n"
+        " lines  empty  invented  loops  copies  length  numbers  placeholders  system\n"
+        "     6      1         1      1       1       0        0             0  hyp\n"
         "\n"
         "hyp  worst lines\n"
         "line 1  empty  chrF2 0.00\n"
@@ -179,9 +179,9 @@ def test_every_system_has_its_row_and_its_lines() -> None:
     text = run(*arguments, "--worst", "1").stdout
     assert text.split("\n\n")[1:] == [
         "outputs  (lines with a fault)\n"
-        " lines  empty  invented  loops  copies  length  system\n"
-        "     6      1         1      1       1       0  hyp\n"
-        "     6      0         0      0       0       0  good one",
+        " lines  empty  invented  loops  copies  length  numbers  placeholders  system\n"
+        "     6      1         1      1       1       0        0             0  hyp\n"
+        "     6      0         0      0       0       0        0             0  good one",
         "hyp  worst lines\nline 1  empty  chrF2 0.00\n  SRC  A dog barks at the postman.\n  HYP\n  REF  Ein Hund bellt den Postboten an.",
         "good one  worst lines\nline 1  no fault  chrF2 100.00\n  SRC  A dog barks at the postman.\n  HYP  Ein Hund bellt den Postboten an.\n  REF  Ein Hund bellt den Postboten an.\n",
     ]

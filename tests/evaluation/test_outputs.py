@@ -46,16 +46,19 @@ def faults(source: str, output: str, *references: str) -> tuple[str, ...]:
 # --- loops ---
 
 
-def brute_force(units: str | list[str], shortest: int = 1) -> int:
-    """Count the copies of every n-gram from every index."""
+def brute_force(units: str | list[str], least: int) -> int:
+    """Count the copies of every n-gram from every index. At the end, half of a third copy counts."""
     most = 1
-    for size in range(shortest, len(units) + 1):
+    for size in range(1, len(units) + 1):
         for start in range(len(units)):
             ngram, count = units[start : start + size], 0
             while ngram and units[start + count * size : start + (count + 1) * size] == ngram:
                 count += 1
+            rest = units[start + count * size :]
+            if count == 2 and size >= 3 and 2 * len(rest) >= size and rest == ngram[: len(rest)]:
+                count = 3
             most = max(most, count)
-    return most if most >= 4 else 1
+    return most if most >= least else 1
 
 
 def test_loops_are_those_of_brute_force() -> None:
@@ -64,50 +67,63 @@ def test_loops_are_those_of_brute_force() -> None:
         letters = "ab" if draw.random() < 0.5 else "abc"
         text = "".join(draw.choice(letters) for _ in range(draw.randint(0, 18)))
         part = "".join(draw.choice(letters) for _ in range(draw.randint(1, 5)))
-        text += part * draw.randint(0, 7) + text[::-1]
-        for shortest in (1, 3):
-            assert repeated(text, shortest) == brute_force(text, shortest), text
-        words = [f"{letter}." for letter in text]
-        assert repetitions(" ".join(words)) == brute_force(words), text
-        counts.add(repeated(text, 1))
-    assert counts >= {1, 4, 5, 6, 7}
+        text += part * draw.randint(0, 7) + draw.choice([text[::-1], part[:3]])
+        for least in (2, 3, 4):
+            assert repeated(text, lambda ngram, least=least: least) == brute_force(text, least), text
+        counts.add(repeated(text, lambda ngram: 2))
+    assert counts >= {2, 3, 4, 5, 6, 7}
 
 
 @pytest.mark.parametrize(
     ("text", "count"),
     [
         ("", 1),
-        ("ha ha ha", 1),
-        ("Ha ha HA ha", 4),
-        ("er sagte , er sagte , er sagte , er sagte , er", 4),
+        ("ha ha", 1),
+        ("Ha, ha, HA!", 3),
+        ("er sagte , er sagte , er sagte , er sagte , er", 5),
+        ("er sagte, er sagte", 1),
         (" ".join([SENTENCE] * 5), 5),
+        (" ".join([SENTENCE] * 2), 2),
+        (SENTENCE + SENTENCE, 1),  # "today.The" is one word
         ("the cat and the dog and the cat and the dog", 1),
-        ("very very good, very very good, very very good", 1),
+        ("the cat and the dog, the cat and the dog, the cat and the", 3),  # cut off
+        ("very very good, very very good, very very good", 6),
+        ("der Hund, der Mann, der Weg, der Baum, der", 5),  # half of the words
+        ("der Hund, der Mann, der Weg, der Baum, ein Haus", 1),
         ("我我我我", 4),
         ("他说他说他说他说 and more", 4),
+        ("他说他说他说", 3),
         ("我我我", 1),
         ("ไปไปไปไป", 4),
         ("好。好。好。好。好。", 5),
+        ("की का के की का", 1),  # words that differ in a vowel sign
         ("えーーーーっ、もう……", 1),  # a long vowel and dots
         ("Sienienienien-Schwimmer", 4),
         ("Verwaltungsverwaltungsverwaltungsverwaltungs", 4),
-        ("hahahahahahahaha", 4),  # the string haha
+        ("Verwaltungsverwaltungsverwaltung", 3),
+        ("hahahahahahahaha", 8),
         ("hahahaha", 1),
         ("Aaaaaah!", 1),
+        ("nnnnnnnnnnnnnnnnnnnn", 20),
         ("------------------------", 1),
+        ("- - - -", 4),
+        (". . .", 1),
+        ("10 10 10", 1),
+        ("10 10 10 10", 4),
         ("1000000000000000000000", 1),
         ("1 000 000 000", 1),
-        ("1 000 000 000 000", 4),
+        ("1 000 000 000 000 000", 1),
     ],
 )
 def test_repetitions(text: str, count: int) -> None:
     assert repetitions(text) == count
 
 
-def test_a_source_that_loops_excuses_up_to_twice_as_many_repetitions() -> None:
-    assert faults("no no no", "nein nein nein nein") == ("loops",)
-    assert faults("no no no no", "nö nö nö nö nö nö nö nö") == ()
-    assert faults("no no no no", "nö nö nö nö nö nö nö nö nö") == ("loops",)
+def test_a_source_or_a_reference_that_loops_excuses_up_to_twice_as_many_repetitions() -> None:
+    assert faults("no no", "nein nein nein") == ("loops",)
+    assert faults("no no no", "nö nö nö nö nö nö") == ()
+    assert faults("no no no", "nö nö nö nö nö nö nö") == ("loops",)
+    assert faults("no no", "nein nein nein", "nein nein", "nein nein nein") == ()
     assert faults("and so, and so, and so, and so,", "usw. usw. usw. usw. usw.") == ()
 
 
@@ -141,16 +157,21 @@ def test_common_subsequences_are_those_of_dynamic_programming() -> None:
         (SENTENCE, SENTENCE.replace("lazy dog", "faule Hund"), False),  # 13 of 15
         (SENTENCE, f"{SENTENCE} Das heißt auf Deutsch:", False),  # 15 of 20
         ("Schlaflos in New York", "Schlaflos in New York", True),
-        ("Good morning!", "good morning !", False),  # two words: only an exact copy
-        ("Good morning!", "good morning!", True),
-        ("Barack Obama", "Barack Obama", False),
-        ("“Barack Obama", "“Barack Obama", False),
-        ("Hotel", "Hotel", False),
+        ("Good morning!", "good morning !", True),
+        ("Good morning!", "Good evening!", False),
+        ("Barack Obama", "Barack Obama", True),  # a reference excuses it
+        ("Hotel", "hotel", True),
+        ("cafe\u0301", "caf\u00e9", True),
+        ("की", "का", False),
         ("1,234.56 - 2 000 = 17 / 4 (88 %)", "1,234.56 - 2 000 = 17 / 4 (88 %)", False),
-        ("see https://example.org/a/b?c=d", "see https://example.org/a/b?c=d", False),
-        ("www.example.org me@example.org a://b c@d", "www.example.org me@example.org a://b c@d", False),
-        ("今天天气很好。", "今天天气很好。", False),  # six characters count as three words
-        ("我们今天去看电影吧。", "我们今天去看电影吧。", True),
+        ("https://example.org/a/b?c=d", "https://example.org/a/b?c=d", False),
+        (
+            "www.example.org me@example.org a://b c@d {name} %s A380",
+            "www.example.org me@example.org a://b c@d {name} %s A380",
+            False,
+        ),
+        ("see https://example.org/a/b?c=d", "see https://example.org/a/b?c=d", True),
+        ("今天天气很好。", "今天天气很好。", True),
         ("", "", False),
         ("   ", "", False),
     ],
@@ -164,6 +185,53 @@ def test_what_a_reference_copies_too_is_no_fault() -> None:
     assert "copies" in faults(names, names, names.replace("Winston", "Sir").replace("und", "and"))
     assert faults(names, names, names) == ()
     assert faults(names, names, "Drei Menschen, deren Namen man kennt: kein Vergleich", names.upper()) == ()
+    assert "copies" in faults("Barack Obama", "Barack Obama", "Der Präsident")
+    assert faults("Barack Obama", "Barack Obama", "Der Präsident", "Präsident Obama") == ()
+
+
+# --- numbers, addresses and placeholders ---
+
+
+@pytest.mark.parametrize("script", ["٠١٢٣٤٥٦٧٨٩", "०१२३४५६७८९", "０１２３４５６７８９", "๐๑๒๓๔๕๖๗๘๙", "0123456789"])
+@pytest.mark.parametrize(
+    ("output", "lost"), [("1.234,5", False), ("1 234,5", False), ("1234.5", False), ("1.243,5", True)]
+)
+def test_numbers_in_any_digits_and_with_any_separators(script: str, output: str, lost: bool) -> None:
+    def written(text: str) -> str:
+        return text.translate(dict(zip(map(ord, "0123456789"), script, strict=True)))
+
+    assert faults("about 1,234.5 m", written(output), "1.234,5") == (("numbers",) if lost else ())
+    assert faults(written("about 1,234.5 m"), output, written("1.234,5")) == (("numbers",) if lost else ())
+
+
+def test_what_a_reference_lacks_too_is_no_fault() -> None:
+    assert faults("In 1998, 250 of them", "Ein Text", "Ein Text von 1998", "Ein Text von 250") == ()
+    assert faults("In 1998, 250 of them", "Ein Text von 250", "250 von 1998", "1998 und 250") == ("numbers",)
+    assert faults("In 1998, 250 of them", "Ein Text von 250", "", "1998 und 250") == (
+        "numbers",
+    )  # the first is missing
+    assert faults("Go to {here} now", "Ein Text", "Ein Text", "Ein {here}") == ()
+    assert faults("Go to {here} now", "Ein Text", "Nun {here}", "Ein {here}") == ("placeholders",)
+    assert faults("{a} {a} %s", "{a} %s", "{a} {a} %s") == ("placeholders",)
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "1." * 3000 + "5", "0", "00", "1,,5", "²³½", "1.2.3.4", "99.99.9999"])
+def test_odd_numbers(number: str) -> None:
+    assert "numbers" not in faults(f"It has {number} here", f"Es hat {number} hier", f"Es hat {number} hier")
+
+
+LABELLED = [
+    line.split("\t")
+    for line in Path(__file__).with_name("labelled_outputs.tsv").read_text(encoding="utf-8").splitlines()
+]
+"""Fault or "-", source, output and references of lines written by hand."""
+
+
+@pytest.mark.parametrize(("fault", "source", "output", "references"), [(*row[:3], row[3:]) for row in LABELLED])
+def test_labelled_lines(fault: str, source: str, output: str, references: list[str]) -> None:
+    """All but `length`, which needs many lines."""
+    found = check_outputs([source], [output], [[line] for line in references])[0]
+    assert set(found) - {"length"} == {fault} - {"-"}
 
 
 # --- blank lines and lengths ---
@@ -188,8 +256,10 @@ def test_lengths_far_from_the_references_ratio() -> None:
     assert faults(SENTENCE, "Der schnelle braune Fuchs springt über den faulen Hund.") == ()
     assert faults(SENTENCE, "Der schnelle braune Fuchs.") == ("length",)
     assert faults(SENTENCE, "Der Satz " + "lautet so, wie man ihn lange schon kennt, und " * 3 + "endet.") == (
+        "loops",
         "length",
     )
+    assert faults(SENTENCE, f"Der Satz {' '.join(map(str, range(90)))} endet.") == ("length",)
     assert faults("Yes.", "Ja, so ist es wohl.") == ()  # far in ratio, near in characters
     assert faults("Yes.", "Ja, so ist es wohl, und so wird es auch bleiben.") == ("length",)
 
@@ -212,7 +282,10 @@ def test_blank_references_give_no_ratio() -> None:
 def test_faults_are_counted_by_name_and_a_line_can_have_several() -> None:
     found = check_outputs(["A dog.", "A cat.", ""], ["", "Katze " * 30, "x"], [["Ein Hund.", "Eine Katze.", ""]])
     assert found == [("empty",), ("loops", "length"), ("invented",)]
-    assert count_faults(found) == {"empty": 1, "invented": 1, "loops": 1, "copies": 0, "length": 1}
+    assert count_faults(found) == {
+        **{"empty": 1, "invented": 1, "loops": 1, "copies": 0, "length": 1},
+        **{"numbers": 0, "placeholders": 0},
+    }
     assert list(count_faults(found)) == list(CHECKS)
 
 
@@ -304,8 +377,10 @@ def test_published_outputs_have_few_faults(folder: str) -> None:
     for path in paths:
         found = check_outputs(source, lines_of("wmt-system-outputs", folder, path.name), [reference])
         counts = count_faults(found)
-        assert (counts["empty"], counts["invented"], counts["loops"]) == (0, 0, 0), path
-        assert sum(bool(names) for names in found) <= 4, path
+        assert (counts["empty"], counts["invented"], counts["placeholders"]) == (0, 0, 0), path
+        assert counts["loops"] <= 1, path  # "de 'De de Dame de Notre Paris"
+        assert counts["copies"] <= 5, path
+        assert counts["numbers"] <= 20, path
 
 
 @REAL
@@ -314,8 +389,9 @@ def test_faults_of_published_outputs_that_a_reader_confirms() -> None:
     flagged = {}
     for system in ("onlineB.0", "eubridge.3569"):
         found = check_outputs(source, lines_of("wmt-system-outputs", "wmt14.de-en", f"{system}.en.gz"), [reference])
-        flagged[system] = {line: names for line, names in enumerate(found, 1) if names}
-    assert flagged["onlineB.0"] == dict.fromkeys((1292, 1651, 2176, 2441), ("copies",))  # not translated at all
-    assert flagged["eubridge.3569"] == dict.fromkeys(
-        (675, 1019, 1090, 1650), ("length",)
-    )  # "Constance:" for a whole headline
+        copies_and_lengths = (tuple(name for name in names if name in ("copies", "length")) for names in found)
+        flagged[system] = {line: names for line, names in enumerate(copies_and_lengths, 1) if names}
+    untranslated = dict.fromkeys((1292, 1651, 1841, 2176, 2441), ("copies",))  # 1841: "Expressofan"
+    assert flagged["onlineB.0"] == untranslated
+    short = dict.fromkeys((675, 1019, 1090, 1650), ("length",))  # "Constance:" for a whole headline
+    assert flagged["eubridge.3569"] == {**short, 1841: ("copies",)}
