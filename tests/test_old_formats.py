@@ -90,6 +90,7 @@ def test_an_old_run_resumes_to_the_same_weights(old: Path) -> None:
         (record["type"], record["update"]) for record in wanted
     ]
     assert resumed[-1]["nll"] == pytest.approx(wanted[-1]["nll"], abs=1e-3)
+    assert json.loads((old / "run/last/config.json").read_text())["safe_length"] == 11  # of 792 of its 800 lines
 
 
 def test_an_old_run_is_averaged(old: Path) -> None:

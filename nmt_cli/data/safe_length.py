@@ -11,13 +11,14 @@ SHARE = 0.99
 
 
 def safe_length(*sides: Lengths) -> int:
-    """Return the smallest length, in tokens, that SHARE of the lines of these sides do not exceed. The sides are not empty.
+    """Return the smallest length, in tokens, that SHARE of the lines of these sides do not exceed; at least 1.
 
     Memory does not grow with the corpus.
     """
-    counts = np.zeros(1 + max(int(side.max(initial=0)) for side in sides), np.int64)  # (longest + 1,) lines of each length
+    longest = max(int(side.max(initial=1)) for side in sides)
+    counts = np.zeros(longest + 1, np.int64)  # lines of each length
     for side in sides:
         for start in range(0, len(side), WINDOW):
             pairs = np.arange(start, min(start + WINDOW, len(side)))
             counts += np.bincount(side[pairs], minlength=len(counts))
-    return int(np.searchsorted(counts.cumsum(), SHARE * counts.sum()))
+    return max(1, int(np.searchsorted(counts.cumsum(), SHARE * counts.sum())))

@@ -22,6 +22,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from ..data.tokenizer import BYTE, META_SPACE
 from ..errors import DataError
 from ..records import Record, parse_json, read_record
+from .split import gap
 
 if TYPE_CHECKING:
     from .translator import Candidate
@@ -66,16 +67,22 @@ def words(pieces: Sequence[str], token_log_probs: Sequence[float], part_lengths:
     """Return the words of a translation with their log-probabilities.
 
     `pieces` are SentencePiece's strings; `token_log_probs` has one number per piece and, after each part, one for the
-    part's end symbol, which is not a word. `part_lengths` are the numbers of pieces in each part; without it there is one
-    part. A word begins with a piece that begins with ▁. A piece of white space alone belongs to the next word, or to the last
-    word if no word follows, and remains in the text of this word. Raises ValueError if the numbers do not match the pieces.
+    part's end symbol, which is not a word. `part_lengths` are the numbers of pieces in each part; without it there is
+    one part. A word begins with a piece that begins with ▁. A piece of white space alone belongs to the next word, or
+    to the last word if no word follows, and remains in the text of this word. Without a space between two parts
+    (Chinese, Japanese), the last word of the one and the first word of the other are one word. Raises ValueError if
+    the numbers do not match the pieces.
     """
     lengths = list(part_lengths) or [len(pieces)]
     if sum(lengths) != len(pieces) or len(token_log_probs) != len(pieces) + len(lengths):
         raise ValueError(f"{len(token_log_probs)} log-probabilities for {len(pieces)} pieces in parts of {lengths}")
     words_of_parts: list[Word] = []
     for index, (start, end) in enumerate(pairwise([0, *accumulate(lengths)])):
-        words_of_parts += _words_of_part(pieces[start:end], token_log_probs[start + index : end + index])
+        part = _words_of_part(pieces[start:end], token_log_probs[start + index : end + index])
+        if words_of_parts and part and not gap(words_of_parts[-1].text):
+            last, first = words_of_parts.pop(), part.pop(0)
+            part.insert(0, Word(last.text + first.text, last.log_prob + first.log_prob))
+        words_of_parts += part
     return words_of_parts
 
 

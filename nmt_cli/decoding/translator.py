@@ -23,7 +23,7 @@ from .batches import Batch, SearchResult
 from .engine import Engine, Session, Submission
 from .search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
 from .sentence import Sentence
-from .split import parts_of
+from .split import joined, parts_of
 from .windows import WindowSize, windows
 from .workers import SearchableModels
 
@@ -141,15 +141,17 @@ class Translator:
     """Models, their tokenizers and the options of the search.
 
     `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged.
-    `SearchableModels` have a precision and devices of their own. `decode` is the recipe's section. A line of more than `longest`
-    tokens is translated in parts, unless a constraint reads whole lines. `longest` 0: the largest length that the model can
-    take; the recipe's `data.max_length` is the largest length in training. `nbest` is at most `decode.beam`. `precision` is a
-    name of the registry's PRECISIONS. `devices` are torch devices, one worker each; give "cpu" several times for several
-    cores; none: one worker on the device of the model. `search` is a name of the registry's SEARCHES, "": the recipe's search.
-    "sample" draws `decode.beam` outputs per line with the options `sampling`; "mbr" chooses among `decode.beam` hypotheses
-    with the options `mbr`. `constraints` are names of the registry's CONSTRAINTS with their values, in addition to the
-    recipe's constraints. `defaults` are the values of constraints that `decode.constraints` names; without one the value is
-    None. With `align` results have alignments, with `token_log_probs` candidates have the log-probabilities of their tokens.
+    `SearchableModels` have a precision and devices of their own. `decode` is the recipe's section. A line of more than
+    `safe_length` tokens is translated in parts, unless a constraint reads whole lines: see `parts_of`. `longest` 0:
+    the largest length that the model can take; the recipe's `data.max_length` is the largest length in training.
+    `safe_length` 0: the same as `longest`. `nbest` is at most `decode.beam`. `precision` is a name of the registry's
+    PRECISIONS. `devices` are torch devices, one worker each; give "cpu" several times for several cores; none: one
+    worker on the device of the model. `search` is a name of the registry's SEARCHES, "": the recipe's search. "sample"
+    draws `decode.beam` outputs per line with the options `sampling`; "mbr" chooses among `decode.beam` hypotheses with
+    the options `mbr`. `constraints` are names of the registry's CONSTRAINTS with their values, in addition to the
+    recipe's constraints. `defaults` are the values of constraints that `decode.constraints` names; without one the
+    value is None. With `align` results have alignments, with `token_log_probs` candidates have the log-probabilities
+    of their tokens.
 
     The translator reads the model and never changes it. If the model changes later, create a new Translator. Raises UsageError for a
     precision that a device does not have, an unknown search or constraint, or a wrong value.
@@ -163,6 +165,7 @@ class Translator:
         decode: DecodeSection,
         *,
         longest: int = 0,
+        safe_length: int = 0,
         nbest: int = 1,
         precision: str = "fp32",
         devices: Sequence[str] = (),
@@ -178,6 +181,7 @@ class Translator:
         self.source, self.target, self.decode, self.align = source, target, decode, align
         capacity = models.max_positions - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity
+        self.safe_length = min(safe_length, self.longest) if safe_length else self.longest
         search_class = models.search_class(search or decode.search)
         sampling = sampling or getattr(search_class, "SAMPLING", None) or SamplingOptions()
         rules = named_constraints(decode, constraints or {}, target, defaults or {}) if models.TAKES_CONSTRAINTS else ()
@@ -289,12 +293,8 @@ class Translator:
             if self.readers and (len(ids) > self.longest_output or not inputs[number].keys() >= set(self.readers)):
                 too_long.add(number)
                 continue
-            split = (
-                [ids]
-                if self.readers or len(ids) <= self.longest
-                else parts_of(requests[number].text, encode, self.longest)
-            )
-            split = [part for part in split if part]
+            safe = len(ids) if self.readers else self.safe_length
+            split = parts_of(requests[number].text, ids, encode, safe, self.longest)
             parts += [_Part(number, part, inputs[number] if index == 0 else {}) for index, part in enumerate(split)]
         return parts, too_long
 
@@ -349,7 +349,7 @@ class Translator:
             )
         log_prob = sum(h.log_prob for h in hypotheses)
         length = sum(len(h.tokens) + 1 for h in hypotheses)
-        text = " ".join(part.texts[i] for part, i in zip(parts, ranks, strict=True) if part.texts[i])
+        text = joined(part.texts[i] for part, i in zip(parts, ranks, strict=True))
         return Candidate(text, self.options.score(log_prob, length), log_prob, pieces, token_log_probs, part_lengths)
 
 

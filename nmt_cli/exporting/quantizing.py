@@ -52,6 +52,7 @@ def quantize(model: Path, out: Path) -> Quantized:
                 tokenizers,
                 {"quantized": follow_links(model).name},
                 "int8",
+                config.safe_length,
             )
     except SafetensorError as error:
         raise write_failed(system_error(error), out, WHAT, ModelError) from None

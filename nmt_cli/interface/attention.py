@@ -112,11 +112,19 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
         not source
         or not target
         or max(len(source) + 1, len(target) + 1) > model.config.max_positions
-        or len(source) > loaded.recipe.data.max_length
+        or _parts(loaded, translation.source, source) > 1
     ):
         return []
     weights: list[list[float]] = cross_attention(model, [*source, EOS], [BOS, *target[:-1]])[:, :-1].tolist()
     return weights
+
+
+def _parts(loaded: Loaded, text: str, source: list[int]) -> int:
+    """Return in how many parts a line with the ids `source` is translated."""
+    from ..decoding.split import parts_of
+
+    limits = (min(limit, loaded.models[0].config.max_positions - 1) for limit in loaded.length_limits)
+    return len(parts_of(text, source, loaded.vocabulary.source.encode, *limits))
 
 
 def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> AttentionRecord:
@@ -128,10 +136,12 @@ def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> At
     [source] = loaded.vocabulary.source.encode([text])
     if not source:
         raise DataError(f"the sentence {text!r} has no characters that the model's tokenizer keeps: expected words.")
-    longest = min(loaded.recipe.data.max_length, loaded.models[0].config.max_positions - 1)
-    if len(source) > longest:
+    if (parts := _parts(loaded, text, source)) > 1:
+        safe, longest = loaded.length_limits
         raise DataError(
-            f"the sentence has {len(source):,} pieces, the model reads {longest:,} at once: nmt translate would translate it in parts. Give one of its parts."
+            f"the sentence has {len(source):,} tokens: nmt translate translates it in {parts:,} parts, because the model "
+            f"translates a sentence of up to {longest:,} tokens whole, and several sentences of up to {safe:,} tokens. "
+            "Give one of its parts."
         )
     if target is None:
         [result] = loaded.translator(precision=precision).translate([text])

@@ -183,6 +183,13 @@ class Loaded:
         """The models on the first of `devices`, in fp32; models that are stored in int8 stay in int8. Raises ModelError."""
         return self.stored.models()
 
+    @property
+    def length_limits(self) -> tuple[int, int]:
+        """See `contents.length_limits`."""
+        from ..model.contents import length_limits
+
+        return length_limits(self.recipe.data, (config.safe_length for config in self.stored.configs))
+
     def changed(self, changes: Sequence[str], nbest: int = 1) -> Loaded:
         """Return the same models, with their unchanged recipe and these changes of [decode]. Raises UsageError."""
         return replace(self, recipe=_changed(self.values, changes, nbest))
@@ -192,13 +199,15 @@ class Loaded:
         from ..decoding.ready import is_plain
         from ..decoding.translator import Translator
 
+        safe, longest = self.length_limits
         ready = self.stored.ready if plain and is_plain(self.recipe.decode) else None
         return Translator(
             ready or self.in_precision(precision),
             self.vocabulary.source,
             self.vocabulary.target,
             self.recipe.decode,
-            longest=self.recipe.data.max_length,
+            longest=longest,
+            safe_length=safe,
             nbest=nbest,
             defaults=self.recipe.constraint_values,
             **options,

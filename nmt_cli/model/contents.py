@@ -6,30 +6,37 @@ A command first finds the folder and reads its recipe with this module. A thread
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import SerializerFunctionWrapHandler, TypeAdapter, ValidationError, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, model_serializer
 
 from ..cache import remembered_sha256
 from ..errors import ModelError
 from ..records import Record, parse_json, read_record
 
-FORMAT_VERSION = Record.newest
+if TYPE_CHECKING:
+    from ..recipe import DataSection
+
 WEIGHTS, CONFIG, METRICS = "model.safetensors", "config.json", "metrics.json"
 TOKENIZERS = re.compile(r"tokenizer(\.source|\.target)?\.model")
 CHOICES = ("averaged", "best", "last")
 """The models of a run folder in order of preference: the first one that exists is used."""
 SCORES = TypeAdapter(dict[str, int | float | str | bool | list[str] | None], config={"strict": True})
 """The content of metrics.json."""
+UNKNOWN_SAFE_LENGTH = 64
+"""The safe length of a model folder that does not have one, because an older version wrote it."""
 REMEDY = "Restore the folder from a copy, or take another checkpoint."
 
 
 class ModelConfig(Record):
     """config.json: a description of the weights, and the SHA-256 of every other file of the folder."""
+
+    newest: ClassVar[int] = 3
+    """Format version 3 has `safe_length`."""
 
     package_version: str
     parameters: int
@@ -43,12 +50,14 @@ class ModelConfig(Record):
     precision: Literal["fp32", "int8"] = "fp32"
     """Precision of the weights: int8 if `nmt quantize` wrote the folder. The file has this field only for int8; earlier versions did not have it."""
 
+    safe_length: int | None = Field(default=None, ge=1)
+    """A length, in source tokens: 99 % of the training lines are not longer. A line of several sentences is translated
+    whole up to it. None, and not in the file, if it is unknown."""
+
     @model_serializer(mode="wrap")
-    def _without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = handler(self)
-        if self.precision == "fp32":
-            del values["precision"]
-        return values
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        defaults = {"precision": "fp32", "safe_length": None}
+        return {key: value for key, value in handler(self).items() if key not in defaults or value != defaults[key]}
 
     @property
     def vocabularies(self) -> tuple[int, int]:
@@ -59,6 +68,9 @@ class ModelConfig(Record):
     def tokenizers(self) -> dict[str, str]:
         """SHA-256 of the tokenizers by file name."""
         return {name: digest for name, digest in self.sha256.items() if TOKENIZERS.fullmatch(name)}
+
+
+FORMAT_VERSION = ModelConfig.newest
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -78,6 +90,20 @@ def read_config(folder: Path) -> ModelConfig:
             f"{str(path)!r} is damaged: sha256 lists {', '.join(sorted(config.sha256))}; expected {WEIGHTS}, {METRICS} and the tokenizers. {REMEDY}"
         )
     return config
+
+
+def length_limits(data: DataSection, stored: Iterable[int | None]) -> tuple[int, int]:
+    """Return up to which length, in source tokens, models with these safe lengths translate a line whole, and a sentence.
+
+    The smallest safe length counts. A sentence may be longer by half, because it loses more by being split. If no safe
+    length is known, sentences are whole up to `data.max_length`. A parser's lines are sentences, and are not split
+    into smaller ones.
+    """
+    if data.terminals or data.target_tokenization == "words":
+        return data.max_length, data.max_length
+    known = [length for length in stored if length]
+    safe = min(known, default=UNKNOWN_SAFE_LENGTH)
+    return min(safe, data.max_length), min(safe * 3 // 2 if known else data.max_length, data.max_length)
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:

@@ -63,10 +63,12 @@ def write_model(
     tokenizers: Mapping[str, bytes],
     metrics: Mapping[str, Any],
     precision: Literal["fp32", "int8"] = "fp32",
+    safe_length: int | None = None,
 ) -> None:
     """Write a model into `folder`. `vocabularies` are the sizes of source and target vocabulary, `tokenizers` maps file names to bytes.
 
-    `weights` come from `weights_of`, or for int8 from `quantized_weights`. Raises OSError.
+    `weights` come from `weights_of`, or for int8 from `quantized_weights`. `safe_length`: see `ModelConfig`.
+    Raises OSError.
     """
     save_file(dict(weights), folder / WEIGHTS)
     (folder / METRICS).touch()
@@ -89,6 +91,7 @@ def write_model(
         sha256={name: sha256(folder / name) for name in (WEIGHTS, METRICS, *tokenizers)},
         recipe=recipe.to_dict(),
         precision=precision,
+        safe_length=safe_length,
     )
     (folder / CONFIG).write_bytes(to_json(config))
 

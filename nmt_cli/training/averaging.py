@@ -81,7 +81,9 @@ def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     scores = {"averaged": [follow_links(folder).name for folder in folders]}
     try:
         with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as partial:
-            write_model(partial, mean, recipe, first.vocabularies, tokenizers, scores)
+            write_model(
+                partial, mean, recipe, first.vocabularies, tokenizers, scores, safe_length=configs[-1].safe_length
+            )
     except SafetensorError as error:
         raise write_failed(system_error(error), out, "the averaged model", ModelError) from None
     return scores

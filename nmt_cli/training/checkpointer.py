@@ -24,6 +24,8 @@ class Checkpointer:
     recipe: Recipe
     vocabulary: Vocabulary
     report: Report
+    safe_length: int
+    """See `ModelConfig`."""
     saved_at: float = field(default_factory=time.monotonic)
     """The time, by time.monotonic, when this process saved its latest checkpoint; before the first save, when it started."""
 
@@ -54,6 +56,7 @@ class Checkpointer:
             (self.vocabulary.source_size, self.vocabulary.target_size),
             self._tokenizers(),
             scores,
+            self.safe_length,
         )
         link_latest(self.run.path)
         self.prune()

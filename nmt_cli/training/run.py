@@ -156,13 +156,14 @@ class RunFolder:
         vocabularies: tuple[int, int],
         tokenizers: Mapping[str, bytes],
         scores: Mapping[str, Any],
+        safe_length: int | None = None,
     ) -> Checkpoint:
         """Write a checkpoint, and point the link `last` to it. Raises TrainingError; earlier checkpoints then stay unchanged."""
         folder = self.checkpoint_folder(progress.update)
         try:
             with new_folder(folder) as partial:
                 save_file(dict(optimizer_state), partial / OPTIMIZER_STATE)
-                write_model(partial, weights, recipe, vocabularies, tokenizers, scores)
+                write_model(partial, weights, recipe, vocabularies, tokenizers, scores, safe_length=safe_length)
                 (partial / OPTIMIZER_STATE).chmod(
                     (partial / CONFIG).stat().st_mode
                 )  # safetensors lets only the owner read it

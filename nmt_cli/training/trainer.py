@@ -33,6 +33,7 @@ from .. import console
 from ..data.batches import EpochPlan
 from ..data.bpe_dropout import BpeDropout
 from ..data.directions import BothDirections
+from ..data.safe_length import safe_length
 from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
 from ..data.terminals import word_tables
 from ..data.tokenizer import Vocabulary
@@ -95,7 +96,9 @@ class Trainer:
         self.run = RunFolder(run)
         group.run_on_main(self.run.create)
         self.report = Report(self.run, group.is_main, loggers)
-        self.checkpointer = Checkpointer(self.run, recipe, self.vocabulary, self.report)
+        sides = self.corpus.source_lengths, self.corpus.target_lengths
+        safe = safe_length(*sides[: 2 if recipe.train.both_directions else 1])
+        self.checkpointer = Checkpointer(self.run, recipe, self.vocabulary, self.report, safe)
         with console.status("building the model", shown=group.is_main):
             model, self.progress, optimizer_state = self.load_or_initialize(index)
         self._check_ranks_read_the_same(index)
@@ -116,7 +119,9 @@ class Trainer:
         self.progress.micro_batch_tokens = self.micro_batch_tokens
         has_validation = "valid" in index.splits and index.splits["valid"].pairs > 0
         self.validator = (
-            Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens) if has_validation else None
+            Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens, safe)
+            if has_validation
+            else None
         )
         self.in_flight = InFlight(group)
         self.max_in_flight = 1 if is_host(hardware.device) else UPDATES_IN_FLIGHT

@@ -26,6 +26,7 @@ from ..decoding.translator import Translator
 from ..errors import TrainingError
 from ..evaluation.metrics import compute
 from ..hardware import Hardware
+from ..model.contents import length_limits
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .loader import PackedBatch
@@ -49,10 +50,19 @@ Share = tuple[list[float], list[str]]
 class Validator:
     """Scores the model. It is built once per run, and called after every `train.valid_every` updates."""
 
-    def __init__(self, shards: Path, vocabulary: Vocabulary, recipe: Recipe, hardware: Hardware, tokens: int) -> None:
+    def __init__(
+        self,
+        shards: Path,
+        vocabulary: Vocabulary,
+        recipe: Recipe,
+        hardware: Hardware,
+        tokens: int,
+        safe_length: int | None,
+    ) -> None:
         """Open the validation pairs. `tokens` is the size limit of a batch, per side. Warn of pairs that are too long for the model."""
         self.corpus = Corpus.open(shards, "valid")
         self.vocabulary, self.recipe, self.hardware, self.tokens = vocabulary, recipe, hardware, tokens
+        self.safe_length, self.longest = length_limits(recipe.data, [safe_length])
         plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, tokens, seed=0)
         fits = np.maximum(*plan.lengths(np.arange(plan.pairs))) <= recipe.model.max_positions
         if not fits.all():
@@ -88,7 +98,8 @@ class Validator:
             self.vocabulary.source,
             self.vocabulary.target,
             options,
-            longest=self.recipe.data.max_length,
+            longest=self.longest,
+            safe_length=self.safe_length,
             precision=self.hardware.precision,
             search="beam",
             defaults=self.recipe.constraint_values,

@@ -30,7 +30,6 @@ from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.model_workers import ModelWorker
 from nmt_cli.decoding.processes import WorkerProcess
 from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions
-from nmt_cli.decoding.split import parts_of
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.windows import WindowSize
 from nmt_cli.errors import NmtError, UsageError
@@ -261,27 +260,6 @@ def test_a_long_line_is_translated_in_parts() -> None:
     assert whole[0].best.log_prob == pytest.approx(sum(r.best.log_prob for r in alone))
     assert whole[0].tokens == sum(r.tokens for r in alone)
     assert whole[0].best.score == pytest.approx(whole[0].best.log_prob / ((5 + whole[0].tokens) / 6) ** 0.6)
-
-
-@pytest.mark.parametrize(
-    "text", ["the cat sees " * 500, "cat" * 900, "x" * 3000, "the cat. " * 700 + "end", "猫が好き。" * 300, "🐈" * 400]
-)
-def test_nothing_is_lost_in_splitting(text: str) -> None:
-    parts = parts_of(text, tokenizer().encode, 20)
-    assert all(1 <= len(part) <= 20 for part in parts)
-    together = "".join("".join(tokenizer().decode([part])) for part in parts)
-    assert together.replace(" ", "") == text.replace(" ", "") or "🐈" in text
-    [ids] = tokenizer().encode([text])
-    assert abs(sum(map(len, parts)) - len(ids)) <= len(parts) + 1
-
-
-def test_splits_are_sought_at_sentence_ends_first_then_clauses_then_words() -> None:
-    encode, decode = tokenizer().encode, tokenizer().decode
-    text = "the cat sees the dog. the dog, red and big, likes the house and the cat and the dog and the house."
-    parts = decode(parts_of(text, encode, 14))
-    assert parts[0] == "the cat sees the dog."
-    assert parts[1].endswith(",")
-    assert " ".join(parts) == text
 
 
 def test_lines_longer_than_the_model_are_split_even_where_nobody_says_so() -> None:

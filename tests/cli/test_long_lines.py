@@ -1,0 +1,210 @@
+"""Every sentence of a long line comes back as if it stood alone. The model folder says which lines are long."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import forked
+import pytest
+import sealed
+from untrained import sentence, write_untrained, write_untrained_parser
+
+import nmt_cli as nmt
+from nmt_cli.files import sha256
+from nmt_cli.model.contents import UNKNOWN_SAFE_LENGTH, read_config
+
+OLD = Path(__file__).parents[1] / "fixtures/format_1"
+SAFE = 20
+CPU = ["--devices", "1", "--precision", "fp32"]
+
+
+def with_safe_length(folder: Path, length: int | None, seed: int = 0, **features: Any) -> Path:
+    """Write an untrained model with this safe length. None: as an older version wrote it."""
+    write_untrained(folder, seed=seed, **features)
+    sealed.change(folder / "config.json", safe_length=length, format_version=3 if length else 2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_safe_length(tmp_path_factory.mktemp("long") / "model", SAFE)
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    rng = random.Random(seed)
+    return [sentence(rng, rng.randint(3, 8)).capitalize() for _ in range(count)]
+
+
+def translate(lines: list[str], *options: object) -> list[str]:
+    done = forked.run(Path.cwd(), "translate", *CPU, *options, text="".join(f"{line}\n" for line in lines).encode())
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--beam", 1], ["--sample", "--seed", 3], ["--search", "diverse", "--beam", 4]]
+)
+def test_every_sentence_comes_back(model: Path, options: list[object]) -> None:
+    alone = translate(texts(40), "-m", model, *options)
+    assert all(alone)
+    lines = [" ".join(texts(40)[:count]) for count in (5, 10, 40)]
+    assert translate(lines, "-m", model, *options) == [" ".join(alone[:count]) for count in (5, 10, 40)]
+
+
+def test_a_model_that_loses_sentences_is_protected_by_its_safe_length(model: Path, tmp_path: Path) -> None:
+    """The same model without the limit translates the line whole, which is something else."""
+    line = " ".join(texts(4))
+    free = with_safe_length(tmp_path / "free", 40)
+    assert translate([line], "-m", model) != translate([line], "-m", free)
+
+
+def test_lines_within_the_safe_length_do_not_change(model: Path, tmp_path: Path) -> None:
+    free, vocabulary = with_safe_length(tmp_path / "free", 40), nmt.load(model, device="cpu", devices=1)._models()
+    lines = [" ".join(texts(2, seed)) for seed in range(60)]
+    sizes = [len(ids) for ids in vocabulary.vocabulary.source.encode(lines)]
+    within = [line for line, size in zip(lines, sizes, strict=True) if size <= SAFE]
+    beyond = [line for line, size in zip(lines, sizes, strict=True) if size > SAFE]
+    assert min(len(within), len(beyond)) > 5
+    assert translate(within, "-m", model, "--json") == translate(within, "-m", free, "--json")
+    assert translate(beyond, "-m", model, "--json") != translate(beyond, "-m", free, "--json")
+
+
+def test_python_server_and_ensemble_split_alike(model: Path, tmp_path: Path) -> None:
+    served = pytest.importorskip("served")
+    lines = [" ".join(texts(12, 1)), *texts(3)]
+    expected = translate(lines, "-m", model)
+    with nmt.load(model, device="cpu", devices=1, precision="fp32") as loaded:
+        assert [result.text for result in loaded.translate(lines)] == expected
+        assert [result.text for result in loaded.submit(lines).result()] == expected
+    with served.running(model, precision="fp32") as server:
+        asked = json.dumps({"q": lines, "source": "en", "target": "de"}).encode()
+        request = Request(f"{server.url}/translate", asked, {"Content-Type": "application/json"})
+        with urlopen(request, timeout=60) as answer:
+            assert json.load(answer)["translatedText"] == expected
+    lax = with_safe_length(tmp_path / "lax", 40, seed=1)
+    alone = translate(texts(12, 1), "-m", lax, "-m", model)
+    assert translate(lines[:1], "-m", lax, "-m", model) == [" ".join(alone)]
+
+
+def test_nbest_confidence_and_alignment_of_a_split_line(model: Path) -> None:
+    options = ["-m", model, "--json", "--confidence", "--alignment", "--nbest", 2]
+    alone = [json.loads(line) for line in translate(texts(6), *options)]
+    [whole] = [json.loads(line) for line in translate([" ".join(texts(6))], *options)]
+    for key in ("tokens", "words", "source_tokens"):
+        assert whole[key] == [token for one in alone for token in one[key]]
+    assert whole["log_prob"] == pytest.approx(sum(one["log_prob"] for one in alone))
+    assert [best["translation"] for best in whole["nbest"]] == [
+        " ".join(one["nbest"][rank]["translation"] for one in alone) for rank in range(2)
+    ]
+    pairs, sources, targets = [], 0, 0
+    for one in alone:
+        pairs += [[sources + i, targets + j] for i, j in one["alignment"]]
+        sources, targets = sources + len(one["source_tokens"]), targets + len(one["tokens"])
+    assert whole["alignment"] == pairs
+
+
+def test_prefix_and_terms_belong_to_the_first_sentence(model: Path) -> None:
+    first, *rest = texts(5)
+    for option in ("--prefix-column", "--terms-columns"):
+        alone = translate([f"{first}\tthe dog", *(f"{text}\t" for text in rest)], "-m", model, option)
+        assert translate([f"{' '.join(texts(5))}\tthe dog"], "-m", model, option) == [" ".join(alone)]
+
+
+def test_a_sentence_beyond_the_safe_length_is_split_at_clauses(model: Path) -> None:
+    clauses = [text.rstrip(".").lower() for text in texts(12)]
+    [whole] = [json.loads(line) for line in translate([", ".join(clauses) + "."], "-m", model, "--json", "--alignment")]
+    assert len(whole["source_tokens"]) > 3 * SAFE
+    assert {source for source, _ in whole["alignment"]} & set(range(len(whole["source_tokens"]) - SAFE, 1000))
+
+
+def test_a_folder_of_an_older_version_splits_at_the_stated_length(tmp_path: Path) -> None:
+    old = with_safe_length(tmp_path / "old", None, max_positions=300)
+    values = json.loads((old / "config.json").read_text())
+    values["recipe"]["data"]["max_length"] = 200
+    sealed.write(old / "config.json", values)
+    known = shutil.copytree(old, tmp_path / "known")
+    sealed.change(known / "config.json", safe_length=UNKNOWN_SAFE_LENGTH, format_version=3)
+    lines = [" ".join(texts(count)) for count in range(1, 15)]
+    assert translate(lines, "-m", old) == translate(lines, "-m", known)
+    alone = translate(texts(14), "-m", old)
+    assert translate(lines[-1:], "-m", old) == [" ".join(alone)]
+    long = " and ".join(text.rstrip(".").lower() for text in texts(15)) + "."
+    sealed.change(known / "config.json", safe_length=200)
+    assert translate([long], "-m", old) == translate([long], "-m", known)  # one sentence: whole, up to data.max_length
+
+
+def test_the_model_of_format_1_brings_every_sentence_back() -> None:
+    words = (OLD / "test.en").read_text(encoding="utf-8").splitlines()
+    sentences = [f"{words[number % len(words)]}." for number in range(40)]
+    alone = translate(sentences, "-m", OLD / "model")
+    assert translate([" ".join(sentences)], "-m", OLD / "model") == [" ".join(alone)]
+
+
+def test_a_parser_is_not_split_at_full_stops(tmp_path: Path) -> None:
+    strict = write_untrained_parser(tmp_path / "strict", "xx")
+    free = shutil.copytree(strict, tmp_path / "free")
+    sealed.change(strict / "config.json", safe_length=3)
+    line = "the cat . the dog . a red house ."
+    assert translate([line], "-m", strict, "--json") == translate([line], "-m", free, "--json")
+
+
+def test_attend_says_why_it_declines_a_line_in_parts(model: Path) -> None:
+    line = " ".join(texts(5))
+    done = forked.run(Path.cwd(), "attend", "-m", model, line)
+    assert done.returncode == 1
+    said = " ".join(done.stderr.decode().split())
+    assert (
+        f"translates it in 5 parts, because the model translates a sentence of up to {SAFE * 3 // 2} tokens whole"
+        in said
+    )
+    assert forked.run(Path.cwd(), "attend", "-m", model, texts(1)[0]).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four updates, and its text. 3 of 200 lines are longer than 10 words."""
+    folder = tmp_path_factory.mktemp("run")
+    rng = random.Random(1)
+    for name, count in (("train", 200), ("valid", 5)):
+        lines = [sentence(rng, 30 if number in (7, 70, 170) else rng.randint(3, 10)) for number in range(count)]
+        for side in ("en", "de"):
+            (folder / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines))
+    recipe = (OLD / "count.toml").read_text().replace("checkpoint_every = 500", "checkpoint_every = 2")
+    (folder / "small.toml").write_text(
+        recipe.replace("max_length = 40", "max_length = 60").replace("vocab_size = 80", "vocab_size = 60")
+    )
+    forked.nmt(folder, "preprocess", "small.toml", "--data-dir", ".", "--out", "shards", "--workers", "1")
+    train(folder, 4)
+    return folder
+
+
+def train(folder: Path, updates: int) -> None:
+    options = ["--data", "shards", "--threads", "1", "--run", "run", "--set", f"train.updates={updates}"]
+    forked.nmt(folder, "train", "small.toml", *options)
+
+
+def test_every_folder_has_the_safe_length_of_its_training(run: Path, tmp_path: Path) -> None:
+    import numpy as np
+
+    from nmt_cli.data.shards import Corpus
+
+    lengths = np.sort(np.asarray(Corpus.open(run / "shards", "train").source_lengths))
+    expected = int(lengths[197])  # 198 of 200 lines are not longer
+    place = shutil.copytree(run, tmp_path / "place", symlinks=True)
+    assert read_config(place / "run/last").safe_length == expected
+    forked.nmt(place, "average", "run", "--last", "2")
+    forked.nmt(place, "quantize", "run/averaged", "--out", "int8")
+    for folder in ("run/averaged", "int8"):
+        assert read_config(place / folder).safe_length == expected
+    for config in place.glob("run/checkpoints/*/config.json"):  # as an older version wrote them
+        sealed.change(config, safe_length=None, format_version=2)
+        state = json.loads((config.parent / "state.json").read_text())
+        sealed.change(config.parent / "state.json", sha256={**state["sha256"], "config.json": sha256(config)})
+    assert read_config(place / "run/last").safe_length is None
+    train(place, 6)
+    assert read_config(place / "run/last").safe_length == expected
