@@ -117,7 +117,7 @@ def _run(scorer: Scorer, pairs: Iterable[tuple[str, str]], total: int | None, fo
 
 
 def _report(totals: _Totals, names: list[str], replaced: Counter[str], longest: int, width: int) -> None:
-    """Print remarks, then the totals in one line."""
+    """Print remarks, then the totals in one line. Raises DataError if no pair has a score."""
     from ..decoding.scoring import perplexity
 
     for name in dict.fromkeys(names):
@@ -130,7 +130,10 @@ def _report(totals: _Totals, names: list[str], replaced: Counter[str], longest: 
             f"{totals.too_long:,} of {totals.lines:,} pairs, the first at line {totals.first_too_long:,}, have a side longer than the model's maximum "
             f"(model.max_positions = {longest}, end symbol counted): they have no score and do not count in the totals."
         )
-    nll, likely = totals.nll / max(totals.tokens, 1), perplexity(-totals.nll, totals.tokens)
+    if not totals.tokens:
+        why = "longer than the model's maximum, or blank on both sides" if totals.too_long else "blank on both sides"
+        raise DataError(f"nothing was scored: all {totals.lines:,} pairs of {names[0]!r} and {names[1]!r} are {why}.")
+    nll, likely = totals.nll / totals.tokens, perplexity(-totals.nll, totals.tokens)
     say(
         f"NLL {nll:.{width}f}  perplexity {likely:.{width}f}  sentences {totals.lines - totals.too_long}  tokens {totals.tokens}"
     )

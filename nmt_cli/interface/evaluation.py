@@ -320,6 +320,8 @@ def evaluated(
             raise DataError(
                 f"{name!r} has {len(lines):,} lines and the source {len(source):,}: they must be parallel, line by line."
             )
+    if not any(line.strip() for reference in references for line in reference):
+        raise DataError("there is nothing to score: all lines of the references are blank.")
     metric_options = options.metric_options
     scorers = {name: Scorer(name, references, replace(metric_options, source=source)) for name in options.names}
     resampled = _resampled(systems, scorers, options)

@@ -140,14 +140,6 @@ def test_blank_and_long_lines_keep_their_places() -> None:
     assert (last["log_prob"], last["perplexity"]) == (None, None)
 
 
-def test_blank_lines_alone_are_certain() -> None:
-    Path("src").write_text("\n\n")
-    Path("ref").write_text("\n\n")
-    result = run(*MODEL)
-    assert result.stdout == "0.000000\t1.000000\t0\n" * 2
-    assert result.stderr == "NLL 0.000000  perplexity 1.000000  sentences 2  tokens 0\n"
-
-
 def test_odd_separators_do_not_split_and_the_last_newline_may_lack() -> None:
     odd = "one\u2028two\x85three\x0bfour\x0cfive\rsix".encode()
     Path("src").write_bytes(odd + b"\r\n" + odd)
@@ -208,6 +200,22 @@ def test_missing_and_empty_files_are_named() -> None:
         assert isinstance(error, DataError)
         assert str(error) == f"{name!r} is empty: expected one translation per line."
     assert "'src' has 30 lines, 'void' 0 lines" in str(fault("--model", "model", "--src", "src", "--ref", "void"))
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_totals_of_no_scored_pair_are_an_error(options: list[str]) -> None:
+    """The lines are printed all the same; no perplexity of 1 is."""
+    Path("blank").write_text("\n \n", encoding="utf-8")
+    Path("long").write_text("the " * 400 + "\n\n", encoding="utf-8")
+    reasons = {"blank": "blank on both sides", "long": "longer than the model's maximum, or blank on both sides"}
+    for name, reason in reasons.items():
+        for stdin, src in ((None, name), (Path(name).read_bytes(), "-")):
+            result = CliRunner().invoke(app, [*options, "--model", "model", "--src", src, "--ref", name], input=stdin)
+            assert isinstance(result.exception, DataError)
+            assert str(result.exception).startswith("nothing was scored: all 2 pairs of ")
+            assert str(result.exception).endswith(f"are {reason}.")
+            assert result.stdout.count("\n") == 2
+            assert "perplexity 1" not in result.stderr
 
 
 @pytest.mark.parametrize(
