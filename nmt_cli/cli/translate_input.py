@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..console import warn
 from ..errors import DataError, UsageError
+from .arguments import STDIN
+from .glossary import SEPARATORS, glossary_pair
 
 if TYPE_CHECKING:
     from ..decoding.translator import Line
+
+CHECKED = 1000
+"""The number of lines by which a glossary is recognised."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +55,40 @@ class InputFormat:
         """The files that are read."""
         return [path for path in (self.file, self.prefix_file, self.terms_file) if path]
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether the lines can be read ahead: they come from a file, not from a pipe or a terminal."""
+        if self.file and self.file != STDIN:
+            return self.file.is_file()
+        try:
+            return stat.S_ISREG(os.fstat(0).st_mode)
+        except OSError:
+            return False
+
 
 def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator[Line]:
     """Yield the lines to translate. `replaced`: file → lines with invalid UTF-8.
 
-    If the files have different numbers of lines, raises DataError after the last line that all files have.
+    If the files have different numbers of lines, raises DataError after the last line that all files have. Raises DataError if the
+    prefixes or the terms are a glossary: before the first line, or for a pipe after some lines.
     """
     from ..decoding.translator import Request
+
+    rows = _parallel(input_format, replaced)
+    if input_format.prefix_file or input_format.terms_file:
+        rows = _checked(rows, lambda first: _refuse_glossaries(input_format, first), input_format.is_stored)
+    for texts in rows:
+        yield _request(input_format, texts, Request)
+
+
+def _parallel(input_format: InputFormat, replaced: Counter[str]) -> Iterator[list[str]]:
+    """Yield the parallel lines of all files, the input's first. Raises DataError as `read_requests` does for different numbers of lines."""
     from ..lines import decode_line, iter_lines, open_binary
     from .inputs import open_input
 
     names = [
         str(input_format.file) if input_format.file else "standard input",
-        *(str(path) for path in input_format.paths if path != input_format.file),
+        *(str(path) for path in (input_format.prefix_file, input_format.terms_file) if path),
     ]
     with ExitStack() as stack:  # the streams are closed in the thread that reads them
         streams = [
@@ -73,9 +103,51 @@ def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator
                 text, damaged = decode_line(raw or b"")
                 replaced[name] += damaged
                 texts.append(text)
-            yield _request(input_format, texts, Request)
+            yield texts
             count += 1
         _check_ends(names, readers, raws, count)
+
+
+def _checked(
+    rows: Iterator[list[str]], check: Callable[[Sequence[list[str]]], None], ahead: bool
+) -> Iterator[list[str]]:
+    """Yield the rows, and call `check` with the first CHECKED ones: with `ahead` before the first is yielded, else after the last of them."""
+    first: list[list[str]] = []
+    error: DataError | None = None
+    try:
+        for row in islice(rows, CHECKED):
+            first.append(row)
+            if not ahead:
+                yield row
+    except DataError as raised:
+        error = raised
+    check(first)
+    if ahead:
+        yield from first
+    if error:
+        raise error
+    yield from rows
+
+
+def _refuse_glossaries(input_format: InputFormat, rows: Sequence[list[str]]) -> None:
+    """Raise DataError if the prefixes or the terms of these rows are a glossary; for a single row, only warn."""
+    columns = input_format.prefix_column or input_format.terms_columns
+    lines = [texts[0].partition("\t")[0] if columns else texts[0] for texts in rows]
+    files = {"--prefix-file": input_format.prefix_file, "--terms": input_format.terms_file}
+    for number, (option, path) in enumerate([(option, path) for option, path in files.items() if path], 1):
+        is_terms = option == "--terms"
+        entries = [texts[number] for texts in rows]
+        if not (pair := glossary_pair(entries, lines, SEPARATORS if is_terms else "\t")):
+            continue
+        wanted = "the terms in its translation, separated by tabs" if is_terms else "the beginning of its translation"
+        message = (
+            f"{str(path)!r} is a glossary: it has pairs such as {pair[0]!r} and {pair[1]!r}, and the input contains {pair[0]!r}. "
+            f"{option} expects for each line of the input {wanted}. "
+            "docs/translating.md shows how to write the terms of each line from a glossary."
+        )
+        if len(rows) > 1:
+            raise DataError(message)
+        warn(message)
 
 
 def _request(input_format: InputFormat, texts: list[str], request: Any) -> Line:

@@ -298,7 +298,7 @@ Precision = Annotated[
 
 
 def entries(path: Path | None, what: str) -> list[str] | None:
-    """Return the lines of a file that are not blank; None without a file. Raises DataError if all lines are blank, or for invalid UTF-8."""
+    """Return the lines of a file that are not blank; None without a file. Raises DataError if all lines are blank, for invalid UTF-8, and for tabs."""
     if path is None:
         return None
     from ..lines import decode_line, iter_lines, open_binary
@@ -309,6 +309,11 @@ def entries(path: Path | None, what: str) -> list[str] | None:
     if damaged:
         raise DataError(
             f"{str(path)!r}, line {damaged:,}: {decoded[damaged - 1][0][:60]!r} is not UTF-8. Convert the file to UTF-8, or delete the line."
+        )
+    tabbed = next((number for number, (line, _) in enumerate(decoded, 1) if "\t" in line.strip()), None)
+    if tabbed:
+        raise DataError(
+            f"{str(path)!r}, line {tabbed:,}: {decoded[tabbed - 1][0][:60]!r} has a tab: expected {what}, one per line. Give one column."
         )
     lines = [line for line, _ in decoded if line.strip()]
     if not lines:

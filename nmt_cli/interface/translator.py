@@ -477,6 +477,10 @@ def _request(line: str | Line, terms: bool) -> str | Request:
         raise UsageError(f"the line {text[:60]!r} contains a line end: give each line by itself.")
     if isinstance(line, str):
         return line
+    if isinstance(line.terms, str | Mapping):
+        raise UsageError(
+            f"the line {text[:60]!r} has the terms {line.terms!r}: expected a list of the words and phrases in its translation."
+        )
     if line.terms and not terms:
         raise UsageError(
             f"the line {text[:60]!r} has terms, and the lines come from an iterator: give terms=True to translate."
