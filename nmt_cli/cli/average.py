@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..console import say
+from ..console import say, warn
 from .arguments import output_path
 from .completion import runs
 
@@ -50,10 +50,27 @@ def average(
             help="Model folder to write: a new one, or an earlier average.  [default: RUN/averaged]",
         ),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the run's shards, to validate the average.  [default: data/RECIPE]"
+        ),
+    ] = None,
 ) -> None:
-    """Average the weights of a run's last or best checkpoints into a model folder."""
+    """Average the weights of a run's last or best checkpoints into a model folder, and compare their validation scores.
+
+    If the average is worse than the run's best checkpoint (else its last), commands that are given the run use the checkpoint.
+    """
     from ..interface import commands
 
-    model = commands.average(runs or "runs/latest", last=last, best=best, out=out)
+    model = commands.average(runs or "runs/latest", last=last, best=best, out=out, data=data)
     say(f"averaged {len(model.averaged)} checkpoints ({', '.join(model.averaged)}) into {model.path}")
-    say(f"next: nmt translate --model {model.path} < input")
+    best_model = model.path
+    if model.comparison:
+        say(str(model.comparison))
+        if model.comparison.is_worse:
+            best_model = model.comparison.other
+            run = best_model.parent.parent
+            uses = f" Commands that are given {run} use the checkpoint." if model.path == run / "averaged" else ""
+            warn(f"the average is worse than {best_model}.{uses}")
+    say(f"next: nmt translate --model {best_model} < input")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..exporting.quantizing import Quantized
     from ..hardware import Hardware
     from ..recipe import Recipe
+    from ..training.average_validation import Comparison
     from ..training.dry_run import Forecast
 
 Overrides = Mapping[str, object] | Sequence[str]
@@ -266,6 +267,8 @@ class Average:
     """The model folder."""
     averaged: tuple[str, ...]
     """The names of the checkpoints or models that were averaged."""
+    comparison: Comparison | None
+    """The validation scores of the average and of the checkpoint that the run would use without it; None if the shards were not found."""
 
 
 def average(
@@ -274,11 +277,13 @@ def average(
     last: int = 0,
     best: int = 0,
     out: str | Path | None = None,
+    data: str | Path | None = None,
     progress: ProgressOption = None,
 ) -> Average:
     """Average a run's last or best checkpoints, or several model folders, into a model folder, by default RUN/averaged.
 
-    Raises ModelError, UsageError.
+    The average is validated on the run's shards, `data`, by default data/RECIPE. Raises ModelError, UsageError, and DataError for
+    `data` that does not fit.
     """
     folders = [Path(runs)] if isinstance(runs, str | Path) else [Path(run) for run in runs]
     if not folders:
@@ -294,9 +299,9 @@ def average(
 
     chosen = choose(folders[0], last, best) if len(folders) == 1 else folders
     target = Path(out) if out else folders[0] / "averaged"
-    with showing(progress), console.status(f"averaging {len(chosen)} checkpoints"):
-        record = average_folders(chosen, target)
-    return Average(target, tuple(record["averaged"]))
+    with showing(progress):
+        metrics, comparison = average_folders(chosen, target, Path(data) if data else None)
+    return Average(target, tuple(metrics["averaged"]), comparison)
 
 
 def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = None) -> Quantized:

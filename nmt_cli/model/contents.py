@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, model_serializer
 
+from .. import console
 from ..cache import remembered_sha256
 from ..errors import ModelError
 from ..records import Record, parse_json, read_record
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 WEIGHTS, CONFIG, METRICS = "model.safetensors", "config.json", "metrics.json"
 TOKENIZERS = re.compile(r"tokenizer(\.source|\.target)?\.model")
-CHOICES = ("averaged", "best", "last")
+AVERAGED, LAST = "averaged", "last"
+CHOICES = (AVERAGED, "best", LAST)
 """The models of a run folder in order of preference: the first one that exists is used."""
 SCORES = TypeAdapter(dict[str, int | float | str | bool | list[str] | None], config={"strict": True})
 """The content of metrics.json."""
@@ -49,7 +51,6 @@ class ModelConfig(Record):
     recipe: dict[str, Any]
     precision: Literal["fp32", "int8"] = "fp32"
     """Precision of the weights: int8 if `nmt quantize` wrote the folder. The file has this field only for int8; earlier versions did not have it."""
-
     safe_length: int | None = Field(default=None, ge=1)
     """A length, in source tokens: 99 % of the training lines are not longer. A line of several sentences is translated
     whole up to it. None, and not in the file, if it is unknown."""
@@ -202,12 +203,13 @@ def checking(folder: Path, config: ModelConfig) -> Future[None]:
 def find_model(path: Path) -> Path:
     """Return the model folder at `path`. For a run folder, return its averaged model, else its best, else its last checkpoint.
 
-    Raises ModelError when there is none.
+    An average with a worse validation score than a checkpoint is passed over. That is said, and also if the average is older than the
+    last checkpoint. Raises ModelError when there is no model.
     """
     if (path / CONFIG).is_file():
         return path
     for choice in CHOICES:
-        if (path / choice / CONFIG).is_file():
+        if (path / choice / CONFIG).is_file() and not (choice == AVERAGED and _is_worse(path)):
             return path / choice
     if not path.exists():
         raise ModelError(
@@ -216,3 +218,32 @@ def find_model(path: Path) -> Path:
     raise ModelError(
         f"{str(path)!r} holds no model: neither {CONFIG} nor any of {', '.join(CHOICES)} is in it. Name a model folder or a run folder."
     )
+
+
+def _is_worse(run: Path) -> bool:
+    """Return whether the run's average has a worse validation score than a checkpoint that the run has instead. Warn of it, or of an old average.
+
+    `training.averaging` describes the keys of metrics.json. Without `last_checkpoint`, as an older version wrote it, the newest
+    averaged checkpoint counts.
+    """
+    average, metrics = run / AVERAGED, read_metrics(run / AVERAGED)
+    others = [run / choice for choice in CHOICES[1:] if (run / choice / CONFIG).is_file()]
+    if others and "worse_than" in metrics:
+        console.warn_once(
+            f"{average} is not used: its validation score is worse than that of {metrics['worse_than']}. To use it, name {average}."
+        )
+        return True
+    made_after = max([str(metrics.get("last_checkpoint", "")), *map(str, metrics.get("averaged", []))], key=_update)
+    last = (run / LAST).resolve().name
+    if 0 <= _update(made_after) < _update(last):
+        console.warn_once(
+            f"{average} is older than the run's last checkpoint: it was made after {made_after}, and the last is {last}. "
+            f"Run `nmt average {run}` again, or name {run / LAST}."
+        )
+    return False
+
+
+def _update(checkpoint: str) -> int:
+    """Return the update in a checkpoint's name; -1 for another name."""
+    step = re.fullmatch(r"step-(\d+)", checkpoint)
+    return int(step[1]) if step else -1

@@ -1,6 +1,12 @@
 """Checkpoint averaging: the mean of the weights of several checkpoints (section 6.1: the last 5, for big the last 20).
 
-choose(run, …) ──▶ checkpoint folders ──▶ average(folders, out): check that they fit together, write a model folder
+choose(run, …) ──▶ checkpoint folders ──▶ average(folders, out): check that they fit together, validate the mean, write a model folder
+
+metrics.json of an average has its validation scores and
+
+    averaged          the names of the folders
+    last_checkpoint   the newest checkpoint, at that time, of the run that it lies in
+    worse_than        the checkpoint that has a better validation score; then the run does not use the average (`find_model`)
 """
 
 from __future__ import annotations
@@ -12,13 +18,16 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
+from .. import console
 from ..errors import ModelError, UsageError, write_failed
 from ..files import follow_links, system_error
 from ..model.contents import CONFIG, WEIGHTS, ModelConfig, check_files, not_an_average, read_config
 from ..model.folder import write_model
 from ..output_paths import check_output_folder, output_folder
 from ..recipe import Recipe
+from .average_validation import Comparison, compare, otherwise
 from .checkpoint import best_of
 from .run import RunFolder
 
@@ -52,13 +61,17 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
     return sorted(checkpoint.folder for checkpoint in ranked[:count])
 
 
-def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
-    """Write the mean of the model folders' weights to the model folder `out`. Return {"averaged": names of the folders}.
+def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tuple[dict[str, Any], Comparison | None]:
+    """Write the mean of the model folders' weights to the model folder `out`. Return the content of its metrics.json, and its validation.
 
-    Raises ModelError if a folder is damaged or in int8, if two folders have the same weights, or if architectures or
-    vocabularies differ. Raises UsageError if `out` is neither free nor an earlier average, or is one of the inputs.
+    `data`: see `average_validation.compare`. Raises ModelError if a folder is damaged or in int8, if two folders have the same
+    weights, or if architectures or vocabularies differ. Raises UsageError if `out` is neither free nor an earlier average, or is one of the inputs.
     """
     check_output_folder(out, "the averaged model", not_an_average, folders)
+    metrics: dict[str, Any] = {"averaged": [follow_links(folder).name for folder in folders]}
+    if checkpoints := RunFolder(out.parent).checkpoints():
+        metrics["last_checkpoint"] = checkpoints[-1].folder.name
+    other = follow_links(otherwise(folders, out))
     configs = [read_config(folder) for folder in folders]
     for folder, config in zip(folders, configs, strict=True):
         if config.precision != "fp32":
@@ -69,24 +82,31 @@ def average(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     _check_same_architecture(folders, configs)
     _check_different(folders, configs)
     first = configs[0]
+    with console.status(f"averaging {len(folders)} checkpoints"):
+        mean = _mean(folders)
+    recipe = Recipe.from_dict(
+        configs[-1].recipe, str(folders[-1] / CONFIG)
+    )  # that of the last folder: a resumed run may have changed [decode]
+    if comparison := compare(mean, recipe, configs[-1], folders[0], other, data):
+        metrics |= comparison.scores | ({"worse_than": other.name} if comparison.is_worse else {})
+    tokenizers = {name: (folders[0] / name).read_bytes() for name in first.tokenizers}
+    try:
+        with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as partial:
+            write_model(
+                partial, mean, recipe, first.vocabularies, tokenizers, metrics, safe_length=configs[-1].safe_length
+            )
+    except SafetensorError as error:
+        raise write_failed(system_error(error), out, "the averaged model", ModelError) from None
+    return metrics, comparison
+
+
+def _mean(folders: Sequence[Path]) -> dict[str, Tensor]:
+    """Return the mean of the folders' weights, in fp32."""
     total = {name: tensor.double() for name, tensor in load_file(folders[0] / WEIGHTS).items()}
     for folder in folders[1:]:
         for name, tensor in load_file(folder / WEIGHTS).items():
             total[name] += tensor
-    mean = {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
-    tokenizers = {name: (folders[0] / name).read_bytes() for name in first.tokenizers}
-    recipe = Recipe.from_dict(
-        configs[-1].recipe, str(folders[-1] / CONFIG)
-    )  # that of the last folder: a resumed run may have changed [decode]
-    scores = {"averaged": [follow_links(folder).name for folder in folders]}
-    try:
-        with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as partial:
-            write_model(
-                partial, mean, recipe, first.vocabularies, tokenizers, scores, safe_length=configs[-1].safe_length
-            )
-    except SafetensorError as error:
-        raise write_failed(system_error(error), out, "the averaged model", ModelError) from None
-    return scores
+    return {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
 
 
 def _check_same_architecture(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:

@@ -62,7 +62,7 @@ def names(folders: list[Path]) -> list[int]:
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_the_average_is_numpys_mean(count: int, tmp_path: Path) -> None:
     folders = [written(tmp_path / f"step-{seed}", seed) for seed in range(count)]
-    made_of = average(folders, tmp_path / "averaged")
+    metrics, comparison = average(folders, tmp_path / "averaged")
     parts = [load_file(folder / "model.safetensors") for folder in folders]
     mean = load_file(tmp_path / "averaged" / "model.safetensors")
     assert mean.keys() == parts[0].keys()
@@ -70,7 +70,8 @@ def test_the_average_is_numpys_mean(count: int, tmp_path: Path) -> None:
         expected = np.mean([part[name].astype(np.float64) for part in parts], axis=0)
         assert array.dtype == np.float32
         np.testing.assert_array_equal(array, expected.astype(np.float32))
-    assert made_of == {"averaged": [f"step-{seed}" for seed in range(count)]}
+    assert metrics == {"averaged": [f"step-{seed}" for seed in range(count)]}
+    assert comparison is None  # there are no shards
 
 
 def test_the_average_is_a_model_folder_with_its_parts_tokenizer_and_recipe(tmp_path: Path) -> None:

@@ -1,0 +1,225 @@
+"""`nmt average`: the average is validated, and a run is never silently translated with an average that is old or worse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import forked
+import numpy as np
+import pytest
+import sealed
+from safetensors.numpy import load_file, save_file
+from shared import number_words
+
+import nmt_cli as nmt
+from nmt_cli.files import sha256
+
+
+def said(place: Path, *arguments: str | Path, code: int = 0) -> str:
+    """Return what `nmt` prints on stderr, blanks squeezed."""
+    return " ".join(forked.nmt(place, *arguments, code=code).split())
+
+
+def train(place: Path, updates: int, *options: str) -> None:
+    forked.nmt(place, "train", "numbers.toml", "--set", f"train.updates={updates}", "--threads", "1", *options)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the shards data/numbers and the run runs/numbers of 45 updates, which was validated by NLL after update 45."""
+    folder = tmp_path_factory.mktemp("average")
+    number_words(tmp_path_factory, folder)
+    recipe = (
+        (folder / "numbers.toml").read_text(encoding="utf-8").replace('best_metric = "bleu"', 'best_metric = "nll"')
+    )
+    (folder / "numbers.toml").write_text(recipe, encoding="utf-8")
+    train(folder, 45, "--set", "train.valid_bleu_sentences=0")
+    return folder
+
+
+@pytest.fixture
+def place(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(trained, tmp_path / "place", symlinks=True)
+
+
+def metrics_of(folder: Path) -> dict[str, Any]:
+    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    return metrics
+
+
+def change_metrics(folder: Path, **values: object) -> None:
+    """Change a model folder's metrics.json; None removes a key."""
+    metrics = {key: value for key, value in {**metrics_of(folder), **values}.items() if value is not None}
+    (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+    _seal(folder, "metrics.json")
+
+
+def spoil(folder: Path) -> None:
+    """Negate the weights of a checkpoint: an average with it is worse than the last checkpoint."""
+    path = folder / "model.safetensors"
+    save_file({name: np.negative(array) for name, array in load_file(path).items()}, path)
+    _seal(folder, "model.safetensors")
+
+
+def _seal(folder: Path, name: str) -> None:
+    hashes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["sha256"]
+    sealed.change(folder / "config.json", sha256={**hashes, name: sha256(folder / name)})
+
+
+USERS = {
+    "translate": ("translate", "--model", "runs/numbers"),
+    "score": ("score", "--model", "runs/numbers", "--src", "valid.en", "--ref", "valid.de"),
+    "info": ("info", "runs/numbers"),
+    "quantize": ("quantize", "runs/numbers", "--out", "int8"),
+    "attend": ("attend", "--model", "runs/numbers", "--out", "page.html", "one two."),
+    "calibrate": ("calibrate", "--model", "runs/numbers", "--src", "valid.en", "--ref", "valid.de", "--out", "c.json"),
+    "train.init": (
+        "train",
+        "numbers.toml",
+        "--run",
+        "second",
+        "--set",
+        "train.init=runs/numbers",
+        "--set",
+        "train.updates=1",
+    ),
+}
+
+
+# The score
+
+
+def test_an_average_that_is_not_worse_is_scored_and_used(place: Path) -> None:
+    printed = said(place, "average", "runs/numbers", "--last", "1")
+    score = metrics_of(place / "runs/numbers/last")["nll"]
+    assert f"validation NLL: the average {score:.4f}, runs/numbers/checkpoints/step-00000045 {score:.4f}" in printed
+    assert "worse" not in printed
+    assert "next: nmt translate --model runs/numbers/averaged" in printed
+    assert metrics_of(place / "runs/numbers/averaged")["nll"] == pytest.approx(score)
+    assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
+
+
+def test_a_worse_average_is_written_and_the_run_uses_the_checkpoint(place: Path) -> None:
+    spoil(place / "runs/numbers/checkpoints/step-00000030")
+    printed = said(place, "average", "runs/numbers", "--last", "2")
+    metrics = metrics_of(place / "runs/numbers/averaged")
+    best = metrics_of(place / "runs/numbers/best")["nll"]
+    assert metrics["nll"] > best
+    assert f"the average {metrics['nll']:.4f}, runs/numbers/checkpoints/step-00000045 {best:.4f}" in printed
+    assert "warning: the average is worse than runs/numbers/checkpoints/step-00000045." in printed
+    assert "Commands that are given runs/numbers use the checkpoint." in printed
+    assert "next: nmt translate --model runs/numbers/checkpoints/step-00000045" in printed
+    for name, command in USERS.items():
+        assert "warning: runs/numbers/averaged is not used: its validation score is worse" in said(place, *command), (
+            name
+        )
+    assert "model: runs/numbers/best" in said(place, "translate", "--model", "runs/numbers")
+    named = said(place, "translate", "--model", "runs/numbers/averaged", "-i", "valid.en")
+    assert "warning" not in named  # the user asked for it
+    said(place, "average", "runs/numbers", "--last", "1")
+    assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
+
+
+def test_a_worse_average_elsewhere_does_not_change_what_the_run_uses(place: Path) -> None:
+    said(place, "average", "runs/numbers", "--last", "1")
+    spoil(place / "runs/numbers/checkpoints/step-00000030")
+    printed = said(place, "average", "runs/numbers", "--last", "2", "--out", "other")
+    assert "warning: the average is worse than runs/numbers/checkpoints/step-00000045. next:" in printed
+    assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
+
+
+def test_a_checkpoint_that_was_not_validated_is_validated(place: Path) -> None:
+    last = place / "runs/numbers/checkpoints/step-00000045"
+    score = metrics_of(last)["nll"]
+    change_metrics(last, nll=None)
+    (place / "runs/numbers/best").unlink()
+    assert f"runs/numbers/checkpoints/step-00000045 {score:.4f}" in said(place, "average", "runs/numbers")
+
+
+def test_bleu_decides_where_it_chooses_the_best_checkpoint(place: Path) -> None:
+    recipe = (place / "numbers.toml").read_text(encoding="utf-8")
+    (place / "numbers.toml").write_text(recipe.replace('"nll"', '"bleu"'), encoding="utf-8")
+    train(place, 20, "--run", "second", "--set", "train.valid_bleu_sentences=5")
+    best = metrics_of(place / "second/best")
+    printed = said(place, "average", "second", "--last", "1")
+    assert (
+        f"validation BLEU: the average {best['bleu']:.2f}, second/checkpoints/step-00000020 {best['bleu']:.2f}"
+        in printed
+    )
+    metrics = metrics_of(place / "second/averaged")
+    assert (metrics["bleu_signature"], metrics["bleu_sentences"]) == (best["bleu_signature"], 5)
+
+
+def test_without_the_shards_the_average_is_not_scored(place: Path) -> None:
+    (place / "data").rename(place / "moved")
+    printed = said(place, "average", "runs/numbers")
+    assert "warning: the average has no validation score: cannot open the folder of shards 'data/numbers'" in printed
+    assert "If the run's shards are elsewhere, give --data DIR." in printed
+    assert "nll" not in metrics_of(place / "runs/numbers/averaged")
+    assert "validation NLL: the average" in said(place, "average", "runs/numbers", "--data", "moved/numbers")
+    assert "error: 'moved' holds no prepared corpus" in said(
+        place, "average", "runs/numbers", "--data", "moved", code=1
+    )
+
+
+def test_shards_of_another_text_do_not_count(place: Path) -> None:
+    (place / "valid.en").write_text("one.\n", encoding="utf-8")
+    (place / "valid.de").write_text("eins.\n", encoding="utf-8")
+    said(place, "preprocess", "numbers.toml", "--data-dir", ".", "--force")
+    assert "are of another text or tokenizer than those of the training" in said(place, "average", "runs/numbers")
+
+
+def test_python_returns_the_scores(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    spoil(place / "runs/numbers/checkpoints/step-00000030")
+    average = nmt.average("runs/numbers", last=2)
+    assert average.comparison
+    assert average.comparison.is_worse
+    assert average.comparison.metric == "nll"
+    assert average.comparison.scores["nll"] == metrics_of(average.path)["nll"] > average.comparison.other_score
+    with nmt.load("runs/numbers") as translator:
+        assert translator.folders == (Path("runs/numbers/best"),)
+
+
+# The age
+
+
+def test_an_average_that_is_older_than_the_last_checkpoint_is_reported(place: Path) -> None:
+    said(place, "average", "runs/numbers", "--last", "1")
+    train(place, 46, "--set", "train.valid_bleu_sentences=0")
+    warning = (
+        "warning: runs/numbers/averaged is older than the run's last checkpoint: it was made after step-00000045, and the last is "
+        "step-00000046. Run `nmt average runs/numbers` again, or name runs/numbers/last."
+    )
+    for name, command in USERS.items():
+        assert said(place, *command).count(warning) == 1, name
+    assert "older" not in said(place, "translate", "--model", "runs/numbers/averaged")
+    said(place, "average", "runs/numbers", "--last", "1")
+    assert "older" not in said(place, "translate", "--model", "runs/numbers")
+
+
+def test_averages_of_earlier_or_other_checkpoints_are_not_old(place: Path) -> None:
+    """What counts is when an average was made."""
+    train(place, 16, "--run", "second")
+    for run, updates in (("runs/numbers", (15, 30)), ("second", (15, 16))):
+        folders = [f"{run}/checkpoints/step-{update:08d}" for update in updates]
+        said(place, "average", *folders, "--out", "runs/numbers/averaged")
+        change_metrics(place / "runs/numbers/averaged", worse_than=None)
+        assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
+
+
+def test_an_average_by_an_older_version_is_as_old_as_its_newest_checkpoint(place: Path) -> None:
+    said(place, "average", "runs/numbers", "--last", "2")
+    averaged = place / "runs/numbers/averaged"
+    change_metrics(averaged, last_checkpoint=None, worse_than=None)
+    assert "older" not in said(place, "translate", "--model", "runs/numbers")
+    change_metrics(averaged, averaged=["step-00000015", "step-00000030"])
+    assert "it was made after step-00000030, and the last is step-00000045" in said(
+        place, "translate", "--model", "runs/numbers"
+    )
+    change_metrics(averaged, averaged=["mine", "yours"])
+    assert "older" not in said(place, "translate", "--model", "runs/numbers")
