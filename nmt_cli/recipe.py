@@ -43,6 +43,9 @@ def _checked(section: SectionT, errors: list[str]) -> SectionT:
 
 
 TrainingPrecision = Literal["auto", "bf16", "fp16", "fp32"]
+BleuTokenizer = Literal[
+    "", "13a", "zh", "char", "intl", "none", "ja-mecab", "ko-mecab", "flores101", "flores200", "spBLEU-1K"
+]
 TRAINING_PRECISIONS: tuple[str, ...] = get_args(TrainingPrecision)
 MANY = 10**12
 """Upper bound of counts that take no memory: updates, pairs of a shard, …"""
@@ -92,7 +95,7 @@ class DataSection(Section):
     generator: Literal["", "teaching"] = ""
     """`teaching`: the package generates the corpus itself; no --data-dir is needed."""
     train_source: list[FileName] = []
-    """Files below --data-dir: plain, .gz, .xz or .bz2. They are parallel to `train_target`, line by line."""
+    """Files below --data-dir: plain, .gz, .xz, .bz2 or .zst. They are parallel to `train_target`, line by line."""
     train_target: list[FileName] = []
     valid_source: list[FileName] = []
     valid_target: list[FileName] = []
@@ -274,8 +277,11 @@ class TrainSection(Section):
     seed: int = Field(default=1, ge=0, lt=2**32)
     log_every: int = Field(default=50, ge=1, le=MANY)
     valid_every: int = Field(default=1000, ge=1, le=MANY)
-    valid_bleu_sentences: int = Field(default=500, ge=0, le=MANY)
-    """The first N validation sentences are translated for BLEU; 0: none."""
+    valid_bleu_sentences: int = Field(default=2000, ge=0, le=MANY)
+    """Most validation sentences that are translated for BLEU. If there are more, so many are drawn at even distances; 0: none."""
+    valid_bleu_tokenizer: BleuTokenizer = ""
+    """BLEU's tokenizer in validation, one of sacrebleu's. "": by language and script: zh for Chinese, char for other languages
+    without spaces between words, 13a for all others."""
     valid_beam: int = Field(default=1, ge=1, le=MOST_BEAM)
     """Beam size for these translations, whatever `decode.search` is; 1 is greedy and fast."""
     valid_samples: int = Field(default=3, ge=0, le=100_000)

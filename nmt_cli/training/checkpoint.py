@@ -29,6 +29,7 @@ from ..model.contents import (
     read_metrics,
 )
 from ..records import Record, read_record
+from .metrics import measure_in
 from .progress import Progress
 
 OPTIMIZER_STATE, STATE = "state.safetensors", "state.json"
@@ -135,13 +136,12 @@ class Checkpoint:
 def best_of(checkpoints: list[Checkpoint], metric: str) -> list[Checkpoint]:
     """Return the validated checkpoints, the best first. With equal scores, the earlier one comes first.
 
-    Checkpoints that were saved only because the run was stopped do not count.
+    Checkpoints that were saved only because the run was stopped do not count. Neither do those whose score was measured in
+    another way than that of the last one.
     """
     scored = [(c.score(metric), c) for c in checkpoints if c.kept]
+    validated = [(s, c) for s, c in scored if s is not None]
+    measures = [measure_in(read_metrics(c.folder), metric) for _, c in validated]
     sign = -1.0 if metric == "bleu" else 1.0
-    return [
-        c
-        for _, c in sorted(
-            ((sign * s, c) for s, c in scored if s is not None), key=lambda pair: (pair[0], pair[1].update)
-        )
-    ]
+    comparable = [(sign * s, c) for (s, c), measure in zip(validated, measures, strict=True) if measure == measures[-1]]
+    return [c for _, c in sorted(comparable, key=lambda pair: (pair[0], pair[1].update))]

@@ -69,8 +69,25 @@ def valid_record(progress: Progress, scores: Mapping[str, Any]) -> dict[str, Any
 
 def validation_line(record: Mapping[str, Any], is_best: bool) -> str:
     """Return the line of a validation record."""
-    bleu = f" · BLEU {record['bleu']:.2f}" if record.get("bleu") is not None else ""
+    bleu = f" · BLEU {record['bleu']:.2f} ({tokenizer_in(record)})" if record.get("bleu") is not None else ""
     return f"valid at {record['update']:,} · nll {record['nll']:.4f} · ppl {record['ppl']:.2f}{bleu} · {clock(record['seconds'])}{' · best so far' if is_best else ''}"
+
+
+def tokenizer_in(record: Mapping[str, Any]) -> str:
+    """Return BLEU's tokenizer, as the signature in a validation record names it."""
+    entries = dict(entry.split(":", 1) for entry in record["bleu_signature"].split("|"))
+    return str(entries["tok"])
+
+
+def measure_in(record: Mapping[str, Any], metric: str) -> tuple[Any, ...]:
+    """Return how a validation record's score was measured. Scores of different measures cannot be compared.
+
+    Earlier versions did not record the number of all lines: they translated the first lines.
+    """
+    if metric != "bleu":
+        return ()
+    lines = record.get("bleu_sentences")
+    return record.get("bleu_signature"), lines, record.get("bleu_of_sentences", lines)
 
 
 def skipped_record(progress: Progress, update: int, epoch: int, grad_norm: float) -> dict[str, Any]:

@@ -42,6 +42,7 @@ MAY_CHANGE = {
         "precision",
         "log_every",
         "valid_bleu_sentences",
+        "valid_bleu_tokenizer",
         "valid_samples",
         "valid_beam",
         "patience",

@@ -51,6 +51,7 @@ from .loss_scale import OVERFLOWS
 from .metrics import (
     clock,
     live_text,
+    measure_in,
     skipped_line,
     skipped_record,
     train_record,
@@ -351,9 +352,16 @@ class Trainer:
 
         record = group.run_on_main(combine)
         value = record[train.best_metric]
-        is_best = progress.best is None or (
-            value > progress.best if train.best_metric == "bleu" else value < progress.best
+        before, now = (measure_in(of, train.best_metric) for of in (progress.validation or record, record))
+        is_best = (
+            progress.best is None
+            or before != now
+            or (value > progress.best if train.best_metric == "bleu" else value < progress.best)
         )
+        if before != now:
+            self.report.line(
+                f"{train.best_metric} is measured in another way from here on: earlier scores do not count"
+            )
         progress.best = value if is_best else progress.best
         progress.since_best = 0 if is_best else progress.since_best + 1
         progress.validation = record
@@ -410,7 +418,9 @@ class Trainer:
             f"here {group.world_size} × {self.hardware.device} in {self.hardware.precision}, "
             f"micro-batches of up to {self.micro_batch_tokens:,} tokens{', each pair in two passes' if train.passes > 1 else ''}\n{self.updater.kernels.summary}\nrun folder {self.run.path}"
         )
-        if not self.validator:
+        if self.validator:
+            self.report.line(self.validator.description)
+        else:
             console.warn("the shards hold no validation pairs: no scores, no best checkpoint, no early stopping")
 
     def finish(self) -> None:

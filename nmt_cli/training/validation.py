@@ -1,9 +1,10 @@
 """Validation during training: the NLL per target token of the validation pairs, and the BLEU score of translations.
 
     shards' validation pairs ──▶ compute model ──▶ NLL, without label smoothing and dropout
-    first lines of the validation text ──▶ Translator ──▶ translations ──▶ BLEU by sacrebleu, with its signature
+    lines of the validation text ──▶ Translator ──▶ translations ──▶ BLEU by sacrebleu, with its signature
 
-Each rank computes a share of both (`share`), and rank 0 combines the shares (`combine`). The scores do not depend on the
+BLEU is that of all lines, or of `train.valid_bleu_sentences` lines at even distances, because the beginning of a text may differ
+from the rest. The tokenizer fits the target's script (`train.valid_bleu_tokenizer`). Each rank computes a share of both (`share`), and rank 0 combines the shares (`combine`). The scores do not depend on the
 number of ranks. `nmt translate` uses the same search.
 """
 
@@ -24,7 +25,9 @@ from ..data.shards import Corpus, valid_text
 from ..data.tokenizer import Vocabulary
 from ..decoding.translator import Translator
 from ..errors import TrainingError
-from ..evaluation.metrics import compute
+from ..evaluation.metric import MetricOptions
+from ..evaluation.metrics import build, compute
+from ..evaluation.tokenizers import default_tokenizer
 from ..hardware import Hardware
 from ..model.contents import length_limits
 from ..model.transformer import Transformer
@@ -73,8 +76,20 @@ class Validator:
         self.parts = [part for part in parts if len(part)]
         self.tokens = sum(plan.target_tokens(part) for part in self.parts)
         source, target = valid_text(shards)
-        self.source = source[: recipe.train.valid_bleu_sentences]
-        self.target = target[: recipe.train.valid_bleu_sentences]
+        self.lines, most = len(target), recipe.train.valid_bleu_sentences
+        drawn = [number * len(target) // most for number in range(most)] if most < len(target) else range(len(target))
+        self.source, self.target = [source[line] for line in drawn], [target[line] for line in drawn]
+        tokenize = recipe.train.valid_bleu_tokenizer or default_tokenizer(recipe.data.target_language, target)
+        self.bleu = MetricOptions(tokenize=tokenize)
+        build("bleu", self.bleu)  # an error of the tokenizer before the training
+
+    @property
+    def description(self) -> str:
+        """What validation computes, in words."""
+        if not self.source:
+            return f"validation: NLL of {self.lines:,} pairs, no BLEU"
+        lines = f"all {self.lines:,}" if len(self.source) == self.lines else f"{len(self.source):,} of {self.lines:,}"
+        return f"validation: NLL of {self.lines:,} pairs, BLEU of {lines} lines with the tokenizer {self.bleu.tokenize}"
 
     @torch.no_grad()
     def nlls(
@@ -138,8 +153,13 @@ class Validator:
         samples: list[Sample] = []
         if self.source:
             translations = _interleaved([translations for _, translations in shares])
-            bleu = compute("bleu", translations, [self.target])
-            scores |= {"bleu": bleu.value, "bleu_signature": bleu.signature, "bleu_sentences": len(self.source)}
+            bleu = compute("bleu", translations, [self.target], self.bleu)
+            scores |= {
+                "bleu": bleu.value,
+                "bleu_signature": bleu.signature,
+                "bleu_sentences": len(self.source),
+                "bleu_of_sentences": self.lines,
+            }
             samples = [Sample(*sides) for sides in zip(self.source, self.target, translations, strict=True)]
         return scores, samples[: self.recipe.train.valid_samples]
 

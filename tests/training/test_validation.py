@@ -1,0 +1,139 @@
+"""Validation's BLEU: of which lines, with which tokenizer, and which scores may be compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nmt_cli as nmt
+from nmt_cli.errors import NmtError
+
+CHARACTERS = "天地人山水火木金土日月星风云雨雪"
+RECIPE = """
+[data]
+target_language = "{language}"
+train_source = ["text"]
+train_target = ["text"]
+valid_source = ["text"]
+valid_target = ["text"]
+vocab_size = 280
+
+[model]
+encoder_layers = 1
+decoder_layers = 1
+d_model = 16
+d_ff = 32
+num_heads = 2
+
+[train]
+batch_tokens = 512
+updates = 2
+warmup = 1
+valid_every = 1
+best_metric = "bleu"
+"""
+
+
+def chinese(lines: int) -> list[str]:
+    return ["".join(CHARACTERS[(i * k + i // 7) % 16] for k in range(1, 9)) + "。" for i in range(lines)]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe, its text and its shards, in the working directory."""
+    return written(tmp_path, monkeypatch, chinese(60), "zh")
+
+
+def written(folder: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], language: str) -> Path:
+    monkeypatch.chdir(folder)
+    (folder / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (folder / "mine.toml").write_text(RECIPE.format(language=language), encoding="utf-8")
+    nmt.preprocess("mine.toml")
+    return folder
+
+
+def validations(folder: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (folder / "runs/mine/metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["type"] == "valid"]
+
+
+def log(folder: Path) -> str:
+    return (folder / "runs/mine/train.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("lines", "language", "tokenizer"),
+    [
+        (chinese(60), "zh", "zh"),
+        (chinese(60), "target", "zh"),
+        (["これは本です。", "あれは犬ですか。"] * 30, "xx", "char"),
+        (["ฉันอ่านหนังสือ", "เขาไปตลาด"] * 30, "th", "char"),
+        (["나는 책을 읽는다.", "그는 시장에 간다."] * 30, "ko", "13a"),
+        (["the small dog sleeps", "a big cat sees it"] * 30, "de", "13a"),
+    ],
+)
+def test_the_tokenizer_fits_the_language_and_stands_beside_the_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], language: str, tokenizer: str
+) -> None:
+    folder = written(tmp_path, monkeypatch, lines, language)
+    nmt.train("mine.toml")
+    assert f"BLEU of all 60 lines with the tokenizer {tokenizer}" in log(folder)
+    assert f"({tokenizer})" in log(folder)
+    for record in validations(folder):
+        assert f"|tok:{tokenizer}|" in record["bleu_signature"]
+        assert record["bleu_sentences"] == record["bleu_of_sentences"] == 60
+
+
+def test_a_perfect_copy_in_chinese_has_a_score_that_says_so(tmp_path: Path) -> None:
+    """Two of three lines are right: with 13a, which takes a line as one word, they do not count as four words that follow."""
+    references = chinese(30)
+    hypotheses = [line if number % 3 else line[:-3] + "天天。" for number, line in enumerate(references)]
+    scores = {
+        name: nmt.evaluate(hypotheses, [references], metrics=["bleu"], tokenize=name).scores()["bleu"].value
+        for name in ("13a", "zh")
+    }
+    assert scores["13a"] < 1
+    assert scores["zh"] > 80
+
+
+def test_of_a_long_text_lines_at_even_distances_are_translated(recipe: Path) -> None:
+    nmt.train("mine.toml", overrides=["train.valid_bleu_sentences=20", "train.valid_samples=20"])
+    assert "BLEU of 20 of 60 lines" in log(recipe)
+    assert [validations(recipe)[0][key] for key in ("bleu_sentences", "bleu_of_sentences")] == [20, 60]
+    text = chinese(60)
+    first = log(recipe).split("valid at 1 ")[1].split("valid at 2 ")[0]
+    assert [line.split()[-1] for line in first.splitlines() if " reference " in line] == text[::3]
+
+
+def test_a_named_tokenizer_is_used_and_one_that_cannot_be_loaded_ends_the_training_at_once(recipe: Path) -> None:
+    nmt.train("mine.toml", overrides=["train.valid_bleu_tokenizer=char", "train.updates=1"])
+    assert "|tok:char|" in validations(recipe)[0]["bleu_signature"]
+    with pytest.raises(NmtError, match=r"input should be '', '13a', 'zh'"):
+        nmt.train("mine.toml", overrides=["train.valid_bleu_tokenizer=chinese"])
+
+
+def test_scores_of_another_measure_do_not_count(recipe: Path) -> None:
+    """A resumed run may change the tokenizer: the best checkpoint is then the best by the new one."""
+    nmt.train("mine.toml", overrides=["train.valid_bleu_tokenizer=none", "train.updates=1"])
+    nmt.train("mine.toml", overrides=["train.updates=2"])
+    assert "bleu is measured in another way from here on: earlier scores do not count" in log(recipe)
+    assert (recipe / "runs/mine/best").resolve().name == "step-00000002"
+    assert log(recipe).count("best so far") == 2
+
+
+def test_older_shards_keep_their_rule_and_their_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe does not name data.normalization: its default was nmt_nfkc when these shards were made."""
+    folder = written(tmp_path, monkeypatch, chinese(60), "zh")
+    older = ["data.normalization=nmt_nfkc"]
+    nmt.preprocess("mine.toml", overrides=older, force=True)
+    nmt.train("mine.toml", overrides=[*older, "train.updates=1"])
+    nmt.train("mine.toml")
+    assert not nmt.preprocess("mine.toml").fresh
+    stored = json.loads((folder / "runs/mine/last/config.json").read_text(encoding="utf-8"))
+    assert stored["recipe"]["data"]["normalization"] == "nmt_nfkc"
+    assert validations(folder)[-1]["update"] == 2
+    with pytest.raises(NmtError, match=r"data\.normalization: was 'nmt_nfkc', is 'nfc'"):
+        nmt.preprocess("mine.toml", overrides=["data.normalization=nfc"])
