@@ -2,28 +2,25 @@ r"""Reading lines of text, by the same rules in every command.
 
 A line ends only at `\n`: U+2028, U+0085, `\r`, `\v` and `\f` are characters of a line. One `\r` before the `\n` is dropped,
 and the last line needs no `\n`. A UTF-8 byte-order mark at the head of a file is dropped. Invalid UTF-8 is replaced by U+FFFD
-and counted; it is not an error. UTF-16 and UTF-32 are errors that name the encoding (`encodings`). Plain, gzip, xz and bzip2
-files are recognised by their first bytes. Text is streamed: each line is returned as soon as it has arrived, on pipes too.
+and counted; it is not an error. UTF-16 and UTF-32 are errors that name the encoding (`encodings`). Compressed files are recognised
+by their first bytes (`compression`). Text is streamed: each line is returned as soon as it has arrived, on pipes too.
 """
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import os
 import re
 import select
 import stat
 import unicodedata
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO
 
+from .compression import ARCHIVE_HEAD, FORMATS, Damaged, Unpacked, archive_of
 from .encodings import SAMPLE, UTF8_MARK, marked_encoding, refused, wide_encoding
 from .errors import DataError, differing
 
@@ -31,23 +28,18 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 BUFFER = 1 << 18
-MAGIC = {
-    ".gz": re.compile(rb"\x1f\x8b"),
-    ".xz": re.compile(rb"\xfd7zXZ\x00"),
-    ".bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),  # "BZh" alone could begin a text
-}
-OPENERS = {".gz": gzip.GzipFile, ".xz": lzma.LZMAFile, ".bz2": bz2.BZ2File}
+NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""Control characters that text does not have."""
 
 
 class _Readable(io.RawIOBase):
-    """A file whose reading errors are DataErrors with the name of the file, whichever library raises them."""
+    """A plain or compressed file. Its reading errors are DataErrors with the name of the file, whichever library raises them."""
 
-    def __init__(self, inner: io.BufferedIOBase | io.RawIOBase, outer: BinaryIO, name: str, shown: str) -> None:
-        """`inner` decompresses `outer`, or is the same file. `shown` is the name in messages."""
-        self._inner, self._outer, self.name, self.shown = inner, outer, name, shown
-        self._read = (
-            inner.read1 if isinstance(inner, io.BufferedIOBase) else inner.read
-        )  # returns buffered data, else does one read: lines of a pipe are not held back
+    def __init__(self, file: io.FileIO, name: str, shown: str, suffix: str = "") -> None:
+        """`shown` is the name in messages. `suffix`: the ending of the name."""
+        self._file, self.name, self.shown, self._suffix = file, name, shown, suffix
+        self._head: bytes | None = b""
+        self._unpacked = Unpacked(self._arrived)
 
     def readable(self) -> bool:
         return True
@@ -55,51 +47,67 @@ class _Readable(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer)
         try:
-            while (data := self._read(len(view))) is None:  # a pipe that another program made non-blocking
-                select.select([self._outer], [], [])
-        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+            data = self._unpacked.read(len(view))
+        except Damaged as error:
             raise DataError(f"{self.shown} is a damaged or cut archive: {error}. Fetch or compress it again.") from None
         except OSError as error:
             raise DataError(f"cannot read {self.shown}: {error.strerror or error}. Is it damaged?") from None
+        if self._head is not None:
+            self._check(data)
         view[: len(data)] = data
         return len(data)
 
+    def _arrived(self, size: int) -> bytes:
+        """Do one read of the file: lines of a pipe are not held back."""
+        while (data := self._file.read(size)) is None:  # a pipe that another program made non-blocking
+            select.select([self._file], [], [])
+        return data
+
+    def _check(self, data: bytes) -> None:
+        """Raise DataError if what begins with `data` is an archive of several files, or only by name a compressed file."""
+        head = (self._head or b"") + data
+        kind, command = archive_of(head[:ARCHIVE_HEAD])
+        if kind:
+            raise DataError(
+                f"{self.shown} is a {kind} archive: expected a text file. Unpack it, and give a file from it: {command}"
+            )
+        compressed = self._unpacked.format or self._suffix not in FORMATS
+        if not compressed and (not head or (NO_TEXT.search(head) and not wide_encoding(head))):
+            raise DataError(
+                f"{self.shown} is named {self._suffix}, but is neither compressed nor text; it begins with {head[:16]!r}. "
+                "Fetch or compress it again."
+            )
+        self._head = head if len(head) < ARCHIVE_HEAD else None
+
     def close(self) -> None:
         if not self.closed:
-            self._inner.close()
-            self._outer.close()
+            self._file.close()
         super().close()
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a plain, .gz, .xz or .bz2 file for reading. Raises DataError when it is opened and while it is read."""
+    """Open a plain or compressed file for reading. Raises DataError when it is opened and while it is read."""
     path = Path(path)
     try:
-        file = open(path, "rb")  # noqa: SIM115  (handed on)
+        file = open(path, "rb", buffering=0)  # noqa: SIM115  (handed on)
     except IsADirectoryError:
         raise DataError(f"cannot read {str(path)!r}: it is a folder, expected a file.") from None
     except OSError as error:
         raise DataError(f"cannot read {str(path)!r}: {error.strerror}.") from None
     except ValueError:
         raise DataError(f"cannot read {str(path)!r}: a file name holds no NUL character.") from None
-    head = file.peek(16)[:16]
-    kind = next((suffix for suffix, magic in MAGIC.items() if magic.match(head)), None)
-    if kind is None and path.suffix in MAGIC:
-        file.close()
-        raise DataError(
-            f"{str(path)!r} is named {path.suffix} but is no such archive; it begins with {head!r}. Rename it, or compress it again."
-        )
-    inner = OPENERS[kind](filename=file) if kind in (".xz", ".bz2") else gzip.GzipFile(fileobj=file) if kind else file
-    return io.BufferedReader(_Readable(cast(io.BufferedIOBase, inner), file, str(path), repr(str(path))), BUFFER)
+    return io.BufferedReader(_Readable(file, str(path), repr(str(path)), path.suffix), BUFFER)
 
 
 def open_descriptor(descriptor: int, name: str) -> BinaryIO:
-    """Return a stream that reads an open descriptor and closes it; `name` is used in messages. Raises DataError for a folder."""
+    """Return a stream that reads an open descriptor, as `open_binary` does a file, and closes it; `name` is used in messages.
+
+    Raises DataError for a folder, and while it is read.
+    """
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DataError(f"cannot read {name}: it is a folder, expected a file or a pipe.")
-    file = os.fdopen(descriptor, "rb", buffering=0)
-    return io.BufferedReader(_Readable(file, cast(BinaryIO, file), name, name), BUFFER)
+    return io.BufferedReader(_Readable(os.fdopen(descriptor, "rb", buffering=0), name, name), BUFFER)
 
 
 def iter_lines(stream: BinaryIO, any_bytes: bool = False) -> Iterator[bytes]:

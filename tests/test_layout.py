@@ -44,6 +44,7 @@ LAYERS = {
     "cache": 4,
     "recipe_errors": 3,
     "recipe_history": 3,
+    "compression": 2,
     "registry": 2,
     "console": 2,
     "files": 2,

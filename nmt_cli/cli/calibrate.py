@@ -22,7 +22,7 @@ def calibrate(
         typer.Option(
             "--src",
             metavar="SRC",
-            help="Source text, one line per sentence: plain, .gz, .xz or .bz2; - is stdin.",
+            help="Source text, one line per sentence: plain, .gz, .xz, .bz2 or .zst; - is stdin.",
             show_default=False,
         ),
     ],

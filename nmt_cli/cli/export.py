@@ -42,7 +42,7 @@ def export(
         typer.Option(
             "--text",
             metavar="FILE",
-            help="Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2).",
+            help="Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2, .zst).",
             show_default=False,
         ),
     ] = None,

@@ -28,7 +28,7 @@ def init(
         typer.Option(
             "--source",
             metavar="FILE",
-            help="Text to translate from (plain, .gz, .xz or .bz2), one sentence per line; repeatable.",
+            help="Text to translate from (plain, .gz, .xz, .bz2 or .zst), one sentence per line; repeatable.",
         ),
     ],
     target: Annotated[

@@ -61,7 +61,7 @@ def preprocess(
 ) -> None:
     """Learn the subword vocabulary and write the shards that training reads.
 
-    Inputs are plain text, .gz, .xz or .bz2, one sentence per line; source and target are parallel, line by line. A second
+    Inputs are plain text, .gz, .xz, .bz2 or .zst, one sentence per line; source and target are parallel, line by line. A second
     run with the same text and recipe does nothing.
     """
     from ..interface import commands

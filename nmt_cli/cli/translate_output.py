@@ -57,11 +57,12 @@ def translate_lines(
 
 @contextmanager
 def writing(path: Path | None, what: str) -> Iterator[BinaryIO]:
-    """Provide stdout, or the file of --output, as a stream. `what` names its content in errors."""
+    """Provide stdout, or the file of --output, compressed as its name says, as a stream. `what` names its content in errors."""
+    from ..compression import compressing
     from ..output_paths import output_file
 
     if path is None:
         yield output.stream()
         return
-    with output_file(path, what) as sink:
-        yield sink
+    with output_file(path, what) as sink, compressing(sink, path) as stream:
+        yield stream

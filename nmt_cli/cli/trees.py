@@ -25,7 +25,7 @@ def trees(
         list[Path] | None,
         typer.Argument(
             metavar="IN",
-            help="Files of bracketed trees, plain, .gz, .xz or .bz2; - is stdin. With --back one file of parses.  [default with --back: stdin]",
+            help="Files of bracketed trees, plain, .gz, .xz, .bz2 or .zst; - is stdin. With --back one file of parses.  [default with --back: stdin]",
             show_default=False,
         ),
     ] = None,

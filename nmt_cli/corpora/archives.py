@@ -2,7 +2,7 @@
 
     contents(path), a check ──▶ with open_member(path, "dir/file.de") as stream: …
 
-An archive is .tar (also .tgz, .tar.xz, .tar.bz2), .zip, or else a single file, compressed or not.
+An archive is .tar (also .tgz, .tar.xz, .tar.bz2, .tar.zst), .zip, or else a single file, compressed or not.
 `contents` reads an archive completely, so its own checksums are checked too. It refuses an archive that
 contains a device, a name or link that leads out of it, or far more data than text of its size can have. `open_member`
 returns one file as a stream; a file that is compressed in the archive is decompressed. Two members can be read at the same time, because each
@@ -15,7 +15,6 @@ of refusing the name, and it does not know zip files. So names and links are che
 from __future__ import annotations
 
 import difflib
-import gzip
 import io
 import posixpath
 import stat
@@ -25,10 +24,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, BinaryIO
 
+from ..compression import Damaged, Unpacked
 from ..errors import DataError
-from ..lines import MAGIC, OPENERS, open_binary
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -36,16 +35,16 @@ if TYPE_CHECKING:
 EXPANSION, SLACK = 200, 1 << 26
 """An archive may hold EXPANSION times its own size and SLACK bytes more: text compresses four to ten times."""
 BUFFER = 1 << 18
-ZIP, TAR = ".zip", (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
-DAMAGE = (EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+ZIP, TAR = ".zip", (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2", ".tar.zst")
+DAMAGE = (Damaged, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 """The exceptions that the libraries raise for an archive that is cut, damaged, encrypted or of an unknown kind."""
 
 
 class _Member(io.RawIOBase):
-    """A stream of at most `most` bytes. Its errors are raised as DataErrors that name it."""
+    """A stream of at most `most` bytes, decompressed. Its errors are raised as DataErrors that name it."""
 
     def __init__(self, inner: IO[bytes], name: str, most: int) -> None:
-        self._inner, self.name, self._remaining = inner, name, most
+        self._read, self.name, self._remaining = Unpacked(inner.read).read, name, most
 
     def readable(self) -> bool:
         return True
@@ -53,7 +52,7 @@ class _Member(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer)
         try:
-            data = self._inner.read(len(view))
+            data = self._read(len(view))
         except (*DAMAGE, OSError) as error:
             raise _damaged(self.name, error) from None
         self._remaining -= len(data)
@@ -61,11 +60,6 @@ class _Member(io.RawIOBase):
             raise _swollen(self.name)
         view[: len(data)] = data
         return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._inner.close()
-        super().close()
 
 
 def contents(path: Path) -> dict[str, int]:
@@ -101,15 +95,11 @@ def check_holds(path: Path, sizes: dict[str, int], names: list[str]) -> None:
 def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
     """Provide a file of an archive as a stream, decompressed. For an archive that is a single file, `name` is "". Raises DataError."""
     called = f"{path}:{name}" if name else str(path)
-    with _opened(path, name) as (stream, size), io.BufferedReader(_Member(stream, called, _most(size)), BUFFER) as raw:
-        head = raw.peek(16)[:16]
-        kind = next((suffix for suffix, magic in MAGIC.items() if magic.match(head)), None)
-        if kind is None:
-            yield raw
-        else:
-            inner = gzip.GzipFile(fileobj=raw) if kind == ".gz" else OPENERS[kind](raw)
-            with io.BufferedReader(_Member(cast("IO[bytes]", inner), called, _most(size)), BUFFER) as unpacked:
-                yield unpacked
+    with (
+        _opened(path, name) as (stream, size),
+        io.BufferedReader(_Member(stream, called, _most(size)), BUFFER) as unpacked,
+    ):
+        yield unpacked
 
 
 @contextmanager
@@ -148,7 +138,7 @@ def _find_in_tar(archive: tarfile.TarFile, name: str, path: Path) -> tuple[IO[by
 
 def _contents_of_tar(path: Path) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    with open_binary(path) as unpacked:
+    with open_member(path, "") as unpacked:
         try:
             with tarfile.open(fileobj=unpacked, mode="r|") as archive:
                 for member in archive:
@@ -197,7 +187,7 @@ def _contents_of_zip(path: Path) -> dict[str, int]:
 
 @contextmanager
 def _tar(path: Path) -> Iterator[tarfile.TarFile]:
-    with open_binary(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
+    with open_member(path, "") as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
         yield archive
 
 

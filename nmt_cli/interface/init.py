@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import console
+from ..compression import FORMATS
 from ..errors import UsageError, write_failed
-from ..lines import MAGIC
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _sides(source: Files, target: Files, source_option: str, target_option: str)
 
 def _language(paths: Sequence[Path], default: str) -> str:
     """Return the language code in the name of the first file, such as "en" in train.en.gz; without one, `default`."""
-    suffixes = [suffix for suffix in paths[0].suffixes if suffix not in MAGIC] if paths else []
+    suffixes = [suffix for suffix in paths[0].suffixes if suffix not in FORMATS] if paths else []
     code = suffixes[-1][1:] if suffixes else ""
     return code if re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z]+)?", code) and code != "txt" else default
 
