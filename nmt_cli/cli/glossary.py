@@ -14,8 +14,8 @@ SEPARATORS = ("\t", ";", ",", "=")
 def glossary_pair(entries: Sequence[str], lines: Sequence[str], separators: Sequence[str] = SEPARATORS) -> list[str]:
     """Return a pair of the glossary that `entries` seem to be: [source, target]. Return [] if they are no glossary.
 
-    In a glossary, all entries have the same number of columns, two or more, and none is blank. At least half of the sources occur in
-    the input `lines`, and their targets do not. Terms that translations must contain are target text, so they rarely look like this.
+    In a glossary, all entries have the same number of columns, two or more, and none is blank. At least half of the sources
+    occur in the input `lines`, and their targets do not. Terms are target text, so they rarely look like this.
     """
     for separator in separators:
         rows = [[cell.strip(' "') for cell in entry.split(separator)] for entry in entries]
