@@ -32,7 +32,7 @@ Hypotheses = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="HYP",
-        help="Translations, one per line; - is stdin. Plain, .gz, .xz or .bz2. None with --model.",
+        help="Translations, one per line; - is stdin. Plain, .gz, .xz, .bz2 or .zst. None with --model.",
         show_default=False,
     ),
 ]
@@ -51,7 +51,7 @@ Tokenize = Annotated[
     typer.Option(
         "--tokenize",
         metavar="T",
-        help="BLEU's tokenizer: 13a, intl, char, zh, ja-mecab, …; none for text that is tokenised already.  [default: 13a]",
+        help="BLEU's tokenizer: 13a, intl, char, zh (for Chinese), ja-mecab, …; none for text that is tokenised already.  [default: 13a]",
         show_default=False,
     ),
 ]
@@ -189,7 +189,7 @@ Source = Annotated[
         "--src",
         metavar="SRC",
         rich_help_panel=OUTPUTS,
-        help="Source text, line by line: also count empty, invented, looping and copied HYP lines, and lines of unusual length. --model and --metric comet need it.",
+        help="Source text, line by line: also count empty, invented, looping and copied HYP lines, lines of unusual length, and lines that lack numbers or placeholders. --model and --metric comet need it.",
         show_default=False,
     ),
 ]

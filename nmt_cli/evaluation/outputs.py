@@ -131,6 +131,8 @@ def repeated(units: Sequence[str], enough: Callable[[Sequence[str]], int]) -> in
             count = 3  # cut off at the end: half of the third n-gram is enough
         if count > most and count >= enough(units[end - size : end]):
             most = count
+            if longest_run == len(units) - size:
+                break  # nothing but this n-gram: a longer one has fewer repetitions
     return most
 
 
@@ -138,6 +140,8 @@ def repeated(units: Sequence[str], enough: Callable[[Sequence[str]], int]) -> in
 
 NEAR_COPY = 0.9
 """An output is nearly a copy if the longest common subsequence has this share of the tokens of both sides."""
+SHORT_WORD = 2
+"""Words of at most this number of letters are often articles and the like. They do not tell a name from other text."""
 COPIED_WORDS = 4
 """Number of words from which on a near copy of the source is a fault, too."""
 
@@ -156,6 +160,8 @@ def copies(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> lis
 
 def _allows(reference: str, source: str) -> bool:
     words, others = _words(source), set(_words(reference))
+    if len(words) < COPIED_WORDS:
+        words = [word for word in words if len(word) > SHORT_WORD] or words
     share = sum(word in others for word in words) / len(words)
     return share >= (NEAR_COPY if len(words) >= COPIED_WORDS else 0.5) or is_copy(source, reference)
 
@@ -346,7 +352,8 @@ def _roman(digits: str) -> int:
 
 def _lacks_placeholder(source: str, output: str, references: Sequence[str]) -> bool:
     return any(
-        output.count(part) < min(text.count(part) for text in (source, *references)) for part in _placeholders(source)
+        output.count(part) < min(text.count(part) for text in (source, *references))
+        for part in set(_placeholders(source))
     )
 
 
@@ -359,7 +366,7 @@ def _placeholders(text: str) -> list[str]:
 
 
 def _without_placeholders(text: str) -> str:
-    for part in _placeholders(text):
+    for part in set(_placeholders(text)):
         text = text.replace(part, " ")
     return text
 

@@ -186,6 +186,7 @@ def test_what_a_reference_copies_too_is_no_fault() -> None:
     assert faults(names, names, names) == ()
     assert faults(names, names, "Drei Menschen, deren Namen man kennt: kein Vergleich", names.upper()) == ()
     assert "copies" in faults("Barack Obama", "Barack Obama", "Der Präsident")
+    assert "copies" in faults("A dog.", "A dog.", "A cat.")  # "a" is no name
     assert faults("Barack Obama", "Barack Obama", "Der Präsident", "Präsident Obama") == ()
 
 
