@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from .batches import Pair
-from .tokenizer import META_SPACE, Tokenizer, Vocabulary
+from .normalization import META_SPACE
+from .tokenizer import Tokenizer, Vocabulary
 
 DRAWS = 64
 """Number of segmentations of one word."""

@@ -327,8 +327,8 @@ def _encode(
         for chunk, encoded in run(chunks):
             writer.write(encoded.block)
             dropped.update(encoded.dropped)
-            for side, lines in zip(SIDES, encoded.changed, strict=True):
-                changed[side].include(lines)
+            for which, lines in zip(SIDES, encoded.changed, strict=True):
+                changed[which].include(lines)
             if split == "valid":
                 text += (chunk[i] for i in encoded.kept)
             bar.update(len(chunk))

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..parsing.linearization import TAG_PREFIX
-from .tokenizer import META_SPACE, UNK, Tokenizer, Vocabulary
+from .normalization import META_SPACE
+from .tokenizer import UNK, Tokenizer, Vocabulary
 
 
 def word_tables(vocabulary: Vocabulary, terminals: str) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,8 @@ from itertools import chain, islice
 import numpy as np
 import numpy.typing as npt
 
-from .tokenizer import META_SPACE, Tokenizer
+from .normalization import META_SPACE
+from .tokenizer import Tokenizer
 
 HELD = 20_000_000
 """Characters of different words that are counted at a time, about 400 MB. Beyond that, some rare words are dropped."""

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from ..data.tokenizer import BYTE, META_SPACE
+from ..data.normalization import META_SPACE
+from ..data.tokenizer import BYTE
 from ..errors import DataError
 from ..records import Record, parse_json, read_record
 from .split import gap

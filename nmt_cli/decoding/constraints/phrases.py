@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ...data.tokenizer import BOS, BYTE, EOS, META_SPACE, PAD, Tokenizer
+from ...data.normalization import META_SPACE
+from ...data.tokenizer import BOS, BYTE, EOS, PAD, Tokenizer
 from ...scripts import IN_SCRIPT
 
 INVALID = "\ufffd"

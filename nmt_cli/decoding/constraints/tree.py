@@ -28,7 +28,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...data.tokenizer import BOS, EOS, META_SPACE, PAD, UNK, Tokenizer
+from ...data.normalization import META_SPACE
+from ...data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ...errors import UsageError, shown
 from ...parsing.brackets import UNTAGGED, between_spaces, escaped
 from ...parsing.linearization import SYMBOL, TAG_PREFIX, TERMINALS

@@ -14,7 +14,8 @@ import sentencepiece
 import torch
 from toy_decoder import ToySearch
 
-from nmt_cli.data.tokenizer import META_SPACE, UNK, Tokenizer, learn_bpe
+from nmt_cli.data.normalization import META_SPACE
+from nmt_cli.data.tokenizer import UNK, Tokenizer, learn_bpe
 from nmt_cli.decoding.constraint import LAST_RESORT, Step
 from nmt_cli.decoding.constraints.banned_words import BannedWords
 from nmt_cli.decoding.constraints.phrases import in_word
