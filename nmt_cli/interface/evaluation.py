@@ -211,8 +211,8 @@ class Evaluation:
         first = named(self.systems[0][0])
         for number, (name, lines) in enumerate(self.systems):
             rows = [rows[number] for rows in self.resampled.values()]
-            if text := few_differences(first, rows, len(lines), self.test):
-                remarks.append(f"{named(name)}: {text}")
+            if few := few_differences(first, rows, len(lines), self.test):
+                remarks.append(f"{named(name)}: {few}")
         return list(dict.fromkeys(remarks))
 
     def as_dicts(self) -> list[dict[str, Any]]:
