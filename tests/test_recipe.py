@@ -676,7 +676,6 @@ EXTREMES = {
 }
 
 
-@pytest.mark.timeout(10)
 @pytest.mark.parametrize("name", EXTREMES)
 def test_an_extreme_is_refused_in_words(name: str, tmp_path: Path) -> None:
     text, said = EXTREMES[name]
@@ -686,7 +685,6 @@ def test_an_extreme_is_refused_in_words(name: str, tmp_path: Path) -> None:
     assert len(str(error.value)) < 3000
 
 
-@pytest.mark.timeout(10)
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -748,7 +746,6 @@ def test_parameters_are_counted_without_making_them(
         assert count_parameters(Transformer(model, *vocabularies))["total"] == model.parameters(*vocabularies)
 
 
-@pytest.mark.timeout(10)
 def test_a_long_chain_is_named_in_short(tmp_path: Path) -> None:
     for number in range(1500):
         (tmp_path / f"r{number}.toml").write_text(f'extends = "r{number + 1}.toml"\n')
@@ -777,7 +774,6 @@ def test_a_recipe_in_utf_16_is_named(encoding: str, tmp_path: Path) -> None:
         load_recipe(str(tmp_path / "own.toml"))
 
 
-@pytest.mark.timeout(10)
 def test_what_is_no_plain_file_is_no_recipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.toml")
     for path in ("/dev/zero", "/dev/null", str(tmp_path / "pipe.toml")):

@@ -6,12 +6,13 @@ import json
 import os
 import random
 import shutil
-import time
 from pathlib import Path
 
 import forked
 import pytest
 import sealed
+from forked_ranks import FORKED
+from waiting import wait_until
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/format_1"
 TRAIN = ["train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--run", "run", "--set"]
@@ -163,24 +164,11 @@ def test_a_score_that_is_no_number_is_not_the_best(value: object, place: Path) -
 
 def test_preprocess_does_not_replace_the_shards_of_a_running_training(place: Path) -> None:
     before = {path.name: path.read_bytes() for path in (place / "shards").iterdir()}
-    process = forked.start(
-        place,
-        "train",
-        "small.toml",
-        "--data",
-        "shards",
-        "--threads",
-        "1",
-        "--run",
-        "long",
-        "--set",
-        "train.updates=100000",
-    )
-    waited = time.monotonic() + 120
-    while not (place / "long/checkpoints").is_dir() or not list((place / "long/checkpoints").glob("step-*")):
-        assert process.poll() is None
-        assert time.monotonic() < waited
-        time.sleep(0.05)
+    held = place / "held"
+    prelude = f"{FORKED}at_update(2, lambda t: hold({str(held)!r}))"
+    options = ("--data", "shards", "--threads", "1", "--run", "long")
+    process = forked.start(place, "train", "small.toml", *options, prelude=prelude)
+    wait_until(held.exists)
     command = (
         "preprocess",
         "small.toml",

@@ -10,13 +10,14 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from disks import small_disk
 from forked import nmt, run
+from waiting import LIMIT, wait_until
 from website import Site, serve, sgm, tgz, zipped
 
 from nmt_cli.registry import DATASETS, load
@@ -313,24 +314,23 @@ def test_a_disk_that_is_full_loses_nothing(site: Site, tmp_path: Path) -> None:
 def test_ctrl_c_says_how_to_go_on_and_the_next_command_does(site: Site, tmp_path: Path) -> None:
     lines = "".join(f"Line {number}.\tZeile {number}.\tCC-BY\n" for number in range(5000))
     site.files["deu-eng.zip"] = zipped({"deu.txt": lines})
-    site.marks["deu-eng.zip"], site.slow = '"it"', 0.5
+    site.marks["deu-eng.zip"], site.held = '"it"', threading.Event()
     command = ["data", "tatoeba-en-de", "--mirror", site.address]
     part = tmp_path / "text/tatoeba-en-de/downloads/deu-eng.zip.part"
     with subprocess.Popen(
         [sys.executable, "-m", "nmt_cli", *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        until = time.monotonic() + 60
-        while time.monotonic() < until and not (part.exists() and part.stat().st_size):
-            time.sleep(0.02)
+        wait_until(lambda: part.exists() and part.stat().st_size)
         process.send_signal(signal.SIGINT)
-        out, said = process.communicate(timeout=60)
+        out, said = process.communicate(timeout=LIMIT)
+        site.held.set()
     assert process.returncode == 130, said
     assert out == b""
     assert (
         said.decode().splitlines()[-1]
         == "error: interrupted. The downloaded part is kept; the same command resumes there."
     )
-    site.slow, came = 0.0, part.stat().st_size
+    site.held, came = None, part.stat().st_size
     assert 0 < came < len(site.files["deu-eng.zip"])
     nmt(tmp_path, *command)
     assert site.asked("deu-eng.zip", "range") == [None, f"bytes={came}-"]

@@ -11,12 +11,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import forked
 import pytest
+from forked_ranks import FORKED
 from safetensors.torch import load_file
+from waiting import wait_until
 
 ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
@@ -174,21 +175,6 @@ def test_info_of_recipe_run_and_model(trained: Path) -> None:
     assert b"139,328" in nmt("info", "runs/numbers", folder=trained).stdout
 
 
-def start_training(place: Path, run: str, *options: str) -> forked.Process:
-    return forked.start(place, "train", "numbers.toml", "--run", run, *options)
-
-
-def wait_for_update(metrics: Path, update: int) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if metrics.exists() and any(
-            f'"update": {n},' in metrics.read_text(encoding="utf-8") for n in range(update, update + 40)
-        ):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"update {update} was not reached")
-
-
 SHORT = [
     word
     for change in ("updates=140", "valid_every=60", "valid_bleu_sentences=5", "checkpoint_every=30")
@@ -205,12 +191,11 @@ def untouched(place: Path) -> Path:
 
 def stopped(place: Path, run: str, number: signal.Signals) -> tuple[int, str]:
     """A short run that got a signal after the first checkpoint: its exit code, and what it said."""
-    process = start_training(place, run, *SHORT)
-    wait_for_update(place / run / "metrics.jsonl", 40)
-    process.send_signal(number)
-    said = process.communicate(timeout=60)[1].decode()
+    prelude = f"{FORKED}at_update(41, lambda t: own({int(number)}))"
+    done = forked.run(place, "train", "numbers.toml", "--run", run, *SHORT, prelude=prelude)
+    said = done.stderr.decode()
     assert "Traceback" not in said
-    return process.returncode, said
+    return done.returncode, said
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -367,15 +352,17 @@ def test_a_run_may_be_lengthened(trained: Path) -> None:
 
 
 def test_two_trainings_do_not_meddle_in_one_run(place: Path) -> None:
-    process = start_training(place, "runs/busy")
+    held = place / "busy"
+    prelude = f"{FORKED}at_update(2, lambda t: hold({str(held)!r}))"
+    process = forked.start(place, "train", "numbers.toml", "--run", "runs/busy", prelude=prelude)
     try:
-        wait_for_update(place / "runs/busy/metrics.jsonl", 20)
+        wait_until(held.exists)
         assert "another nmt train is using 'runs/busy'" in error_of(
             "train", "numbers.toml", "--run", "runs/busy", folder=place
         )
     finally:
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate()
 
 
 def test_validation_pairs_beyond_the_longest_position_are_left_out_and_told(place: Path) -> None:

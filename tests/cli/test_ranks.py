@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+import textwrap
 from pathlib import Path
 
 import forked
@@ -17,6 +17,7 @@ import pytest
 from forked_ranks import FORKED
 from kills import differences, run_errors
 from shared import number_words
+from waiting import LIMIT, alive, wait_until
 
 TORCHRUN = [
     "-m",
@@ -35,57 +36,57 @@ SHORT = ["--set", "train.updates=60", "--set", "train.valid_bleu_sentences=5", "
 """The last update is a validation, as in the recipes that are shipped."""
 
 
-class Job:
-    """`nmt train` on two ranks."""
+HELD = f"""
+import os
+if "RANK" in os.environ and os.path.exists(os.environ["HELD"]):
+{textwrap.indent(FORKED, "    ")}
+    at_update(21, lambda trainer: hold(os.path.join(os.environ["HELD"], os.environ["RANK"])))
+"""
+"""A rank waits before update 21, and says so in a file; Python runs this when it starts, as `sitecustomize`."""
 
-    def __init__(self, run: Path, *options: str, how: list[str] = DEVICES) -> None:
+
+class Job:
+    """`nmt train` on two ranks, which can be held before update 21."""
+
+    def __init__(self, run: Path, *options: str, how: list[str] = DEVICES, held: bool = False) -> None:
         devices = ["--devices", "2"] if how is DEVICES else []
         command = [sys.executable, *how, "train", "numbers.toml", "--run", str(run), *devices, *options]
-        self.run, self.stderr = run, run.parent / f"{run.name}.err"
-        run.parent.mkdir(exist_ok=True)
+        self.run, self.stderr, self.held = run, run.parent / f"{run.name}.err", run.parent / f"{run.name}.held"
+        self.held.mkdir(parents=True)
+        if held:
+            (self.held / "sitecustomize.py").write_text(HELD)
+        path = os.pathsep.join([str(self.held), os.environ.get("PYTHONPATH", "")])
+        environment = {"OMP_NUM_THREADS": "1", "COLUMNS": "400", "HELD": str(self.held), "PYTHONPATH": path}
         with self.stderr.open("wb") as stream:
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "400"}
             self.process = subprocess.Popen(
-                command, cwd=run.parents[1], env=environment, stderr=stream, stdout=subprocess.DEVNULL
+                command,
+                cwd=run.parents[1],
+                env={**os.environ, **environment},
+                stderr=stream,
+                stdout=subprocess.DEVNULL,
             )
 
-    def ranks(self) -> dict[int, int]:
-        """The processes of the ranks that run now: rank to process number."""
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                parent = int((folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-                variables = dict(
-                    pair.split("=", 1)
-                    for pair in (folder / "environ").read_text(encoding="utf-8").split("\0")
-                    if "=" in pair
-                )
-            except (OSError, ValueError):
-                continue
-            if parent == self.process.pid and "RANK" in variables:
-                found[int(variables["RANK"])] = int(folder.name)
-        return found
+    def ranks(self) -> list[int]:
+        """Wait until both ranks are held. Return their process numbers."""
+        files = [self.held / str(rank) for rank in range(2)]
+        wait_until(
+            lambda: all(file.exists() for file in files) or self.process.poll() is not None,
+            lambda: self.said(),
+        )
+        assert self.process.poll() is None, self.said()
+        return [int(file.read_text()) for file in files]
 
-    def at_update(self, update: int) -> None:
-        """Wait for the training record of `update`."""
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if (self.run / "metrics.jsonl").exists() and f'"update": {update},' in (
-                self.run / "metrics.jsonl"
-            ).read_text(encoding="utf-8"):
-                return
-            time.sleep(0.02)
-        self.process.terminate()
-        self.process.wait()
-        raise AssertionError(f"update {update} was not reached:\n{self.said()}")
+    def go_on(self) -> None:
+        """Hold no rank any more."""
+        shutil.rmtree(self.held)
 
     def said(self) -> str:
         return " ".join(self.stderr.read_text(encoding="utf-8").split())
 
-    def ended(self, seconds: float = 120) -> int:
+    def ended(self) -> int:
         """The exit code."""
         try:
-            return self.process.wait(seconds)
+            return self.process.wait(LIMIT)
         finally:
             self.process.kill()
             self.process.wait()
@@ -106,27 +107,23 @@ def untouched(runs: Path) -> Path:
     return runs / "untouched"
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_a_rank_that_dies_ends_the_job_with_its_cause(runs: Path) -> None:
-    rank, job = 1, Job(runs / "dead", "--set", "train.updates=5000")
-    job.at_update(20)
+    job = Job(runs / "dead", *SHORT, held=True)
     ranks = job.ranks()
-    os.kill(ranks[rank], signal.SIGKILL)
-    began = time.monotonic()
+    os.kill(ranks[1], signal.SIGKILL)
+    job.go_on()
     assert job.ended() == 1
-    assert time.monotonic() - began < 60
-    assert f"error: rank {rank} of 2 was killed by SIGKILL" in job.said()
+    assert "error: rank 1 of 2 was killed by SIGKILL" in job.said()
     assert "Run the same command to resume from the last checkpoint." in job.said()
     assert "Traceback" not in job.said()
-    assert not [process for process in ranks.values() if Path(f"/proc/{process}").exists()]
+    assert not any(map(alive, ranks))
     assert run_errors(job.run) == []
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_torchrun_restarts_a_job_and_it_ends_equal(runs: Path, untouched: Path) -> None:
-    job = Job(runs / "restarted", *SHORT, how=TORCHRUN)
-    job.at_update(20)
+    job = Job(runs / "restarted", *SHORT, how=TORCHRUN, held=True)
     os.kill(job.ranks()[0], signal.SIGKILL)
+    job.go_on()
     assert job.ended() == 0, job.said()
     assert job.said().count("run folder") == 2
     assert "no longer hears from the others" in job.said()
@@ -135,8 +132,8 @@ def test_torchrun_restarts_a_job_and_it_ends_equal(runs: Path, untouched: Path) 
 
 
 def test_a_signal_to_the_job_saves_and_resumed_it_ends_equal(runs: Path, untouched: Path) -> None:
-    job = Job(runs / "stopped", *SHORT)
-    job.at_update(20)
+    job = Job(runs / "stopped", *SHORT, held=True)
+    job.ranks()
     job.process.send_signal(signal.SIGTERM)
     assert job.ended() == 143, job.said()
     assert "and saved; run the same command to resume" in job.said()

@@ -9,11 +9,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from forked import run
+from waiting import LIMIT, wait_until
 
 TREES = """( (S (NP-SBJ (DT The)
         (NN dog))
@@ -243,11 +243,9 @@ def test_ctrl_c_leaves_nothing_behind(folder: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(TREES.encode())
     process.stdin.flush()
-    while not list(folder.glob("out/.x.words.partial-*")):
-        assert process.poll() is None
-        time.sleep(0.01)
+    wait_until(lambda: list(folder.glob("out/.x.words.partial-*")))
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
     assert b"Traceback" not in said
     assert list((folder / "out").iterdir()) == []

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 import sealed
 import typer
 from typer.testing import CliRunner
+from waiting import LIMIT, wait_until
 
 from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.data import prepare as module
@@ -603,15 +603,21 @@ def test_a_dead_worker_is_an_error_not_a_hang() -> None:
 
 
 def test_ctrl_c_leaves_nothing_behind(text: Path, out: Path, tmp_path: Path) -> None:
-    write(text, "train", sentences(400) * 200)
+    write(text, "train", sentences(400))
     file = tmp_path / "tiny.toml"
     file.write_text(
         "[data]\nvocab_size = 330\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items())
     )
     script = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from pathlib import Path; from nmt_cli.data.prepare import prepare; from nmt_cli.recipe_files import load_recipe\n"
-        "if __name__ == '__main__': prepare(load_recipe(sys.argv[1]), [Path(sys.argv[2])], Path(sys.argv[3]), workers=2)\n"
+        "from pathlib import Path; from nmt_cli.data import prepare as module; from nmt_cli.recipe_files import load_recipe\n"
+        "def held(pairs, size, was=module._chunks):\n"
+        "    for chunk in was(pairs, size):\n"
+        "        yield chunk\n"
+        "        (Path(sys.argv[3]).parent / 'held').touch()  # the workers are being started\n"
+        "        signal.pause()\n"
+        "module._chunks = held\n"
+        "if __name__ == '__main__': module.prepare(load_recipe(sys.argv[1]), [Path(sys.argv[2])], Path(sys.argv[3]), workers=2)\n"
     )
     (tmp_path / "script.py").write_text(script)
     root = str(Path(shards.__file__).parents[2])
@@ -619,12 +625,10 @@ def test_ctrl_c_leaves_nothing_behind(text: Path, out: Path, tmp_path: Path) -> 
     process = subprocess.Popen(
         command, start_new_session=True, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}
     )
-    waited = time.monotonic() + 20
-    while not (out.parent / ".out.partial").exists() and time.monotonic() < waited:
-        time.sleep(0.02)
-    time.sleep(0.3)
+    wait_until((out.parent / "held").exists)
+    (out.parent / "held").unlink()
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode != 0
     assert errors.count(b"Traceback") == 1  # ours; the workers end quietly
     assert sorted(os.listdir(tmp_path)) == ["script.py", "text", "tiny.toml"]

@@ -9,15 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from queue import Empty
 from typing import Any
 
 import pytest
+from held_search import PRELUDE, Gate, held_until
 from untrained import sentence, write_untrained
+from waiting import LIMIT, alive, wait_until
 
 import nmt_cli as nmt
 from nmt_cli.decoding import spawned
@@ -66,19 +67,22 @@ def processes(translator: nmt.Translator) -> list[int]:
     return [remote._process.process.pid for remote in translator.service._workers]  # type: ignore[attr-defined]
 
 
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gate:
+    """It holds the sentences of `long_work`, in models that are loaded after it."""
+    return held_until(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def holding(gate: Gate, one: nmt.Translator) -> nmt.Translator:
+    """One worker whose searches the gate holds."""
+    return one
+
+
 def long_work(translator: nmt.Translator, seed: int = 2) -> Future[list[nmt.Translation]]:
-    """A request that takes seconds."""
+    """A request of more sentences than a worker takes at once. It is not done before the gate opens."""
     rng = random.Random(seed)
-    return translator.submit([sentence(rng, 38) for _ in range(1000)], beam=8, max_extra=20)
-
-
-def until(true: Any) -> None:
-    """Wait until a condition holds."""
-    for _ in range(1000):
-        if true():
-            return
-        time.sleep(0.02)
-    raise AssertionError("it never came true")
+    return translator.submit([sentence(rng, 38) for _ in range(100)], beam=8, max_extra=20)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -96,7 +100,7 @@ def test_they_are_the_same_under_load(translator: nmt.Translator, lines: list[st
         rng = random.Random(number)
         for _ in range(3):
             which, chosen = rng.randrange(5), rng.sample(range(len(lines)), rng.choice([1, 1, 2, 9]))
-            found = translator.submit([lines[i] for i in chosen], **OPTIONS[which]).result(120)
+            found = translator.submit([lines[i] for i in chosen], **OPTIONS[which]).result(LIMIT)
             wrong.extend((which, i) for i, one in zip(chosen, found, strict=True) if one != expected[which][i])
 
     clients = [threading.Thread(target=client, args=(number,)) for number in range(8)]
@@ -130,23 +134,25 @@ def test_wrong_options_are_named_at_once(one: nmt.Translator) -> None:
             call()
 
 
-def test_a_single_sentence_does_not_wait_for_a_document(one: nmt.Translator) -> None:
-    document = long_work(one)
+def test_a_single_sentence_does_not_wait_for_a_document(holding: nmt.Translator, gate: Gate) -> None:
+    document = long_work(holding)
+    gate.begun()
     for _ in range(3):
-        one.submit(["the cat sees a dog."], beam=8).result(60)
+        holding.submit(["the cat sees a dog."], beam=8, max_extra=20).result(LIMIT)
         assert not document.done()
-    document.cancel()
+    gate.open()
+    assert len(document.result(LIMIT)) == 100
 
 
-def test_cancelled_work_is_dropped(one: nmt.Translator) -> None:
-    document = long_work(one)
-    until(lambda: one.service.running)
+def test_cancelled_work_is_dropped(holding: nmt.Translator, gate: Gate) -> None:
+    one, document = holding, long_work(holding)
+    gate.begun()
     assert document.cancel()
     assert (one.service.waiting, one.service.running) == (0, 0)
     with pytest.raises(CancelledError):
         document.result()
     before = one.service.counts.sentences
-    assert one.submit(["the cat."]).result(60) == one.translate(["the cat."])
+    assert one.submit(["the cat."]).result(LIMIT) == one.translate(["the cat."])
     assert one.service.counts.sentences == before + 1
 
 
@@ -154,59 +160,49 @@ def test_cancelled_work_is_dropped(one: nmt.Translator) -> None:
 def test_a_worker_that_dies_is_replaced_and_its_work_is_done_again(model: Path, lines: list[str]) -> None:
     with nmt.load(model, precision="fp32", device="cpu", devices=2) as translator:
         expected = translator.translate(lines, beam=8)
+        os.kill(processes(translator)[0], signal.SIGSTOP)  # what it gets it has until it is killed
         many = [translator.submit(lines, beam=8) for _ in range(10)]
-        until(lambda: translator.service.running)
         os.kill(processes(translator)[0], signal.SIGKILL)
-        wait(many, 120)
-        assert [future.result() for future in many] == [expected] * 10
-        until(lambda: translator.service.counts.restarts == 1)
+        assert [future.result(LIMIT) for future in many] == [expected] * 10
+        wait_until(lambda: translator.service.counts.restarts == 1)
         os.kill(processes(translator)[1], signal.SIGKILL)  # one that has nothing to do
-        until(lambda: translator.service.counts.restarts == 2)
-        assert translator.submit(lines, beam=8).result(120) == expected
+        wait_until(lambda: translator.service.counts.restarts == 2)
+        assert translator.submit(lines, beam=8).result(LIMIT) == expected
 
 
 @forking
-def test_what_kills_two_workers_fails(one: nmt.Translator) -> None:
-    document = long_work(one)
-    killed = 0
-    while not document.done():
-        if one.service.running and one.service.counts.restarts == killed:
-            os.kill(processes(one)[0], signal.SIGKILL)
-            killed += 1
-            until(lambda: one.service.counts.restarts == killed or document.done())  # noqa: B023
+def test_what_kills_two_workers_fails(holding: nmt.Translator) -> None:
+    one, document = holding, long_work(holding)
+    for restarts in range(2):
+        wait_until(lambda: one.service.counts.restarts == restarts and one.service.running)  # noqa: B023
+        assert not document.done()
+        os.kill(processes(one)[0], signal.SIGKILL)
     with pytest.raises(nmt.NmtError, match="killed by signal 9"):
-        document.result()
-    assert killed == 2
-    assert one.submit(["the cat."]).result(60)
+        document.result(LIMIT)
+    assert one.service.counts.restarts == 2
+    assert one.submit(["the cat."]).result(LIMIT)
 
 
-def test_closing_ends_what_is_not_done(model: Path) -> None:
-    translator = nmt.load(model, precision="fp32", device="cpu", devices=1)
+def test_closing_ends_what_is_not_done(holding: nmt.Translator) -> None:
+    translator = holding
     document = long_work(translator)
     workers = processes(translator) if sys.platform == "linux" else []
     assert not translator.finish(0.05)
     with pytest.raises(ServiceClosed):
-        document.result(10)
+        document.result(LIMIT)
     with pytest.raises(ServiceClosed):
         translator.submit(["the cat."])
     translator.close()
     for pid in workers:
-        until(lambda: not alive(pid))  # noqa: B023
+        wait_until(lambda: not alive(pid))  # noqa: B023
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-CALLER = """
+CALLER = f"""
 import sys
+{PRELUDE}
 import nmt_cli as nmt
 translator = nmt.load(sys.argv[1], precision="fp32", device="cpu", devices=2)
-translator.submit(["the cat."]).result(60)
+translator.submit(["the cat."]).result(600)
 future = translator.submit(["the cat sees the dog " * 9] * 500, beam=30) if sys.argv[2] == "busy" else None
 print(*[remote._process.process.pid for remote in translator.service._workers], flush=True)
 sys.stdin.read()
@@ -215,22 +211,29 @@ sys.stdin.read()
 
 @forking
 @pytest.mark.parametrize("state", ["idle", "busy"])
-def test_workers_end_when_the_process_that_started_them_is_killed(model: Path, state: str) -> None:
+def test_workers_end_when_the_process_that_started_them_is_killed(model: Path, state: str, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
     with subprocess.Popen(
-        [sys.executable, "-c", CALLER, str(model), state], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", CALLER, str(model), state],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **gate.environment},
     ) as caller:
         assert caller.stdout
         workers = [int(pid) for pid in caller.stdout.readline().split()]
         assert len(workers) == 2
         assert all(map(alive, workers))
+        if state == "busy":
+            gate.begun()
         caller.kill()
     for pid in workers:
-        until(lambda: not alive(pid))  # noqa: B023
+        wait_until(lambda: not alive(pid))  # noqa: B023
 
 
 def test_finishing_waits_for_what_is_under_way(one: nmt.Translator, lines: list[str]) -> None:
     future = one.submit(lines)
-    assert one.finish(60)
+    assert one.finish(LIMIT)
     assert len(future.result(0)) == len(lines)
 
 
@@ -246,9 +249,9 @@ def test_a_sentence_whose_search_fails_fails_alone(one: nmt.Translator, monkeypa
     monkeypatch.setattr(RunningSearch, "add", failing)  # before the worker is forked
     rng = random.Random(0)
     good, bad = one.submit(["the cat."]), one.submit([sentence(rng, 20)])
-    assert len(good.result(60)) == 1
+    assert len(good.result(LIMIT)) == 1
     with pytest.raises((ValueError, nmt.NmtError), match="too long for this test"):
-        bad.result(60)
+        bad.result(LIMIT)
 
 
 def test_of_several_devices_with_processes_of_their_own_the_first_is_used(
@@ -256,7 +259,7 @@ def test_of_several_devices_with_processes_of_their_own_the_first_is_used(
 ) -> None:
     monkeypatch.setattr(spawned, "need_processes", lambda devices: len(devices) > 1)
     with nmt.load(model, precision="fp32", device="cpu", devices=2) as loaded:
-        assert loaded.submit(lines[:5]).result(60) == loaded.translate(lines[:5])
+        assert loaded.submit(lines[:5]).result(LIMIT) == loaded.translate(lines[:5])
         assert len(loaded.service._workers) == 1
 
 
@@ -281,7 +284,7 @@ def test_who_sends_much_does_not_wait_for_the_end_of_a_long_step() -> None:
         target=lambda: [near.send(Drop(list(range(20_000)))) for _ in range(much)], daemon=True
     )  # far more than a pipe holds
     sender.start()
-    sender.join(60)
+    sender.join(LIMIT)
     assert not sender.is_alive()
     near.send(Drop([1]))
     messages = [inbox.get() for _ in range(much + 1)]

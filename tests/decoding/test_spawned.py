@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,8 @@ import pytest
 import torch
 from broken_search import BrokenSearch
 from few_words import model, sentence, tokenizer
+from held_search import held_until
+from waiting import LIMIT, alive, wait_until
 
 from nmt_cli.decoding import engine, spawned
 from nmt_cli.decoding.batches import Batch, BatchQueue
@@ -33,10 +34,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DecodeSection, ModelSection
 from nmt_cli.registry import SEARCHES
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="worker processes are started on Linux alone"),
-    pytest.mark.timeout(120),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes are started on Linux alone")
 TESTS = Path(__file__).parents[1]
 
 
@@ -88,18 +86,9 @@ def processes(some: Translator) -> list[int]:
     return sorted(process.new.pid for process in some.engine.pool._running)
 
 
-def gone(pid: int) -> bool:
-    """Whether a process ends within some seconds."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state in "ZX":
-            return True
-        time.sleep(0.02)
-    return False
+def gone(pids: list[int]) -> None:
+    """Wait until these processes have ended."""
+    wait_until(lambda: not any(map(alive, pids)))
 
 
 def test_only_several_devices_that_are_not_the_host_need_processes() -> None:
@@ -158,15 +147,25 @@ def test_an_error_of_the_search_is_raised(monkeypatch: pytest.MonkeyPatch) -> No
         list(shared_translator(search="broken").translate(lines()))
 
 
-def test_a_process_that_dies_is_named_and_replaced() -> None:
-    some = translator()
-    results = some.translate(iter(lines() * 200))
-    next(results)
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Translator, Iterator[Result]]:
+    """A translator with processes of its own, and its results, of which one has come and the others are held."""
+    gate = held_until(monkeypatch, tmp_path, "held")
+    models = ConvertedModels.of([model()], "fp32", ["cpu", "cpu"])
+    long = "the cat sees the dog with the red house and the big cat finds a small dog under the house."
+    results = translator(models=models, search="held").translate(iter([" "] * 64 + [long] * 500))
+    next(results)  # of the first window, which has no sentence
+    gate.begun()
+    return translator(models=models), results
+
+
+def test_a_process_that_dies_is_named_and_replaced(held: tuple[Translator, Iterator[Result]]) -> None:
+    some, results = held
     for pid in (before := processes(some)):
         os.kill(pid, signal.SIGKILL)
     with pytest.raises(NmtError, match=r"a worker process died \(killed by signal 9\)"):
         list(results)
-    assert all(map(gone, before))
+    gone(before)
     assert list(some.translate(lines())) == expected()
     assert not set(before) & set(processes(some))
 
@@ -175,18 +174,14 @@ def test_an_idle_process_that_died_is_replaced() -> None:
     some = translator()
     list(some.translate(lines()))
     os.kill(processes(some)[0], signal.SIGKILL)
-    assert gone(processes(some)[0])
+    gone(processes(some)[:1])
     assert list(some.translate(lines())) == expected()
 
 
-def test_closing_early_stops_the_search_and_keeps_the_processes() -> None:
-    some = shared_translator()
-    results = some.translate(iter(lines() * 400))
-    next(results)
+def test_closing_early_stops_the_search_and_keeps_the_processes(held: tuple[Translator, Iterator[Result]]) -> None:
+    some, results = held
     before = processes(some)
-    began = time.monotonic()
     results.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - began < 5
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("nmt-worker")]
     assert list(some.translate(lines())) == expected()
     assert processes(some) == before
@@ -196,14 +191,15 @@ def test_processes_that_are_still_starting_are_kept() -> None:
     """Closing does not wait for them; sessions that they missed do not confuse them."""
     some = translator()
     for number in range(3):
-        began = time.monotonic()
         with some.engine.session() as session:
             session.submit([Batch([Sentence([5, 6], 4)]), Batch([Sentence([5], 4)])])
-        pids = processes(some)
+            if not number:  # they cannot go on before the session is closed
+                for pid in (before := processes(some)):
+                    os.kill(pid, signal.SIGSTOP)
         if not number:
-            assert time.monotonic() - began < 5
-            before = pids
-            assert not all(process.answered for process in some.engine.pool._idle)  # type: ignore[union-attr]
+            assert not any(process.answered for process in some.engine.pool._idle)  # type: ignore[union-attr]
+            for pid in before:
+                os.kill(pid, signal.SIGCONT)
     assert len(before) == 2
     assert list(some.translate(lines())) == expected()
     assert processes(some) == before
@@ -251,7 +247,7 @@ def test_models_that_cannot_be_loaded_are_reported() -> None:
     server = threading.Thread(target=process.serve, args=(queue,))
     server.start()
     with pytest.raises(NmtError, match=r"worker process of 'cpu' cannot search: UsageError: precision 'fp99'"):
-        batch.done.result(60)
+        batch.done.result(LIMIT)
     queue.stop()
     server.join()
     pool.give_back([process])
@@ -274,7 +270,7 @@ def test_a_pool_that_is_not_used_any_more_ends_its_processes() -> None:
     list(some.translate(lines()))
     pids = processes(some)
     del some
-    assert all(map(gone, pids))
+    gone(pids)
 
 
 SCRIPT = f"""
@@ -322,27 +318,27 @@ def pids_of(program: subprocess.Popen[str]) -> list[int]:
 def test_a_script_ends_where_results_are_kept_unread(started: list[subprocess.Popen[str]]) -> None:
     started.append(script(400, SHOW))
     pids = pids_of(started[0])
-    out, err = started[0].communicate(timeout=60)
+    out, err = started[0].communicate(timeout=LIMIT)
     assert (started[0].returncode, out, err) == (0, "", "")
     assert len(pids) == 2
-    assert all(map(gone, pids))
+    gone(pids)
 
 
 def test_an_interrupt_ends_all_processes(started: list[subprocess.Popen[str]]) -> None:
     started.append(script(4000, SHOW + "list(results)", start_new_session=True))
     pids = pids_of(started[0])
     os.killpg(started[0].pid, signal.SIGINT)
-    _, err = started[0].communicate(timeout=60)
+    _, err = started[0].communicate(timeout=LIMIT)
     assert err.rstrip().endswith("KeyboardInterrupt")
     assert err.count("Traceback") == 1
-    assert all(map(gone, pids))
+    gone(pids)
 
 
 def test_processes_end_with_a_caller_that_is_killed(started: list[subprocess.Popen[str]]) -> None:
     started.append(script(4000, SHOW + "list(results)"))
     pids = pids_of(started[0])
     started[0].kill()
-    assert all(map(gone, pids))
+    gone(pids)
 
 
 def test_a_search_of_the_script_itself_is_refused() -> None:
@@ -356,7 +352,7 @@ try:
 except test.NmtError as error:
     print(error)
 """
-    out, err = script(1, more).communicate(timeout=60)
+    out, err = script(1, more).communicate(timeout=LIMIT)
     assert err == ""
     assert "Can't get attribute 'Own' on <module '__main__'" in out
     assert "Define classes and functions of your own in a module" in out
@@ -378,6 +374,6 @@ if not child:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), list(some.translate(test.lines())) == same and test.processes(some) == before)
 """
     program = script(1, more)
-    out, err = program.communicate(timeout=90)
+    out, err = program.communicate(timeout=LIMIT)
     assert out.splitlines()[1:] == ["0 True"]
     assert [line for line in err.splitlines() if "DeprecationWarning" not in line and "os.fork()" not in line] == []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
+from waiting import LIMIT, wait_until
 
 from nmt_cli.decoding.batches import token_batches
 from nmt_cli.decoding.windows import WindowSize, windows
@@ -40,13 +40,12 @@ def test_an_error_is_raised_after_the_lines_before_it(ahead: bool) -> None:
     assert found == LINES[:7]
 
 
-@pytest.mark.timeout(60)
 def test_who_is_busy_does_not_wait_for_lines() -> None:
     more = threading.Event()
 
     def slow() -> Iterator[str]:
         yield "first"
-        assert more.wait(30)
+        assert more.wait(LIMIT)
         yield "second"
 
     several = windows(slow(), WindowSize(5, 5), lambda: True)
@@ -59,13 +58,11 @@ def test_who_is_busy_does_not_wait_for_lines() -> None:
     assert [window for window in found if window] == [["first"]]
 
 
-@pytest.mark.timeout(60)
 def test_the_reader_ends_when_nobody_reads_any_more() -> None:
     several = windows(iter(LINES * 1000), WindowSize(2, 2), lambda: False)
     next(several)
     several.close()
-    while any(thread.name == "nmt-reader" for thread in threading.enumerate()):
-        time.sleep(0.01)
+    wait_until(lambda: not any(thread.name == "nmt-reader" for thread in threading.enumerate()))
 
 
 def test_batches_hold_so_many_tokens_padding_counted() -> None:

@@ -18,6 +18,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 from untrained import sentence, write_untrained
+from waiting import LIMIT
 
 import nmt_cli as nmt
 from nmt_cli.cli.translate import translate as command
@@ -294,7 +295,7 @@ def run(script: str, model: Path) -> list[str]:
     """What a program of its own prints; it must end by itself."""
     begin = f"import sys, nmt_cli as nmt; model = {str(model)!r}; lines = ['the cat sees', '', 'a dog']\n"
     done = subprocess.run(
-        [sys.executable, "-c", begin + script], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-c", begin + script], capture_output=True, text=True, timeout=LIMIT, check=True
     )
     return done.stdout.splitlines()
 

@@ -7,17 +7,22 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from served import Command, httpx
+from held_search import PRELUDE, Gate
+from served import Command, httpx, post
 from untrained import write_untrained
+from waiting import LIMIT
 
 TEXT = "the cat sees a secret dog."
 
 
 def translate(url: str, text: str = TEXT) -> httpx.Response:
-    return httpx.post(f"{url}/translate", params={"q": text, "source": "en", "target": "de"}, timeout=60)
+    return post(f"{url}/translate", params={"q": text, "source": "en", "target": "de"})
 
 
 def refused(*arguments: str) -> tuple[int, str]:
@@ -26,7 +31,7 @@ def refused(*arguments: str) -> tuple[int, str]:
         [sys.executable, "-m", "nmt_cli", "serve", "--device", "cpu", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT,
         check=False,
     )
     assert done.stdout == ""
@@ -38,10 +43,9 @@ def test_the_log_has_no_texts_and_sighup_loads_anew(model: Path, tmp_path: Path)
     keys = tmp_path / "keys"
     keys.write_text("a-secret-key\tanna\n", encoding="utf-8")
     with Command("--model", str(model), "--log", "json", "--keys", str(keys)) as command:
-        before = httpx.post(
+        before = post(
             f"{command.url}/translate",
             params={"q": TEXT, "source": "en", "target": "de", "api_key": "a-secret-key"},
-            timeout=60,
         )
         assert before.status_code == 200
         command.process.send_signal(signal.SIGHUP)
@@ -64,52 +68,51 @@ def test_the_log_has_no_texts_and_sighup_loads_anew(model: Path, tmp_path: Path)
     assert not any("secret" in line for line in command.lines)
 
 
+@dataclass
+class Held:
+    """A server that has a request whose translation the gate holds, and its answer, if one comes."""
+
+    command: Command
+    gate: Gate
+    answers: list[httpx.Response] = field(default_factory=list)
+
+
+@contextmanager
+def held(model: Path, folder: Path, *options: str) -> Iterator[Held]:
+    """Start such a server, and wait at the end until its client has its answer."""
+    gate = Gate(folder)
+    lines = [f"the cat sees {'a dog and ' * 10}a house {index}." for index in range(300)]
+    with Command("--model", str(model), *options, prelude=PRELUDE, environment=gate.environment) as command:
+        url, one = command.url, Held(command, gate)
+
+        def ask() -> None:
+            with suppress(httpx.TransportError):
+                one.answers.append(post(f"{url}/translate", json={"q": lines, "source": "en", "target": "de"}))
+
+        client = threading.Thread(target=ask)
+        client.start()
+        gate.begun()
+        yield one
+    client.join(LIMIT)
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_what_is_under_way_is_answered_at_the_end(model: Path, number: signal.Signals, status: int) -> None:
-    with Command("--model", str(model)) as command:
-        url = command.url
-        answers: list[httpx.Response] = []
-        lines = [f"the cat sees {'a dog and ' * 10}a house {index}." for index in range(300)]
-
-        def ask() -> None:
-            answers.append(
-                httpx.post(f"{url}/translate", json={"q": lines, "source": "en", "target": "de"}, timeout=100)
-            )
-
-        client = threading.Thread(target=ask)
-        client.start()
-        while httpx.get(f"{url}/ready").json()["waiting"] == 0 and not answers:
-            pass
-        command.process.send_signal(number)
-        assert command.end() == status
-        client.join()
-    assert (answers[0].status_code, len(answers[0].json()["translatedText"])) == (200, 300)
+def test_what_is_under_way_is_answered_at_the_end(
+    model: Path, tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    with held(model, tmp_path, "--grace", str(LIMIT)) as one:
+        one.command.process.send_signal(number)
+        one.command.wait_for("ending: 1 requests are under way")
+        one.gate.open()
+        assert one.command.end() == status
+    assert [(answer.status_code, len(answer.json()["translatedText"])) for answer in one.answers] == [(200, 300)]
 
 
-def test_what_takes_longer_than_the_grace_is_refused(model: Path) -> None:
-    with Command("--model", str(model), "--grace", "1", "--beam", "16", "--max-characters", "0") as command:
-        url = command.url
-        answers: list[object] = []
-        lines = [f"the cat sees {'a dog and ' * 20}a house {index}." for index in range(6000)]
-
-        def ask() -> None:
-            try:
-                answers.append(
-                    httpx.post(
-                        f"{url}/translate", json={"q": lines, "source": "en", "target": "de"}, timeout=100
-                    ).status_code
-                )
-            except httpx.TransportError:
-                answers.append("closed")
-
-        client = threading.Thread(target=ask)
-        client.start()
-        while httpx.get(f"{url}/ready").json()["waiting"] == 0 and not answers:
-            pass
-        command.process.terminate()
-        assert command.end() == 143
-        client.join()
-    assert answers[0] in (503, "closed")
+def test_what_takes_longer_than_the_grace_is_refused(model: Path, tmp_path: Path) -> None:
+    with held(model, tmp_path, "--grace", "1") as one:
+        one.command.process.terminate()
+        assert one.command.end() == 143
+    assert [answer.status_code for answer in one.answers] in ([], [503])
 
 
 def test_what_is_refused_before_serving(model: Path, tmp_path: Path) -> None:

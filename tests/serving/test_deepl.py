@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Served, httpx, running
+from served import Served, get, post, running
+from waiting import LIMIT
 
 import nmt_cli as nmt
 from nmt_cli.serving.keys import read_keys
 from nmt_cli.serving.settings import Limits
 
 deepl = pytest.importorskip("deepl")
+deepl.http_client.min_connection_timeout = LIMIT
 TEXT = "the cat sees a dog."
 KEY = "a-key-of-some-length"
 
@@ -41,7 +43,7 @@ def test_texts(client: Any, translator: nmt.Translator) -> None:
 
 
 def test_forms_and_variants(served: Served, translator: nmt.Translator) -> None:
-    answer = httpx.post(
+    answer = post(
         f"{served.url}/v2/translate", data={"text": [TEXT, "a house."], "target_lang": "de", "source_lang": "EN"}
     )
     assert [one["text"] for one in answer.json()["translations"]] == [
@@ -49,9 +51,9 @@ def test_forms_and_variants(served: Served, translator: nmt.Translator) -> None:
     ]
     for target in ("PT-BR", "PT", "pt-pt"):
         assert (
-            httpx.post(f"{served.url}/v2/translate", json={"text": ["a"], "target_lang": target}).json()[
-                "translations"
-            ][0]["detected_source_language"]
+            post(f"{served.url}/v2/translate", json={"text": ["a"], "target_lang": target}).json()["translations"][0][
+                "detected_source_language"
+            ]
             == "DE"
         )
 
@@ -110,7 +112,7 @@ def test_languages_and_usage(client: Any) -> None:
     ],
 )
 def test_what_is_wrong_is_named(served: Served, values: dict[str, object], message: str) -> None:
-    answer = httpx.post(f"{served.url}/v2/translate", json=values)
+    answer = post(f"{served.url}/v2/translate", json=values)
     assert (answer.status_code, answer.json()) == (400, {"message": message})
 
 
@@ -129,7 +131,7 @@ def test_what_has_no_effect_is_ignored(client: Any, translator: nmt.Translator) 
 
 
 def test_unknown_paths(served: Served) -> None:
-    answer = httpx.get(f"{served.url}/v2/glossaries")
+    answer = get(f"{served.url}/v2/glossaries")
     assert (answer.status_code, answer.json()) == (404, {"message": "Not Found"})
 
 
@@ -148,13 +150,13 @@ def test_keys_and_quota(model: Path, tmp_path: Path) -> None:
         assert deepl.Translator("another-key", server_url=served.url).translate_text(TEXT, target_lang="DE").text
         url = f"{served.url}/translate"
         values = {"q": "a", "source": "en", "target": "de"}
-        assert httpx.post(url, json=values).json() == {"error": "Please contact the server operator to get an API key"}
-        wrong = httpx.post(url, json={**values, "api_key": "wrong-key"})
+        assert post(url, json=values).json() == {"error": "Please contact the server operator to get an API key"}
+        wrong = post(url, json={**values, "api_key": "wrong-key"})
         assert (wrong.status_code, wrong.json()) == (403, {"error": "Invalid API key"})
-        assert httpx.post(url, json={**values, "api_key": "another-key"}).status_code == 200
-        assert httpx.get(f"{served.url}/frontend/settings").json()["keyRequired"]
-        assert httpx.get(f"{served.url}/metrics").status_code == 400
-        assert httpx.get(f"{served.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).status_code == 200
+        assert post(url, json={**values, "api_key": "another-key"}).status_code == 200
+        assert get(f"{served.url}/frontend/settings").json()["keyRequired"]
+        assert get(f"{served.url}/metrics").status_code == 400
+        assert get(f"{served.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).status_code == 200
 
 
 NODE = """
@@ -171,7 +173,6 @@ const client = new deepl.Translator('a-key-of-some-length', {serverUrl: process.
 """
 
 
-@pytest.mark.timeout(200)
 def test_deepl_node(served: Served, translator: nmt.Translator, tmp_path: Path) -> None:
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("node and npm are not installed")
@@ -180,13 +181,13 @@ def test_deepl_node(served: Served, translator: nmt.Translator, tmp_path: Path) 
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=2 * LIMIT,
         check=False,
     )
     if installed.returncode:
         pytest.skip(f"npm cannot install deepl-node: {installed.stderr[-200:]}")
     done = subprocess.run(
-        ["node", "-e", NODE, served.url], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        ["node", "-e", NODE, served.url], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)

@@ -6,15 +6,16 @@ import json
 from urllib.error import HTTPError
 
 import pytest
-from served import Served, httpx
+from served import Served, get, httpx, post
+from waiting import LIMIT
 
 import nmt_cli as nmt
 
 TEXT = "the cat sees a dog."
 
 
-def post(served: Served, path: str, **values: object) -> httpx.Response:
-    return httpx.post(served.url + path, json=values, timeout=60)
+def answer_of(served: Served, path: str, **values: object) -> httpx.Response:
+    return post(served.url + path, json=values)
 
 
 def translated(translator: nmt.Translator, text: str, **options: object) -> str:
@@ -26,10 +27,10 @@ def test_a_text(served: Served, translator: nmt.Translator) -> None:
     values = {"q": TEXT, "source": "en", "target": "de"}
     url = f"{served.url}/translate"
     for answer in (
-        httpx.post(url, json=values),
-        httpx.post(url, data=values),
-        httpx.post(url, params=values),
-        httpx.post(url, files={name: (None, value) for name, value in values.items()}),
+        post(url, json=values),
+        post(url, data=values),
+        post(url, params=values),
+        post(url, files={name: (None, value) for name, value in values.items()}),
     ):
         assert (answer.status_code, answer.json()) == (200, expected)
         assert answer.headers["content-type"] == "application/json"
@@ -37,7 +38,7 @@ def test_a_text(served: Served, translator: nmt.Translator) -> None:
 
 def test_several_texts_blank_ones_and_white_space(served: Served, translator: nmt.Translator) -> None:
     given = [TEXT, "", "  a small house.\n\n the red cat.\n"]
-    answer = post(served, "/translate", q=given, source="en", target="de")
+    answer = answer_of(served, "/translate", q=given, source="en", target="de")
     house, cat = (translated(translator, line) for line in ("a small house.", "the red cat."))
     assert answer.json() == {
         "translatedText": [translated(translator, TEXT), "", f"  {house.strip()}\n\n {cat.strip()}\n"]
@@ -46,7 +47,7 @@ def test_several_texts_blank_ones_and_white_space(served: Served, translator: nm
 
 def test_html(served: Served, translator: nmt.Translator) -> None:
     html = "<p class='x'>the cat sees a dog.</p><script>the cat</script>"
-    answer = post(served, "/translate", q=html, source="en", target="de", format="html").json()["translatedText"]
+    answer = answer_of(served, "/translate", q=html, source="en", target="de", format="html").json()["translatedText"]
     assert answer == translator.translate_document(html, "html")
     assert answer.startswith("<p class='x'>")
     assert answer.endswith("</p><script>the cat</script>")
@@ -54,11 +55,11 @@ def test_html(served: Served, translator: nmt.Translator) -> None:
 
 def test_alternatives_and_detection(served: Served, translator: nmt.Translator) -> None:
     [best] = translator.translate([TEXT], beam=4, nbest=4)
-    answer = post(served, "/translate", q=TEXT, source="auto", target="de", alternatives=3).json()
+    answer = answer_of(served, "/translate", q=TEXT, source="auto", target="de", alternatives=3).json()
     assert [answer["translatedText"], *answer["alternatives"]] == list(dict.fromkeys(one.text for one in best.nbest))
     assert answer["detectedLanguage"]["language"] == "en"
     assert 0 < answer["detectedLanguage"]["confidence"] <= 100
-    batch = post(served, "/translate", q=[TEXT, "a dog."], source="auto", target="de", alternatives=1).json()
+    batch = answer_of(served, "/translate", q=[TEXT, "a dog."], source="auto", target="de", alternatives=1).json()
     assert {name: len(values) for name, values in batch.items()} == {
         "translatedText": 2,
         "detectedLanguage": 2,
@@ -67,21 +68,21 @@ def test_alternatives_and_detection(served: Served, translator: nmt.Translator) 
 
 
 def test_languages_detection_and_settings(served: Served) -> None:
-    assert httpx.get(f"{served.url}/languages").json() == [
+    assert get(f"{served.url}/languages").json() == [
         {"code": "en", "name": "English", "targets": ["de"]},
         {"code": "de", "name": "German", "targets": ["pt-BR"]},
         {"code": "pt-BR", "name": "Portuguese (BR)", "targets": []},
     ]
-    found = post(served, "/detect", q="Die kleine Katze schläft unter dem großen Tisch.").json()
+    found = answer_of(served, "/detect", q="Die kleine Katze schläft unter dem großen Tisch.").json()
     assert found[0]["language"] == "de"
-    settings = httpx.get(f"{served.url}/frontend/settings").json()
+    settings = get(f"{served.url}/frontend/settings").json()
     assert settings["language"]["target"] == {"code": "de", "name": "German"}
     assert {name: settings[name] for name in ("charLimit", "keyRequired", "suggestions")} == {
         "charLimit": 500_000,
         "keyRequired": False,
         "suggestions": False,
     }
-    assert httpx.get(f"{served.url}/health").json() == {"status": "ok"}
+    assert get(f"{served.url}/health").json() == {"status": "ok"}
 
 
 @pytest.mark.parametrize(
@@ -121,41 +122,41 @@ def test_languages_detection_and_settings(served: Served) -> None:
     ],
 )
 def test_what_is_wrong_is_named(served: Served, values: dict[str, object], status: int, message: str) -> None:
-    answer = post(served, "/translate", **values)
+    answer = answer_of(served, "/translate", **values)
     assert (answer.status_code, answer.json()) == (status, {"error": message})
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"[" * 100_000, b'"a"', b"\xff", b""])
 def test_bodies_that_are_no_json_object(served: Served, body: bytes) -> None:
-    answer = httpx.post(f"{served.url}/translate", content=body, headers={"Content-Type": "application/json"})
+    answer = post(f"{served.url}/translate", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()) == (400, {"error": "Invalid JSON format"})
 
 
 def test_unknown_paths_and_methods(served: Served) -> None:
-    assert (httpx.get(f"{served.url}/nothing").status_code, httpx.get(f"{served.url}/nothing").json()) == (
+    assert (get(f"{served.url}/nothing").status_code, get(f"{served.url}/nothing").json()) == (
         404,
         {"error": "Not Found"},
     )
-    assert httpx.get(f"{served.url}/translate").status_code == 405
-    assert httpx.post(f"{served.url}/suggest").status_code == 403
+    assert get(f"{served.url}/translate").status_code == 405
+    assert post(f"{served.url}/suggest").status_code == 403
 
 
 @pytest.mark.parametrize(
     ("name", "content"), [("a b.txt", "the cat.\n\na dog.\n"), ("ü.html", "<p>the <b>cat</b>.</p>")]
 )
 def test_files(served: Served, translator: nmt.Translator, name: str, content: str) -> None:
-    answer = httpx.post(
+    answer = post(
         f"{served.url}/translate_file", data={"source": "en", "target": "de"}, files={"file": (name, content.encode())}
     )
     assert answer.status_code == 200, answer.text
-    fetched = httpx.get(answer.json()["translatedFileUrl"])
+    fetched = get(answer.json()["translatedFileUrl"])
     form = "html" if name.endswith("html") else "text"
     assert fetched.text == translator.translate_document(content, form)
     assert fetched.headers["content-type"] == (
         "text/html; charset=utf-8" if form == "html" else "text/plain; charset=utf-8"
     )
     assert fetched.headers["content-disposition"].startswith("attachment")
-    assert httpx.get(f"{served.url}/download_file/..%2f{name}").status_code == 404
+    assert get(f"{served.url}/download_file/..%2f{name}").status_code == 404
 
 
 def test_files_that_are_refused(served: Served) -> None:
@@ -164,18 +165,18 @@ def test_files_that_are_refused(served: Served) -> None:
         ({"file": ("a.pdf", b"x")}, "file format not supported"),
         ({"other": ("a.txt", b"x")}, "missing file parameter"),
     ):
-        answer = httpx.post(f"{served.url}/translate_file", data=values, files=files)
+        answer = post(f"{served.url}/translate_file", data=values, files=files)
         assert (answer.status_code, answer.json()["error"]) == (400, f"Invalid request: {message}")
 
 
 def test_libretranslatepy(served: Served, translator: nmt.Translator) -> None:
     libretranslatepy = pytest.importorskip("libretranslatepy")
     client = libretranslatepy.LibreTranslateAPI(served.url)
-    assert client.translate(TEXT, "en", "de", timeout=60) == translated(translator, TEXT)
+    assert client.translate(TEXT, "en", "de", timeout=LIMIT) == translated(translator, TEXT)
     assert {language["code"] for language in client.languages()} == {"en", "de", "pt-BR"}
     assert client.detect("Die Katze sieht einen Hund.")[0]["language"] == "de"
     with pytest.raises(HTTPError) as error:
-        client.translate(TEXT, "de", "en", timeout=60)
+        client.translate(TEXT, "de", "en", timeout=LIMIT)
     assert error.value.code == 400
     assert json.load(error.value) == {"error": "English (en) is not available as a target language from German (de)"}
 
@@ -188,7 +189,7 @@ def test_deep_translator(served: Served, translator: nmt.Translator) -> None:
 
 
 def test_the_description_and_the_page(served: Served) -> None:
-    paths = httpx.get(f"{served.url}/openapi.json").json()["paths"]
+    paths = get(f"{served.url}/openapi.json").json()["paths"]
     assert {
         "/translate",
         "/languages",
@@ -198,12 +199,12 @@ def test_the_description_and_the_page(served: Served) -> None:
         "/nmt/attention",
         "/metrics",
     } <= set(paths)
-    assert httpx.get(f"{served.url}/docs").status_code == 404
-    page = httpx.get(served.url)
+    assert get(f"{served.url}/docs").status_code == 404
+    page = get(served.url)
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert (
-        httpx.get(f"{served.url}/page/index.html").headers["content-security-policy"]
+        get(f"{served.url}/page/index.html").headers["content-security-policy"]
         == page.headers["content-security-policy"]
     )
-    assert httpx.get(f"{served.url}/page/../app.py").status_code == 404
+    assert get(f"{served.url}/page/../app.py").status_code == 404

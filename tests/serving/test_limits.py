@@ -11,19 +11,21 @@ import signal
 import socket
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from served import Served, httpx, running
+from held_search import held_until
+from served import Served, get, httpx, post, running
 from untrained import sentence
+from waiting import LIMIT, wait_until
 
 import nmt_cli as nmt
 from nmt_cli.errors import NmtError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.serving.protocol import Protocol
 from nmt_cli.serving.settings import Limits
 
 PAIR = {"source": "en", "target": "de"}
@@ -31,27 +33,18 @@ TEXT = "the cat sees a dog."
 
 
 def translate(served: Served, text: str | list[str] = TEXT) -> httpx.Response:
-    return httpx.post(f"{served.url}/translate", json={"q": text, **PAIR}, timeout=60)
+    return post(f"{served.url}/translate", json={"q": text, **PAIR})
 
 
 def connect(served: Served) -> socket.socket:
     """A raw connection."""
     address = urlsplit(served.url)
-    return socket.create_connection((address.hostname, address.port), timeout=20)
+    return socket.create_connection((address.hostname, address.port), timeout=LIMIT)
 
 
 def document(seed: int = 0, lines: int = 1500) -> list[str]:
     rng = random.Random(seed)
     return [sentence(rng, 35) for _ in range(lines)]
-
-
-def until(true: Any) -> None:
-    """Wait until a condition holds."""
-    for _ in range(1000):
-        if true():
-            return
-        time.sleep(0.02)
-    raise AssertionError("it never came true")
 
 
 def idle(served: Served) -> bool:
@@ -89,15 +82,24 @@ def closed(translator: nmt.Translator) -> bool:
         (Limits(seconds=0.05), document(), 503, "takes longer than 0.05 seconds"),
     ],
 )
-def test_limits(model: Path, limits: Limits, texts: list[str], status: int, message: str) -> None:
+def test_limits(
+    model: Path,
+    limits: Limits,
+    texts: list[str],
+    status: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    held_until(monkeypatch, tmp_path)
     with running(model, limits=limits) as served:
         answer = translate(served, texts)
         assert answer.status_code == status
         assert message in answer.json()["error"]
         assert ("retry-after" in answer.headers) == (status in (429, 503))
-        deepl = httpx.post(f"{served.url}/v2/translate", json={"text": texts, "target_lang": "DE"}, timeout=60)
+        deepl = post(f"{served.url}/v2/translate", json={"text": texts, "target_lang": "DE"})
         assert (deepl.status_code, list(deepl.json())) == (status, ["message"])
-        until(lambda: idle(served))
+        wait_until(lambda: idle(served))
         if status != 413 and limits.queue > 1:
             assert translate(served, "a.").status_code in (200, 503)
 
@@ -110,7 +112,7 @@ def test_many_clients_get_what_translate_gives(model: Path, precision: str) -> N
         expected = {line: one.text.strip() for line, one in zip(lines, translator.translate(lines), strict=True)}
 
     async def clients(url: str) -> list[tuple[str, str]]:
-        async with httpx.AsyncClient(base_url=url, timeout=120, limits=httpx.Limits(max_connections=64)) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=LIMIT, limits=httpx.Limits(max_connections=64)) as client:
 
             async def ask(line: str) -> tuple[str, str]:
                 answer = await client.post("/translate", json={"q": line, **PAIR})
@@ -125,35 +127,43 @@ def test_many_clients_get_what_translate_gives(model: Path, precision: str) -> N
         assert whole.split("\n") == [expected[line] for line in lines]
 
 
-def test_a_closed_connection_cancels_its_work_and_single_sentences_do_not_wait(model: Path) -> None:
-    with running(model, limits=Limits(characters=0)) as served:
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{served.url}/translate", json={"q": document(lines=6000), **PAIR}, timeout=1.0)
-        until(lambda: idle(served))
+def test_a_closed_connection_cancels_its_work_and_single_sentences_do_not_wait(
+    model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate = held_until(monkeypatch, tmp_path)
+    with running(model) as served:
         with connect(served) as client:
-            body = httpx.Request("POST", served.url, json={"q": document(1, lines=6000), **PAIR}).content
+            body = httpx.Request("POST", served.url, json={"q": document(), **PAIR}).content
             client.sendall(
                 b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
                 % len(body)
                 + body
             )
-            until(lambda: busy(served))
+            gate.begun()
             for _ in range(3):
                 assert translate(served).status_code == 200
             assert busy(served)
-        until(lambda: idle(served))
+        wait_until(lambda: idle(served))
 
 
-def test_requests_that_do_not_arrive(model: Path) -> None:
-    with running(model, limits=Limits(reading=0.5)) as served:
-        head = b"POST /translate HTTP/1.1\r\nHost: x\r\n"
-        with connect(served) as silent, connect(served) as half, connect(served) as slow:
-            half.sendall(head)
-            slow.sendall(head + b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
-            assert slow.recv(1000).startswith(b"HTTP/1.1 408 ")
+HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\n"
+
+
+def test_headers_that_do_not_arrive(model: Path) -> None:
+    with running(model, limits=Limits(reading=0.5)) as served, connect(served) as silent, connect(served) as half:
+        with suppress(OSError):  # it may be closed already
+            half.sendall(HEAD)
             assert half.recv(1000) == b""
-            assert silent.recv(1000) == b""
-        assert translate(served).status_code == 200
+        assert silent.recv(1000) == b""
+
+
+def test_a_body_that_does_not_arrive(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Protocol, "reading", lambda seconds: Protocol)  # headers have no limit
+    with running(model, limits=Limits(reading=0.5)) as served:
+        with connect(served) as slow:
+            slow.sendall(HEAD + b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+            assert slow.recv(1000).startswith(b"HTTP/1.1 408 ")
+        assert get(f"{served.url}/health").status_code == 200
 
 
 def test_nonsense_and_clients_that_leave(served: Served) -> None:
@@ -183,7 +193,7 @@ def test_long_bodies_and_slow_readers(model: Path) -> None:
             for _ in range(3):
                 assert translate(served).status_code == 200
         chunks = (b"x" * 2**20 for _ in range(11))  # without a length that is known before
-        assert httpx.post(f"{served.url}/translate", content=chunks, timeout=60).status_code == 413
+        assert post(f"{served.url}/translate", content=chunks).status_code == 413
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
@@ -193,22 +203,17 @@ def test_a_worker_that_dies_is_replaced(model: Path) -> None:
         service = next(iter(served.models.pairs.models.values())).translator.service
         os.kill(service._workers[0]._process.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
         assert translate(served).json() == expected
-        until(lambda: service.counts.restarts == 1)
-        assert "nmt_worker_restarts_total" in httpx.get(f"{served.url}/metrics").text
+        wait_until(lambda: service.counts.restarts == 1)
+        assert "nmt_worker_restarts_total" in get(f"{served.url}/metrics").text
 
 
 def test_counters_readiness_and_origins(model: Path) -> None:
     with running(model, cors=("https://example.org",)) as served:
-        answer = httpx.post(
-            f"{served.url}/translate", json={"q": TEXT, **PAIR}, headers={"Origin": "https://example.org"}
-        )
+        answer = post(f"{served.url}/translate", json={"q": TEXT, **PAIR}, headers={"Origin": "https://example.org"})
         assert answer.headers["access-control-allow-origin"] == "https://example.org"
-        assert (
-            "access-control-allow-origin"
-            not in httpx.get(served.url, headers={"Origin": "https://example.com"}).headers
-        )
-        httpx.get(f"{served.url}/made-up-{TEXT}")
-        text = httpx.get(f"{served.url}/metrics").text
+        assert "access-control-allow-origin" not in get(served.url, headers={"Origin": "https://example.com"}).headers
+        get(f"{served.url}/made-up-{TEXT}")
+        text = get(f"{served.url}/metrics").text
         for line in (
             'nmt_requests_total{path="/translate",status="200"} 1.0',
             'nmt_requests_total{path="other",status="404"} 1.0',
@@ -218,7 +223,7 @@ def test_counters_readiness_and_origins(model: Path) -> None:
         ):
             assert line in text
         assert "cat" not in text
-        assert httpx.get(f"{served.url}/ready").json() == {"status": "ready", "pairs": ["en-de"], "waiting": 0}
+        assert get(f"{served.url}/ready").json() == {"status": "ready", "pairs": ["en-de"], "waiting": 0}
 
 
 def test_the_models_are_loaded_anew_without_losing_a_request(model: Path) -> None:
@@ -229,7 +234,7 @@ def test_the_models_are_loaded_anew_without_losing_a_request(model: Path) -> Non
         assert served.models.pairs is not before
         assert translate(served).json() == expected
         [old] = before.models.values()
-        until(lambda: closed(old.translator))
+        wait_until(lambda: closed(old.translator))
         hidden = model.with_name("hidden")
         model.rename(hidden)
         try:
@@ -247,7 +252,7 @@ def test_models_are_loaded_anew_again_and_again_under_constant_load(model: Path)
         loaded, stop = [served.models.pairs], threading.Event()
 
         def ask(first: int) -> int:
-            with httpx.Client(timeout=60) as client:
+            with httpx.Client(timeout=LIMIT) as client:
                 for count in itertools.count(first):
                     if stop.is_set():
                         return count - first
@@ -260,12 +265,12 @@ def test_models_are_loaded_anew_again_and_again_under_constant_load(model: Path)
                 for _ in range(3):
                     assert served.models.reload()
                     loaded.append(served.models.pairs)
-                    until(lambda: sum(one.done() for one in asked) or busy(served))
+                    wait_until(lambda: sum(one.done() for one in asked) or busy(served))
             finally:
                 stop.set()
             assert all(one.result() for one in asked)
         for pairs in loaded[:-1]:
-            until(lambda pairs=pairs: all(closed(old.translator) for old in pairs.models.values()))
+            wait_until(lambda pairs=pairs: all(closed(old.translator) for old in pairs.models.values()))
 
 
 def test_a_collection_does_not_touch_what_the_workers_share(model: Path) -> None:
@@ -277,7 +282,7 @@ def test_a_collection_does_not_touch_what_the_workers_share(model: Path) -> None
 
 
 def test_attention(served: Served, translator: nmt.Translator) -> None:
-    answer = httpx.post(f"{served.url}/nmt/attention", json={"q": "the cat sees. a dog.", **PAIR}, timeout=60).json()
+    answer = post(f"{served.url}/nmt/attention", json={"q": "the cat sees. a dog.", **PAIR}).json()
     for line, found in zip(["the cat sees.", "a dog."], answer["sentences"], strict=True):
         [expected] = translator.translate([line], confidence=True)
         assert (found["source"], found["translation"]) == (line, expected.text)
@@ -286,4 +291,4 @@ def test_attention(served: Served, translator: nmt.Translator) -> None:
         assert all(0 < sum(row) <= 1.001 for row in found["weights"])
         assert expected.words is not None
         assert [word for word, _ in found["words"]] == [word.word for word in expected.words]
-    assert httpx.post(f"{served.url}/nmt/attention", json={"q": "a" * 3000, **PAIR}).status_code == 413
+    assert post(f"{served.url}/nmt/attention", json={"q": "a" * 3000, **PAIR}).status_code == 413

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
+from waiting import wait_until
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'nmt-cli[serve]'")
 
@@ -48,13 +51,15 @@ def lines(writes: list[str]) -> list[list[str]]:
 def test_lines_that_come_soon_after_each_other_are_written_together(
     writes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "GATHER", 0.3)
+    passed = threading.Event()
+    clock = {"monotonic": lambda: 0.0, "sleep": lambda _: passed.wait()}
+    monkeypatch.setattr(logs, "time", SimpleNamespace(**{**vars(time), **clock}))
+    monkeypatch.setattr(logs.logger.handlers[0], "_written", -1.0)  # long ago
     for number in range(50):
         logs.say("request", number=number)
     assert lines(writes) == [["request number=0"]]  # at once
-    until = time.monotonic() + 20
-    while len(writes) < 2 and time.monotonic() < until:
-        time.sleep(0.02)
+    passed.set()
+    wait_until(lambda: len(writes) == 2)
     assert lines(writes) == [["request number=0"], [f"request number={number}" for number in range(1, 50)]]
 
 

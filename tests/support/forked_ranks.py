@@ -7,10 +7,11 @@ the seconds in which Python and torch load. `FORKED` is a `prelude` of `forked.r
 from __future__ import annotations
 
 FORKED = """
-import itertools, os, signal, subprocess, sys, time, traceback
+import itertools, mmap, os, signal, subprocess, sys, time, traceback
 import torch
 from nmt_cli.training import launch, process_group
 from nmt_cli.training.run import RunFolder
+from nmt_cli.training.stopping import PendingSignal
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.update import Updater
 from nmt_cli.training.validation import Validator
@@ -78,9 +79,39 @@ def at_update(number, action):  # before update `number` is computed
     before(Trainer, "train_step", lambda trainer: action(trainer) if trainer.progress.update == number - 1 else None)
 
 
-def signalled(trainer):  # wait until the launcher has passed the signal on to this rank
-    until = time.monotonic() + 30
-    while not trainer.pending_signal.number and time.monotonic() < until:
+signals = []  # that this rank has received
+arrived = mmap.mmap(-1, 64)  # by rank, shared by all: whether it has received one
+
+
+def handle(self, number, frame, was=PendingSignal._handle):
+    signals.append(number)
+    arrived[rank()] = 1
+    was(self, number, frame)
+
+
+PendingSignal._handle = handle
+
+
+def signalled(count=1):  # wait until the launcher has passed so many signals on to this rank
+    while len(signals) < count:
+        time.sleep(0.01)
+
+
+def everywhere():  # wait until the launcher has passed a signal on to every rank
+    while not all(arrived[: int(os.environ["WORLD_SIZE"])]):
+        time.sleep(0.01)
+
+
+def forever():  # until a signal ends this process
+    while True:
+        time.sleep(3600)
+
+
+def hold(file):  # say in a file that this process is here, and wait until the file is removed or a signal has come
+    with open(file + ".aside", "w") as stream:
+        stream.write(str(os.getpid()))
+    os.rename(file + ".aside", file)
+    while os.path.exists(file) and not signals:
         time.sleep(0.01)
 
 

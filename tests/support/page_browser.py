@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import translation_site
 from translation_site import Site
+from waiting import wait_until
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="the page is tested with selenium")
 
@@ -18,12 +18,21 @@ BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 needs_browser = pytest.mark.skipif(
     not (BROWSER and DRIVER), reason=f"a browser ({', '.join(BROWSERS)}) and chromedriver are not installed"
 )
-PATIENCE = 20.0
 DROP = """
 const transfer = new DataTransfer();
 transfer.items.add(new File(["a man"], arguments[0]));
 for (const kind of ["dragover", "drop"]) document.body.dispatchEvent(new DragEvent(kind, { bubbles: true, cancelable: true, dataTransfer: transfer }));
 """
+
+
+SAID = """
+window.said = [];
+for (const id of ["status", "document-status"]) {
+  const element = document.getElementById(id);
+  new MutationObserver(() => said.push(element.textContent)).observe(element, { childList: true, characterData: true, subtree: true });
+}
+"""
+"""Notes what the page says: some of it stays for a second only."""
 
 
 class Page:
@@ -35,6 +44,7 @@ class Page:
     def open(self) -> Page:
         """Load the page and wait until its languages are there."""
         self.driver.get(self.site.address)
+        self.run(SAID)
         self.until(lambda: self("target-name").text or self("target").is_displayed() or self.status)
         return self
 
@@ -51,7 +61,9 @@ class Page:
         self.driver.execute_cdp_cmd(command, parameters)
 
     def type(self, text: str) -> None:
-        self("text").send_keys(text)
+        """Add a text, in one piece: letter by letter, a busy machine would have time to translate the first letters."""
+        self.run("arguments[0].focus(); arguments[0].setSelectionRange(1e9, 1e9)", self("text"))
+        self.cdp("Input.insertText", text=text)
 
     def press(self, *keys: str) -> None:
         self.driver.switch_to.active_element.send_keys("".join(keys))
@@ -62,6 +74,10 @@ class Page:
     @property
     def status(self) -> str:
         return str(self("status").text)
+
+    def says(self, text: str) -> None:
+        """Wait until the page has said this, even if it says something else by now."""
+        self.until(lambda: text in self.run("return said"))
 
     @property
     def translation(self) -> str:
@@ -81,12 +97,14 @@ class Page:
 
     def until(self, condition: Callable[[], object]) -> None:
         """Wait until this holds."""
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < end, (
-                f"never so; status: {self.status!r}; translation: {self.translation!r}; requests: {self.site.requests[-3:]}"
-            )
-            time.sleep(0.02)
+        wait_until(
+            condition,
+            lambda: f"status: {self.status!r}; translation: {self.translation!r}; requests: {self.site.requests[-3:]}",
+        )
+
+    def settle(self) -> None:
+        """Wait until the page has had the time to take in what was sent before: it asks for something and gets it."""
+        self.driver.execute_async_script("fetch('health').finally(() => setTimeout(arguments[0]))")
 
     def translated(self, text: str) -> None:
         """Wait until this is the translation."""

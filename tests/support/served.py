@@ -7,14 +7,15 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import LIMIT, wait_until
 
 for package in (
     "fastapi",
@@ -28,6 +29,8 @@ for package in (
 ):
     pytest.importorskip(package, reason=f"{package} is not installed: pip install 'nmt-cli[serve,dev]'")
 httpx = pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'nmt-cli[dev]'")
+get, post = partial(httpx.get, timeout=LIMIT), partial(httpx.post, timeout=LIMIT)
+"""Requests. httpx itself gives up after 5 seconds, which a busy machine may need."""
 
 from nmt_cli.serving.models import Models  # noqa: E402
 from nmt_cli.serving.server import Server, address_of, listen, make_server  # noqa: E402
@@ -59,7 +62,7 @@ def running(*folders: Path, **options: Any) -> Iterator[Served]:
         yield Served(url, models, server, said)
     finally:
         server.stop()
-        thread.join(30)
+        thread.join(LIMIT)
         models.close()
     assert not thread.is_alive()
 
@@ -67,11 +70,12 @@ def running(*folders: Path, **options: Any) -> Iterator[Served]:
 class Command:
     """`nmt serve` in a process of its own."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, prelude: str = "", environment: dict[str, str] | None = None) -> None:
+        """`prelude` is Python code that is run before it in the same process."""
         command = [
             sys.executable,
-            "-m",
-            "nmt_cli",
+            "-c",
+            f"{prelude}\nfrom nmt_cli.__main__ import main\nmain()",
             "serve",
             "--port",
             "0",
@@ -83,7 +87,11 @@ class Command:
         ]
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env={**os.environ, "OMP_NUM_THREADS": "1"}
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -102,20 +110,17 @@ class Command:
         assert found
         return found[0]
 
-    def wait_for(self, text: str, seconds: float = 60) -> str:
+    def wait_for(self, text: str) -> str:
         """Return the first line of stderr with this text; waits for it."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            for line in list(self.lines):
-                if text in line:
-                    return line
-            time.sleep(0.02)
-        raise AssertionError(f"{text!r} is not among {self.lines}")
+        return wait_until(
+            lambda: next((line for line in list(self.lines) if text in line), ""),
+            lambda: f"{text!r} is not among {self.lines}",
+        )
 
     def end(self) -> int:
         """Wait for its end. Return the exit status."""
-        code = self.process.wait(60)
-        self._reader.join(10)
+        code = self.process.wait(LIMIT)
+        self._reader.join(LIMIT)
         assert self.process.stderr
         self.process.stderr.close()
         return code

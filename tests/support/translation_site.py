@@ -1,4 +1,4 @@
-"""A web server on this machine with the page of `nmt serve`, whose answers, delays and errors a test decides.
+"""A web server on this machine with the page of `nmt serve`, whose answers and errors a test decides, and when they come.
 
 It translates into capital letters. The attention of each word is 0.8 on the word at its own position, and 0.2 on the one before.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,7 +35,8 @@ class Reply:
 
     status: int = 200
     body: Any = None
-    delay: float = 0.0
+    goes: threading.Event | None = None
+    """It is answered when this is set; None: at once."""
     headers: dict[str, str] = field(default_factory=dict)
 
 
@@ -55,6 +55,8 @@ class Site:
     """By path; used up, one per request."""
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """Path and parameters of every request, but not of the page's files."""
+    answered: list[str] = field(default_factory=list)
+    """Path of every request whose answer was sent, or whose sender has gone."""
 
     def asked(self, path: str) -> list[dict[str, Any]]:
         """Parameters of the requests for a path."""
@@ -123,13 +125,17 @@ def answer(site: Site, handler: BaseHTTPRequestHandler, parameters: dict[str, An
     site.requests.append((path, parameters))
     queue = site.replies.get(path, [])
     reply = queue.pop(0) if queue else Reply()
-    time.sleep(reply.delay)
+    if reply.goes:
+        reply.goes.wait()
     body = reply.body
     if site.key and parameters and parameters.get("api_key") not in (site.key, site.key.encode()):
         reply, body = Reply(403), {"error": "Please contact the server operator to get an API key"}
     if body is None:
         body = {"error": "refused"} if reply.status >= 400 else usual(site, path, parameters)
-    write(handler, reply.status, json.dumps(body).encode(), {"Content-Type": "application/json", **reply.headers})
+    try:
+        write(handler, reply.status, json.dumps(body).encode(), {"Content-Type": "application/json", **reply.headers})
+    finally:
+        site.answered.append(path)
 
 
 def write(handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import tarfile
 import threading
-import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,8 +29,8 @@ class Site:
     statuses: list[int] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
     """Said with every error."""
-    slow: float = 0.0
-    """Seconds between pieces of 1 kB."""
+    held: threading.Event | None = None
+    """After the first 1,000 bytes of a body the rest comes when this is set; None: at once."""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     """Path and headers of every request, in lower case."""
 
@@ -89,9 +88,11 @@ def answer(site: Site, request: BaseHTTPRequestHandler) -> None:
     request.end_headers()
     body = content[begin : begin + site.cuts.pop(0)] if site.cuts else content[begin:]
     try:
-        for start in range(0, len(body), 1000 if site.slow else max(len(body), 1)):
-            request.wfile.write(body[start : start + (1000 if site.slow else len(body))])
-            time.sleep(site.slow)
+        if site.held:
+            request.wfile.write(body[:1000])
+            body = body[1000:]
+            site.held.wait()
+        request.wfile.write(body)
     except OSError:  # who asked has gone
         pass
 
