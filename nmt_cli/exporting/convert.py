@@ -16,6 +16,7 @@ from ..console import status
 from ..data.tokenizer import Vocabulary
 from ..errors import ModelError, UsageError, did_you_mean, write_failed
 from ..files import system_error
+from ..model.contents import length_limits
 from ..model.folder import load_model
 from ..output_paths import check_output_folder, output_folder
 from ..registry import EXPORTERS, load
@@ -48,7 +49,9 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
     exporter = find_exporter(to)
     check_output_folder(out, WHAT, _not_free, [model])
     loaded = load_model(model)
-    source_model = SourceModel(loaded.model, loaded.recipe, Vocabulary.load(model, loaded.config.vocabularies))
+    safe_length, _ = length_limits(loaded.recipe.data, [loaded.config.safe_length])
+    vocabulary = Vocabulary.load(model, loaded.config.vocabularies)
+    source_model = SourceModel(loaded.model, loaded.recipe, vocabulary, safe_length)
     exporter.check(source_model)
     try:
         with status("choosing sentences to verify the export"):

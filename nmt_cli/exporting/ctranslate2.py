@@ -60,7 +60,7 @@ results = translator.translate_batch(
 print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 ```
 
-- Lines of more than {longest} tokens are longer than what it was trained on: split them.
+- Lines of more than {longest} tokens are longer than most lines of its training: split them into sentences.
 - `length_penalty`: nmt ranks by log P(Y) / {divisor}, CTranslate2 by log P(Y) / |Y|^length_penalty.
   {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
   search (`beam_size=1`) gives the same, up to the longest output.
@@ -93,7 +93,7 @@ def write(source_model: SourceModel, folder: Path) -> None:
         extra=decode.max_extra,
         least=decode.min_length,
         never=json.dumps([[table[i]] for i in BANNED], ensure_ascii=False),
-        longest=source_model.recipe.data.max_length,
+        longest=source_model.safe_length,
         first=LENGTHS[0],
         last=LENGTHS[-1],
     )

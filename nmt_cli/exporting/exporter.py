@@ -44,6 +44,8 @@ class SourceModel:
     model: Transformer
     recipe: Recipe
     vocabulary: Vocabulary
+    safe_length: int
+    """The length, in source tokens, up to which nmt translates a line whole."""
 
     @property
     def length_penalty(self) -> float:

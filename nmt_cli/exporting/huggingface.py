@@ -60,7 +60,7 @@ outputs = model.generate(**inputs, max_new_tokens=inputs.input_ids.shape[1] + {e
 print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 ```
 
-- Lines of more than {longest} tokens are longer than what it was trained on: split them.
+- Lines of more than {longest} tokens are longer than most lines of its training: split them into sentences.
 - `length_penalty`: nmt ranks by log P(Y) / {divisor}, transformers by log P(Y) / |Y|^length_penalty.
   {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
   search (`num_beams=1`) gives the same, up to the longest output.
@@ -96,7 +96,7 @@ def check(source_model: SourceModel) -> None:
 def write(source_model: SourceModel, folder: Path) -> None:
     """Write the model, its configuration, its tokenizer and a README. Raises OSError."""
     transformers = library("transformers")
-    recipe, data = source_model.recipe, source_model.recipe.data
+    recipe = source_model.recipe
     family, architecture = FAMILIES[recipe.model.residual, recipe.model.positions]
     with quiet(transformers):
         save_file(_weights(source_model), folder / "model.safetensors", metadata={"format": "pt"})
@@ -107,7 +107,7 @@ def write(source_model: SourceModel, folder: Path) -> None:
         _write_tokenizer(transformers, source_model, folder)
     text = README.format(
         extra=recipe.decode.max_extra,
-        longest=data.max_length,
+        longest=source_model.safe_length,
         divisor=source_model.divisor,
         penalty=source_model.length_penalty,
         architecture=architecture,

@@ -28,6 +28,7 @@ from nmt_cli.decoding.confidence import (
     word_probabilities,
     words,
 )
+from nmt_cli.decoding.split import joined
 from nmt_cli.decoding.translator import Candidate, Translator
 from nmt_cli.errors import DataError
 from nmt_cli.model.transformer import Transformer
@@ -137,6 +138,13 @@ def test_a_line_in_parts_has_an_end_symbol_after_each() -> None:
 def test_numbers_that_do_not_match_the_pieces_are_refused(numbers: int, lengths: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="log-probabilities for 2 pieces"):
         words(["▁a", "▁b"], [-1.0] * numbers, lengths)
+
+
+def test_parts_in_chinese_writing_are_joined_without_a_space() -> None:
+    pieces = ["▁好", "。", "▁是", "。", "▁ok"]
+    numbers = [-1.0, -2.0, -9.0, -3.0, -4.0, -9.0, -5.0, -9.0]
+    assert words(pieces, numbers, (2, 2, 1)) == [("好。是。ok", -15.0)]
+    assert joined(["好。", "是。", "ok"]) == "好。是。ok"
 
 
 def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None:
