@@ -4,8 +4,9 @@
     Tokenizer, line  ──▶ Unseen ──▶ the line without what its vocabulary does not know and no reader sees
 
 The rule `nfc` keeps the text. It composes letters and their marks (Unicode's canonical composition). It leaves out characters
-that no reader sees (control characters, the soft hyphen, marks of direction, …) and writes white space as a plain space, except
-for those in KEEPABLE that are frequent in the training text: scripts and typography need them.
+that no reader sees (control characters, the soft hyphen, …) and writes white space as a plain space, except for those that are
+frequent in the training text, because scripts and typography need them: JOINERS and WIDE_SPACES. Some letters are decomposed in NFC
+(`excluded`, such as the Bengali U+09DF): they are written as the training text writes them most of the time.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ INVISIBLE = (
     "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # Default_Ignorable_Code_Point
 )
 """Characters that no reader sees, as Unicode lists them."""
-KEEPABLE = re.compile("[\xa0\u202f\u3000\u200b-\u200d\u180b-\u180d\u180f\ufe00-\ufe0f]")
-"""No-break and wide spaces; joiners and the zero-width space; the variation selectors of Mongolian and of emoji."""
-KEPT_COUNT, KEPT_SHARE = 20, 1e-3
-"""A character of KEEPABLE is kept if so many words of the text, and this share of them, have it."""
+JOINERS = "\u061c\u180b-\u180d\u180f\u200b-\u200f\ufe00-\ufe0f"
+"""Joiners and the zero-width space, marks of direction, the variation selectors of Mongolian and of emoji."""
+WIDE_SPACES = "\xa0\u202f\u3000"
+KEEPABLE = re.compile(f"[{JOINERS}{WIDE_SPACES}]")
+KEPT_COUNT, KEPT_JOINER, KEPT_SPACE = 20, 1e-4, 1e-2
+"""A character of KEEPABLE is kept if so many words of the text have it, and this share of the words: a joiner, a space.
+
+A space needs more: as a part of words it makes more different words, and most texts have a few of them by accident."""
 UNSEEN = re.compile(f"[{SPACES}{INVISIBLE}]")
 REPLACEMENT = "\ufffd"
 """It stands for bytes that are not UTF-8."""
@@ -38,14 +43,19 @@ META_SPACE = "\u2581"
 
 
 def kept(words: Iterable[tuple[str, int]]) -> frozenset[str]:
-    """Return the characters of KEEPABLE that are frequent in a text, given its words and their counts."""
+    """Return the characters of KEEPABLE and of `excluded()` that stay as they are, given the words of a text and their counts."""
     seen: Counter[str] = Counter()
     total = 0
+    pattern = re.compile("|".join([KEEPABLE.pattern, *excluded(), *excluded().values()]))
     for word, count in words:
         total += count
         if not word.isascii():
-            seen.update(dict.fromkeys(KEEPABLE.findall(word), count))
-    return frozenset(character for character, count in seen.items() if count >= max(KEPT_COUNT, KEPT_SHARE * total))
+            seen.update(dict.fromkeys(pattern.findall(word), count))
+    shares = {
+        character: KEPT_SPACE if character.isspace() else KEPT_JOINER for character in _ranges(JOINERS + WIDE_SPACES)
+    }
+    frequent = {character for character, share in shares.items() if seen[character] >= max(KEPT_COUNT, share * total)}
+    return frozenset(frequent | {letter for letter, form in excluded().items() if seen[letter] > seen[form]})
 
 
 def nfc(kept: frozenset[str]) -> Any:
@@ -53,18 +63,33 @@ def nfc(kept: frozenset[str]) -> Any:
     import sentencepiece
 
     unseen = dict.fromkeys(_ranges(INVISIBLE), "") | dict.fromkeys(_ranges(SPACES), " ")
-    unseen = {character: instead for character, instead in unseen.items() if character not in {*kept, "\0"}}
     rules = _compositions() | unseen | {META_SPACE: " ", REPLACEMENT: " "}
+    letters = {form: letter for letter, form in excluded().items() if letter in kept}
+    rules = {text: letters.get(form, form) for text, form in rules.items()} | letters
     sentencepiece.set_min_log_level(2)
-    return sentencepiece.SentencePieceNormalizer(norm_map=sorted(rules.items()))
+    return sentencepiece.SentencePieceNormalizer(
+        norm_map=sorted((text, form) for text, form in rules.items() if text not in {*kept, "\0"})
+    )
 
 
 def nearly(text: str) -> str:
-    """Return a text as the rule `nfc` writes it where every character of KEEPABLE is kept. It needs no vocabulary."""
+    """Return a text as the rule `nfc` writes it where every character that can be kept is kept. It needs no vocabulary."""
     if text.isascii() and text.isprintable():
         return text
-    composed = unicodedata.normalize("NFC", text)
+    composed = re.sub(f"[^{''.join(excluded())}]+", lambda match: unicodedata.normalize("NFC", match[0]), text)
     return UNSEEN.sub(lambda match: match[0] if KEEPABLE.match(match[0]) else " " * match[0].isspace(), composed)
+
+
+@cache
+def excluded() -> dict[str, str]:
+    """Return the letters that NFC writes as several characters (Unicode's composition exclusions), each with its NFC."""
+    forms = {character: unicodedata.normalize("NFC", character) for character in _letters()}
+    return {character: form for character, form in forms.items() if len(form) > 1}
+
+
+def _letters() -> Iterable[str]:
+    """Return all characters in the planes of Unicode that hold decomposable ones."""
+    return map(chr, [*range(0x80, 0xD800), *range(0xE000, 0x30000)])
 
 
 def _ranges(characters: str) -> list[str]:
@@ -77,7 +102,7 @@ def _ranges(characters: str) -> list[str]:
 def _compositions() -> dict[str, str]:
     """Return the strings that NFC composes or replaces, each with its NFC: spellings of one character, with marks in any order."""
     composed = {}
-    for character in map(chr, [*range(0x80, 0xD800), *range(0xE000, 0x30000)]):
+    for character in _letters():
         decomposed = unicodedata.normalize("NFD", character)
         if decomposed == character:
             continue

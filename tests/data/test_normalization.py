@@ -8,7 +8,7 @@ import unicodedata
 
 import pytest
 
-from nmt_cli.data.normalization import UNSEEN, kept, nfc
+from nmt_cli.data.normalization import UNSEEN, kept, nearly, nfc
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.recipe import DataSection
 
@@ -127,3 +127,19 @@ def test_joiners_stay_where_the_vocabulary_knows_them() -> None:
     assert "\u200c" in persian.decode(persian.encode(["می\u200cخواهم"]))[0]
     assert english.encode(["sm\u200call"]) == english.encode(["small"])
     assert persian.normalized("می\u200cخواهم") == "می\u200cخواهم"
+
+
+@pytest.mark.parametrize(
+    ("written", "other"), [("আমায\u09bc", "আমা\u09df"), ("আমা\u09df", "আমায\u09bc"), ("\u05e9\u05c1ל", "\ufb2aל")]
+)
+def test_letters_that_nfc_takes_apart_are_written_as_most_of_the_text_writes_them(written: str, other: str) -> None:
+    model = vocabulary(lines=[written, written, other], vocab_size=264)
+    assert unicodedata.normalize("NFD", written) == unicodedata.normalize("NFD", other)
+    assert model.decode(model.encode([written, other])) == [written, written]
+
+
+def test_nearly_says_what_the_rule_changes(tokenizer: Tokenizer) -> None:
+    for line in SCRIPTS:
+        composed = unicodedata.normalize("NFC", line)
+        assert nearly(composed) == composed == tokenizer.normalized(composed)
+    assert nearly("cafe\u0301 so\xadft a\tb\u09df") == "café soft a b\u09df"
