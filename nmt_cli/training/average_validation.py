@@ -86,7 +86,9 @@ def compare(
     except (DataError, ModelError, RecipeError) as error:
         if data:
             raise
-        console.warn(f"the average has no validation score: {error} If the run's shards are elsewhere, give --data DIR.")
+        console.warn(
+            f"the average has no validation score: {error} If the run's shards are elsewhere, give --data DIR."
+        )
         return None
     finally:
         if lock >= 0:
