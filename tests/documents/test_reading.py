@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from nmt_cli.documents import libraries, read_document
@@ -141,7 +139,5 @@ def test_the_dtd_of_a_doctype_is_not_read_and_its_entities_stay() -> None:
     ],
 )
 def test_time_is_linear(piece: str) -> None:
-    """Quadratic time would take minutes."""
-    start = time.perf_counter()
-    read_document(piece * (200_000 // len(piece)), "html", "en")
-    assert time.perf_counter() - start < 60
+    """Quadratic time would be longer than the time limit of a test."""
+    assert read_document(piece * (400_000 // len(piece)), "html", "en")

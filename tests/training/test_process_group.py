@@ -152,7 +152,7 @@ def test_summary(error: BaseException, text: str) -> None:
 # --- real processes over gloo ---
 
 PROCESSES = """
-import os, sys, time
+import os, signal, sys
 from datetime import timedelta
 import torch, torch.distributed as dist
 from nmt_cli.training.collective_errors import meaning, summary
@@ -162,26 +162,31 @@ def gather(size=4, *expected):
 
 def rank_of(case, port, rank):
     store = dist.TCPStore("localhost", int(port), is_master=False)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=5 if case == "hangs" else 60))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=180))
     gather()
+    if case == "hangs": dist.distributed_c10d._set_pg_timeout(timedelta(seconds=5))
     try:
         if rank:
             if case == "killed": os.kill(os.getpid(), 9)
             if case == "leaves": os._exit(0)
-            if case == "hangs": time.sleep(8); os._exit(0)
+            if case == "hangs": signal.pause()
             if case == "shapes": gather(4, 5)
         gather()
     except RuntimeError as error:
         line = "|".join((case, str(rank), meaning(error) or "other", summary(error))) + "\\n"
         os.write(1, line.encode())  # in one piece: the processes share the pipe
 
+hanging = 0
 for argument in sys.argv[1:]:
     for rank in range(2):
-        if not os.fork():
+        child = os.fork()
+        if not child:
             rank_of(*argument.split("="), rank)
             os._exit(0)
-for _ in range(2 * len(sys.argv[1:])):
+        if argument.startswith("hangs") and rank: hanging = child
+for _ in range(2 * len(sys.argv[1:]) - 1):
     os.wait()
+os.kill(hanging, 9)
 """
 
 
