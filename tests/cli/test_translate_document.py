@@ -46,6 +46,19 @@ def test_html_comes_back_with_its_markup_as_from_python(model: Path) -> None:
             translator.translate_document(HTML, "html", nbest=2)
 
 
+@pytest.mark.parametrize("options", [[], ["--format", "text"], ["--format", "html"], ["--format", "xml"]])
+def test_what_no_reader_sees_changes_no_translation(model: Path, options: list[str]) -> None:
+    """A soft hyphen, a word joiner and a joiner inside words, and a no-break space between them, around markup too."""
+    plain, odd = "the small <b>cat</b> sees.", "th\xade sm\u2060all\xa0<b>c\u200dat</b> s\ufeffees."
+    if options[1:] not in (["html"], ["xml"]):
+        plain, odd = (re.sub("</?b>", "", text) for text in (plain, odd))
+    if options == ["--format", "xml"]:
+        plain, odd = f"<p>{plain}</p>", f"<p>{odd}</p>"
+    expected = invoke(model, plain.encode(), *options)
+    assert expected.exit_code == 0, expected.exception
+    assert invoke(model, odd.encode(), *options).stdout_bytes == expected.stdout_bytes
+
+
 @pytest.mark.parametrize("text", [b"", b"\n \n", b"12\r\n"])
 def test_a_document_without_words_stays_as_it_is(model: Path, text: bytes) -> None:
     assert invoke(model, text, "--format", "text").stdout_bytes == text
