@@ -7,7 +7,7 @@ the seconds in which Python and torch load. `FORKED` is a `prelude` of `forked.r
 from __future__ import annotations
 
 FORKED = """
-import itertools, mmap, os, signal, subprocess, sys, time, traceback
+import itertools, mmap, os, signal, subprocess, sys, threading, time, traceback
 import torch
 from nmt_cli.training import launch, process_group
 from nmt_cli.training.run import RunFolder
@@ -85,11 +85,20 @@ arrived = mmap.mmap(-1, 64)  # by rank, shared by all: whether it has received o
 
 def handle(self, number, frame, was=PendingSignal._handle):
     signals.append(number)
-    arrived[rank()] = 1
     was(self, number, frame)
 
 
 PendingSignal._handle = handle
+
+
+def watch(trainer):  # note the first signal in `arrived`, also while this rank waits for others and cannot handle it
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    threading.Thread(target=lambda: arrived.__setitem__(rank(), len(os.read(reads, 1))), daemon=True).start()
+
+
+before(Trainer, "train", watch)
 
 
 def signalled(count=1):  # wait until the launcher has passed so many signals on to this rank

@@ -246,7 +246,7 @@ def test_a_prefix_may_contain_a_banned_word() -> None:
 
 
 def test_the_tokenizer_normalises_banned_words() -> None:
-    assert BannedWords(["  ｄｏｇ \t big "], tokenizer()).matcher.phrases == ["dog big"]
+    assert BannedWords(["  do\xadg \t big "], tokenizer()).matcher.phrases == ["dog big"]
 
 
 def test_no_word_is_no_rule() -> None:
