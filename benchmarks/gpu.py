@@ -49,6 +49,8 @@ from nmt_cli.training.trainer import Trainer
 
 SIDE = 8192
 """Rows and columns of the matrices of `matmul`."""
+TINY_SIDE = 64
+"""The same with --tiny: a CPU without fp16 products takes minutes for larger ones."""
 RECIPES = ("wmt14_en_de_base", "wmt14_en_de_big")
 WARMUP, MEASURED = 40, 80
 """Updates of `train`."""
@@ -154,7 +156,7 @@ def multiply(device: str, dtype: torch.dtype, side: int) -> float:
 
 def matmul(options: Options) -> list[list[str]]:
     """The rate of a matrix product in each precision."""
-    side = 512 if options.tiny else SIDE
+    side = TINY_SIDE if options.tiny else SIDE
     rates = {name: multiply(options.device, getattr(torch, dtype), side) for dtype, name in NAMES.items()}
     return [["precision", "TFLOP/s"], *([name, f"{rate / 1e12:,.1f}"] for name, rate in rates.items())]
 
@@ -192,7 +194,7 @@ def speed(options: Options, name: str, precision: str, backend: str = "") -> lis
     pairs = next(trainer.plan.updates(0))
     source, target = (int(lengths.sum()) for lengths in trainer.plan.lengths(pairs))
     share = operations(recipe, source, target, trainer.vocabulary.target_size) / target * rate
-    share /= multiply(hardware.device, hardware.dtype, 512 if options.tiny else SIDE)
+    share /= multiply(hardware.device, hardware.dtype, TINY_SIDE if options.tiny else SIDE)
     return [
         recipe.name,
         precision + ", compiled" * bool(backend),
