@@ -81,7 +81,8 @@ class Validator:
         self.source, self.target = [source[line] for line in drawn], [target[line] for line in drawn]
         tokenize = recipe.train.valid_bleu_tokenizer or default_tokenizer(recipe.data.target_language, target)
         self.bleu = MetricOptions(tokenize=tokenize)
-        build("bleu", self.bleu)  # an error of the tokenizer before the training
+        if self.source:
+            build("bleu", self.bleu)  # an error of the tokenizer before the training
 
     @property
     def description(self) -> str:
