@@ -6,8 +6,6 @@ PYTHON ?= python3
 VENV   ?= .venv
 NMT     = $(VENV)/bin/nmt
 PACKAGES = $(VENV)/.packages
-# the tests' processes share the cores: threads that wait do not spin
-export OMP_WAIT_POLICY ?= passive
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test lint types check wheel clean

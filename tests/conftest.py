@@ -1,4 +1,4 @@
-"""Workers of pytest-xdist share the cores: each computes with one thread, and no thread of theirs waits busily.
+"""Workers of pytest-xdist share the cores: each computes with one thread.
 
 Products are reproducible from the first one on, as where a command makes them.
 """
@@ -11,7 +11,7 @@ import signal
 from nmt_cli.hardware import reproducible_products
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")  # read when torch is loaded
+    os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is loaded
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -87,7 +87,7 @@ for line in iter(sys.stdin.readline, ""):
             traceback.print_exc()
             leave(1)
 """
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "COLUMNS": "200"}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 MODULES = {"--png": ["matplotlib.backends.backend_agg", "matplotlib.figure"], "export": ["ctranslate2", "transformers"]}
 """What commands with such an argument import late; the parent imports it once, before it forks the first of them."""
 
