@@ -33,6 +33,8 @@ LAYERS = {
     "demo_corpus": 5,
     "parsing": 5,
     "recipe_files": 5,
+    "sides": 5,
+    "text_files": 5,
     "recipe": 4,
     "hardware": 4,
     "device": 4,

@@ -27,6 +27,7 @@ from .. import console
 from ..errors import DataError
 from ..lines import Changed, read_parallel
 from ..scripts import IN_SCRIPT
+from ..sides import PairSample
 from .split import SEED, key
 
 SAMPLED = 50
@@ -75,6 +76,7 @@ class Survey:
     """Indices of the pairs that may be held out."""
     replaced: dict[str, int] = field(default_factory=dict)
     """Number of lines with invalid UTF-8, by file."""
+    sample: PairSample = field(default_factory=PairSample)
 
     @property
     def useful(self) -> int:
@@ -89,9 +91,9 @@ def survey(source: Paths, target: Paths, normalized: Callable[[str], str]) -> Su
     """
     keys, counts, scripts, copies = array("q"), array("I"), [Counter[str](), Counter[str]()], array("b")
     replaced: Counter[str] = Counter()
-    changed = (Changed(), Changed())
+    changed, sample = (Changed(), Changed()), PairSample()
     with console.progress(None, "reading", " pairs") as bar:
-        for number, pair in enumerate(read_parallel(source, target, replaced)):
+        for number, pair in enumerate(sample.over(read_parallel(source, target, replaced))):
             keys.extend(hash(key(text)) for text in pair)
             copies.append(pair[0].strip() == pair[1].strip())
             for side, text in enumerate(pair):
@@ -110,6 +112,7 @@ def survey(source: Paths, target: Paths, normalized: Callable[[str], str]) -> Su
         scripts,
         changed,
         replaced,
+        sample,
     )
 
 
@@ -120,6 +123,7 @@ def _counted(
     scripts: Sequence[Counter[str]],
     changed: Sequence[Changed],
     replaced: Mapping[str, int],
+    sample: PairSample,
 ) -> Survey:
     empty = (lengths == 0).any(axis=1)
     whole = ~empty
@@ -152,6 +156,7 @@ def _counted(
         lengths,
         alone,
         dict(replaced),
+        sample,
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .. import console
 from ..compression import FORMATS
 from ..errors import UsageError, write_failed
+from ..text_files import check_text_files
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ USED = 0.9
 SUBWORDS = 1.3
 """Assumed subwords per word: the measurement runs before the vocabulary is learned."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+OTHER_ENDINGS = {"txt", "text", "src", "tgt", "trg", "ref", "raw", "tok", "bpe", "spm", "dat", "out", "utf8"}
+"""Endings of file names that are not language codes."""
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
 Files = str | Path | Sequence[str | Path]
@@ -83,12 +86,8 @@ def init(
         kind: _sides(*sides, f"--{kind}-source", f"--{kind}-target")
         for kind, sides in (("valid", (valid_source, valid_target)), ("test", (test_source, test_target)))
     }
-    languages = [
-        language or _language(paths, default)
-        for language, paths, default in zip(
-            (source_language, target_language), files["train"], ("source", "target"), strict=True
-        )
-    ]
+    check_text_files([path for sides in files.values() for side in sides for path in side])
+    languages = _languages((source_language, target_language), files["train"])
     if languages[0] == languages[1]:
         raise UsageError(
             f"both sides are called {languages[0]!r}: give --source-language and --target-language, such as en and de."
@@ -97,9 +96,13 @@ def init(
     from ..corpora.split import HELD_OUT
     from ..corpora.survey import draw, survey
     from ..data.normalization import nearly
+    from ..sides import sample_files, warn_about
 
     with showing(progress):
         text = survey(*files["train"], nearly)
+        for kind, sides in files.items():
+            if sides[0]:
+                warn_about(text.sample if kind == "train" else sample_files(*sides), sides, languages)
         missing = [kind for kind in SETS if not files[kind][0]]
         if text.useful < FEWEST:
             raise UsageError(
@@ -169,11 +172,25 @@ def _sides(source: Files, target: Files, source_option: str, target_option: str)
     return sides[0], sides[1]
 
 
-def _language(paths: Sequence[Path], default: str) -> str:
-    """Return the language code in the name of the first file, such as "en" in train.en.gz; without one, `default`."""
-    suffixes = [suffix for suffix in paths[0].suffixes if suffix not in FORMATS] if paths else []
-    code = suffixes[-1][1:] if suffixes else ""
-    return code if re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z]+)?", code) and code != "txt" else default
+def _languages(given: Sequence[str], files: Sequence[Sequence[Path]]) -> list[str]:
+    """Return the language code of each side: the given one, or the one in the name of its first file. Raises UsageError without one."""
+    codes = [code or _language(paths[0]) for code, paths in zip(given, files, strict=True)]
+    if "" not in codes:
+        return codes
+    unnamed = [repr(str(paths[0])) for code, paths in zip(codes, files, strict=True) if not code]
+    examples = zip(("--source-language", "--target-language"), ("en", "de"), codes, strict=True)
+    options = " and ".join(
+        f"{option} CODE, such as {option} {example}" for option, example, code in examples if not code
+    )
+    raise UsageError(f"{' and '.join(unnamed)}: the language is not in the name of the file. Give {options}.")
+
+
+def _language(path: Path) -> str:
+    """Return the language code at the end of a file's name, such as "en" for train.en.gz and train.en.txt, or ""."""
+    endings = [
+        suffix[1:] for suffix in path.suffixes if suffix not in FORMATS and suffix[1:].lower() not in OTHER_ENDINGS
+    ]
+    return endings[-1] if endings and re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z]+)?", endings[-1]) else ""
 
 
 def _data(

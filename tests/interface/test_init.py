@@ -135,6 +135,28 @@ def test_faults_of_the_command_line(text: Path, tmp_path: Path, arguments: list[
     assert not list(tmp_path.iterdir())
 
 
+def test_languages_are_asked_for_where_the_names_of_the_files_do_not_say_them(text: Path, tmp_path: Path) -> None:
+    for name, language in (("a.txt", "en"), ("b.src", "de"), ("news", "de"), ("c.en.txt", "en")):
+        (tmp_path / name).write_bytes((text / f"text.{language}").read_bytes())
+
+    def said(*arguments: str) -> str:
+        done = run(tmp_path, "init", "x", *arguments)
+        assert done.returncode == 2
+        return " ".join(done.stderr.decode().split())
+
+    assert said("--source", "a.txt", "--target", "b.src") == (
+        "error: 'a.txt' and 'b.src': the language is not in the name of the file. Give --source-language CODE, "
+        "such as --source-language en and --target-language CODE, such as --target-language de."
+    )
+    assert "'news': the language is not in the name of the file. Give --target-language CODE" in said(
+        "--source", "c.en.txt", "--target", "news"
+    )
+    assert not (tmp_path / "x.toml").exists()
+    given = nmt.init(tmp_path / "x", tmp_path / "c.en.txt", tmp_path / "news", target_language="de", time="1s")
+    data = load_recipe(str(given.recipe)).data
+    assert (data.source_language, data.target_language) == ("en", "de")
+
+
 def test_text_that_cannot_be_used(tmp_path: Path) -> None:
     for count in (0, 40):
         for language in ("en", "de"):
