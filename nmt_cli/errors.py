@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -155,3 +156,15 @@ def did_you_mean(word: str, known: Sequence[str], most: int = 1, cutoff: float =
     """Return " Did you mean 'name'?" with the known names that are most similar to `word`, or "" if none is similar."""
     near = difflib.get_close_matches(word, known, n=most, cutoff=cutoff)
     return f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra, for nmt from a checkout and from a wheel."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        requirements = [requirement.split(";") for requirement in requires("nmt-cli") or ()]
+    except PackageNotFoundError:  # a checkout that is not installed
+        return f"pip install '.[{extra}]' in the folder of nmt's checkout"
+    wanted = [name for name, *marker in requirements if f"extra == '{extra}'" in "".join(marker).replace('"', "'")]
+    return f"pip install {shlex.join(name.strip() for name in wanted)}"

@@ -63,7 +63,7 @@ def parse(
         bool,
         typer.Option(
             "--tokenized",
-            help="Words are separated by spaces already, as in .words of nmt data trees. Without it NLTK separates them: pip install 'nmt-cli[parse]'.",
+            help="Words are separated by spaces already, as in .words of nmt data trees. Without it the package nltk separates them.",
         ),
     ] = False,
     beam: BeamSize = None,

@@ -90,7 +90,7 @@ ProtocolName = Annotated[
         "--protocol",
         metavar="NAME",
         rich_help_panel=BLEU,
-        help="paper: replace Unicode punctuation, tokenise with Moses, split compounds, count with multi-bleu. Needs the extra package: pip install 'nmt-cli[moses]'.",
+        help="paper: replace Unicode punctuation, tokenise with Moses, split compounds, count with multi-bleu. Needs the package sacremoses.",
         show_default=False,
     ),
 ]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import UsageError
+from ..errors import UsageError, install_command
 from ..interface.loading import check_precision, decode_changes, models_named
 from .arguments import BeamSize, DecodeOverrides, Device
 from .completion import runs
@@ -148,7 +148,7 @@ def serve(
     missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
     if missing:
         raise UsageError(
-            f"nmt serve needs the extra package{'s' * (len(missing) > 1)} {', '.join(missing)}: pip install 'nmt-cli[serve]'."
+            f"nmt serve needs the extra package{'s' * (len(missing) > 1)} {', '.join(missing)}: {install_command('serve')}."
         )
     if log not in ("plain", "json"):
         raise UsageError(f"--log {log!r}: expected plain or json.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, install_command
 
 
 def library(name: str) -> Any:
@@ -14,5 +14,6 @@ def library(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise UsageError(
-            f"documents need the package {name.partition('.')[0]!r}, which cannot be imported ({error}). Run: pip install 'nmt-cli[documents]'"
+            f"documents need the package {name.partition('.')[0]!r}, which cannot be imported ({error}). "
+            f"Run: {install_command('documents')}"
         ) from None

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import console
-from ..errors import DataError, ModelError, UsageError, system_reason
+from ..errors import DataError, ModelError, UsageError, install_command, system_reason
 from ..files import sha256
 from .metric import MetricSpec, SentenceStatisticsMetric
 
@@ -72,7 +72,8 @@ class Comet(SentenceStatisticsMetric):
             super().__init__("COMET", version("unbabel-comet"))
         except PackageNotFoundError:
             raise UsageError(
-                "--metric comet needs the extra package unbabel-comet, which is not installed: pip install 'nmt-cli[comet]'."
+                "--metric comet needs the extra package unbabel-comet, which is not installed: "
+                f"{install_command('comet')}."
             ) from None
         self.checkpoint, self.source = find_checkpoint(model), source
 
@@ -119,7 +120,7 @@ class Comet(SentenceStatisticsMetric):
                 import comet
             except ImportError as error:
                 raise UsageError(
-                    f"the package unbabel-comet cannot be used here: {error}. Install it anew: pip install 'nmt-cli[comet]'."
+                    f"the package unbabel-comet cannot be used here: {error}. Install it anew: {install_command('comet')}."
                 ) from None
             try:
                 return comet.load_from_checkpoint(str(self.checkpoint), local_files_only=True)

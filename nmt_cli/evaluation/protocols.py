@@ -28,7 +28,7 @@ import regex
 from sacrebleu.metrics.base import Signature
 from sacrebleu.metrics.bleu import BLEU
 
-from ..errors import UsageError
+from ..errors import UsageError, install_command
 from .metric import Protocol, check_known
 from .sacrebleu_interface import SacrebleuMetric
 from .tokenizers import unspaced
@@ -136,6 +136,6 @@ def _sacremoses() -> Any:
         import sacremoses
     except ImportError as error:
         raise UsageError(
-            f"--protocol needs the extra package sacremoses ({error}): pip install 'nmt-cli[moses]'."
+            f"--protocol needs the extra package sacremoses ({error}): {install_command('moses')}."
         ) from None
     return sacremoses

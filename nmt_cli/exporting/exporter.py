@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..data.tokenizer import BOS, PAD, UNK, Vocabulary
-from ..errors import ModelError, UsageError
+from ..errors import ModelError, UsageError, install_command
 from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import EncoderLayer
 from ..model.positions import Learned, Sinusoidal
@@ -110,9 +110,7 @@ def library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError(
-            f"--to {extra} needs the extra package {name} ({error}): pip install 'nmt-cli[{extra}]'."
-        ) from None
+        raise UsageError(f"--to {extra} needs the extra package {name} ({error}): {install_command(extra)}.") from None
 
 
 def check_modules(model: Transformer, library_name: str, more: Sequence[type] = ()) -> None:

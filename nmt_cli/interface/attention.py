@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, install_command
 from .commands import Overrides, changes_of
 from .loading import check_precision, decode_changes, load, models_named
 
@@ -89,7 +89,7 @@ def check_attend(target: str | None, out: Path | None, png: Path | None) -> None
         raise UsageError(f"--png {str(png)!r}: expected a file whose name ends in {PNG}, or a folder.")
     if png and find_spec("matplotlib") is None:
         raise UsageError(
-            "--png needs the extra package matplotlib: pip install 'nmt-cli[plots]'. The page (--out) needs nothing."
+            f"--png needs the extra package matplotlib: {install_command('plots')}. The page (--out) needs nothing."
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ModelError, UsageError
+from ..errors import ModelError, UsageError, install_command
 from ..parsing.brackets import Span, Tree, between_spaces
 from ..parsing.linearization import TERMINALS, delinearise, repaired
 
@@ -123,7 +123,8 @@ def treebank_words() -> SplitWords:
         from nltk.tokenize import NLTKWordTokenizer
     except ImportError as error:
         raise UsageError(
-            f"nmt parse needs the extra package nltk to separate words ({error}): pip install 'nmt-cli[parse]'. Or separate them yourself, and give --tokenized."
+            f"nmt parse needs the extra package nltk to separate words ({error}): {install_command('parse')}. "
+            "Or separate them yourself, and give --tokenized."
         ) from None
     tokenizer = NLTKWordTokenizer()
     return lambda line: [

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..decoding.attention_maps import AttentionRecord, View
-from ..errors import UsageError
+from ..errors import UsageError, install_command
 from .attention_page import HEADINGS, TITLES
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def picture(view: View, seen: AttentionRecord) -> bytes:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError(
-            f"--png needs the extra package matplotlib ({error}): pip install 'nmt-cli[plots]'. The page needs nothing."
+            f"--png needs the extra package matplotlib ({error}): {install_command('plots')}. The page needs nothing."
         ) from None
     with (
         _quiet(),

@@ -10,11 +10,25 @@ A logger that cannot be opened raises UsageError. When a resumed run repeats upd
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import UsageError
+from .. import registry
+from ..errors import UsageError, install_command
+
+
+def open_loggers(names: Sequence[str], run: Path) -> list[Logger]:
+    """Return the loggers with these names. Raises UsageError for a logger that is unknown or cannot be opened."""
+    return [registry.load(registry.LOGGERS, name, "--logger")(run) for name in names]
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Raise the errors of `open_loggers`. Nothing is written into a run."""
+    with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
+        for logger in open_loggers(names, Path(folder)):
+            logger.close()
 
 
 class Logger(Protocol):
@@ -38,7 +52,7 @@ class TensorBoardLogger:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UsageError(
-                "--logger tensorboard needs the extra package: pip install 'nmt-cli[tensorboard]'."
+                f"--logger tensorboard needs the extra package: {install_command('tensorboard')}."
             ) from None
         self.writer: Any = SummaryWriter(str(run / "tensorboard"))
 

@@ -279,7 +279,7 @@ def test_faults(folder: Path, arguments: list[str], stdin: bytes, code: int, wor
 def test_without_matplotlib_it_is_told_at_once() -> None:
     done = attend("-m", "nowhere", "--png", "one.png", "the cat", prelude="sys.modules['matplotlib'] = None")
     assert done.returncode == 2
-    assert "--png needs the extra package matplotlib: pip install 'nmt-cli[plots]'." in done.stderr.decode()
+    assert "--png needs the extra package matplotlib: pip install 'matplotlib>=3.8'." in done.stderr.decode()
 
 
 def test_an_earlier_page_stays_when_a_later_one_fails(folder: Path) -> None:

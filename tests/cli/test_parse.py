@@ -115,7 +115,7 @@ def test_words_are_separated_as_in_a_treebank(folder: Path) -> None:
             2,
             ["xx"],
             WITHOUT_NLTK,
-            "error: nmt parse needs the extra package nltk to separate words (import of nltk.tokenize halted; None in sys.modules): pip install 'nmt-cli[parse]'. Or separate them yourself, and give --tokenized.",
+            "error: nmt parse needs the extra package nltk to separate words (import of nltk.tokenize halted; None in sys.modules): pip install 'nltk>=3.9'. Or separate them yourself, and give --tokenized.",
         ),
         (
             1,

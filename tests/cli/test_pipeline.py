@@ -447,7 +447,7 @@ def test_tensorboard_without_its_package(place: Path) -> None:
     try:
         import tensorboard  # noqa: F401
     except ImportError:
-        assert "nmt-cli[tensorboard]" in error_of(
+        assert "pip install 'tensorboard>=2.16'" in error_of(
             "train", "numbers.toml", "--run", "runs/board", "--tensorboard", folder=place, code=2
         )
     else:

@@ -18,7 +18,7 @@ from nmt_cli.evaluation.metrics import Scorer, compute
 from nmt_cli.evaluation.significance import compare
 
 INSTALLED = importlib.util.find_spec("comet") is not None
-needs_comet = pytest.mark.skipif(not INSTALLED, reason="needs unbabel-comet: pip install 'nmt-cli[comet]'")
+needs_comet = pytest.mark.skipif(not INSTALLED, reason="needs unbabel-comet: pip install '.[comet]'")
 
 SOURCE = ["Die Katze schläft.", "Ein Hund bellt laut.", "Ja", ""]
 HYPOTHESES = ["The cat sleeps.", "A dog barks.", "yes", "x"]

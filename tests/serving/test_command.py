@@ -151,7 +151,8 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
     )
     assert done.returncode == 2
-    assert "pip install 'nmt-cli[serve]'" in done.stderr
+    assert "nmt serve needs the extra package fastapi: pip install " in done.stderr
+    assert "'fastapi>=0.115'" in done.stderr
 
 
 def test_help_imports_no_server() -> None:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from waiting import wait_until
 
-pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'nmt-cli[serve]'")
+pytest.importorskip("fastapi", reason="fastapi is not installed: pip install '.[serve]'")
 
 from nmt_cli.serving import logs
 

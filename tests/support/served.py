@@ -27,8 +27,8 @@ for package in (
     "sentencex",
     "defusedxml",
 ):
-    pytest.importorskip(package, reason=f"{package} is not installed: pip install 'nmt-cli[serve,dev]'")
-httpx = pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'nmt-cli[dev]'")
+    pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[serve,dev]'")
+httpx = pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install '.[dev]'")
 get, post = partial(httpx.get, timeout=LIMIT), partial(httpx.post, timeout=LIMIT)
 """Requests. httpx itself gives up after 5 seconds, which a busy machine may need."""
 
