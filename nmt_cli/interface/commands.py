@@ -183,7 +183,7 @@ def forecast(
     ):
         hardware = Hardware.find(device, loaded.train.precision, 0, limit)
         _check_device(hardware, loaded, index.source_size, index.target_size, devices, devices)
-        return dry_run(loaded, shards, folder, hardware, devices)
+        return dry_run(loaded, shards, folder, hardware, devices, loggers)
 
 
 def _prepared(

@@ -1,23 +1,24 @@
 """A dry run: do all checks of a training, and estimate its time on this machine. Nothing is written.
 
-recipe, shards, run folder ──▶ the checks of `Trainer` ──▶ some micro-batches of random tokens (`speed`) ──▶ Forecast
+recipe, shards, run folder ──▶ `Trainer`, which checks ──▶ some micro-batches of random tokens (`speed`) ──▶ Forecast
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..data.batches import EpochPlan
-from ..data.shards import Corpus, verify
-from ..data.tokenizer import Vocabulary
+from ..device import is_host
 from ..hardware import Hardware
+from ..model.transformer import count_parameters
 from ..recipe import Recipe
-from .estimate import estimate
-from .initial import initial_model
-from .run import RunFolder
+from .estimate import tokens_per_rank
+from .process_group import ProcessGroup
 from .speed import seconds_per_update
+from .trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Forecast:
     updates_done: int
     """The updates of the newest checkpoint in the run folder, or 0."""
     micro_batch_tokens: int
-    """The estimated size of micro-batches. Training measures which size fits into memory."""
+    """The size of micro-batches, in tokens per side."""
     device: str
     precision: str
     devices: int
@@ -49,29 +50,28 @@ class Forecast:
         return datetime.now() + timedelta(seconds=self.seconds)
 
 
-def dry_run(recipe: Recipe, shards: Path, run: Path, hardware: Hardware, devices: int) -> Forecast:
-    """Check recipe, shards and run folder, measure the speed, and return the forecast. Raises the same errors as training."""
-    index = verify(shards)
-    vocabulary, folder = Vocabulary.load(shards, index.vocabularies), RunFolder(run)
-    folder.check()
-    folder.check_unused()
-    done = folder.last_update()
-    if done is not None:
-        folder.load(done, recipe, index.data_fingerprint, index.ids_fingerprint)
-    elif recipe.train.init:
-        initial_model(Path(recipe.train.init), recipe, vocabulary)
-    corpus = Corpus(shards, "train", index)
-    plan = EpochPlan(corpus.source_lengths, corpus.target_lengths, recipe.train.batch_tokens, recipe.train.seed)
-    numbers = estimate(recipe, index.vocabularies, hardware, devices)
+def dry_run(
+    recipe: Recipe, shards: Path, run: Path, hardware: Hardware, devices: int, loggers: Sequence[str] = ()
+) -> Forecast:
+    """Make all checks of a training, measure its speed, and return the forecast. Raises the same errors as training."""
+    here = replace(hardware, memory=hardware.memory // devices) if is_host(hardware.device) else hardware
+    trainer = Trainer(recipe, shards, run, here, ProcessGroup(), loggers, dry_run=True)
+    tokens = min(trainer.micro_batch_tokens, tokens_per_rank(recipe.train.batch_tokens, hardware, devices))
+    measured = recipe.model_copy(update={"train": recipe.train.model_copy(update={"micro_batch_tokens": tokens})})
+    vocabulary, plan, done = trainer.vocabulary, trainer.plan, trainer.progress.update
+    parameters, pairs = count_parameters(trainer.updater.weights.model)["total"], len(trainer.corpus)
+    del trainer
+    gc.collect()  # its memory is needed
+    sizes = vocabulary.source_size, vocabulary.target_size
     return Forecast(
         recipe.name,
-        numbers["parameters"],
-        len(corpus),
+        parameters,
+        pairs,
         recipe.train.updates,
-        min(done or 0, recipe.train.updates),
-        numbers["micro_batch_tokens"],
+        min(done, recipe.train.updates),
+        tokens,
         hardware.device,
         hardware.precision,
         devices,
-        seconds_per_update(recipe, index.vocabularies, hardware, devices, plan),
+        seconds_per_update(measured, sizes, hardware, devices, plan),
     )

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import console, registry
+from .. import console
 from ..errors import TrainingError, write_failed
 from ..files import flush_to_disk
-from .loggers import Logger
+from .loggers import Logger, open_loggers
 from .run import RunFolder
 
 BAR = "{desc} |{bar}| ETA {remaining}"
@@ -34,9 +34,7 @@ class Report:
         self.run, self.is_main = run, is_main
         self.has_bar = is_main and console.shows_progress()
         self.bar: Any = None
-        self.loggers: list[Logger] = (
-            [registry.load(registry.LOGGERS, name, "--logger")(run.path) for name in loggers] if is_main else []
-        )
+        self.loggers: list[Logger] = open_loggers(loggers, run.path) if is_main else []
 
     def rewind(self, size: int) -> None:
         """Truncate metrics.jsonl to `size` bytes: later records belong to updates that will be repeated.

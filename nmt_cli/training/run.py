@@ -12,6 +12,7 @@ since training wrote them.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -32,6 +33,7 @@ from ..model.folder import write_model
 from ..recipe import DecodeSection, Recipe
 from ..records import to_json
 from .checkpoint import OPTIMIZER_STATE, STATE, Checkpoint, State, best_of
+from .checks import existing
 from .progress import Progress
 
 MAY_CHANGE = {
@@ -113,7 +115,8 @@ class RunFolder:
             raise write_failed(error, self.path, "the run", TrainingError) from None
 
     def check_unused(self) -> None:
-        """Raise TrainingError when another process trains in the folder. Nothing is written."""
+        """Raise the errors of `create`. Nothing is written."""
+        self.check()
         with suppress(OSError), (self.path / LOCK).open() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -126,14 +129,32 @@ class RunFolder:
         )
 
     def check(self) -> None:
-        """Raise UsageError when the folder exists and is neither empty nor a run, TrainingError when it cannot be read."""
+        """Raise UsageError when training may not write into the folder, TrainingError when it cannot."""
         try:
             if (self.path.exists() or self.path.is_symlink()) and (reason := not_a_run(self.path)):
                 raise UsageError(
                     f"--run {str(self.path)!r} is not a run folder: {reason}. Give a new or an empty folder, or an earlier run."
                 )
+            self._check_writable()
         except OSError as error:
             raise write_failed(error, self.path, "the run", TrainingError) from None
+
+    def _check_writable(self) -> None:
+        """Raise OSError when a file or folder of the run cannot be written, UsageError when the name of a link is taken."""
+        for link in (self.path / name for name in LINKS):
+            if link.exists() and not link.is_symlink():
+                raise UsageError(
+                    f"{str(link)!r} is not a link: nmt train keeps this name for a link to a checkpoint. Move it away; "
+                    "if the run was copied, links must stay links (cp -a)."
+                )
+        for file in (self.metrics, self.log, self.path / LOCK):
+            if file.exists():
+                file.open("a").close()
+        for folder in (existing(self.path), self.path / "checkpoints"):
+            if folder.exists() and not folder.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+            if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
     def close(self) -> None:
         """Unlock the folder."""

@@ -44,9 +44,11 @@ from ..model.folder import build
 from ..model.transformer import Transformer, count_parameters
 from ..recipe import Recipe
 from .checkpointer import Checkpointer
+from .checks import check_disk, has_validation, warnings_of
 from .in_flight import InFlight, StepMetrics
 from .initial import initial_model
 from .loader import RankBatch, TrainingText, Variation, rank_batches
+from .loggers import check_loggers
 from .loss_scale import OVERFLOWS
 from .metrics import (
     clock,
@@ -85,24 +87,33 @@ class Trainer:
         group: ProcessGroup,
         loggers: Sequence[str] = (),
         backend: str = "",
+        *,
+        dry_run: bool = False,
     ) -> None:
         """Check everything, and load the last checkpoint if there is one. Raises NmtError if something does not fit.
 
-        `loggers` are names in registry.LOGGERS; `backend` is that of `Updater`.
+        `loggers` are names in registry.LOGGERS; `backend` is that of `Updater`. With `dry_run`, nothing is written.
         """
         self.shards_lock = hold(shards)  # from now on, no `nmt preprocess` replaces the shards
         weakref.finalize(self, os.close, self.shards_lock)
         self.recipe, self.hardware, self.group = recipe, hardware, group
         index = self._open_shards(shards)
+        for warning in warnings_of(recipe, index) if group.is_main else ():
+            console.warn(warning)
         self.run = RunFolder(run)
-        group.run_on_main(self.run.create)
-        self.report = Report(self.run, group.is_main, loggers)
+        group.run_on_main(self.run.check_unused if dry_run else self.run.create)
+        self.writes = group.is_main and not dry_run
+        self.report = Report(self.run, self.writes, loggers)
+        if dry_run:
+            check_loggers(loggers)
         sides = self.corpus.source_lengths, self.corpus.target_lengths
         safe = safe_length(*sides[: 2 if recipe.train.both_directions else 1])
         self.checkpointer = Checkpointer(self.run, recipe, self.vocabulary, self.report, safe)
         with console.status("building the model", shown=group.is_main):
             model, self.progress, optimizer_state = self.load_or_initialize(index)
         self._check_ranks_read_the_same(index)
+        if group.is_main:
+            self._check_disk(model)
         self.updater = Updater(
             model, recipe, hardware, group, lambda text: console.warn(f"rank {group.rank}: {text}"), backend
         )
@@ -118,12 +129,12 @@ class Trainer:
         with console.status("measuring the memory of a micro-batch", shown=group.is_main):
             self.micro_batch_tokens = choose_micro_batch(self.updater, self.plan, self.progress.micro_batch_tokens)
         self.progress.micro_batch_tokens = self.micro_batch_tokens
-        has_validation = "valid" in index.splits and index.splits["valid"].pairs > 0
-        self.validator = (
-            Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens, safe)
-            if has_validation
-            else None
-        )
+        self.validator: Validator | None = None
+        if has_validation(index):
+            self.validator = Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens, safe)
+            self.validator.translator(
+                self.updater.weights.model
+            )  # an error of the recipe's [decode] before the training
         self.in_flight = InFlight(group)
         self.max_in_flight = 1 if is_host(hardware.device) else UPDATES_IN_FLIGHT
         self.pending_signal = PendingSignal()
@@ -166,7 +177,7 @@ class Trainer:
             last_update, self.recipe, index.data_fingerprint, index.ids_fingerprint
         )
         self.report.rewind(progress.metrics_bytes)
-        if self.group.is_main:
+        if self.writes:
             self.checkpointer.prune()  # a killed process may have left more
         return (
             build(self.recipe, *sizes, {name: weight.clone() for name, weight in weights.items()})
@@ -175,6 +186,13 @@ class Trainer:
             progress,
             optimizer_state,
         )
+
+    def _check_disk(self, model: Transformer) -> None:
+        """Warn if the disk may become full. Raises TrainingError if there is no space for the next checkpoint."""
+        train = self.recipe.train
+        missing = max(1, train.keep + train.keep_best + 1 - len(self.run.checkpoints()))
+        if not self._is_done and (text := check_disk(self.run.path, count_parameters(model)["total"], missing)):
+            console.warn(text)
 
     def _variations(self) -> list[Variation]:
         """Return the functions that change the pairs from epoch to epoch."""
@@ -420,8 +438,6 @@ class Trainer:
         )
         if self.validator:
             self.report.line(self.validator.description)
-        else:
-            console.warn("the shards hold no validation pairs: no scores, no best checkpoint, no early stopping")
 
     def finish(self) -> None:
         """Validate and save the state after the last update, if this is not done yet, and report the end."""

@@ -24,7 +24,7 @@ from ..data.batches import EpochPlan, Indices, collate, micro_batches
 from ..data.shards import Corpus, valid_text
 from ..data.tokenizer import Vocabulary
 from ..decoding.translator import Translator
-from ..errors import TrainingError
+from ..errors import DataError, TrainingError
 from ..evaluation.metric import MetricOptions
 from ..evaluation.metrics import build, compute
 from ..evaluation.tokenizers import default_tokenizer
@@ -68,13 +68,19 @@ class Validator:
         self.safe_length, self.longest = length_limits(recipe.data, [safe_length])
         plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, tokens, seed=0)
         fits = np.maximum(*plan.lengths(np.arange(plan.pairs))) <= recipe.model.max_positions
-        if not fits.all():
+        if fits.any() and not fits.all():
             console.warn(
                 f"{int((~fits).sum())} validation pairs are longer than model.max_positions = {recipe.model.max_positions}: they do not count in the NLL"
             )
         parts = [part[fits[part]] for update in plan.updates(0) for part in micro_batches(plan, update, tokens)[0]]
         self.parts = [part for part in parts if len(part)]
         self.tokens = sum(plan.target_tokens(part) for part in self.parts)
+        if not self.tokens:
+            raise DataError(
+                f"all {plan.pairs:,} validation pairs are longer than model.max_positions = "
+                f"{recipe.model.max_positions}: their NLL cannot be measured. Put one sentence on each line, or give "
+                "other validation text, and make the shards again."
+            )
         source, target = valid_text(shards)
         self.lines, most = len(target), recipe.train.valid_bleu_sentences
         drawn = [number * len(target) // most for number in range(most)] if most < len(target) else range(len(target))
@@ -106,10 +112,16 @@ class Validator:
 
     def translate(self, model: Transformer, source: Sequence[str], advance: Callable[[int], object]) -> list[str]:
         """Return the model's translations of `source`."""
-        if not source:
-            return []
+        translations = []
+        for result in self.translator(model).translate(source) if source else ():
+            translations.append(result.translation)
+            advance(1)
+        return translations
+
+    def translator(self, model: Transformer) -> Translator:
+        """Return a translator for the present weights of `model`. Raises UsageError for options that do not fit the model."""
         options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
-        translator = Translator(
+        return Translator(
             model,
             self.vocabulary.source,
             self.vocabulary.target,
@@ -120,11 +132,6 @@ class Validator:
             search="beam",
             defaults=self.recipe.constraint_values,
         )
-        translations = []
-        for result in translator.translate(source):
-            translations.append(result.translation)
-            advance(1)
-        return translations
 
     def share(self, model: Transformer, compute_model: Transformer, rank: int, ranks: int) -> Share:
         """Return the share of rank `rank` of `ranks`.
