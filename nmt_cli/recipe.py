@@ -102,6 +102,7 @@ class DataSection(Section):
     tokenizer: FileName = ""
     """An existing SentencePiece model to use instead of learning one: a path, or a path below --data-dir."""
     vocab_size: int = Field(default=37_000, ge=8, le=10_000_000)
+    """Most pieces of the vocabulary: a small text may have fewer."""
     joint_vocab: bool = True
     """One BPE and one embedding matrix for both languages (section 5.1); false: one for each language."""
     target_vocab_size: int = Field(default=0, ge=0, le=10_000_000)
@@ -115,7 +116,10 @@ class DataSection(Section):
     normalization: Literal["nfc", "identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "nfc"
     """`nfc` keeps the text (`data.normalization`); the others are SentencePiece's rules. The SentencePiece model stores the rule, so
     training, translation and exports apply the same one. Earlier versions used `nmt_nfkc`; their shards keep it."""
-    character_coverage: float = Field(default=1.0, gt=0.9, le=1.0)
+    character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
+    """The vocabulary has the most frequent characters, up to this share of the text. SentencePiece takes no less than 0.98."""
+    target_character_coverage: float = Field(default=0.0, ge=0.0, le=1.0)
+    """The same for the target's own vocabulary, with joint_vocab = false; 0: `character_coverage`."""
     byte_fallback: bool = True
     """Characters that are not in the vocabulary become bytes instead of <unk>, so that they can be copied."""
     min_length: int = Field(default=1, ge=1, le=1_000_000)
@@ -147,6 +151,15 @@ class DataSection(Section):
         if self.target_vocab_size and self.joint_vocab:
             errors.append(
                 f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary has vocab_size = {self.vocab_size} pieces"
+            )
+        if self.target_character_coverage and self.joint_vocab:
+            errors.append(
+                f"target_character_coverage = {self.target_character_coverage} needs joint_vocab = false: "
+                f"a joint vocabulary has character_coverage = {self.character_coverage}"
+            )
+        if 0 < self.target_character_coverage < 0.98:
+            errors.append(
+                f"target_character_coverage = {self.target_character_coverage}: expected 0.98 or more, or 0 for the source's"
             )
         if 0 < self.target_vocab_size < 8:
             errors.append(

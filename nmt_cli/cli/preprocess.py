@@ -90,6 +90,9 @@ def _described(summary: Summary) -> str:
         if index.joint
         else f"{index.source_size:,} source and {index.target_size:,} target pieces"
     )
+    most = index.data["vocab_size"], index.data.get("target_vocab_size") or index.data["vocab_size"]
+    if index.source_size < most[0] or index.target_size < most[1]:
+        sizes += f" ({' and '.join(f'{size:,}' for size in dict.fromkeys(most))} were allowed: the text has no more)"
     if not summary.fresh:
         return f"nothing to do: {summary.folder} already holds these shards ({train.pairs:,} training pairs, {sizes}); --force writes them again"
     reasons = {

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,26 @@ FEW = 8
 """Up to this number, texts are encoded or decoded one by one. For a list SentencePiece starts a thread, which takes as long as a few texts."""
 THREADS = 16
 """Threads that learn BPE. SentencePiece writes this number into the model file; a fixed number gives the same hash on every machine."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A side of the text, with the recipe's keys for the size of its vocabulary and for the characters in it."""
+
+    own: str = ""
+    """What the side's own keys begin with. If they are not set, those without it count."""
+
+    def size_key(self, data: DataSection) -> str:
+        return self._key("vocab_size", data)
+
+    def coverage_key(self, data: DataSection) -> str:
+        return self._key("character_coverage", data)
+
+    def _key(self, key: str, data: DataSection) -> str:
+        return self.own + key if self.own and getattr(data, self.own + key) else key
+
+
+SOURCE, TARGET = Side(), Side("target_")
 
 
 class Tokenizer:
@@ -191,23 +211,22 @@ class Tokenizer:
 def learn_bpe(sentences: Iterable[str], data: DataSection) -> Tokenizer:
     """Learn byte-pair encoding (section 5.1) from a stream of sentences. The same text gives the same bytes."""
     texts = list(sentences)
-    return _learn(texts, data, _bpe(data, Counter(word for text in texts for word in text.split(" ")).items()))
+    return _learn(texts, data, _bpe(data, Counter(word for text in texts for word in text.split(" ")).items()), SOURCE)
 
 
-def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:
+def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, side: Side = SOURCE) -> Tokenizer:
     """Learn byte-pair encoding from the words of a text and their counts. The result has the same subwords as `learn_bpe`; it is faster and needs less memory.
 
     The words contain no spaces, tabs or line ends. A word that is too long for SentencePiece (4,192 bytes) is skipped;
-    `learn_bpe` skips sentences of that length. `size` is the recipe's key for the size of the vocabulary. For a
-    parser (`data.terminals`), each bracket and tag of the trees is one token.
+    `learn_bpe` skips sentences of that length. For a parser (`data.terminals`), each bracket and tag of the trees is one token.
     """
     counted = list(words)
     symbols = tree_symbols((word for word, _ in counted), data.terminals) if data.terminals else []
     whole = {"user_defined_symbols": [META_SPACE + symbol for symbol in symbols]} if symbols else {}
-    return _learn(_counted(counted), data, {"input_format": "tsv", **whole, **_bpe(data, counted)}, size)
+    return _learn(_counted(counted), data, {"input_format": "tsv", **whole, **_bpe(data, counted, side)}, side)
 
 
-def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, size: str = "vocab_size") -> Tokenizer:
+def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, side: Side = SOURCE) -> Tokenizer:
     """Return a tokenizer with one token for each of the most frequent words. Fewer words give a smaller vocabulary.
 
     This tokenizer is for symbols, such as linearised trees. Nothing is normalised, and any other word becomes <unk>.
@@ -219,18 +238,18 @@ def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, size: str
         "character_coverage": 1.0,
         "byte_fallback": False,
     }
-    return _learn(_counted(words), data, {"input_format": "tsv", **options}, size)
+    return _learn(_counted(words), data, {"input_format": "tsv", **options}, side)
 
 
 LEARNERS: dict[str, Callable[..., Tokenizer]] = {"bpe": learn_from_words, "words": learn_symbols}
 """The function that learns a tokenizer, by the value of `data.target_tokenization` in the recipe."""
 
 
-def _counted(words: Iterable[tuple[str, int]]) -> Iterator[str]:
-    return (f"{word}\t{count}" for word, count in words)
+def _counted(words: Iterable[tuple[str, int]]) -> list[str]:
+    return [f"{word}\t{count}" for word, count in words]
 
 
-def _bpe(data: DataSection, words: Iterable[tuple[str, int]]) -> dict[str, Any]:
+def _bpe(data: DataSection, words: Iterable[tuple[str, int]], side: Side = SOURCE) -> dict[str, Any]:
     return {
         "model_type": "bpe",
         **(
@@ -238,71 +257,51 @@ def _bpe(data: DataSection, words: Iterable[tuple[str, int]]) -> dict[str, Any]:
             if data.normalization == "nfc"
             else {"normalization_rule_name": data.normalization}
         ),
-        "character_coverage": data.character_coverage,
+        "character_coverage": getattr(data, side.coverage_key(data)),
         "byte_fallback": data.byte_fallback,
     }
 
 
-def _learn(lines: Iterable[str], data: DataSection, options: dict[str, Any], size: str = "vocab_size") -> Tokenizer:
+def _learn(lines: Sequence[str], data: DataSection, options: dict[str, Any], side: Side) -> Tokenizer:
+    """Return the tokenizer that SentencePiece learns with `options`. If the text has fewer pieces than asked for, it gets all of them."""
+    size = getattr(data, side.size_key(data))
+    try:
+        return _learn_exactly(lines, size, options)
+    except RuntimeError as error:
+        if largest := re.search(r"Please set it to a value <= (\d+)", str(error)):
+            return _learn_exactly(lines, int(largest.group(1)), options)
+        raise _explained(str(error), data, side) from None
+
+
+def _learn_exactly(lines: Sequence[str], size: int, options: dict[str, Any]) -> Tokenizer:
     import io
 
     import sentencepiece
 
-    model, stream = io.BytesIO(), _Guarded(lines)
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(stream),
-            model_writer=model,
-            vocab_size=getattr(data, size),
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            num_threads=THREADS,
-            minloglevel=2,
-            **options,
-        )
-    except RuntimeError as error:
-        stream.raise_kept()
-        raise _explained(str(error), size, getattr(data, size)) from None
-    stream.raise_kept()
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        vocab_size=size,
+        pad_id=PAD,
+        unk_id=UNK,
+        bos_id=BOS,
+        eos_id=EOS,
+        num_threads=THREADS,
+        minloglevel=2,
+        **options,
+    )
     return Tokenizer(model.getvalue(), "learned tokenizer")
 
 
-class _Guarded:
-    """An iterator of sentences for SentencePiece.
-
-    SentencePiece turns an exception of the iterator into text. So the exception is kept here and raised afterwards.
-    """
-
-    def __init__(self, sentences: Iterable[str]) -> None:
-        self._sentences = sentences
-        self._kept: BaseException | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            yield from self._sentences
-        except BaseException as error:
-            self._kept = error
-            raise
-
-    def raise_kept(self) -> None:
-        if self._kept is not None:
-            raise self._kept
-
-
-def _explained(message: str, key: str, size: int) -> DataError:
+def _explained(message: str, data: DataSection, side: Side) -> DataError:
     """Return a DataError that explains SentencePiece's error with the keys of the recipe."""
-    asked = f"data.{key} = {size}"
-    if largest := re.search(r"Please set it to a value <= (\d+)", message):
-        limit = largest.group(1)
-        return DataError(
-            f"{asked} is more than this text supports: the largest possible is {limit}. Give --set data.{key}={limit} or less, or more text."
-        )
+    key, size = side.size_key(data), getattr(data, side.size_key(data))
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         needed = smallest.group(1)
         return DataError(
-            f"{asked} is too small: the characters of this text alone need {needed}. Give --set data.{key}={needed} or more, or lower data.character_coverage."
+            f"data.{key} = {size} is too small: the characters of this text alone need {needed}. "
+            f"Give --set data.{key}={needed} or more, or lower data.{side.coverage_key(data)}."
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
         return DataError("the training text is empty: a vocabulary cannot be learned from it.")
@@ -372,8 +371,7 @@ class Vocabulary:
         """Learn the tokenizers from words and their counts: one sequence for both sides together, or one for each side."""
         both, *others = words
         source = learn_from_words(both, data)
-        size = "target_vocab_size" if data.target_vocab_size else "vocab_size"
-        return cls(source, LEARNERS[data.target_tokenization](others[0], data, size) if others else source)
+        return cls(source, LEARNERS[data.target_tokenization](others[0], data, TARGET) if others else source)
 
     def save(self, folder: str | Path) -> None:
         """Write the files into `folder`. Raises DataError."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from nmt_cli.data.tokenizer import learn_bpe, learn_symbols
+from nmt_cli.data.tokenizer import TARGET, learn_bpe, learn_symbols
 from nmt_cli.model.folder import weights_of, write_model
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
@@ -106,7 +106,7 @@ def write_untrained_parser(folder: Path, terminals: str, max_length: int = 40, q
     target = learn_symbols(
         [(symbol, 9) for symbol in ["(S", ")S", "(NP", ")NP", "(VP", ")VP", *SYMBOLS[terminals or "xx"]]],
         data,
-        "target_vocab_size",
+        TARGET,
     )
     torch.manual_seed(0)
     sizes = source.vocab_size, target.vocab_size

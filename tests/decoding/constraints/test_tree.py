@@ -15,7 +15,7 @@ import torch
 from kernel_switch import with_and_without_kernels
 from toy_decoder import ALPHA, Histories, ToyDecoder, toy_log_probs
 
-from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe, learn_from_words, learn_symbols
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, TARGET, UNK, Tokenizer, learn_bpe, learn_from_words, learn_symbols
 from nmt_cli.data.words import count_words
 from nmt_cli.decoding.beam_search import BeamSearch
 from nmt_cli.decoding.constraint import Step
@@ -55,7 +55,7 @@ def symbols(kind: str, labels: tuple[str, ...] = (*LABELS,), words: tuple[str, .
     data = DataSection(
         generator="teaching", joint_vocab=False, target_tokenization="words", target_vocab_size=4 + len(every)
     )
-    return learn_symbols([(symbol, 100 - number) for number, symbol in enumerate(every)], data, "target_vocab_size")
+    return learn_symbols([(symbol, 100 - number) for number, symbol in enumerate(every)], data, TARGET)
 
 
 def shown(kind: str, tokens: Sequence[int]) -> list[str]:
