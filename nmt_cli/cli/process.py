@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Terminated
+from ..training.stopping import Finished
 from . import output
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def run_guarded(command: Callable[[], int]) -> int:
     finally:
         for number in (signal.SIGINT, *ENDING):  # nothing is left to clean up
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
+                signal.signal(number, signal.SIG_IGN if Finished.reached else signal.SIG_DFL)
 
 
 def collect_garbage_rarely() -> None:
@@ -84,6 +85,8 @@ def _raise_on_signals() -> None:
 
 def _raise(number: int, frame: FrameType | None) -> None:
     global _received
+    if Finished.reached:
+        return
     _received = number
     for ending in ENDING:
         if signal.getsignal(ending) is _raise:

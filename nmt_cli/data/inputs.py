@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, write_failed
-from ..lines import read_parallel
+from ..lines import BUFFER, open_binary, read_parallel
 from ..recipe import DataSection
 from .shards import FileEntry, Split, file_entry
 
 TEXT = "text"
 ROLES = ("train_source", "train_target", "valid_source", "valid_target")
 SPLITS: tuple[Split, ...] = ("train", "valid")
-LATER = {"target_vocab_size": 0, "target_tokenization": "bpe", "terminals": ""}
+LATER = {"target_vocab_size": 0, "target_character_coverage": 0.0, "target_tokenization": "bpe", "terminals": ""}
 """Keys of [data] that earlier versions did not have. Each value stands for the behaviour of those versions, so their shards stay valid."""
 HASHED_AS = {"target_tokenization": "target_pieces"}
 """Keys of [data] that have been renamed. They are hashed under their first name, so earlier shards stay valid."""
@@ -50,15 +50,36 @@ class Inputs:
         return read_parallel(self.files[f"{split}_source"], self.files[f"{split}_target"], replaced)
 
     def entries(self) -> dict[str, list[FileEntry]]:
-        """Return the size and hash of every input file, by role."""
+        """Return the size and hash of every input file, by role. Of compressed text they are those of the unpacked text."""
         entries = {
-            role: [file_entry(path, name) for path, name in zip(self.files[role], self.names[role], strict=True)]
+            role: [text_entry(path, name) for path, name in zip(self.files[role], self.names[role], strict=True)]
             for role in ROLES
         }
         if self.tokenizer is not None:
             models = sorted(self.tokenizer.glob("tokenizer*.model")) if self.tokenizer.is_dir() else [self.tokenizer]
             entries["tokenizer"] = [file_entry(path) for path in models]
         return entries
+
+    def with_earlier_hashes(
+        self, entries: dict[str, list[FileEntry]], earlier: dict[str, list[FileEntry]]
+    ) -> dict[str, list[FileEntry]]:
+        """Return `entries`; files that `earlier` lists as compressed get their hash there: earlier versions did not unpack them."""
+        entries = {role: list(files) for role, files in entries.items()}
+        for role in ROLES:
+            for i, (path, was) in enumerate(zip(self.files[role], earlier.get(role, []), strict=False)):
+                if entries[role][i].sha256 != was.sha256 == file_entry(path).sha256:
+                    entries[role][i] = was.model_copy(update={"file": entries[role][i].file})
+        return entries
+
+
+def text_entry(path: Path, name: str) -> FileEntry:
+    """Return the size and SHA-256 of a plain or compressed file's text. Raises DataError."""
+    digest, size = hashlib.sha256(), 0
+    with open_binary(path) as stream:
+        while block := stream.read(BUFFER):
+            digest.update(block)
+            size += len(block)
+    return FileEntry(file=name, bytes=size, sha256=digest.hexdigest())
 
 
 @contextmanager
@@ -147,7 +168,7 @@ def named(things: Sequence[Any], most: int = 6) -> str:
 
 
 def fingerprint_of(data: DataSection, entries: dict[str, list[FileEntry]]) -> str:
-    """Return a hash of everything that the shards depend on: the inputs' contents and [data], without paths and shard_pairs."""
+    """Return a hash of the inputs' contents and of [data] without shard_pairs."""
     contents = {role: [entry.sha256 for entry in files] for role, files in entries.items()}
     left_out = {"shard_pairs", *(key for key, usual in LATER.items() if getattr(data, key) == usual)}
     values = {HASHED_AS.get(key, key): value for key, value in data.model_dump(exclude=left_out).items()}

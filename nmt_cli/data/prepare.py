@@ -33,6 +33,7 @@ from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
 from .install import check_replaceable, finish_installing, folder_aside, install
 from .shard_writer import Block, ShardWriter, id_type
 from .shards import (
+    FILE_KEYS,
     INDEX_FILE,
     VALID_TEXT,
     FileEntry,
@@ -42,6 +43,7 @@ from .shards import (
     differences,
     file_entry,
     held_alone,
+    hold,
     open_index,
     with_earlier_defaults,
     write_index,
@@ -100,7 +102,7 @@ def prepare(
         check_terminals([*inputs.files["train_target"], *inputs.files["valid_target"]], recipe.data.terminals)
         entries = inputs.entries()
         finish_installing(out)
-        earlier = None if force else _earlier(recipe, out, entries)
+        earlier = None if force else _earlier(recipe, out, inputs, entries)
         if earlier is not None:
             return Summary(out, earlier, False, time.monotonic() - started)
         replaced: Counter[str] = Counter()
@@ -153,8 +155,11 @@ def _build(
     return index, changed
 
 
-def _earlier(recipe: Recipe, out: Path, entries: dict[str, list[FileEntry]]) -> ShardIndex | None:
-    """Return the index of `out` if it holds exactly these shards, None if `out` is free. Raises DataError otherwise."""
+def _earlier(recipe: Recipe, out: Path, inputs: Inputs, entries: dict[str, list[FileEntry]]) -> ShardIndex | None:
+    """Return the index of `out` if it holds exactly these shards, None if `out` is free. Raises DataError otherwise.
+
+    If the files have other names than before, the index gets these names.
+    """
     try:
         names = sorted(name for name in os.listdir(out) if not name.startswith(".")) if out.exists() else []
     except OSError as error:
@@ -167,18 +172,40 @@ def _earlier(recipe: Recipe, out: Path, entries: dict[str, list[FileEntry]]) -> 
         )
     way_out = "Give --force to replace the shards there (other files stay), or another --out."
     index = open_index(out)
-    recipe = with_earlier_defaults(recipe, index)
-    if index.fingerprint == fingerprint_of(recipe.data, entries):
-        return index
-    changes = [f"data.{key}: was {was!r}, is {now!r}" for key, (was, now) in differences(index, recipe).items()]
+    data = with_earlier_defaults(recipe, index).data
+    entries = inputs.with_earlier_hashes(entries, index.inputs)
+    before = data.model_copy(update={key: index.data[key] for key in FILE_KEYS if key in index.data})
+    if index.fingerprint == fingerprint_of(before, entries):
+        return index if before == data else _renamed(index, out, data, entries)
+    differ = differences(index, recipe.model_copy(update={"data": before}))
+    changes = [f"data.{key}: was {was!r}, is {now!r}" for key, (was, now) in differ.items()]
     for role in sorted({*index.inputs, *entries}):
-        was, now = ({entry.sha256: entry.file for entry in side.get(role, [])} for side in (index.inputs, entries))
-        changes += [f"{role}: the contents of {now[key]!r} have changed" for key in now if key not in was]
+        was, now = (side.get(role, []) for side in (index.inputs, entries))
+        if [entry.sha256 for entry in was] != [entry.sha256 for entry in now]:
+            renamed = [entry.file for entry in was] != [entry.file for entry in now]
+            known = f"{_files(now)} is not known to hold the text of {_files(was)}"
+            changes.append(f"{role}: " + (known if renamed else f"the contents of {_files(now)} have changed"))
     raise DataError(
         f"the folder {str(out)!r} holds other shards (recipe {index.recipe!r}):\n"
         + "".join(f"  - {change}\n" for change in changes)
         + way_out
     )
+
+
+def _files(entries: Sequence[FileEntry]) -> str:
+    return named([repr(entry.file) for entry in entries])
+
+
+def _renamed(index: ShardIndex, out: Path, data: DataSection, entries: dict[str, list[FileEntry]]) -> ShardIndex:
+    """Write the present names of the files into the index, and return it."""
+    names = {key: getattr(data, key) for key in FILE_KEYS}
+    update = {"data": {**index.data, **names}, "inputs": entries, "fingerprint": fingerprint_of(data, entries)}
+    handle = hold(out)  # no other nmt preprocess writes there
+    try:
+        write_index(out, index := index.model_copy(update=update))
+    finally:
+        os.close(handle)
+    return index
 
 
 # --- text to shards -------------------------------------------------------------------------------------------------

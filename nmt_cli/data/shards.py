@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,6 +66,8 @@ class ShardEntry(FileEntry):
     pairs: int
 
 
+FILE_KEYS = ("train_source", "train_target", "valid_source", "valid_target", "tokenizer")
+"""Keys of [data] that name files. The contents of the files decide whether shards and runs are of the same text."""
 CHANGED_DEFAULTS = ("normalization",)
 """Keys of [data] whose default has changed. A recipe that does not set them means, of older shards, the older default."""
 
@@ -222,17 +225,27 @@ def held_alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path) -> None:
-    """Raise DataError if the shards were built with another [data] section than that of the recipe. shard_pairs may differ."""
-    differ = differences(index, recipe)
-    if differ:
-        raise DataError(
-            f"the shards in {str(folder)!r} were built with another recipe ({index.recipe!r}) than {recipe.name!r}:\n"
-            + "\n".join(
-                f"  - data.{key}: the shards have {was!r}, the recipe {now!r}" for key, (was, now) in differ.items()
-            )
-            + f"\nReplace them (nmt preprocess {recipe.name or 'RECIPE'} --out {folder} --force), or name other shards with --data DIR."
+def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path, *, names: bool = True) -> None:
+    """Raise DataError if the shards were built with another [data] section than that of the recipe. shard_pairs may differ.
+
+    Without `names`, the names of files may differ too.
+    """
+    differ = {key: values for key, values in differences(index, recipe).items() if names or key not in FILE_KEYS}
+    if not differ:
+        return
+    command = f"nmt preprocess … --out {shlex.quote(str(folder))}"
+    remedy = (
+        f"If the text is the same, {command} compares its contents, keeps the shards and stores the new names."
+        if differ.keys() <= set(FILE_KEYS)
+        else f"Replace them with {command} --force."
+    )
+    raise DataError(
+        f"the shards in {str(folder)!r}, built with the recipe {index.recipe!r}, do not fit the recipe {recipe.name!r}:\n"
+        + "".join(
+            f"  - data.{key}: the shards have {was!r}, the recipe {now!r}\n" for key, (was, now) in differ.items()
         )
+        + f"{remedy} Or name other shards with --data DIR."
+    )
 
 
 def differences(index: ShardIndex, recipe: Recipe) -> dict[str, tuple[Any, Any]]:

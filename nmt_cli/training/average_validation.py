@@ -25,12 +25,11 @@ from ..model.folder import build, load_model
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from ..records import read_record
-from .checkpoint import STATE, Checkpoint, State
-from .metrics import measure_in, perplexity
+from .checkpoint import STATE, Checkpoint, State, trained_on
+from .metrics import DIGITS, measure_in, perplexity
+from .progress import Progress
 from .validation import Validator
 
-DIGITS = {"nll": 4, "bleu": 2}
-"""Digits after the point that are shown and compared, by metric: smaller differences come from rounding."""
 BATCH_TOKENS = 2048
 """Size limit of a batch of validation pairs, per side. It changes only speed and memory."""
 
@@ -98,12 +97,13 @@ def compare(
 def _check_shards(shards: Path, recipe: Recipe, vocabulary: Vocabulary, other: Path) -> None:
     """Raise DataError unless the shards have validation pairs and are those with which the models were trained."""
     index = open_index(shards)
-    check_matches(index, recipe, shards)
     try:
-        trained_on = read_record(other / STATE, State, ModelError, REMEDY).progress.data_fingerprint
+        progress = read_record(other / STATE, State, ModelError, REMEDY).progress
     except FileNotFoundError:
-        trained_on = ""
-    if vocabulary.sha256 != index.tokenizer_sha256 or trained_on not in ("", index.data_fingerprint):
+        progress = Progress()
+    check_matches(index, recipe, shards, names=not progress.data_fingerprint)
+    tokenizers = {name: tokenizer.sha256 for name, tokenizer in vocabulary.files.items()}
+    if vocabulary.sha256 != index.tokenizer_sha256 or not trained_on(index, progress, tokenizers):
         raise DataError(f"the shards in {str(shards)!r} are of another text or tokenizer than those of the training.")
     if "valid" not in index.splits or not index.splits["valid"].pairs:
         raise DataError(f"the shards in {str(shards)!r} hold no validation pairs.")

@@ -10,12 +10,14 @@ of random generators is not saved: the random numbers of each update depend only
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from .. import console
+from ..data.shards import ShardIndex
 from ..errors import ModelError
 from ..files import sha256
 from ..model.contents import (
@@ -131,6 +133,17 @@ class Checkpoint:
     def kept(self) -> bool:
         """Whether an uninterrupted run has this checkpoint too: it is periodic, or was the best so far when it was saved."""
         return self.progress is not None and (self.progress.periodic or self.progress.since_best == 0)
+
+
+def trained_on(index: ShardIndex, progress: Progress, tokenizers: Mapping[str, str]) -> bool:
+    """Return whether a checkpoint was trained on these shards; `tokenizers` are the SHA-256 of its tokenizers by file.
+
+    The ids decide, if both record their hash: they are the same for a text that is divided or compressed in another way.
+    """
+    if progress.ids_fingerprint and index.ids_fingerprint:
+        known = {entry.file: entry.sha256 for entry in index.files if entry.file in tokenizers}
+        return progress.ids_fingerprint == index.ids_fingerprint and known == tokenizers
+    return progress.data_fingerprint in ("", index.data_fingerprint)
 
 
 def best_of(checkpoints: list[Checkpoint], metric: str) -> list[Checkpoint]:

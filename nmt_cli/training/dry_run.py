@@ -60,6 +60,7 @@ def dry_run(
     measured = recipe.model_copy(update={"train": recipe.train.model_copy(update={"micro_batch_tokens": tokens})})
     vocabulary, plan, done = trainer.vocabulary, trainer.plan, trainer.progress.update
     parameters, pairs = count_parameters(trainer.updater.weights.model)["total"], len(trainer.corpus)
+    trainer.release_shards()
     del trainer
     gc.collect()  # its memory is needed
     sizes = vocabulary.source_size, vocabulary.target_size

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from ..errors import RankFailed, Stopped, TrainingError
 from .process_group import RESUME
 from .rendezvous import LAUNCHER_STORE
-from .stopping import not_ignored, signal_handler
+from .stopping import Finished, not_ignored, signal_handler
 
 POLL = 0.05
 """Seconds between two checks of the ranks."""
@@ -43,6 +43,7 @@ def launch(devices: int, command: Sequence[str]) -> None:
             for rank in range(devices):
                 job.processes.append(start(command, variables(rank, devices, store.port)))
             job.wait()
+            Finished.reached = not any(job.ended.values())
         finally:
             job.signal(signal.SIGKILL)
     job.check()

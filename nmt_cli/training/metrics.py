@@ -79,6 +79,15 @@ def tokenizer_in(record: Mapping[str, Any]) -> str:
     return str(entries["tok"])
 
 
+DIGITS = {"nll": 4, "bleu": 2}
+"""Digits after the point that are shown and compared, by metric: smaller differences come from rounding."""
+
+
+def score_text(metric: str, score: float) -> str:
+    """Return a score of `train.best_metric` with its name: nll 2.1430, BLEU 27.30."""
+    return f"{'BLEU' if metric == 'bleu' else metric} {score:.{DIGITS[metric]}f}"
+
+
 def measure_in(record: Mapping[str, Any], metric: str) -> tuple[Any, ...]:
     """Return how a validation record's score was measured. Scores of different measures cannot be compared.
 

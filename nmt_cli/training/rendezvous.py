@@ -28,6 +28,7 @@ from ..errors import NmtError, Stopped, TrainingError, UsageError
 from . import process_group
 from .collective_errors import summary
 from .process_group import PeerFailed, PeerLost, ProcessGroup
+from .stopping import Finished
 
 LAUNCHER_STORE = "NMT_LAUNCHER_STORE"
 """The environment variable with the port of the store of `nmt train --devices` on this machine. Without it, torch finds torchrun's store."""
@@ -121,7 +122,8 @@ def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFai
 
 
 def _raise_stopped(number: int, frame: FrameType | None) -> None:
-    raise Stopped(number, f"this rank was stopped by {signal.Signals(number).name}.", reported=True)
+    if not Finished.reached:
+        raise Stopped(number, f"this rank was stopped by {signal.Signals(number).name}.", reported=True)
 
 
 def _import_before_the_group() -> None:

@@ -17,22 +17,24 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ..data.shards import FILE_KEYS, ShardIndex
 from ..errors import ModelError, NmtError, TrainingError, UsageError, write_failed
 from ..files import clear_partial, link_atomic, new_folder, sha256, system_error
 from ..model.contents import CONFIG, WEIGHTS, check_files
 from ..model.folder import write_model
 from ..recipe import DecodeSection, Recipe
 from ..records import to_json
-from .checkpoint import OPTIMIZER_STATE, STATE, Checkpoint, State, best_of
+from .checkpoint import OPTIMIZER_STATE, STATE, Checkpoint, State, best_of, trained_on
 from .checks import existing
 from .progress import Progress
 
@@ -43,11 +45,13 @@ MAY_CHANGE = {
         "decay_updates",
         "precision",
         "log_every",
+        "valid_every",
         "valid_bleu_sentences",
         "valid_bleu_tokenizer",
         "valid_samples",
         "valid_beam",
         "patience",
+        "best_metric",
         "checkpoint_every",
         "checkpoint_minutes",
         "keep",
@@ -61,8 +65,8 @@ MAY_CHANGE = {
 """Keys that a resumed run may change. A change of any other key would make it another experiment.
 
 All keys of [decode] may change: during training they change only how validation translates. The weights after an update
-never depend on them. With `best_metric = "bleu"`, the choice of `best` and the stop by `patience` may depend on them, as on
-`valid_beam`."""
+never depend on them. The choice of `best` and the stop by `patience` may depend on them, as on `valid_every` and
+`best_metric`. The names of files (`shards.FILE_KEYS`) may change too, because the shards' contents are compared."""
 
 STEP = re.compile(r"step-(\d+)")
 LINKS = ("best", "last")
@@ -91,7 +95,7 @@ class RunFolder:
         self.path = path
         self.metrics = path / "metrics.jsonl"
         self.log = path / "train.log"
-        self._lock: TextIO | None = None
+        self._unlock: Callable[[], object] = lambda: None
 
     def create(self) -> None:
         """Create the folder, lock it until `close` or the end of this process, and remove partial files of killed processes.
@@ -101,8 +105,9 @@ class RunFolder:
         self.check()
         try:
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / LOCK).open("a")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = (self.path / LOCK).open("a")
+            self._unlock = weakref.finalize(self, lock.close)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             clear_partial(self.path, [*LINKS, self.metrics.name])
             clear_partial(self.path, ["averaged"], unless_running=True)  # an `nmt average` may be running
             clear_partial(self.path / "checkpoints", STEP)
@@ -158,8 +163,7 @@ class RunFolder:
 
     def close(self) -> None:
         """Unlock the folder."""
-        if self._lock is not None:
-            self._lock.close()
+        self._unlock()
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the run's checkpoints, the oldest first."""
@@ -243,9 +247,11 @@ class RunFolder:
         return checkpoints[-1].update if checkpoints else None
 
     def load(
-        self, update: int, recipe: Recipe, data_fingerprint: str, ids_fingerprint: str = ""
+        self, update: int, recipe: Recipe, index: ShardIndex
     ) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
         """Return progress, weights and optimizer state of the checkpoint after `update` updates, and ignore newer checkpoints.
+
+        If `train.best_metric` has changed, `Progress.best` is None; see `best_score`.
 
         Raises ModelError when this checkpoint is missing; when it is damaged, with the name of the one before it; and when the
         recipe or the shards are those of another experiment.
@@ -273,23 +279,33 @@ class RunFolder:
             raise ModelError(
                 f"the newest checkpoint, {str(checkpoint.folder)!r}, is damaged: {error} {before}, remove {str(checkpoint.folder)!r}."
             ) from None
-        check_same_experiment(Recipe.from_dict(config.recipe, str(checkpoint.folder)), recipe, self.path)
-        same_ids = not (progress.ids_fingerprint and ids_fingerprint) or progress.ids_fingerprint == ids_fingerprint
-        if progress.data_fingerprint not in ("", data_fingerprint) or not same_ids:
+        before = Recipe.from_dict(config.recipe, str(checkpoint.folder))
+        check_same_experiment(before, recipe, self.path, names=not progress.data_fingerprint)
+        if not trained_on(index, progress, config.tokenizers):
             raise ModelError(
                 f"run {str(self.path)!r} began with shards of another text or tokenizer. Name those with --data, or start another run with --run DIR."
             )
+        if recipe.train.best_metric != before.train.best_metric:
+            progress.best, progress.since_best = None, 0
         return progress, weights, optimizer_state
 
+    def best_score(self, metric: str) -> float | None:
+        """Return the best score of the run's checkpoints by `metric`; None if none was validated."""
+        return next((checkpoint.score(metric) for checkpoint in best_of(self.checkpoints(), metric)), None)
 
-def check_same_experiment(old: Recipe, new: Recipe, run: Path) -> None:
-    """Raise ModelError if the recipe changed in keys that make it another experiment. The error names each such key."""
+
+def check_same_experiment(old: Recipe, new: Recipe, run: Path, *, names: bool) -> None:
+    """Raise ModelError if the recipe changed in keys that make it another experiment. The error names each such key.
+
+    Without `names`, the names of files may change.
+    """
+    may_change = {**MAY_CHANGE, "data": MAY_CHANGE["data"] | (set() if names else set(FILE_KEYS))}
     before, after = old.to_dict(), new.to_dict()
     changed = [
         f"  - {section}.{key}: the run has {value!r}, the recipe {after[section][key]!r}"
         for section in ("data", "model", "train", "decode")
         for key, value in before[section].items()
-        if after[section][key] != value and key not in MAY_CHANGE.get(section, set())
+        if after[section][key] != value and key not in may_change.get(section, set())
     ]
     if changed:
         raise ModelError(

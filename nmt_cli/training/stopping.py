@@ -40,6 +40,12 @@ class StopReason:
 OUT_OF_PATIENCE = StopReason()
 
 
+class Finished:
+    """Whether the training of this process has finished. Then a signal that ends processes does not change the exit status."""
+
+    reached = False
+
+
 class PendingSignal:
     """The signal that this process has received, if any."""
 

@@ -54,6 +54,7 @@ from .metrics import (
     clock,
     live_text,
     measure_in,
+    score_text,
     skipped_line,
     skipped_record,
     train_record,
@@ -67,7 +68,7 @@ from .process_group import ProcessGroup
 from .progress import Progress
 from .report import Report
 from .run import RunFolder, link_latest
-from .stopping import OUT_OF_PATIENCE, PendingSignal, StopReason
+from .stopping import OUT_OF_PATIENCE, Finished, PendingSignal, StopReason
 from .update import Updater
 from .validation import Sample, Validator
 
@@ -94,8 +95,8 @@ class Trainer:
 
         `loggers` are names in registry.LOGGERS; `backend` is that of `Updater`. With `dry_run`, nothing is written.
         """
-        self.shards_lock = hold(shards)  # from now on, no `nmt preprocess` replaces the shards
-        weakref.finalize(self, os.close, self.shards_lock)
+        self.release_shards = weakref.finalize(self, os.close, hold(shards))
+        """Until this is called, no `nmt preprocess` replaces the shards."""
         self.recipe, self.hardware, self.group = recipe, hardware, group
         index = self._open_shards(shards)
         for warning in warnings_of(recipe, index) if group.is_main else ():
@@ -173,10 +174,12 @@ class Trainer:
             if model.next_word is not None:
                 model.next_word.set(*word_tables(self.vocabulary, self.recipe.data.terminals))
             return model.to(self.hardware.device).train(), progress, {}
-        progress, weights, optimizer_state = self.run.load(
-            last_update, self.recipe, index.data_fingerprint, index.ids_fingerprint
-        )
+        progress, weights, optimizer_state = self.run.load(last_update, self.recipe, index)
         self.report.rewind(progress.metrics_bytes)
+        if progress.best is None and progress.validation:  # train.best_metric has changed
+            metric = self.recipe.train.best_metric
+            progress.best = self.group.run_on_main(lambda: self.run.best_score(metric))
+            self.report.line(f"train.best_metric is now {metric}: the best checkpoint is chosen by it from here on")
         if self.writes:
             self.checkpointer.prune()  # a killed process may have left more
         return (
@@ -212,13 +215,16 @@ class Trainer:
 
     def train(self) -> Progress:
         """Train to the end. Raises `Stopped` after a signal, `TrainingError` when a gradient is not finite or a rank does not answer."""
+        Finished.reached = False
         try:
             with self.pending_signal.caught():
                 self._train()
+                Finished.reached = True
             return self.progress
         finally:
             self.report.close()
             self.run.close()
+            self.release_shards()
 
     def _train(self) -> None:
         self.check_patience()
@@ -447,6 +453,8 @@ class Trainer:
         self.save_checkpoint()
         reason = "no better validation for a while" if self.stop == OUT_OF_PATIENCE else "all updates done"
         skipped = f"; {progress.skipped:,} updates passed without a step" if progress.skipped else ""
+        metric = self.recipe.train.best_metric
+        best = f"; best {score_text(metric, progress.best)}" if progress.best is not None else ""
         self.report.line(
-            f"finished at update {progress.update:,} after {clock(progress.seconds)}: {reason}; best {self.recipe.train.best_metric} {progress.best}{skipped}"
+            f"finished at update {progress.update:,} after {clock(progress.seconds)}: {reason}{best}{skipped}"
         )

@@ -62,12 +62,12 @@ REFUSED = {
     "train.label_smoothing": ("0.1", "0.0"),
     "train.clip_norm": ("0.0", "1.0"),
     "train.seed": ("1", "2"),
-    "train.valid_every": ("20", "10"),
-    "train.best_metric": ("'bleu'", "'nll'"),
 }
 ACCEPTED = [
     "train.updates=53",
     "train.patience=7",
+    "train.valid_every=3",
+    "train.best_metric=nll",
     "train.log_every=3",
     "train.checkpoint_every=2",
     "train.keep=7",

@@ -311,7 +311,7 @@ def test_shards_of_another_recipe_are_refused_key_by_key(tmp_path: Path) -> None
     text = str(caught.value)
     assert "data.vocab_size: the shards have 37000, the recipe 8000" in text
     assert "data.max_length: the shards have 256, the recipe 99" in text
-    assert f"nmt preprocess tiny --out {tmp_path} --force" in text
+    assert f"nmt preprocess … --out {tmp_path} --force" in text
     assert "--data DIR" in text
 
 

@@ -241,12 +241,12 @@ def test_training_may_start_from_another_models_weights(start: Callable[..., Tra
     resumed = start("second", init=str(tmp_path / "first"), seed=2, updates=25)
     assert torch.equal(resumed.updater.weights.main_params, second.updater.weights.main_params)
     with pytest.raises(ModelError, match=r"train\.init: the run has '.*first', the recipe ''"):
-        resumed.run.load(resumed.progress.update, recipe(seed=2), resumed.progress.data_fingerprint)
+        resumed.run.load(resumed.progress.update, recipe(seed=2), resumed.corpus.index)
     with pytest.raises(
         ModelError,
         match=r"resumes from update 1,000, and .* is not there: --data and --run must lie on a file system that all machines share",
     ):
-        resumed.run.load(1000, recipe(), "")
+        resumed.run.load(1000, recipe(), resumed.corpus.index)
 
 
 def test_a_model_that_does_not_fit_is_no_start(start: Callable[..., Trainer], tmp_path: Path, shards: Path) -> None:

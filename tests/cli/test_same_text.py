@@ -1,0 +1,137 @@
+"""The same text under another name, compressed or not, is the same text: its shards stay, and its run resumes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import sealed
+
+import nmt_cli as nmt
+from nmt_cli.data.shards import file_entry, read_index
+from nmt_cli.errors import NmtError
+
+RECIPE = """
+[data]
+train_source = ["{source}"]
+train_target = ["{target}"]
+valid_source = ["valid"]
+valid_target = ["valid"]
+vocab_size = 280
+
+[model]
+encoder_layers = 1
+decoder_layers = 1
+d_model = 16
+d_ff = 32
+num_heads = 2
+
+[train]
+batch_tokens = 512
+updates = 2
+warmup = 1
+valid_every = 1
+"""
+
+
+def write_recipe(folder: Path, source: str, target: str = "text.de") -> None:
+    (folder / "mine.toml").write_text(RECIPE.format(source=source, target=target), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder: text, a recipe, its shards, and a run that has ended."""
+    monkeypatch.chdir(tmp_path)
+    for name, word in (("text.en", "house"), ("text.de", "Haus"), ("valid", "dog")):
+        (tmp_path / name).write_text("".join(f"{word} {i % 7} {i % 5}\n" for i in range(60)), encoding="utf-8")
+    write_recipe(tmp_path, "text.en")
+    nmt.preprocess("mine.toml")
+    nmt.train("mine.toml")
+    return tmp_path
+
+
+def compress(path: Path) -> None:
+    Path(f"{path}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+
+
+def test_a_compressed_and_moved_text_keeps_its_shards_and_its_run(folder: Path) -> None:
+    compress(folder / "text.en")
+    (folder / "sub").mkdir()
+    (folder / "text.de").rename(folder / "sub/deutsch.txt")
+    write_recipe(folder, "text.en.gz", "sub/deutsch.txt")
+    before = read_index("data/mine").splits
+    with pytest.raises(NmtError, match=r"data\.train_source: the shards have \['text\.en'\]") as refused:
+        nmt.train("mine.toml", overrides=["train.updates=3"])
+    assert "nmt preprocess … --out data/mine compares its contents, keeps the shards" in str(refused.value)
+    assert not nmt.preprocess("mine.toml").fresh
+    index = read_index("data/mine")
+    assert index.splits == before
+    assert [index.inputs[role][0].file for role in ("train_source", "train_target")] == [
+        "text.en.gz",
+        "sub/deutsch.txt",
+    ]
+    assert not nmt.preprocess("mine.toml").fresh
+    assert nmt.forecast("mine.toml").updates_done == 2
+    nmt.train("mine.toml", overrides=["train.updates=3"])
+    assert "resuming after update 2" in (folder / "runs/mine/train.log").read_text(encoding="utf-8")
+    assert nmt.average("runs/mine").comparison is not None
+
+
+def test_shards_that_are_written_anew_from_compressed_text_resume_a_run(folder: Path) -> None:
+    compress(folder / "text.en")
+    write_recipe(folder, "text.en.gz")
+    assert nmt.preprocess("mine.toml", force=True).fresh
+    nmt.train("mine.toml", overrides=["train.updates=3"])
+    assert "resuming after update 2" in (folder / "runs/mine/train.log").read_text(encoding="utf-8")
+
+
+def test_another_text_under_another_name_is_refused(folder: Path) -> None:
+    (folder / "other").write_text((folder / "text.en").read_text(encoding="utf-8").upper(), encoding="utf-8")
+    write_recipe(folder, "other")
+    with pytest.raises(NmtError, match=r"train_source: 'other' is not known to hold the text of 'text\.en'"):
+        nmt.preprocess("mine.toml")
+    nmt.preprocess("mine.toml", force=True)
+    with pytest.raises(NmtError, match="began with shards of another text or tokenizer"):
+        nmt.train("mine.toml", overrides=["train.updates=3"])
+
+
+def test_shards_of_earlier_versions_that_hashed_compressed_files_stay_valid(folder: Path) -> None:
+    compress(folder / "text.en")
+    write_recipe(folder, "text.en.gz")
+    nmt.preprocess("mine.toml", force=True)
+    index = read_index("data/mine")
+    inputs = {**index.inputs, "train_source": [file_entry(folder / "text.en.gz", "text.en.gz")]}
+    from nmt_cli.data.inputs import fingerprint_of
+    from nmt_cli.recipe_files import load_recipe
+
+    sealed.change(
+        folder / "data/mine/index.json",
+        inputs={role: [entry.model_dump() for entry in files] for role, files in inputs.items()},
+        fingerprint=fingerprint_of(load_recipe("mine.toml").data, inputs),
+    )
+    assert not nmt.preprocess("mine.toml").fresh
+    (folder / "text.en.gz").rename(folder / "renamed.gz")
+    write_recipe(folder, "renamed.gz")
+    assert not nmt.preprocess("mine.toml").fresh
+    stored = json.loads((folder / "data/mine/index.json").read_text(encoding="utf-8"))
+    assert stored["inputs"]["train_source"][0]["sha256"] == inputs["train_source"][0].sha256
+    assert stored["data"]["train_source"] == ["renamed.gz"]
+
+
+def test_another_best_metric_chooses_among_the_checkpoints_that_are_there(folder: Path) -> None:
+    nmt.train("mine.toml", overrides=["train.updates=6", "train.valid_every=2", "train.keep_best=6"])
+    run = folder / "runs/mine"
+    scores = {path.name: json.loads((path / "metrics.json").read_text()) for path in run.glob("checkpoints/*")}
+    best = max(sorted(scores), key=lambda name: scores[name]["bleu"])  # of equal scores, the earlier one
+    nmt.train("mine.toml", overrides=["train.updates=6", "train.best_metric=bleu", "train.keep_best=6"])
+    assert (run / "best").resolve().name == best
+    state = json.loads((run / "last/state.json").read_text(encoding="utf-8"))["progress"]
+    assert state["best"] == min(record["nll"] for record in scores.values())  # the last checkpoint is of the run before
+    nmt.train("mine.toml", overrides=["train.updates=7", "train.best_metric=bleu", "train.keep_best=6"])
+    log = (run / "train.log").read_text(encoding="utf-8")
+    assert "train.best_metric is now bleu: the best checkpoint is chosen by it from here on" in log
+    state = json.loads((run / "last/state.json").read_text(encoding="utf-8"))["progress"]
+    assert state["best"] >= scores[best]["bleu"]

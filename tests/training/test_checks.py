@@ -1,0 +1,177 @@
+"""What training needs is checked before it starts, and a dry run checks the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+
+import nmt_cli as nmt
+from nmt_cli import registry
+from nmt_cli.data.shards import read_index
+from nmt_cli.errors import NmtError, UsageError
+from nmt_cli.recipe_files import load_recipe
+from nmt_cli.training.checks import warnings_of
+
+RECIPE = """
+[data]
+train_source = ["text"]
+train_target = ["text"]
+valid_source = ["{valid}"]
+valid_target = ["{valid}"]
+vocab_size = 300
+max_length = 60
+
+[model]
+encoder_layers = 1
+decoder_layers = 1
+d_model = 16
+d_ff = 32
+num_heads = 2
+max_positions = 64
+
+[train]
+batch_tokens = 512
+updates = 2
+warmup = 1
+valid_every = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text, recipes and their shards; the validation lines of long.toml exceed model.max_positions."""
+    folder = tmp_path_factory.mktemp("checks")
+    lines = [f"the small dog sees {i % 9} cats" for i in range(60)]
+    for name, text in (
+        ("text", lines),
+        ("short", lines[:5]),
+        ("long", [" ".join(lines)] * 3),
+        ("mixed", [*lines[:3], " ".join(lines)]),
+    ):
+        (folder / name).write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+        if name != "text":
+            (folder / f"{name}.toml").write_text(RECIPE.format(valid=name), encoding="utf-8")
+            nmt.preprocess(folder / f"{name}.toml", out=folder / "data" / name)
+    none = RECIPE.format(valid="none").replace('["none"]', "[]")
+    (folder / "none.toml").write_text(none, encoding="utf-8")
+    nmt.preprocess(folder / "none.toml", out=folder / "data/none")
+    return folder
+
+
+@pytest.fixture
+def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, the working folder."""
+    monkeypatch.chdir(shutil.copytree(prepared, tmp_path / "work"))
+    return tmp_path / "work"
+
+
+class NoLogger:
+    def __init__(self, run: Path) -> None:
+        raise UsageError("this logger is not there")
+
+
+def real_link(folder: Path) -> None:
+    nmt.train("short.toml")
+    best = folder / "runs/short/best"
+    target = best.resolve()
+    best.unlink()
+    shutil.copytree(target, best)
+
+
+def records_folder(folder: Path) -> None:
+    for name in ("checkpoints", "metrics.jsonl"):
+        (folder / "runs/short" / name).mkdir(parents=True)
+    (folder / "runs/short/.lock").touch()
+
+
+def file_above(folder: Path) -> None:
+    (folder / "runs").write_text("no folder", encoding="utf-8")
+
+
+class Case(NamedTuple):
+    match: str
+    recipe: str = "short.toml"
+    set_up: Callable[[Path], object] = lambda folder: None
+    overrides: Mapping[str, Any] = MappingProxyType({})
+    loggers: tuple[str, ...] = ()
+
+
+CASES = {
+    "all validation pairs are too long": Case(
+        r"all 3 validation pairs are longer than model\.max_positions = 64", "long.toml"
+    ),
+    "a constraint that does not fit": Case(r"tree '': the vocabulary", overrides={"decode.constraints": ["tree"]}),
+    "a constraint without its value": Case("banned_words None", overrides={"decode.constraints": ["banned_words"]}),
+    "a logger": Case("this logger is not there", loggers=("none",)),
+    "a folder in place of a link": Case("'runs/short/best' is not a link", set_up=real_link),
+    "a folder in place of the records": Case("cannot write the run at .*it is a folder", set_up=records_folder),
+    "a file above the run": Case("cannot write the run at .*a part of its path is a file", set_up=file_above),
+    "no model to start from": Case("train.init = 'nowhere': no model at", overrides={"train.init": "nowhere"}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_dry_run_refuses_what_training_refuses_before_it_starts(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry.LOGGERS, "none", f"{__name__}:NoLogger")
+    match, recipe, set_up, overrides, loggers = CASES[name]
+    set_up(folder)
+    before = sorted(folder.rglob("*"))
+    log = folder / "runs" / Path(recipe).stem / "train.log"
+    logged = log.read_text(encoding="utf-8") if log.is_file() else ""
+    with pytest.raises(NmtError, match=match) as dry:
+        nmt.forecast(recipe, overrides={"train.updates": 9, **overrides}, loggers=loggers)
+    assert sorted(folder.rglob("*")) == before
+    with pytest.raises(NmtError, match=match) as real:
+        nmt.train(recipe, overrides={"train.updates": 9, **overrides}, loggers=loggers)
+    assert str(dry.value) == str(real.value)
+    assert (log.read_text(encoding="utf-8") if log.is_file() else "") == logged
+
+
+@pytest.mark.skipif(importlib.util.find_spec("MeCab") is not None, reason="the tokenizer's packages are installed")
+def test_a_tokenizer_that_lacks_its_packages_is_noticed_by_a_dry_run(folder: Path) -> None:
+    with pytest.raises(NmtError, match=r"ja-mecab.*train\.valid_bleu_tokenizer"):
+        nmt.forecast("short.toml", overrides={"train.valid_bleu_tokenizer": "ja-mecab"})
+
+
+def test_some_validation_pairs_that_are_too_long_are_a_warning(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for start in (nmt.forecast, nmt.train):
+        start("mixed.toml")
+        assert "1 validation pairs are longer than model.max_positions = 64" in capsys.readouterr().err
+
+
+def test_training_without_validation_pairs_is_a_warning_of_both(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (text,) = warnings_of(load_recipe("none.toml", ["train.updates=9"]), read_index("data/none"))
+    assert "no validation pairs" in text
+    for start in (nmt.forecast, nmt.train):
+        start("none.toml")
+        assert text in capsys.readouterr().err
+    assert "best" not in (folder / "runs/none/train.log").read_text(encoding="utf-8").split("finished")[1]
+
+
+def test_a_disk_without_space_is_refused_and_one_with_little_is_a_warning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = nmt.forecast("short.toml").parameters * 12
+    for free, refused in ((size - 1, True), (size + 1, False)):
+        usage = shutil._ntuple_diskusage(10 * size, 0, free)  # type: ignore[attr-defined]
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, usage=usage: usage)
+        for start in (nmt.forecast, nmt.train):
+            capsys.readouterr()
+            if refused:
+                with pytest.raises(NmtError, match=r"the disk is full.* a checkpoint takes 0\.1 MiB, and 0\.1 MiB are"):
+                    start("short.toml")
+            else:
+                start("short.toml")
+                assert "the disk of 'runs/short' may become full" in capsys.readouterr().err
