@@ -6,6 +6,7 @@ Within `listening` it calls a function instead.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,6 +25,21 @@ def _console() -> Console:
 def say(text: str = "") -> None:
     """Print a line on stderr."""
     _console().print(escape(text))
+
+
+def say_next(*words: object, end: str = "") -> None:
+    """Print the command that usually comes next, in the form that a shell reads. `end` is added as it is."""
+    say(f"next: {shlex.join(map(str, words))}{end}")
+
+
+def spoken(seconds: float) -> str:
+    """Return a duration in words: 50 minutes, 3.5 hours, 12 days."""
+    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return (
+                f"{seconds / size:.0f} {unit}" if seconds >= 10 * size or size == 60 else f"{seconds / size:.1f} {unit}"
+            )
+    return f"{seconds:.0f} seconds"
 
 
 def warn(text: str) -> None:

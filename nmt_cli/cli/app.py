@@ -19,6 +19,7 @@ from . import output, process
 from .attend import attend
 from .average import average
 from .calibrate import calibrate
+from .command import Command
 from .completion import COMPLETE
 from .data import group as data
 from .export import export
@@ -56,7 +57,7 @@ for command in (
     export,
     info,
 ):
-    app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
+    app.command(cls=Command, context_settings={"help_option_names": ["-h", "--help"]})(command)
 app.add_typer(data)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..console import say, warn
+from ..console import say, say_next, warn
 from .arguments import output_path
 from .completion import runs
 
@@ -73,4 +73,4 @@ def average(
             run = best_model.parent.parent
             uses = f" Commands that are given {run} use the checkpoint." if model.path == run / "averaged" else ""
             warn(f"the average is worse than {best_model}.{uses}")
-    say(f"next: nmt translate --model {best_model} < input")
+    say_next("nmt", "translate", "--model", best_model, end=" < input")

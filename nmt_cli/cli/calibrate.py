@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ..console import say
+from ..console import say, say_next
 from ..interface.loading import check_precision
 from .arguments import STDIN, DecodeOverrides, Device, output_path
 from .completion import runs
@@ -101,4 +101,4 @@ def calibrate(
     say(
         f"calibrated on {fitted.lines:,} lines: mean chrF {fitted.mean_chrf:.2f}, mean estimate {fitted.mean_estimate:.2f}, Spearman {fitted.spearman:.3f}"
     )
-    say(f"next: nmt translate --json --confidence --calibration {out} < input")
+    say_next("nmt", "translate", "--json", "--confidence", "--calibration", out, end=" < input")

@@ -7,7 +7,6 @@ The list of data sets goes to stdout, everything else to stderr.
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +20,7 @@ from ..interface.fetching import dataset_named, datasets
 from ..registry import DATASETS
 from . import output
 from .arguments import output_path
+from .command import Command
 from .process import signal_of
 from .trees import trees
 
@@ -40,7 +40,7 @@ class _Group(TyperGroup):
         if cmd_name not in DATASETS:
             return super().get_command(ctx, cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        single.command(cmd_name, help=_help(cmd_name), context_settings=HELP)(fetch)
+        single.command(cmd_name, cls=Command, help=_help(cmd_name), context_settings=HELP)(fetch)
         return typer.main.get_command(single)
 
 
@@ -137,7 +137,7 @@ def _fetch(
             signal_of(interrupt), "interrupted. The downloaded part is kept; the same command resumes there."
         ) from None
     console.say(_summary(summary))
-    console.say("next: " + shlex.join(["nmt", "preprocess", dataset.recipe, "--data-dir", str(summary.folder)]))
+    console.say_next("nmt", "preprocess", dataset.recipe, "--data-dir", summary.folder)
     if as_json:
         _print_json(summary.to_dict())
 
@@ -160,5 +160,5 @@ def _print_json(value: Any) -> None:
     output.write(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-group.command("list", context_settings=HELP)(listing)
-group.command("trees", context_settings=HELP)(trees)
+group.command("list", cls=Command, context_settings=HELP)(listing)
+group.command("trees", cls=Command, context_settings=HELP)(trees)

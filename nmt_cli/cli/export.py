@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +66,7 @@ def export(
     )
     say(_verified(exported))
     say(_different(exported))
-    say(f"next: see {out / 'README.md'}")
+    say(f"next: see {shlex.quote(str(out / 'README.md'))}")
 
 
 def _verified(exported: Export) -> str:

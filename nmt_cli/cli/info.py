@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..console import spoken
 from ..errors import UsageError
 from . import output
 from .arguments import Device, Overrides
@@ -195,7 +196,7 @@ def _described(values: dict[str, Any]) -> str:
     ]
     if "hours" in values:
         lines.append(
-            f"  time        {values['seconds_per_update']:.3g} s per update, measured here: about {values['hours']:,.3g} hours for all updates, begun now until {datetime.fromisoformat(values['end']):%a %d %b %H:%M}"
+            f"  time        {values['seconds_per_update']:.3g} s per update, measured here: about {spoken(3600 * values['hours'])} for all updates, begun now until {datetime.fromisoformat(values['end']):%a %d %b %H:%M}"
         )
     if values["kind"] != "recipe":
         read = f"; {len(values['verified'])} folders read" if "verified" in values else ""
@@ -211,7 +212,10 @@ def _described(values: dict[str, Any]) -> str:
         for key, value in values.get("scores", {}).items()
         if key in ("update", "nll", "ppl", "bleu", "bleu_signature", "averaged") and value is not None
     }
-    lines += [
-        f"  {key:<10}  {value if not isinstance(value, float) else f'{value:.4g}'}" for key, value in scores.items()
-    ]
+    lines += [f"  {key:<10}  {_shown(value)}" for key, value in scores.items()]
     return "\n".join(lines)
+
+
+def _shown(score: Any) -> str:
+    """Return an entry of metrics.json as text."""
+    return ", ".join(score) if isinstance(score, list) else f"{score:.4g}" if isinstance(score, float) else str(score)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,12 +71,10 @@ def preprocess(
     )
     console.say(_described(summary))
     data = (
-        ["--data", str(out)]
-        if out is not None and out != Path("data") / load_recipe(recipe, overrides or []).name
-        else []
+        ["--data", out] if out is not None and out != Path("data") / load_recipe(recipe, overrides or []).name else []
     )
     changes = [word for override in overrides or [] for word in ("--set", override)]
-    console.say("next: " + shlex.join(["nmt", "train", recipe, *data, *changes]))
+    console.say_next("nmt", "train", recipe, *data, *changes)
     if as_json:
         output.write(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False))
 
@@ -91,7 +88,7 @@ def _described(summary: Summary) -> str:
         else f"{index.source_size:,} source and {index.target_size:,} target pieces"
     )
     most = index.data["vocab_size"], index.data.get("target_vocab_size") or index.data["vocab_size"]
-    if index.source_size < most[0] or index.target_size < most[1]:
+    if not index.data["tokenizer"] and (index.source_size < most[0] or index.target_size < most[1]):
         sizes += f" ({' and '.join(f'{size:,}' for size in dict.fromkeys(most))} were allowed: the text has no more)"
     if not summary.fresh:
         return f"nothing to do: {summary.folder} already holds these shards ({train.pairs:,} training pairs, {sizes}); --force writes them again"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..console import say
+from ..console import say, say_next
 from .arguments import output_path
 from .completion import runs
 
@@ -46,4 +46,4 @@ def quantize(
     quantized = commands.quantize(folder, out)
     before, after = (size / 2**20 for size in quantized.weights)
     say(f"wrote {out}: {quantized.parameters:,} parameters in int8, {after:,.1f} MiB ({before:,.1f} MiB in fp32)")
-    say(f"next: nmt translate --model {out} < input")
+    say_next("nmt", "translate", "--model", out, end=" < input")

@@ -55,6 +55,13 @@ Tokenize = Annotated[
         show_default=False,
     ),
 ]
+TerAsian = Annotated[
+    bool,
+    typer.Option(
+        "--ter-asian",
+        help="TER of Chinese and Japanese: each Chinese character and kanji is a word (sacrebleu's --ter-normalized and --ter-asian-support).",
+    ),
+]
 CometModel = Annotated[
     Path | None,
     typer.Option(

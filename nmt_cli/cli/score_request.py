@@ -16,6 +16,7 @@ METRIC_OPTIONS = (
     "metrics",
     "lowercase",
     "tokenize",
+    "ter_asian",
     "protocol",
     *PROTOCOL_OPTIONS,
     "significance",
@@ -40,6 +41,7 @@ class ScoreRequest:
     metrics: list[str] | None
     lowercase: bool
     tokenize: str | None
+    ter_asian: bool
     comet_model: Path | None
     evalb_repair: bool
     protocol: str | None
@@ -138,6 +140,8 @@ def _check_metrics(request: ScoreRequest) -> None:
     metrics = request.metrics or []
     if request.comet_model is not None and "comet" not in metrics:
         raise UsageError("--comet-model: only with --metric comet.")
+    if request.ter_asian and "ter" not in (request.metrics or ["ter"] * (request.protocol is None)):
+        raise UsageError("--ter-asian: only with the metric ter.")
     if request.evalb_repair and "evalb" not in metrics:
         raise UsageError("--evalb-repair: only with --metric evalb.")
     if "comet" in metrics and request.source is None:

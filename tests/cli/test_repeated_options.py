@@ -1,0 +1,51 @@
+"""An option that takes one value is refused when it is given several: none of them is dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from nmt_cli.cli.app import app
+from nmt_cli.errors import UsageError
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield every command with its words."""
+    for name in group.list_commands(typer.Context(group)):
+        command = group.get_command(typer.Context(group), name)
+        if isinstance(command, TyperGroup):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_two_values_of_an_option_are_refused_and_named(name: str) -> None:
+    command: TyperCommand = COMMANDS[name]
+    options = [option for option in command.params if isinstance(option, TyperOption)]
+    assert options
+    for option in options:
+        if option.multiple or option.is_flag:
+            continue
+        with pytest.raises(UsageError) as refused:
+            command.make_context(name, [option.opts[-1], "one", f"{option.opts[0]}=two"])
+        assert str(refused.value) == (
+            f"{option.opts[0]} was given 2 times ('one', 'two'), and it takes one value. Give it once."
+        )
+
+
+def test_several_values_of_a_list_are_read() -> None:
+    context = COMMANDS["train"].make_context("train", ["--set", "a.b=1", "--set", "a.c=2", "--dry-run", "--dry-run"])
+    assert (context.params["overrides"], context.params["dry_run"]) == (["a.b=1", "a.c=2"], True)
+
+
+def test_a_flag_and_its_opposite_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"--keep and --no-keep were both given: give one of them\."):
+        COMMANDS["data multi30k"].make_context("multi30k", ["--keep", "--no-keep"])
