@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..console import say
+from ..console import say, spoken
 from .arguments import output_path
 from .completion import recipes
 
@@ -83,7 +83,7 @@ def train(
         )
         say(
             f"{forecast.name}: {forecast.parameters:,} parameters, {forecast.pairs:,} pairs, {forecast.updates:,} updates{f', {forecast.updates_done:,} of them done' if forecast.updates_done else ''}\n"
-            f"{forecast.devices} × {forecast.device} in {forecast.precision}: {forecast.seconds_per_update:.3g} s per update, about {forecast.seconds / 3600:.3g} hours without validation, until {forecast.end:%a %d %b %H:%M}\n"
+            f"{forecast.devices} × {forecast.device} in {forecast.precision}: {forecast.seconds_per_update:.3g} s per update, about {spoken(forecast.seconds)} without validation, until {forecast.end:%a %d %b %H:%M}\n"
             "dry run: all checks passed, nothing was written"
         )
         return
