@@ -6,10 +6,13 @@ A recipe does not depend on the hardware. `Hardware.find` detects it, and comman
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
 import os
 import re
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,6 +235,35 @@ def threads_by_default() -> int:
     """Return the number of threads with which one computation runs: $OMP_NUM_THREADS, else all cores."""
     named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return min(int(named), cores()) if named.isdecimal() and int(named) else cores()
+
+
+BUSY = 0.85
+"""A machine is busy if threads get less than this share of the processor time that they could use."""
+WATCHED = 0.4
+"""For how many seconds `busy` uses the processor."""
+
+
+def busy(threads: int) -> str:
+    """Return a remark if other work, or a limit, takes processor time away from `threads` threads; else "".
+
+    The threads compute for WATCHED seconds, and their processor time is compared with the time on the wall.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        share = sum(pool.map(_computes, range(threads))) / WATCHED
+    if share >= BUSY * threads:
+        return ""
+    return (
+        f"this machine is busy: {threads} thread{'s' * (threads > 1)} get{'s' * (threads == 1)} the time of "
+        f"{share:.1f} cores. All times are as measured beside the other work"
+    )
+
+
+def _computes(_: int) -> float:
+    """Compute for WATCHED seconds, outside Python's lock, and return the processor time that this thread got."""
+    block, start, end = bytes(2**16), time.thread_time(), time.monotonic() + WATCHED
+    while time.monotonic() < end:
+        hashlib.sha256(block).digest()
+    return time.thread_time() - start
 
 
 def free_memory() -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 
 import pytest
 import torch
 
+from nmt_cli import hardware
 from nmt_cli.device import communication, widest_float
 from nmt_cli.errors import UsageError
 from nmt_cli.hardware import Hardware, cores, device_named, fast_precision
@@ -76,3 +79,12 @@ def test_apples_gpus_have_no_float64() -> None:
         torch.float64,
         torch.float64,
     ]
+
+
+def test_a_machine_whose_threads_do_not_get_their_time_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other work takes half of the time of every thread."""
+    monkeypatch.setattr(hardware.time, "thread_time", lambda: time.monotonic() / 2)
+    assert re.match(r"this machine is busy: 2 threads get the time of 1\.\d cores", hardware.busy(2))
+    assert re.match(r"this machine is busy: 1 thread gets the time of 0\.\d cores", hardware.busy(1))
+    monkeypatch.setattr(hardware.time, "thread_time", time.monotonic)
+    assert hardware.busy(2) == ""

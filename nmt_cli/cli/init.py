@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..console import say, warn
+from ..console import say, say_next, spoken, warn
 
 if TYPE_CHECKING:
     from ..corpora.survey import Side, Survey
@@ -69,19 +69,31 @@ def init(
             show_default=False,
         ),
     ] = "",
+    from_model: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Model or run folder: the recipe adapts this model to the text, with its sizes and vocabulary.",
+            show_default=False,
+        ),
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(metavar="N", min=0, max=1024, help="CPU threads of the training; 0: all cores.")
+    ] = 0,
     time: Annotated[
         str,
         typer.Option(
             "--time",
             metavar="TIME",
-            help="Longest training, such as 90m, 1h or 2d12h: a smaller model or fewer updates.",
+            help="Longest training, such as 90m, 1h or 2d12h: fewer passes over the text, or a smaller model.",
             show_default=False,
         ),
     ] = "",
 ) -> None:
     """Write a recipe for your own text: look at the text and at this machine, hold out validation and test sets, choose the sizes.
 
-    Nothing is replaced. The recipe is commented, and yours to change. docs/presets.md has the sizes and how well they do.
+    Nothing is replaced. The recipe is commented, and yours to change. docs/presets.md has the rule, and how well it does.
     """
     from ..interface.init import init as initialize
 
@@ -95,7 +107,9 @@ def init(
         test_target=test_target or (),
         source_language=source_language,
         target_language=target_language,
+        from_model=from_model or "",
         time=time,
+        threads=threads,
     )
     _say_text(done.survey)
     _say_recipe(done, bool(time))
@@ -129,19 +143,17 @@ def _scripts(side: Side) -> str:
 
 def _say_recipe(done: Initialized, limited: bool) -> None:
     """Print the written files, the size and time of the training, and the next command."""
-    from ..interface.init import spoken
-
-    preset = done.preset
+    chosen = done.settings
     if done.text:
         say(f"{done.text}: " + ", ".join(f"{kind} {count:,} pairs" for kind, count in done.pairs.items()))
     say(
-        f"{done.recipe}: preset {preset.name}, {preset.layers} + {preset.layers} layers, d_model {preset.d_model}; {done.updates:,} updates in about {spoken(done.seconds)} "
-        f"on this machine ({done.device})" + (f"; {preset.proven}" if preset.proven else "")
+        f"{done.recipe}: {chosen.size.described}, dropout {chosen.dropout}; {chosen.updates:,} updates of {chosen.batch_tokens:,} tokens, "
+        f"which read the text {chosen.passes:.3g} times, in about {spoken(done.seconds)} on this machine ({done.device})"
     )
-    if done.updates < preset.updates:
-        say(f"The preset has {preset.updates:,} updates: with more --time the model gets better.")
+    if limited and done.seconds < 0.7 * done.usual_seconds:
+        say(f"More time makes a better model: --time counts up to about {spoken(done.usual_seconds)}")
     elif not limited and done.seconds > 86_400:
         say(
             "That is long: with --time, such as --time 12h, the model and its training get smaller. A GPU is much faster."
         )
-    say(f"next: nmt preprocess {done.recipe}")
+    say_next("nmt", "preprocess", done.recipe)

@@ -5,7 +5,8 @@ r"""Describes a parallel text before training, and draws pairs that are held out
 
 The text is read twice and never held in memory. A pair takes 24 bytes (two hashes, two lengths), so ten million pairs take
 240 MB. A pair can be held out if neither side occurs in another pair, compared without case and punctuation. So training
-contains no held-out sentence. The held-out pairs are drawn with `random.Random(SEED)`.
+contains no held-out sentence. If there are too few such pairs, as in a text with several translations of each sentence, all
+pairs that share a sentence are held out together. The held-out pairs are drawn with `random.Random(SEED)`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ LETTERS = 2
 ODD_RATIO = 4.0
 """A pair is counted as odd if one side has at least ODD_RATIO times the words of the other, and at least ODD_WORDS words."""
 ODD_WORDS = 8
+MOST_TOGETHER = 10
+"""Most pairs that share sentences and are held out together."""
 
 Paths = Sequence[Path]
 
@@ -53,6 +56,8 @@ class Side:
     scripts: dict[str, float]
     """Share of letters by script, most frequent first. Names of scripts are those of Unicode (LATIN, CYRILLIC, CJK, …)."""
     changed: Changed
+    characters: Counter[str]
+    """How often each character occurs. A space stands for every beginning of a word, as SentencePiece counts."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,11 @@ class Survey:
     lengths: NDArray[Any]
     """Number of words of both sides of each pair, (pairs, 2)."""
     alone: NDArray[Any]
-    """Indices of the pairs that may be held out."""
+    """Indices of the pairs that may be held out, each by itself."""
+    keys: NDArray[Any]
+    """Hashes of both sides of each pair, without case and punctuation, (pairs, 2)."""
+    usable: NDArray[Any]
+    """Whether a pair may be held out, if no other pair shares a side with it in training.  # (pairs,)"""
     replaced: dict[str, int] = field(default_factory=dict)
     """Number of lines with invalid UTF-8, by file."""
     sample: PairSample = field(default_factory=PairSample)
@@ -91,13 +100,14 @@ def survey(source: Paths, target: Paths, normalized: Callable[[str], str]) -> Su
     """
     keys, counts, scripts, copies = array("q"), array("I"), [Counter[str](), Counter[str]()], array("b")
     replaced: Counter[str] = Counter()
-    changed, sample = (Changed(), Changed()), PairSample()
+    changed, sample, characters = (Changed(), Changed()), PairSample(), (Counter[str](), Counter[str]())
     with console.progress(None, "reading", " pairs") as bar:
         for number, pair in enumerate(sample.over(read_parallel(source, target, replaced))):
             keys.extend(hash(key(text)) for text in pair)
             copies.append(pair[0].strip() == pair[1].strip())
             for side, text in enumerate(pair):
-                changed[side].add(text, normalized(text))
+                changed[side].add(text, spelled := normalized(text))
+                characters[side].update(f" {spelled}")
                 if number < ALL_SAMPLED or number % SAMPLED == 0:
                     scripts[side].update(_script(letter) for letter in text if letter.isalpha())
                 counts.append(words(text))
@@ -111,6 +121,7 @@ def survey(source: Paths, target: Paths, normalized: Callable[[str], str]) -> Su
         np.frombuffer(copies, dtype=np.int8) > 0,
         scripts,
         changed,
+        characters,
         replaced,
         sample,
     )
@@ -122,6 +133,7 @@ def _counted(
     copies: NDArray[Any],
     scripts: Sequence[Counter[str]],
     changed: Sequence[Changed],
+    characters: Sequence[Counter[str]],
     replaced: Mapping[str, int],
     sample: PairSample,
 ) -> Survey:
@@ -139,12 +151,13 @@ def _counted(
             int(lengths[:, side].max()),
             _shares(scripts[side]),
             changed[side],
+            characters[side],
         )
         for side in range(2)
     ]
     more, fewer = lengths.max(axis=1), lengths.min(axis=1)
     odd = whole & (more >= ODD_WORDS) & (more >= ODD_RATIO * fewer)
-    alone = np.flatnonzero(unique & whole & ~copies & ~odd)
+    usable = whole & ~copies & ~odd
     return Survey(
         len(keys),
         int(empty.sum()),
@@ -154,7 +167,9 @@ def _counted(
         sides[0],
         sides[1],
         lengths,
-        alone,
+        np.flatnonzero(unique & usable),
+        keys,
+        usable,
         dict(replaced),
         sample,
     )
@@ -178,20 +193,53 @@ def _shares(scripts: Counter[str]) -> dict[str, float]:
 def draw(text: Survey, sets: Mapping[str, int], seed: int = SEED) -> dict[str, NDArray[Any]]:
     """Return the pair indices of each held-out set, in text order. `sets` holds the number of pairs by name.
 
-    Raises DataError if there are too few pairs that may be held out.
+    Where pairs that share a side are held out together, a set may have up to MOST_TOGETHER - 1 pairs more. Raises DataError if
+    there are too few pairs that may be held out.
     """
-    total = sum(sets.values())
-    if len(text.alone) < total or text.useful <= 2 * total:
-        raise DataError(
-            f"{text.pairs:,} pairs, of which {len(text.alone):,} have both sides in no other pair: too few to hold out {total:,} for validation and test. "
-            "Give files for them, or more text."
-        )
-    drawn = random.Random(seed).sample(range(len(text.alone)), total)
-    held_out, start = {}, 0
+    if not sets:
+        return {}
+    total, generator = sum(sets.values()), random.Random(seed)
+    if text.useful <= 2 * total:
+        raise _too_few(text, total)
+    if len(text.alone) >= total:
+        drawn = text.alone[generator.sample(range(len(text.alone)), total)]
+        ends = np.cumsum(list(sets.values()))
+        return {name: np.sort(part) for name, part in zip(sets, np.split(drawn, ends[:-1]), strict=True)}
+    groups = _groups(text)
+    generator.shuffle(groups)
+    held_out = {}
     for name, count in sets.items():
-        held_out[name] = np.sort(text.alone[drawn[start : start + count]])
-        start += count
+        drawn = np.empty(0, dtype=np.int64)
+        while len(drawn) < count:
+            if not groups:
+                raise _too_few(text, total)
+            drawn = np.append(drawn, groups.pop())
+        held_out[name] = np.sort(drawn)
     return held_out
+
+
+def _too_few(text: Survey, total: int) -> DataError:
+    return DataError(
+        f"{text.pairs:,} pairs, of which {len(text.alone):,} have both sides in no other pair: too few to hold out {total:,} for "
+        "validation and test. Give files for them, or more text."
+    )
+
+
+def _groups(text: Survey) -> list[NDArray[Any]]:
+    """Return the groups of pairs that are connected by equal sides, and of which every pair may be held out."""
+    labels = np.arange(text.pairs)
+    sides = [np.unique(text.keys[:, side], return_inverse=True)[1] for side in range(2)]
+    while True:
+        before = labels
+        for side in sides:
+            lowest = np.full(text.pairs, text.pairs)
+            np.minimum.at(lowest, side, labels)
+            labels = lowest[side]
+        if np.array_equal(before, labels):
+            break
+    order = np.argsort(labels, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+    return [group for group in groups if len(group) <= MOST_TOGETHER and text.usable[group].all()]
 
 
 def write_parts(

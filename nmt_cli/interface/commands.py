@@ -168,7 +168,7 @@ def forecast(
 
     The estimate assumes that all `devices` are equal. Raises the same errors as `train`.
     """
-    from ..hardware import Hardware, cores
+    from ..hardware import Hardware, busy, cores
 
     loaded, shards, folder, index, limit = _prepared(
         recipe, run, data, precision, memory_limit, loggers, changes_of(overrides)
@@ -183,6 +183,8 @@ def forecast(
     ):
         hardware = Hardware.find(device, loaded.train.precision, 0, limit)
         _check_device(hardware, loaded, index.source_size, index.target_size, devices, devices)
+        if hardware.device == "cpu" and (remark := busy(threads or cores())):
+            console.warn(remark)
         return dry_run(loaded, shards, folder, hardware, devices, loggers)
 
 

@@ -1,14 +1,18 @@
-"""`nmt init` as a function: write a recipe for text files. The model size fits the text, the machine and the time.
+"""`nmt init` as a function: write a recipe for text files. The settings fit the text, the machine and the time.
 
-text ── corpora.survey ──▶ Survey ──▶ preset ── measured here ──▶ updates ──▶ NAME.toml, NAME-text/ with held-out sets
+text ── corpora.survey ──▶ Survey ── speed measured here ──▶ tokens that the time allows ── presets ──▶ settings
+                                                             NAME.toml, NAME-text/ with held-out sets ◀──┘
+
+With a trained model to start from, the recipe has the model's sizes and vocabulary.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +26,9 @@ from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
     from ..corpora.survey import Survey
+    from ..hardware import Hardware
     from ..recipe import Recipe
-    from ..training.presets import Preset
+    from ..training.presets import Section, Settings
 
 SETS = ("valid", "test")
 SHARE = 20
@@ -50,12 +55,13 @@ class Initialized:
     text: Path | None
     """The folder with the text divided into sets; None if the user gave every set."""
     survey: Survey
-    preset: Preset
+    settings: Settings
     pairs: dict[str, int]
     """Number of pairs in each set that was written."""
-    updates: int
     seconds: float
     """Expected time of all updates on this machine."""
+    usual_seconds: float
+    """The time of a training without a limit."""
     device: str
 
 
@@ -70,12 +76,15 @@ def init(
     test_target: Files = (),
     source_language: str = "",
     target_language: str = "",
+    from_model: str | Path = "",
     time: str = "",
+    threads: int = 0,
     progress: ProgressOption = None,
 ) -> Initialized:
     """Write the recipe NAME.toml for parallel text and this machine. Validation and test sets that are not given are held out from the text.
 
-    `time`, such as "1h" or "2d12h", limits the training. Existing files are never replaced. Raises UsageError, DataError.
+    `time`, such as "1h" or "2d12h", limits the training, and `threads` its CPU threads; 0: all cores. `from_model`, a model or run
+    folder: the recipe continues its training on this text. Existing files are never replaced. Raises UsageError, DataError, ModelError.
     """
     recipe_file, folder = _outputs(Path(name))
     seconds = duration(time) if time else 0.0
@@ -87,7 +96,9 @@ def init(
         for kind, sides in (("valid", (valid_source, valid_target)), ("test", (test_source, test_target)))
     }
     check_text_files([path for sides in files.values() for side in sides for path in side])
-    languages = _languages((source_language, target_language), files["train"])
+    start = _Start.of(Path(from_model)) if str(from_model) else None
+    given = (source_language, target_language)
+    languages = start.languages(given, files["train"]) if start else _languages(given, files["train"])
     if languages[0] == languages[1]:
         raise UsageError(
             f"both sides are called {languages[0]!r}: give --source-language and --target-language, such as en and de."
@@ -97,6 +108,7 @@ def init(
     from ..corpora.survey import draw, survey
     from ..data.normalization import nearly
     from ..sides import sample_files, warn_about
+    from ..training.presets import recipe_text
 
     with showing(progress):
         text = survey(*files["train"], nearly)
@@ -110,8 +122,9 @@ def init(
             )
         held_out = draw(text, dict.fromkeys(missing, min(HELD_OUT, max(1, text.useful // SHARE))))
         data = _data(files, languages, recipe_file.parent, folder if missing else None)
-        preset, updates, per_update, device = _sized(text, data, seconds)
-        recipe = _recipe(recipe_file, preset, text, data, updates, per_update, device)
+        plan = _planned(text, data, start, seconds, threads)
+        head = _head(recipe_file, plan, text, data, start, threads)
+        recipe = recipe_text(head, plan.sections)
         pairs = _write(files["train"], languages, held_out, folder) if missing else {}
         try:
             with open(recipe_file, "x", encoding="utf-8") as sink:
@@ -121,7 +134,14 @@ def init(
         except OSError as error:
             raise write_failed(error, recipe_file, "the recipe") from None
     return Initialized(
-        recipe_file, folder if missing else None, text, preset, pairs, updates, updates * per_update, device
+        recipe_file,
+        folder if missing else None,
+        text,
+        plan.settings,
+        pairs,
+        plan.seconds,
+        plan.usual_seconds,
+        plan.device,
     )
 
 
@@ -212,31 +232,103 @@ def _from(folder: Path, path: Path) -> str:
     return file.relative_to(base).as_posix() if file.is_relative_to(base) else file.as_posix()
 
 
-def _sized(text: Survey, data: dict[str, object], limit: float) -> tuple[Preset, int, float, str]:
-    """Return the preset, the number of updates, the seconds per update on this machine, and the device. `limit`: seconds for the whole training; 0: no limit."""
-    from ..hardware import Hardware
-    from ..training.presets import LEAST, preset_for, smaller
+@dataclass(frozen=True)
+class _Start:
+    """A trained model that is adapted."""
 
-    preset = preset_for(text.useful)
-    while True:
-        with console.status(f"measuring the preset {preset.name}"):
-            recipe = _parsed(preset, text, data, preset.updates)
-            hardware = Hardware.find("auto", recipe.train.precision, 0, 0)
-            per_update = _measured(recipe, text, hardware)
-        updates = min(preset.updates, _round(USED * limit / per_update)) if limit else preset.updates
-        less = smaller(preset)
-        if updates >= LEAST * preset.updates or less is None:
-            return preset, updates, per_update, hardware.device
-        preset = less
+    folder: Path
+    recipe: Recipe
+    vocabularies: tuple[int, int]
+    """Sizes of the source and the target vocabulary."""
+
+    @staticmethod
+    def of(path: Path) -> _Start:
+        """Return the model of a model or run folder. Raises ModelError, also for a model in int8, which cannot be trained."""
+        from ..errors import ModelError
+        from ..model.contents import find_model, read_config
+        from ..recipe import Recipe
+
+        folder = find_model(path)
+        config = read_config(folder)
+        if config.precision == "int8":
+            raise ModelError(
+                f"--from {str(folder)!r} is a model in int8, which translates only: name the model that it was made from."
+            )
+        return _Start(folder.absolute(), Recipe.from_dict(config.recipe, str(folder)), config.vocabularies)
+
+    def languages(self, given: Sequence[str], files: Sequence[Sequence[Path]]) -> list[str]:
+        """Return the languages of the model. Raises UsageError if those that are given, or in the names of the files, are others."""
+        data = self.recipe.data
+        languages = [data.source_language, data.target_language]
+        named = [code or _language(paths[0]) for code, paths in zip(given, files, strict=True)]
+        if any(name and name != language for name, language in zip(named, languages, strict=True)):
+            raise UsageError(
+                f"the model {str(self.folder)!r} translates from {languages[0]!r} to {languages[1]!r}, and the text is {named[0]!r} to "
+                f"{named[1]!r}. If it is the same, say so: --source-language {languages[0]} --target-language {languages[1]}."
+            )
+        return languages
 
 
-def _round(number: float) -> int:
-    """Return a number rounded down to two significant digits, at least 1."""
-    unit = int(10 ** max(0, len(f"{int(number)}") - 2))
-    return max(1, int(number) // unit * unit)
+@dataclass(frozen=True)
+class _Plan:
+    """A training: its settings, the recipe with them, and the measured speed."""
+
+    settings: Settings
+    sections: dict[str, Section]
+    seconds: float
+    """The time of all updates, on this machine."""
+    usual_seconds: float
+    """The time of a training without a limit, of a model of this size."""
+    device: str
 
 
-def _measured(recipe: Recipe, text: Survey, hardware: Any) -> float:
+def _planned(text: Survey, data: dict[str, object], start: _Start | None, limit: float, threads: int) -> _Plan:
+    """Return the plan of a training. `start`: the model that is adapted; `limit`: seconds for the whole training, 0: no limit."""
+    from ..hardware import Hardware, busy, cores
+    from ..training import presets
+
+    hardware, tokens = Hardware.find("auto", start.recipe.train.precision if start else "auto"), _tokens(text)
+    usual = presets.ADAPTING_PASSES * tokens if start else presets.usual_tokens(text.useful, tokens)
+    sizes = [presets.size_of(start.recipe)] if start else [*presets.sizes_for(text.useful)]
+
+    if hardware.device == "cpu" and (remark := busy(threads or cores())):
+        console.warn(remark)
+
+    def sections(chosen: Settings) -> dict[str, Section]:
+        if start:
+            return presets.adapted(start.recipe, start.folder, chosen, data)
+        sides = [side.characters for side in (text.source, text.target)]
+        return presets.sections(chosen, data, [sides[0] + sides[1]] if _joint(text) else sides)
+
+    def measured(chosen: Settings) -> float:
+        with console.status(
+            f"measuring the speed of {chosen.size.described} with updates of {chosen.batch_tokens:,} tokens"
+        ):
+            recipe = _parsed(sections(chosen))
+            sizes = start.vocabularies if start else (recipe.data.vocab_size, recipe.data.target_size)
+            return _measured(recipe, sizes, text, hardware, threads)
+
+    for size in sizes:
+        chosen = presets.settings(size, text.useful, tokens, usual)
+        seconds = measured(chosen)
+        affordable = USED * limit / seconds * chosen.batch_tokens if limit else usual
+        if size is sizes[-1] or presets.has_time(size, affordable):
+            break
+    if affordable < usual:
+        chosen = presets.settings(size, text.useful, tokens, affordable)
+        seconds = measured(chosen)  # of updates of another size
+        chosen = presets.settings(size, text.useful, tokens, min(usual, USED * limit / seconds * chosen.batch_tokens))
+    return _Plan(
+        chosen, sections(chosen), chosen.updates * seconds, usual / chosen.batch_tokens * seconds, hardware.device
+    )
+
+
+def _tokens(text: Survey) -> int:
+    """Return about how many tokens a pass over the text has, on the longer side."""
+    return int(max(text.lengths.sum(axis=0)) * SUBWORDS) + len(text.lengths)
+
+
+def _measured(recipe: Recipe, vocabularies: tuple[int, int], text: Survey, hardware: Hardware, threads: int) -> float:
     """Measure and return the seconds per update on text with these line lengths."""
     import numpy as np
 
@@ -245,22 +337,18 @@ def _measured(recipe: Recipe, text: Survey, hardware: Any) -> float:
     from ..training.speed import seconds_per_update
     from .commands import torch_threads
 
-    lengths = np.clip(text.lengths[(text.lengths > 0).all(axis=1)] * SUBWORDS + 1, 1, recipe.data.max_length).astype(
-        np.int32
-    )
-    lengths = np.resize(lengths, (max(len(lengths), recipe.train.batch_tokens), 2))
+    lengths = np.clip(text.lengths[(text.lengths > 0).all(axis=1)] * SUBWORDS + 1, 1, recipe.data.max_length)
+    lengths = np.resize(lengths.astype(np.int32), (max(len(lengths), recipe.train.batch_tokens), 2))
     plan = EpochPlan(lengths[:, 0].copy(), lengths[:, 1].copy(), recipe.train.batch_tokens, recipe.train.seed)
-    with torch_threads(cores()):
-        return seconds_per_update(recipe, (recipe.data.vocab_size,) * 2, hardware, 1, plan)
+    with torch_threads(threads or cores()):
+        return seconds_per_update(recipe, vocabularies, hardware, 1, plan)
 
 
-def _parsed(preset: Preset, text: Survey, data: dict[str, object], updates: int) -> Recipe:
+def _parsed(sections: Mapping[str, Section]) -> Recipe:
     from ..recipe import Recipe
     from ..training.presets import recipe_text
 
-    return Recipe.from_dict(
-        tomllib.loads(recipe_text(preset, (), data, updates, _joint(text), text.useful)), "the new recipe"
-    )
+    return Recipe.from_dict(tomllib.loads(recipe_text((), sections)), "the new recipe")
 
 
 def _joint(text: Survey) -> bool:
@@ -269,32 +357,28 @@ def _joint(text: Survey) -> bool:
     return first == second
 
 
-def _recipe(
-    path: Path, preset: Preset, text: Survey, data: dict[str, object], updates: int, per_update: float, device: str
-) -> str:
-    """Return the text of the recipe."""
+def _head(
+    path: Path, plan: _Plan, text: Survey, data: dict[str, object], start: _Start | None, threads: int
+) -> list[str]:
+    """Return the comment at the head of the recipe."""
     from ..hardware import cores
-    from ..training.presets import recipe_text
 
-    where = f"{cores()} CPU core{'s' * (cores() != 1)}" if device == "cpu" else device
-    head = [
-        f"{data['source_language']}-{data['target_language']}, {text.pairs:,} pairs, by nmt init with the preset {preset.name}.",
+    count = threads or cores()
+    where = f"{count} CPU core{'s' * (count != 1)}" if plan.device == "cpu" else plan.device
+    run = f"runs/{path.stem}"
+    steps = (
+        ["nmt", "preprocess", str(path)],
+        ["nmt", "train", str(path), *(["--threads", str(threads)] if threads else [])],
+        ["nmt", "average", run],
+    )
+    return [
+        f"{data['source_language']}-{data['target_language']}, {text.pairs:,} pairs, by nmt init"
+        + (f", to adapt {start.folder}." if start else "."),
         "",
-        f"Command     nmt preprocess {path} && nmt train {path} && nmt average runs/{path.stem}",
-        f"Time        about {spoken(updates * per_update)} here ({where}); nmt train {path} --dry-run measures it",
-        f"Proven on   {preset.proven or 'no text yet: the size lies between those of its neighbours'}",
+        f"Command     {' && '.join(shlex.join(step) for step in steps)}",
+        f"Time        about {console.spoken(plan.seconds)} here ({where}); nmt train {shlex.quote(str(path))} --dry-run measures it",
+        f"Text        read {plan.settings.passes:.3g} times; docs/presets.md says how that decides the sizes",
     ]
-    return recipe_text(preset, head, data, updates, _joint(text), text.useful)
-
-
-def spoken(seconds: float) -> str:
-    """Return a duration in words: 50 minutes, 3.5 hours, 12 days."""
-    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return (
-                f"{seconds / size:.0f} {unit}" if seconds >= 10 * size or size == 60 else f"{seconds / size:.1f} {unit}"
-            )
-    return f"{seconds:.0f} seconds"
 
 
 def _write(

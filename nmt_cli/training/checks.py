@@ -10,6 +10,7 @@ from pathlib import Path
 from ..data.shards import ShardIndex
 from ..errors import TrainingError, write_failed
 from ..recipe import Recipe
+from .schedule import concerns
 
 CHECKPOINT_BYTES = 12
 """Bytes per parameter in a checkpoint: the weight and Adam's two moments in fp32."""
@@ -17,7 +18,7 @@ CHECKPOINT_BYTES = 12
 
 def warnings_of(recipe: Recipe, index: ShardIndex) -> list[str]:
     """Return the warnings about a training of `recipe` on these shards. `nmt train` and its dry run print them."""
-    warnings = []
+    warnings = concerns(recipe.train)
     if not has_validation(index):
         warnings.append("the shards hold no validation pairs: no scores, no best checkpoint, no early stopping")
     return warnings

@@ -1,171 +1,280 @@
-"""Presets: sizes of a model and its training for a number of pairs. `nmt init` writes a recipe from one of them.
+"""The settings of a training that `nmt init` writes, by rule: from the text, and from the tokens that the time allows.
 
-    pairs, time ──▶ preset ──▶ recipe_text: a commented recipe (TOML)
+    pairs ──▶ sizes_for ──▶ the largest size that has time enough (`has_time`) ──▶ settings ──▶ recipe_text: a commented recipe
 
-A preset is an entry of PRESETS. Its `proven` describes the text it was trained on, and the result. The sizes of a preset
-without `proven` are the paper's, or lie between those of its neighbours. docs/presets.md has the table.
+More tokens, counted with each pass over the text, allow a larger model, a larger update and a larger vocabulary. More passes over
+the same text need more dropout. docs/presets.md has the rule in words, and the texts on which it was measured.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from ..recipe import Recipe
+from .schedule import learning_rate
 
 DECAY = 0.4
 """The share of the updates in which the learning rate falls to zero."""
 AVERAGED = 10
 """The number of checkpoints that are averaged."""
 VALIDATIONS = 20
-LEAST = 0.5
-"""A preset is worth choosing only if there is time for this share of its updates."""
+MOST_WARMUP = 4000
+"""The paper's (section 5.3)."""
+SMALLEST_UPDATE = 2048
+"""Fewest tokens of an update. With a smaller one, a CPU spends its time on Adam."""
+TOKENS_PER_PARAMETER = 2.0
+"""A model learns little from fewer target tokens, counted in every pass, than this number for each of its parameters."""
+UPDATES = 2500
+"""An update has so many tokens that there is time for this number of updates."""
+TOKENS_PER_PIECE = 1000
+"""The vocabulary has one piece for this number of target tokens, counted in every pass."""
+PAIRS_PER_PIECE = 3
+"""And one for this number of pairs: a rarer piece is not learned."""
+FEWEST_PIECES = 1000
+BYTES_AND_SPECIALS = 260
+"""Pieces of every vocabulary: 256 bytes, and padding, unknown, begin and end."""
+RARE = 5
+"""A character that occurs less often is spelled in bytes, in a vocabulary that would have few pieces beside its characters."""
+LEAST_COVERAGE = 0.98
+"""SentencePiece's smallest `character_coverage`."""
+USUAL_PAIRS, USUAL_PASSES = 30_000, 80
+"""Without a limit, a text of USUAL_PAIRS is read USUAL_PASSES times, a larger one less often: by the fourth root of its size."""
+DROPOUT = ((12, 0.1), (45, 0.2), (100, 0.3))
+"""Dropout up to a number of passes over a text of USUAL_PAIRS; 0.4 above. A smaller text needs as much after fewer passes."""
 
 
 @dataclass(frozen=True)
-class Preset:
-    """A model and its training, for a text of about `pairs` pairs."""
+class Size:
+    """The size of a model, and the sizes that depend on it."""
 
-    pairs: int
-    vocab_size: int
+    name: str
+    """"" for a trained model that is adapted."""
     layers: int
     """The number of layers in the encoder, and also in the decoder."""
     d_model: int
     d_ff: int
     num_heads: int
+    peak: float
+    """The highest learning rate."""
+    batch_tokens: int
+    """Most tokens of an update."""
+    vocab_size: int
+    """Most pieces of a vocabulary."""
+    pairs: int
+    """A text with fewer pairs gets a smaller model."""
+
+    @property
+    def described(self) -> str:
+        return (
+            f"{self.layers} + {self.layers} layers, d_model {self.d_model}" if self.name else "the sizes of the model"
+        )
+
+    def parameters(self, vocab_size: int) -> int:
+        """Return the number of parameters with one vocabulary for both languages, without biases and norms."""
+        return self.layers * (12 * self.d_model**2 + 4 * self.d_model * self.d_ff) + vocab_size * self.d_model
+
+
+SIZES = (
+    Size("tiny", 3, 128, 512, 4, 5e-3, 4096, 4000, 0),
+    Size("small", 4, 128, 512, 4, 5e-3, 8192, 10_000, 17_000),
+    Size("medium", 4, 256, 1024, 4, 2e-3, 8192, 10_000, 55_000),
+    Size("base", 6, 512, 2048, 8, 7e-4, 25_000, 32_000, 320_000),
+)
+"""The last one is the paper's base model."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training: what `settings` chooses."""
+
+    size: Size
+    vocab_size: int
+    """Most pieces, from the number of tokens. A text with many characters gets more (`vocabulary`)."""
     dropout: float
     batch_tokens: int
     updates: int
-    warmup: int
-    peak: float
-    """The highest learning rate."""
-    proven: str = ""
-    """The text it was trained on, the time it took, and its scores; "" if it was not trained."""
-
-    @property
-    def name(self) -> str:
-        """The number of pairs in short form: 30k, 1M."""
-        return f"{self.pairs // 1_000_000}M" if self.pairs >= 1_000_000 else f"{self.pairs // 1000}k"
+    passes: float
+    """How often the text is read."""
 
 
-PRESETS = (
-    Preset(
-        10_000,
-        4000,
-        3,
-        128,
-        512,
-        4,
-        0.4,
-        4096,
-        3000,
-        800,
-        5e-3,
-        "10,000 image captions English-German (Multi30k): 31.2 BLEU and 55.9 chrF on test 2016, 42 minutes of two cores beside other work",
-    ),
-    Preset(
-        30_000,
-        10_000,
-        4,
-        128,
-        512,
-        4,
-        0.3,
-        8192,
-        4000,
-        1500,
-        5e-3,
-        "29,000 image captions English-German (Multi30k): 40.3 BLEU on test 2016, 94 minutes of one core",
-    ),
-    Preset(
-        100_000,
-        10_000,
-        4,
-        256,
-        1024,
-        4,
-        0.2,
-        4096,
-        6000,
-        1000,
-        2e-3,
-        "100,000 short sentences English-German (Tatoeba): 39.9 BLEU and 59.0 chrF on held-out pairs after 3,200 updates, 103 minutes of two cores",
-    ),
-    Preset(1_000_000, 32_000, 6, 512, 2048, 8, 0.2, 25_000, 40_000, 4000, 7e-4),
-    Preset(
-        10_000_000,
-        37_000,
-        6,
-        512,
-        2048,
-        8,
-        0.1,
-        25_000,
-        100_000,
-        4000,
-        7e-4,
-        "the paper's base model: 4.5M pairs English-German, 27.3 BLEU on newstest2014, 12 hours of 8 GPUs",
-    ),
-)
+def sizes_for(pairs: int) -> Iterator[Size]:
+    """Yield the sizes for a text of `pairs` pairs, the largest first."""
+    return (size for size in reversed(SIZES) if pairs >= size.pairs)
 
 
-def preset_for(pairs: int) -> Preset:
-    """Return the preset whose number of pairs is nearest, by ratio."""
-    return min(PRESETS, key=lambda preset: abs(math.log(preset.pairs / max(1, pairs))))
+def usual_tokens(pairs: int, tokens: int) -> int:
+    """Return the target tokens of a training without a limit, for a text of `pairs` pairs with `tokens` target tokens."""
+    return round(USUAL_PASSES * min(1.0, _smaller_by(pairs)) * tokens)
 
 
-def smaller(preset: Preset) -> Preset | None:
-    """Return the next smaller preset, if there is one."""
-    index = PRESETS.index(preset)
-    return PRESETS[index - 1] if index else None
+def has_time(size: Size, total: float) -> bool:
+    """Return whether `total` target tokens, counted in every pass, are enough for a model of this size."""
+    return total >= TOKENS_PER_PARAMETER * size.parameters(_vocabulary(size, total))
 
 
-def recipe_text(
-    preset: Preset, head: Sequence[str], data: Mapping[str, object], updates: int, joint: bool, pairs: int
-) -> str:
-    """Return a recipe with the comment lines `head` and the [data] keys `data`. `joint`: one vocabulary for both languages.
+def settings(size: Size, pairs: int, tokens: int, total: float) -> Settings:
+    """Return the settings for a text of `pairs` pairs with `tokens` target tokens, of which training reads `total`, counted in every pass."""
+    passes = total / tokens
+    dropout = next((dropout for most, dropout in DROPOUT if passes * _smaller_by(pairs) <= most), 0.4)
+    batch = min(size.batch_tokens, max(SMALLEST_UPDATE, _power_of_two(total / UPDATES)))
+    vocabulary = max(FEWEST_PIECES, min(_vocabulary(size, total), pairs // PAIRS_PER_PIECE // 100 * 100))
+    return Settings(size, vocabulary, dropout, batch, max(1, _round(total / batch)), passes)
 
-    The vocabulary is smaller than the preset's if the text has few `pairs`.
+
+def _smaller_by(pairs: int) -> float:
+    return (USUAL_PAIRS / pairs) ** 0.25
+
+
+def _vocabulary(size: Size, total: float) -> int:
+    return min(size.vocab_size, max(FEWEST_PIECES, _round(total / TOKENS_PER_PIECE)))
+
+
+def _power_of_two(number: float) -> int:
+    """Return the power of two that is nearest by ratio; 1 for less than 1."""
+    return 2 ** round(math.log2(max(1.0, number)))
+
+
+def _round(number: float) -> int:
+    """Return a number rounded down to two significant digits."""
+    unit = int(10 ** max(0, len(f"{int(number)}") - 2))
+    return int(number) // unit * unit
+
+
+def vocabulary(characters: Counter[str], pieces: int) -> tuple[int, float]:
+    """Return the size and the character coverage of a vocabulary of about `pieces` pieces, for a text with these characters.
+
+    At least half of the pieces are longer than a character.
     """
-    warmup, interval = max(1, min(preset.warmup, updates // 4)), max(1, updates // (4 * VALIDATIONS))
-    sections: dict[str, dict[str, tuple[object, str]]] = {
+    total = characters.total()
+    if len(characters) + BYTES_AND_SPECIALS <= pieces / 2:
+        return pieces, 1.0
+    for least in range(RARE, 0, -1):
+        kept = [count for count in characters.values() if count >= least]
+        coverage = sum(kept) / total
+        if coverage >= LEAST_COVERAGE:
+            break
+    return max(pieces, 2 * (len(kept) + BYTES_AND_SPECIALS)), math.floor(coverage * 1e6) / 1e6
+
+
+ADAPTING_RATE = 0.2
+"""The highest learning rate of a model that is adapted, as a share of the rate that it was trained with."""
+ADAPTING_PASSES = 10
+"""How often the text of an adaptation is read, without a limit."""
+ANEW = {
+    *("generator", "tokenizer", "train_source", "train_target", "valid_source", "valid_target", "shard_pairs"),
+    *("vocab_size", "target_vocab_size", "character_coverage", "target_character_coverage"),
+    *("batch_tokens", "micro_batch_tokens", "init", "log_every", "checkpoint_minutes", "patience", "keep_best"),
+}
+"""Keys that a recipe for an adaptation does not have from the model's recipe."""
+
+Section = Mapping[str, tuple[object, str]]
+"""The keys of a section of a recipe: value and comment."""
+
+
+def sections(chosen: Settings, data: Mapping[str, object], sides: Sequence[Counter[str]]) -> dict[str, Section]:
+    """Return the recipe of a new model. `data`: more keys of [data]. `sides`: the characters for each vocabulary, one or two."""
+    size, joint = chosen.size, len(sides) == 1
+    return {
         "data": {
             **{key: (value, "") for key, value in data.items()},
-            "vocab_size": (max(500, min(preset.vocab_size, pairs // 3 // 100 * 100)), "subwords"),
             "joint_vocab": (joint, "true: both languages share one vocabulary"),
+            **_vocabularies(chosen.vocab_size, sides),
         },
         "model": {
-            "encoder_layers": (preset.layers, ""),
-            "decoder_layers": (preset.layers, ""),
-            "d_model": (preset.d_model, ""),
-            "d_ff": (preset.d_ff, ""),
-            "num_heads": (preset.num_heads, ""),
-            "dropout": (preset.dropout, "more of it for less text"),
+            "encoder_layers": (size.layers, ""),
+            "decoder_layers": (size.layers, ""),
+            "d_model": (size.d_model, ""),
+            "d_ff": (size.d_ff, ""),
+            "num_heads": (size.num_heads, ""),
+            "dropout": (chosen.dropout, "more of it for more passes over the text"),
             "residual": ("pre", 'the paper\'s, "post", needs more updates and more text'),
             "tie_embeddings": (joint, "needs one vocabulary"),
         },
         "train": {
-            "batch_tokens": (preset.batch_tokens, "of one update, on every machine"),
-            "updates": (updates, ""),
-            "decay_updates": (round(DECAY * updates), "the last ones, in which the learning rate falls to zero"),
-            "warmup": (warmup, "the first ones, in which it rises"),
-            "lr_factor": (
-                float(f"{preset.peak * math.sqrt(preset.d_model * warmup):.4g}"),
-                f"of the paper's equation 3: the highest rate is {preset.peak:.1e}",
-            ),
-            "valid_every": (4 * interval, ""),
-            "checkpoint_every": (interval, ""),
-            "keep": (AVERAGED, ""),
-            "average": (AVERAGED, "nmt average takes the last ones"),
-            "best_metric": ("nll", ""),
+            "batch_tokens": (chosen.batch_tokens, "of one update, on every machine"),
+            **schedule(chosen.updates, size.d_model, size.peak),
         },
         "decode": {"beam": (5, ""), "alpha": (1.0, "higher: longer translations; the paper has 0.6 for a large model")},
     }
+
+
+def _vocabularies(pieces: int, sides: Sequence[Counter[str]]) -> Section:
+    """Return the keys of [data] for the sizes of the vocabularies."""
+    keys: dict[str, tuple[object, str]] = {}
+    for prefix, characters in zip(("", "target_"), sides, strict=False):
+        size, coverage = vocabulary(characters, pieces)
+        keys[f"{prefix}vocab_size"] = (size, "subwords, at most")
+        if coverage < 1 or keys.get("character_coverage"):
+            keys[f"{prefix}character_coverage"] = (coverage, "rarer characters are spelled in bytes")
+    return keys
+
+
+def schedule(updates: int, d_model: int, peak: float, warmup: float = 1 / 6, decay: float = DECAY) -> Section:
+    """Return the keys of [train] for a number of updates. `peak`: highest learning rate; `warmup`, `decay`: shares of the updates."""
+    steps, interval = max(1, min(MOST_WARMUP, round(warmup * updates))), max(1, updates // (4 * VALIDATIONS))
+    factor = float(f"{peak * math.sqrt(d_model * steps):.4g}")
+    return {
+        "updates": (updates, ""),
+        "decay_updates": (round(decay * updates), "the last ones, in which the learning rate falls to zero"),
+        "warmup": (steps, "the first ones, in which it rises"),
+        "lr_factor": (factor, f"of the paper's equation 3: the highest rate is {peak:.1e}"),
+        "valid_every": (4 * interval, ""),
+        "checkpoint_every": (interval, ""),
+        "keep": (AVERAGED, ""),
+        "average": (AVERAGED, "nmt average takes the last ones"),
+        "best_metric": ("nll", ""),
+    }
+
+
+def adapted(recipe: Recipe, model: Path, chosen: Settings, data: Mapping[str, object]) -> dict[str, Section]:
+    """Return the recipe that continues the training of a model, in the folder `model`, on another text.
+
+    `recipe`: the model's. `data`: the keys of [data] for the new text. All keys of the old text, and of the schedule, are new.
+    """
+    old = recipe.model_dump(exclude_defaults=True)
+    steps = schedule(chosen.updates, recipe.model.d_model, ADAPTING_RATE * peak(recipe), 0.1, 0.9)
+    kept = {
+        section: {
+            key: (value, "") for key, value in old.get(section, {}).items() if key not in ANEW and key not in data
+        }
+        for section in ("data", "model", "train", "decode")
+    }
+    kept["data"] = {**{key: (value, "") for key, value in data.items()}, **kept["data"]}
+    kept["data"]["tokenizer"] = (str(model), "the model's vocabulary")
+    kept["model"]["dropout"] = (chosen.dropout, "more of it for more passes over the text")
+    kept["train"] = {
+        "init": (str(model), "the weights to start from"),
+        "batch_tokens": (min(chosen.batch_tokens, recipe.train.batch_tokens), "of one update, on every machine"),
+        **steps,
+        **{key: value for key, value in kept["train"].items() if key not in steps},
+    }
+    return {section: keys for section, keys in kept.items() if keys}
+
+
+def size_of(recipe: Recipe) -> Size:
+    """Return the size of a trained model."""
+    model, train = recipe.model, recipe.train
+    layers, shape = model.encoder_layers, (model.d_model, model.d_ff, model.num_heads)
+    return Size("", layers, *shape, peak(recipe), train.batch_tokens, recipe.data.vocab_size, 0)
+
+
+def peak(recipe: Recipe) -> float:
+    """Return the highest learning rate of a recipe."""
+    return learning_rate(recipe.train.warmup, recipe.model.d_model, recipe.train.warmup, recipe.train.lr_factor)
+
+
+def recipe_text(head: Sequence[str], sections: Mapping[str, Section]) -> str:
+    """Return a recipe in TOML, with the comment lines `head`."""
     lines = [f"# {line}".rstrip() for line in head]
     for section, keys in sections.items():
         lines += ["", f"[{section}]"]
         lines += [
-            f"{f'{key} = {_toml(value)}':<26}{f'# {comment}' if comment else ''}".rstrip()
+            f"{f'{key} = {_toml(value)}':<25} {f'# {comment}' if comment else ''}".rstrip()
             for key, (value, comment) in keys.items()
         ]
     return "\n".join(lines) + "\n"

@@ -6,6 +6,8 @@ as the averaging of checkpoints does (Hägele et al. 2024, arXiv 2405.18392).
 
 from __future__ import annotations
 
+from ..recipe import TrainSection
+
 
 def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> float:
     """Return factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (equation 3). `step` counts from 1."""
@@ -15,3 +17,17 @@ def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> 
 def decay(step: int, last: int, steps: int) -> float:
     """Return the factor of the learning rate at `step`. It falls from 1 to nearly 0 in the `steps` steps that end with step `last`; 1 if `steps` is 0."""
     return min(1.0, (last + 1 - step) / steps) if steps else 1.0
+
+
+def concerns(train: TrainSection) -> list[str]:
+    """Return remarks about a learning rate that does not rise to its highest value, or falls before it has."""
+    constant = train.updates - train.decay_updates
+    if train.warmup >= train.updates:
+        why = f"is not smaller than train.updates = {train.updates:,}: the learning rate only rises"
+    elif train.warmup > constant:
+        why = f"is larger than the {max(0, constant):,} updates before train.decay_updates: the learning rate falls before it has risen"
+    else:
+        return []
+    return [
+        f"train.warmup = {train.warmup:,} {why}. Set it to a sixth of the updates or less: {max(1, train.updates // 6):,}"
+    ]

@@ -82,3 +82,23 @@ def test_too_few_pairs_to_hold_out(tmp_path: Path) -> None:
         draw(survey(*write(tmp_path, sentences(30)), str), {"valid": 10, "test": 10})
     with pytest.raises(DataError, match="have no lines: there is nothing to learn from"):
         survey(*write(tmp_path, []), str)
+
+
+def test_sentences_with_several_translations_are_held_out_together(tmp_path: Path) -> None:
+    """Every source has two translations: no pair is alone. Two pairs of a third sentence are copies, which are never held out."""
+    pairs = [
+        pair for english, german in sentences(120) for pair in ((english, german), (english + "!", f"ja, {german}"))
+    ]
+    files = write(tmp_path, [*pairs, ("copy", "copy"), ("copy", "Kopie")])
+    text = survey(*files, str)
+    assert len(text.alone) == 0
+    held_out = draw(text, {"valid": 11, "test": 10})
+    assert {name: len(numbers) for name, numbers in held_out.items()} == {"valid": 12, "test": 10}
+    drawn = {int(number) for numbers in held_out.values() for number in numbers}
+    assert drawn == {number ^ 1 for number in drawn}
+    assert max(drawn) < 240
+    one = survey(*write(tmp_path, [("the same", f"etwas {number}") for number in range(200)]), str)
+    with pytest.raises(
+        DataError, match="200 pairs, of which 0 have both sides in no other pair: too few to hold out 10"
+    ):
+        draw(one, {"valid": 10})

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
 from forked import run
 
 import nmt_cli as nmt
+from nmt_cli.console import spoken
 from nmt_cli.demo_corpus import write_corpus
-from nmt_cli.interface.init import duration, spoken
+from nmt_cli.interface.init import duration
+from nmt_cli.recipe import TrainSection
 from nmt_cli.recipe_files import load_recipe
-from nmt_cli.training.presets import PRESETS, preset_for, recipe_text, smaller
+from nmt_cli.training.presets import SIZES, Settings, has_time, schedule, settings, sizes_for, usual_tokens
+from nmt_cli.training.schedule import concerns, decay, learning_rate
 
 SETS = ("train", "valid", "test")
 
@@ -172,33 +174,51 @@ def test_text_that_cannot_be_used(tmp_path: Path) -> None:
     assert not (tmp_path / "few.toml").exists()
 
 
-def test_presets_are_recipes_and_grow_with_the_text() -> None:
-    from nmt_cli.recipe import Recipe
-    from nmt_cli.recipe_files import _parsed
+def test_the_settings_follow_from_the_text_and_from_the_tokens_that_the_time_allows() -> None:
+    def chosen(pairs: int, passes: float = 0.0) -> Settings:
+        tokens = 14 * pairs
+        total = passes * tokens or usual_tokens(pairs, tokens)
+        size = next(size for size in [*sizes_for(pairs)] if size is SIZES[0] or has_time(size, total))
+        return settings(size, pairs, tokens, total)
 
-    assert [preset_for(pairs).name for pairs in (1, 9000, 29_000, 165_000, 4_500_000, 10**9)] == [
-        "10k",
-        "10k",
-        "30k",
-        "100k",
-        "10M",
-        "10M",
+    names = [chosen(pairs).size.name for pairs in (100, 9000, 29_000, 165_000, 4_500_000, 10**9)]
+    assert names == ["tiny", "tiny", "small", "medium", "base", "base"]
+    assert [chosen(pairs).dropout for pairs in (9000, 29_000, 165_000, 4_500_000)] == [0.4, 0.3, 0.2, 0.1]
+    for few, more in ((2.0, 20.0), (20.0, 80.0)):  # more time for the same text
+        short, long = chosen(165_000, few), chosen(165_000, more)
+        assert short.dropout <= long.dropout
+        assert SIZES.index(short.size) <= SIZES.index(long.size)
+        assert short.vocab_size <= long.vocab_size
+        assert short.batch_tokens <= long.batch_tokens
+        assert short.updates * short.batch_tokens == pytest.approx(few * 14 * 165_000, rel=0.1)
+    assert (chosen(165_000, 2.0).size.name, chosen(165_000, 2.0).dropout) == ("tiny", 0.1)
+    assert chosen(100, 0.001).updates == 1
+
+
+@pytest.mark.parametrize("updates", [1, 2, 7, 600, 100_000])
+def test_the_learning_rate_rises_before_it_falls(updates: int) -> None:
+    keys = {key: value for key, (value, _) in schedule(updates, 128, 5e-3).items()}
+    train = TrainSection.model_validate({**keys, "batch_tokens": 2048})
+    assert concerns(train) == [] or updates == 1
+    factors = [
+        learning_rate(step, 128, train.warmup, train.lr_factor) * decay(step, updates, train.decay_updates)
+        for step in range(1, min(updates, 2000) + 1)
     ]
-    assert smaller(PRESETS[0]) is None
-    assert smaller(PRESETS[2]) is PRESETS[1]
-    for preset in PRESETS:
-        for joint in (True, False):
-            data = {"train_source": ['a "quoted" name'], "train_target": ["b"]}
-            read = _parsed(recipe_text(preset, ["a head"], data, preset.updates, joint, preset.pairs), "it")
-            recipe = Recipe.from_dict(read, "it")
-            assert (recipe.model.d_model, recipe.train.updates, recipe.data.joint_vocab) == (
-                preset.d_model,
-                preset.updates,
-                joint,
-            )
-            peak = recipe.train.lr_factor * (recipe.model.d_model * recipe.train.warmup) ** -0.5
-            assert peak == pytest.approx(preset.peak, rel=1e-3)
-    json.dumps([preset.__dict__ for preset in PRESETS])
+    if updates in (7, 600):
+        assert max(factors) == pytest.approx(5e-3, rel=1e-3)
+        assert factors[-1] < 0.5 * max(factors)
+
+
+def test_a_training_says_that_its_learning_rate_does_not_rise() -> None:
+    def said(**keys: int) -> str:
+        return " ".join(concerns(TrainSection(**keys)))
+
+    assert said(updates=600, warmup=100, decay_updates=240) == ""
+    assert said(updates=600, warmup=600) == (
+        "train.warmup = 600 is not smaller than train.updates = 600: the learning rate only rises. "
+        "Set it to a sixth of the updates or less: 100"
+    )
+    assert "larger than the 100 updates before train.decay_updates" in said(updates=600, warmup=200, decay_updates=500)
 
 
 def test_durations() -> None:
