@@ -12,9 +12,9 @@ import nmt_cli as nmt
 from nmt_cli.console import spoken
 from nmt_cli.demo_corpus import write_corpus
 from nmt_cli.interface.init import duration
-from nmt_cli.recipe import TrainSection
+from nmt_cli.recipe import Recipe, TrainSection
 from nmt_cli.recipe_files import load_recipe
-from nmt_cli.training.presets import SIZES, Settings, has_time, schedule, settings, sizes_for, usual_tokens
+from nmt_cli.training.presets import SIZES, Settings, has_time, peak, schedule, settings, sizes_for, usual_tokens
 from nmt_cli.training.schedule import concerns, decay, learning_rate
 
 SETS = ("train", "valid", "test")
@@ -77,6 +77,41 @@ def test_from_two_files_to_a_trained_model(text: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr.decode()
     translated = run(tmp_path, "translate", "--model", "runs/mine", text=b"the cat sees a dog.\n")
     assert (translated.returncode, translated.stdout.count(b"\n")) == (0, 1)
+    adapts(text, tmp_path, recipe)
+
+
+def adapts(text: Path, folder: Path, first: Recipe) -> None:
+    """The model is adapted to another text: sizes, vocabulary and weights are its own."""
+    sides = ["--source", text / "text.en", "--target", text / "text.de"]
+    done = run(folder, "init", "more", "--from", "runs/mine", *sides, "--time", "1m")
+    assert done.returncode == 0, done.stderr.decode()
+    recipe = load_recipe(str(folder / "more.toml"))
+    model = str((folder / "runs" / "mine" / "best").absolute())
+    assert (recipe.train.init, recipe.data.tokenizer) == (model, model)
+    assert recipe.model.model_copy(update={"dropout": 0}) == first.model.model_copy(update={"dropout": 0})
+    assert peak(recipe) == pytest.approx(peak(first) / 5, rel=1e-3)
+    small = [
+        "--set",
+        "train.updates=2",
+        "--set",
+        "train.decay_updates=0",
+        "--set",
+        "train.warmup=1",
+        "--set",
+        "train.batch_tokens=512",
+    ]
+    for step in (["preprocess", "more.toml"], ["train", "more.toml", *small]):
+        done = run(folder, *step)
+        assert done.returncode == 0, done.stderr.decode()
+    assert b"starting from " in done.stderr
+    done = run(folder, "init", "other", "--from", "runs/mine", *sides, "--target-language", "fr")
+    assert done.returncode == 2
+    assert "translates from 'en' to 'de', and the text is 'en' to 'fr'" in " ".join(done.stderr.decode().split())
+    assert run(folder, "quantize", "runs/mine", "--out", "int8").returncode == 0
+    done = run(folder, "init", "other", "--from", "int8", *sides)
+    assert done.returncode == 1
+    assert "--from 'int8' is a model in int8, which translates only" in " ".join(done.stderr.decode().split())
+    assert not (folder / "other.toml").exists()
 
 
 def test_nothing_is_replaced(text: Path, tmp_path: Path) -> None:
