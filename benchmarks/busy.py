@@ -1,7 +1,7 @@
 """How long a command takes on an idle machine and beside other work, by how long OpenMP's waiting threads spin.
 
     python benchmarks/busy.py train [RECIPE] [--data DIR] [--others 0 1 2] [--rounds 3]
-    python benchmarks/busy.py translate --model DIR --search sampling [--others 0 1 2] [--rounds 3] < lines
+    python benchmarks/busy.py translate --model DIR --search sample [--others 0 1 2] [--rounds 3] < lines
 
 `--others`: programs that each compute all the time on a core. Every round runs the command once for each setting: GNU's default,
 nmt's own (`nmt_cli.SPINS`), `OMP_WAIT_POLICY=passive`, and one thread. The table has the medians: of seconds per update, after the first
