@@ -148,8 +148,12 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
         raise RecipeError(f"{where} is not UTF-8 text: {error}") from None
     except (OSError, ValueError) as error:  # a ValueError: a NUL in the file name
         reason = error.strerror if isinstance(error, OSError) else "a file name holds no NUL character"
+        near = ""
+        if isinstance(error, FileNotFoundError):
+            near = did_you_mean(path.name, sorted(file.name for file in path.parent.glob(f"*{RECIPE_SUFFIX}")))
         raise RecipeError(
-            f"cannot read {where}: {reason}. Give the path of a .toml file, or a name: {', '.join(recipe_names())}."
+            f"cannot read {where}: {reason}.{near} Give the path of a .toml file (nmt init writes one for your text), "
+            f"or a name: {', '.join(recipe_names())}."
         ) from None
 
 

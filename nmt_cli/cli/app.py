@@ -36,7 +36,7 @@ from .translate import translate
 app = typer.Typer(
     name="nmt",
     help='The Transformer of "Attention Is All You Need": from two text files to a scored translation.',
-    epilog="nmt data · nmt preprocess · nmt train · nmt average · nmt translate < input · nmt score",
+    epilog="nmt init · nmt preprocess · nmt train · nmt average · nmt translate < input · nmt score",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

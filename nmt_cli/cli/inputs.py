@@ -92,6 +92,7 @@ def remark(
     systems: list[System],
     hypotheses: list[Path],
     ref: list[Path],
+    source: Path | None,
     metrics: Sequence[str],
     tokenize: str | None,
     *,
@@ -102,6 +103,9 @@ def remark(
         for reference in ref:
             if hypothesis.exists() and reference.exists() and hypothesis.samefile(reference):
                 warn(f"{str(hypothesis)!r} is scored against itself: {str(reference)!r} is the same file.")
+    for reference in ref:
+        if source is not None and source.exists() and reference.exists() and source.samefile(reference):
+            warn(f"--src {str(source)!r} and --ref {str(reference)!r} are the same file.")
     if tokenize and "bleu" not in metrics:
         warn(f"--tokenize {tokenize} has no effect: it acts on BLEU, which was not asked for.")
     for name, lines in systems if "bleu" in metrics and tokenize != "none" else ():

@@ -28,6 +28,7 @@ def score_by_metrics(request: ScoreRequest) -> None:
         systems,
         request.hypotheses,
         request.references,
+        request.source,
         options.names,
         request.tokenize,
         protocol=request.protocol is not None,

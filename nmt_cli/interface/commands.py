@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import console
-from ..errors import ModelError, TrainingError, UsageError
+from ..errors import DataError, ModelError, TrainingError, UsageError
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def forecast(
 
     The estimate assumes that all `devices` are equal. Raises the same errors as `train`.
     """
-    from ..hardware import Hardware, busy, cores
+    from ..hardware import Hardware, busy, cores, device_named
 
     loaded, shards, folder, index, limit = _prepared(
         recipe, run, data, precision, memory_limit, loggers, changes_of(overrides)
@@ -181,6 +182,7 @@ def forecast(
         torch_threads(threads or max(1, cores() // devices)),
         console.status("measuring some micro-batches"),
     ):
+        device_named(device, devices - 1)  # raises UsageError if there are fewer devices
         hardware = Hardware.find(device, loaded.train.precision, 0, limit)
         _check_device(hardware, loaded, index.source_size, index.target_size, devices, devices)
         if hardware.device == "cpu" and (remark := busy(threads or cores())):
@@ -217,8 +219,13 @@ def _prepared(
     shards = Path(data) if data else loaded.folder("data", "--data DIR and --run")
     folder = Path(run) if run else loaded.folder("runs", "--run")
 
-    from ..data.shards import check_matches, open_index, with_earlier_defaults
+    from ..data.shards import INDEX_FILE, check_matches, open_index, with_earlier_defaults
 
+    with suppress(OSError):  # of a wrong path: `open_index` reports it
+        if not (shards / INDEX_FILE).exists():
+            options = [*(["--out", str(data)] if data else []), *(f"--set={change}" for change in changes)]
+            command = shlex.join(["nmt", "preprocess", str(recipe), *options])
+            raise DataError(f"{str(shards)!r} holds no prepared corpus (no {INDEX_FILE}). Make it first: {command}")
     index = open_index(shards)
     loaded = with_earlier_defaults(loaded, index)
     check_matches(index, loaded, shards)

@@ -50,8 +50,13 @@ def info(
                 raise UsageError(
                     f"--verify checks the files of a folder, and {str(what)!r} is none. Give a run, a model or a folder of shards."
                 )
-            from ..recipe_files import load_recipe
+            from ..recipe_files import RECIPE_SUFFIX, load_recipe
 
+            if folder.suffix != RECIPE_SUFFIX and folder.exists() != ("/" in str(what)):
+                state = "is a file" if folder.exists() else "does not exist"
+                raise UsageError(
+                    f"{str(what)!r} {state}: expected a recipe by name or as a .toml file, a run, a model or a folder of shards."
+                )
             recipe = load_recipe(str(what), changes)
             vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}
         return {

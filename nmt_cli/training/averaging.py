@@ -54,7 +54,7 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
     )
     count = best or last or min(recipe.train.average, len(ranked))
     if len(ranked) < count:
-        kind = "validated checkpoints" if best else "checkpoints"
+        kind = f"{'validated ' * bool(best)}checkpoint{'s' * (len(ranked) != 1)}"
         raise ModelError(
             f"run {str(run)!r} has {len(ranked)} {kind}, {count} were asked for. Ask for fewer, or keep more (train.keep, train.keep_best)."
         )
