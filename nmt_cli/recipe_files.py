@@ -126,9 +126,9 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
                 name_or_path,
                 f"recipe {name_or_path!r}",
             )
-        file = f"{name_or_path}{RECIPE_SUFFIX}"
-        if os.path.isfile(file):
-            raise RecipeError(f"no recipe is called {shown(name_or_path)}. Did you mean the file {shown(file)}?")
+        beside = f"{name_or_path}{RECIPE_SUFFIX}"
+        if os.path.isfile(beside):
+            raise RecipeError(f"no recipe is called {shown(name_or_path)}. Did you mean the file {shown(beside)}?")
         raise RecipeError(
             f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file."
         )

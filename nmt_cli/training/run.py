@@ -279,13 +279,13 @@ class RunFolder:
             raise ModelError(
                 f"the newest checkpoint, {str(checkpoint.folder)!r}, is damaged: {error} {before}, remove {str(checkpoint.folder)!r}."
             ) from None
-        before = Recipe.from_dict(config.recipe, str(checkpoint.folder))
-        check_same_experiment(before, recipe, self.path, names=not progress.data_fingerprint)
+        earlier = Recipe.from_dict(config.recipe, str(checkpoint.folder))
+        check_same_experiment(earlier, recipe, self.path, names=not progress.data_fingerprint)
         if not trained_on(index, progress, config.tokenizers):
             raise ModelError(
                 f"run {str(self.path)!r} began with shards of another text or tokenizer. Name those with --data, or start another run with --run DIR."
             )
-        if recipe.train.best_metric != before.train.best_metric:
+        if recipe.train.best_metric != earlier.train.best_metric:
             progress.best, progress.since_best = None, 0
         return progress, weights, optimizer_state
 
