@@ -86,7 +86,8 @@ def parse_record(data: bytes, path: Path, kind: type[RecordT], error: type[NmtEr
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         state = "is damaged" if "format_version" in values else "is not of nmt, or is damaged"
         raise error(
-            f"{str(path)!r} {state}: format_version is {version!r}, expected a whole number from 1 to {kind.newest}. {remedy}"
+            f"{str(path)!r} {state}: format_version is {version!r}, expected a whole number from 1 to {kind.newest}. "
+            f"{remedy}"
         )
     if version > kind.newest:
         raise error(

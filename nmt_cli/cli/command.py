@@ -13,7 +13,7 @@ class Command(TyperCommand):
     """A command of `nmt`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments of the command. Raises UsageError for two values of one option: click would drop the first."""
+        """Parse the arguments. Raises UsageError for two values of one option: click would drop the first."""
         single = [
             option
             for option in self.get_params(ctx)

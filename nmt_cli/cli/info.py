@@ -196,7 +196,9 @@ def _described(values: dict[str, Any]) -> str:
     ]
     if "hours" in values:
         lines.append(
-            f"  time        {values['seconds_per_update']:.3g} s per update, measured here: about {spoken(3600 * values['hours'])} for all updates, begun now until {datetime.fromisoformat(values['end']):%a %d %b %H:%M}"
+            f"  time        {values['seconds_per_update']:.3g} s per update, measured here: "
+            f"about {spoken(3600 * values['hours'])} for all updates, "
+            f"begun now until {datetime.fromisoformat(values['end']):%a %d %b %H:%M}"
         )
     if values["kind"] != "recipe":
         read = f"; {len(values['verified'])} folders read" if "verified" in values else ""

@@ -59,7 +59,8 @@ TerAsian = Annotated[
     bool,
     typer.Option(
         "--ter-asian",
-        help="TER of Chinese and Japanese: each Chinese character and kanji is a word (sacrebleu's --ter-normalized and --ter-asian-support).",
+        help="TER of Chinese and Japanese: each character of Chinese, and each kanji, is a word. "
+        "It is sacrebleu's --ter-normalized with --ter-asian-support.",
     ),
 ]
 CometModel = Annotated[

@@ -83,7 +83,9 @@ def train(
         )
         say(
             f"{forecast.name}: {forecast.parameters:,} parameters, {forecast.pairs:,} pairs, {forecast.updates:,} updates{f', {forecast.updates_done:,} of them done' if forecast.updates_done else ''}\n"
-            f"{forecast.devices} × {forecast.device} in {forecast.precision}: {forecast.seconds_per_update:.3g} s per update, about {spoken(forecast.seconds)} without validation{' and --compile' if compiled else ''}, until {forecast.end:%a %d %b %H:%M}\n"
+            f"{forecast.devices} × {forecast.device} in {forecast.precision}: {forecast.seconds_per_update:.3g} s per "
+            f"update, about {spoken(forecast.seconds)} without validation{' and --compile' if compiled else ''}, until "
+            f"{forecast.end:%a %d %b %H:%M}\n"
             "dry run: all checks passed, nothing was written"
         )
         return

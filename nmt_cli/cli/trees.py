@@ -140,7 +140,8 @@ def trees(
         stem = written.files[0].with_suffix("")
         kinds = ",".join(path.suffix[1:] for path in written.files)
         say(
-            f"{stem}.{{{kinds}}}: {written.trees:,} tree{'s' * (written.trees != 1)}, {written.words:,} words, {written.symbols:,} symbols (the longest tree {written.longest:,})"
+            f"{stem}.{{{kinds}}}: {written.trees:,} tree{'s' * (written.trees != 1)}, {written.words:,} words, "
+            f"{written.symbols:,} symbols (the longest tree {written.longest:,})"
         )
 
 

@@ -226,9 +226,9 @@ def held_alone(folder: Path) -> Iterator[None]:
 
 
 def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path, *, names: bool = True) -> None:
-    """Raise DataError if the shards were built with another [data] section than that of the recipe. shard_pairs may differ.
+    """Raise DataError if the shards were built with another [data] section than that of the recipe.
 
-    Without `names`, the names of files may differ too.
+    shard_pairs may differ. Without `names`, the names of files may differ too.
     """
     differ = {key: values for key, values in differences(index, recipe).items() if names or key not in FILE_KEYS}
     if not differ:
@@ -240,7 +240,8 @@ def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path, *, name
         else f"Replace them with {command} --force."
     )
     raise DataError(
-        f"the shards in {str(folder)!r}, built with the recipe {index.recipe!r}, do not fit the recipe {recipe.name!r}:\n"
+        f"the shards in {str(folder)!r}, built with the recipe {index.recipe!r}, do not fit the recipe "
+        f"{recipe.name!r}:\n"
         + "".join(
             f"  - data.{key}: the shards have {was!r}, the recipe {now!r}\n" for key, (was, now) in differ.items()
         )

@@ -57,7 +57,7 @@ class MetricOptions:
     tokenize: str = DEFAULT_TOKENIZER
     """BLEU's tokenizer, one of `sacrebleu_interface.tokenizers()`."""
     ter_asian: bool = False
-    """TER over the characters of Chinese and the kanji of Japanese, punctuation apart: sacrebleu's `normalized` and `asian_support`."""
+    """TER over the characters of Chinese and Japanese kanji: sacrebleu's `normalized` and `asian_support`."""
     protocol: Protocol | None = None
     """BLEU by this protocol. The tokenizer is then a part of the protocol."""
     source: Sequence[str] | None = None

@@ -55,7 +55,8 @@ def info(
             if folder.suffix != RECIPE_SUFFIX and folder.exists() != ("/" in str(what)):
                 state = "is a file" if folder.exists() else "does not exist"
                 raise UsageError(
-                    f"{str(what)!r} {state}: expected a recipe by name or as a .toml file, a run, a model or a folder of shards."
+                    f"{str(what)!r} {state}: expected a recipe by name or as a .toml file, a run, a model or a folder "
+                    "of shards."
                 )
             recipe = load_recipe(str(what), changes)
             vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}

@@ -138,7 +138,7 @@ class Checkpoint:
 def trained_on(index: ShardIndex, progress: Progress, tokenizers: Mapping[str, str]) -> bool:
     """Return whether a checkpoint was trained on these shards; `tokenizers` are the SHA-256 of its tokenizers by file.
 
-    The ids decide, if both record their hash: they are the same for a text that is divided or compressed in another way.
+    The ids decide, if both record their hash. They do not depend on how the text is divided or compressed.
     """
     if progress.ids_fingerprint and index.ids_fingerprint:
         known = {entry.file: entry.sha256 for entry in index.files if entry.file in tokenizers}

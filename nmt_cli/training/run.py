@@ -145,7 +145,7 @@ class RunFolder:
             raise write_failed(error, self.path, "the run", TrainingError) from None
 
     def _check_writable(self) -> None:
-        """Raise OSError when a file or folder of the run cannot be written, UsageError when the name of a link is taken."""
+        """Raise OSError when a part of the run cannot be written, UsageError when the name of a link is taken."""
         for link in (self.path / name for name in LINKS):
             if link.exists() and not link.is_symlink():
                 raise UsageError(

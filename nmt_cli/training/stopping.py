@@ -41,7 +41,7 @@ OUT_OF_PATIENCE = StopReason()
 
 
 class Finished:
-    """Whether the training of this process has finished. Then a signal that ends processes does not change the exit status."""
+    """Whether the training of this process has finished. Then a signal does not change its exit status."""
 
     reached = False
 

@@ -440,7 +440,8 @@ class Trainer:
             f"{start}: {self.recipe.name} · {parameters:,} parameters · {len(self.corpus):,} pairs · {about}{plan.updates_per_epoch:,} updates per epoch\n"
             f"update = {train.batch_tokens:,} tokens per side = {plan.buckets_per_update} × {plan.bucket_tokens:,} of like length; "
             f"here {group.world_size} × {self.hardware.device} in {self.hardware.precision}, "
-            f"micro-batches of up to {self.micro_batch_tokens:,} tokens{', each pair in two passes' if train.passes > 1 else ''}\nkernels for {self.updater.kernels.summary}\nrun folder {self.run.path}"
+            f"micro-batches of up to {self.micro_batch_tokens:,} tokens{', each pair in two passes' if train.passes > 1 else ''}\n"
+            f"kernels for {self.updater.kernels.summary}\nrun folder {self.run.path}"
         )
         if self.validator:
             self.report.line(self.validator.description)

@@ -119,7 +119,7 @@ class Validator:
         return translations
 
     def translator(self, model: Transformer) -> Translator:
-        """Return a translator for the present weights of `model`. Raises UsageError for options that do not fit the model."""
+        """Return a translator for the present weights of `model`. Raises UsageError for unfit options."""
         options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
         return Translator(
             model,
