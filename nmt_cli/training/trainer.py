@@ -133,9 +133,8 @@ class Trainer:
         self.validator: Validator | None = None
         if has_validation(index):
             self.validator = Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens, safe)
-            self.validator.translator(
-                self.updater.weights.model
-            )  # an error of the recipe's [decode] before the training
+            if self.validator.source:
+                self.validator.translator(self.updater.weights.model)  # raises errors of the recipe's [decode]
         self.in_flight = InFlight(group)
         self.max_in_flight = 1 if is_host(hardware.device) else UPDATES_IN_FLIGHT
         self.pending_signal = PendingSignal()
