@@ -1,20 +1,52 @@
-"""Compares the two sides of a parallel text on a sample, and warns if they are shifted, swapped, or not parallel.
+"""Compares the two sides of a parallel text on a sample: are they parallel, and in the right languages?
 
-read_parallel ──▶ PairSample.over ──▶ the same pairs, for the reader
-                      └─ blocks of consecutive pairs ──▶ warn_about
+    read_parallel ──▶ PairSample.over ──▶ the same pairs, for the reader
+                          └─ blocks of consecutive pairs ──▶ warn_about
+                               ├─ lengths of lines, with one side shifted by up to SHIFT lines
+                               └─ function words and trigrams of letters
+
+`nmt init` and `nmt preprocess` call it after the first reading of a text. It takes a fifth of a second.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from . import console
+from .function_words import base, function_word_shares, known
 from .lines import read_parallel
 
 BLOCK = 64
 """Number of consecutive pairs in a block of the sample."""
 MOST_BLOCKS = 64
 """Most blocks that are kept; an even number."""
+REGION = 8
+"""Number of blocks that are examined together, so that a text whose first half is right is recognised, too."""
+FEWEST = 100
+"""Smallest number of pairs in a region about which something is said."""
+SHIFT = 10
+"""Largest number of lines that one side may have too many."""
+GAIN, NONE = 0.1, 0.1
+"""Sides are shifted if the correlation with a shift is GAIN better, and not parallel if it is below NONE."""
+VARIED = 0.1
+"""Smallest standard deviation of log(1 + length) with which lengths say that sides are not parallel."""
+LANGUAGE_PAIRS = 500
+"""Number of pairs by which languages are examined."""
+SWAPPED = 0.04
+"""Sides are swapped if the wrong side has so much higher a share of the function words."""
+OTHER, READABLE = 3.0, 0.08
+"""A side is in another language whose function words have OTHER times the share of the right ones, and READABLE."""
+SAME, ALIKE = 0.83, 0.9
+"""Common share of trigrams of sides in the same language: with function words of one language, and without."""
+_MARK = re.compile(r"[^\w\s]|\d")
+_NO_LETTER = re.compile(r"[\W\d_]+")
 
 Pair = tuple[str, str]
 
@@ -29,14 +61,15 @@ class PairSample:
 
     def over(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Yield the pairs, and keep some of them. If there are too many blocks, every second one is dropped."""
+        block: list[Pair] = []
         for number, pair in enumerate(pairs):
             at = number % self._step
+            if at == 0:
+                if len(self.blocks) == MOST_BLOCKS:
+                    self._step *= 2
+                    self.blocks = {first: kept for first, kept in self.blocks.items() if first % self._step == 0}
+                block = self.blocks[number] = []
             if at < BLOCK:
-                if at == 0:
-                    if len(self.blocks) == MOST_BLOCKS:
-                        self._step *= 2
-                        self.blocks = {first: block for first, block in self.blocks.items() if first % self._step == 0}
-                    block = self.blocks[number] = []
                 block.append(pair)
             yield pair
 
@@ -50,4 +83,110 @@ def sample_files(source: Sequence[Path], target: Sequence[Path]) -> PairSample:
 
 
 def warn_about(sample: PairSample, files: Sequence[Sequence[Path]], languages: Sequence[str]) -> None:
-    """Warn of sides that are shifted against each other. `files` and `languages`: of source and target."""
+    """Warn of sides that are shifted, not parallel, swapped, or in a wrong language.
+
+    `files` and `languages` are those of source and target; two equal languages are not examined.
+    """
+    if not sample.blocks:
+        return
+    source, target = (repr(str(side[0])) + ", …" * (len(side) > 1) for side in files)
+    for remark in filter(None, (_shifted(sample, source, target), _languages(sample, source, target, languages))):
+        console.warn(remark)
+
+
+def _shifted(sample: PairSample, source: str, target: str) -> str:
+    """Return a remark about the first region whose sides are shifted or not parallel, or ""."""
+    starts = list(sample.blocks)
+    for region in (starts[at : at + REGION] for at in range(0, len(starts), REGION)):
+        blocks = [sample.blocks[start] for start in region]
+        pairs = sum(len(block) for block in blocks)
+        if pairs < FEWEST:
+            continue
+        features = [_features(block) for block in blocks]
+        correlations = {shift: _correlation(features, shift) for shift in range(-SHIFT, SHIFT + 1)}
+        best, unshifted = max(correlations, key=lambda shift: correlations[shift]), correlations[0]
+        where = f" from about line {region[0] + 1:,} on" if region[0] else ""
+        if correlations[best] > max(unshifted + GAIN, 0.2, 4 / pairs**0.5):
+            shown = next(start for start in reversed(region) if len(sample.blocks[start]) > SHIFT)  # surely shifted
+            lines = max(0, -best), max(0, best)
+            texts = [sample.blocks[shown][line][side] for side, line in enumerate(lines)]
+            numbers = [f"{shown + line + 1:,}" for line in lines]
+            return (
+                f"{source} and {target} are shifted against each other{where}: line {numbers[0]} of {source} "
+                f"belongs to line {numbers[1]} of {target}, such as {_shown(texts[0])} to {_shown(texts[1])}. "
+                "A model learns nothing from shifted text: correct the files."
+            )
+        if unshifted < NONE and pairs >= REGION * BLOCK // 2 and _varied(features):
+            texts = list(sample.blocks[region[0]][0])
+            return (
+                f"{source} and {target} do not look parallel{where}: the lengths of their lines are unrelated. "
+                f"Line {region[0] + 1:,} reads {_shown(texts[0])} and {_shown(texts[1])}. "
+                "Is one of them sorted, or another text?"
+            )
+    return ""
+
+
+def _shown(text: str) -> str:
+    return repr(text[:60] + "…" * (len(text) > 60))
+
+
+def _features(block: Sequence[Pair]) -> NDArray[Any]:
+    """Return log(1 + length) and log(1 + number of digits and punctuation marks) of both sides.  # (2, pairs, 2)"""
+    counts = [[(len(text), len(_MARK.findall(text))) for text in side] for side in zip(*block, strict=True)]
+    return np.log1p(np.array(counts, dtype=np.float64))
+
+
+def _correlation(features: Sequence[NDArray[Any]], shift: int) -> float:
+    """Return the correlation of source line i and target line i + shift, averaged over features; 1 if none varies."""
+    ahead, behind = max(0, shift), max(0, -shift)
+    source, target = (
+        np.concatenate([block[side][first : max(0, len(block[side]) - last)] for block in features])
+        for side, first, last in ((0, behind, ahead), (1, ahead, behind))
+    )
+    source, target = source - source.mean(axis=0), target - target.mean(axis=0)
+    scale = np.sqrt((source**2).sum(axis=0) * (target**2).sum(axis=0))
+    varied = scale > 1e-9
+    return float(((source * target).sum(axis=0)[varied] / scale[varied]).mean()) if varied.any() else 1.0
+
+
+def _varied(features: Sequence[NDArray[Any]]) -> bool:
+    """Return whether the lengths of both sides vary: in a text that is sorted by length they say nothing."""
+    return all(np.concatenate([block[side][:, 0] for block in features]).std() >= VARIED for side in (0, 1))
+
+
+def _languages(sample: PairSample, source: str, target: str, languages: Sequence[str]) -> str:
+    """Return a remark about sides that are swapped, in the same language or in another one, or ""."""
+    pairs = [pair for block in sample.blocks.values() for pair in block]
+    pairs = pairs[:: max(1, len(pairs) // LANGUAGE_PAIRS)]
+    if len(pairs) < FEWEST or base(languages[0]) == base(languages[1]):
+        return ""
+    texts = list(zip(*pairs, strict=True))
+    shares, codes = [function_word_shares(text) for text in texts], [known(language) for language in languages]
+    wrong = [shares[1 - side][code] - shares[side][code] for side, code in enumerate(codes) if code]
+    if wrong and min(wrong) > SWAPPED:
+        named = [f"{languages[side]!r} is in {(target, source)[side]}" for side, code in enumerate(codes) if code]
+        return f"the sides look swapped: {' and '.join(named)}. Exchange the files, or the language codes."
+    first, second = (max(share, key=lambda code: share[code]) for share in shares)
+    readable = first == second and min(shares[0][first], shares[1][first]) >= READABLE
+    if _common(*(_trigrams(text) for text in texts)) > (SAME if readable else ALIKE):
+        language = f", {first!r}" if readable else ""
+        shown = " and ".join(_shown(text) for text in pairs[0])
+        return f"{source} and {target} look like the same language{language}: check the files. Line 1 reads {shown}."
+    for code, share, name, most in zip(codes, shares, (source, target), (first, second), strict=True):
+        if code and share[most] >= max(READABLE, OTHER * share[code]):
+            return f"{name} reads like {most!r}, not {code!r}. Check the file, or correct the language code."
+    return ""
+
+
+def _trigrams(lines: Iterable[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for line in lines:
+        text = f" {_NO_LETTER.sub(' ', line.lower()).strip()} "
+        counts.update(text[at : at + 3] for at in range(len(text) - 2))
+    return counts
+
+
+def _common(first: Counter[str], second: Counter[str]) -> float:
+    """Return the share of trigrams that two texts have in common, 0 to 1."""
+    totals = first.total() or 1, second.total() or 1
+    return sum(min(count / totals[0], second[trigram] / totals[1]) for trigram, count in first.items())

@@ -29,6 +29,7 @@ from ..errors import DataError
 from ..lines import Changed, read_parallel
 from ..scripts import IN_SCRIPT
 from ..sides import PairSample
+from ..text_files import check_replaced
 from .split import SEED, key
 
 SAMPLED = 50
@@ -96,7 +97,7 @@ class Survey:
 def survey(source: Paths, target: Paths, normalized: Callable[[str], str]) -> Survey:
     """Read the text once and return its properties. `normalized` returns a line as a vocabulary will spell it.
 
-    Raises DataError if files are missing, damaged or not parallel, and if the text has no pairs.
+    Raises DataError if files are missing, damaged, not parallel or not UTF-8, and if the text has no pairs.
     """
     keys, counts, scripts, copies = array("q"), array("I"), [Counter[str](), Counter[str]()], array("b")
     replaced: Counter[str] = Counter()
@@ -112,6 +113,7 @@ def survey(source: Paths, target: Paths, normalized: Callable[[str], str]) -> Su
                     scripts[side].update(_script(letter) for letter in text if letter.isalpha())
                 counts.append(words(text))
             bar.update(1)
+    check_replaced(replaced)
     if not copies:
         raise DataError(f"{str(source[0])!r} and {str(target[0])!r} have no lines: there is nothing to learn from.")
     lengths = np.frombuffer(counts, dtype=np.uint32).reshape(-1, 2).astype(np.int64)

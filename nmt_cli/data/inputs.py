@@ -22,6 +22,7 @@ from typing import Any
 from ..errors import DataError, write_failed
 from ..lines import BUFFER, open_binary, read_parallel
 from ..recipe import DataSection
+from ..text_files import check_text_files
 from .shards import FileEntry, Split, file_entry
 
 TEXT = "text"
@@ -50,7 +51,7 @@ class Inputs:
         return read_parallel(self.files[f"{split}_source"], self.files[f"{split}_target"], replaced)
 
     def entries(self) -> dict[str, list[FileEntry]]:
-        """Return the size and hash of every input file, by role. Of compressed text they are those of the unpacked text."""
+        """Return the size and hash of every input file, by role: of compressed text, those of the unpacked text."""
         entries = {
             role: [text_entry(path, name) for path, name in zip(self.files[role], self.names[role], strict=True)]
             for role in ROLES
@@ -63,7 +64,7 @@ class Inputs:
     def with_earlier_hashes(
         self, entries: dict[str, list[FileEntry]], earlier: dict[str, list[FileEntry]]
     ) -> dict[str, list[FileEntry]]:
-        """Return `entries`; files that `earlier` lists as compressed get their hash there: earlier versions did not unpack them."""
+        """Return `entries` with the hashes in `earlier` of the same compressed files, which it did not unpack."""
         entries = {role: list(files) for role, files in entries.items()}
         for role in ROLES:
             for i, (path, was) in enumerate(zip(self.files[role], earlier.get(role, []), strict=False)):
@@ -84,11 +85,16 @@ def text_entry(path: Path, name: str) -> FileEntry:
 
 @contextmanager
 def find_inputs(data: DataSection, data_dirs: Sequence[Path]) -> Iterator[Inputs]:
-    """Find each of the recipe's files in the first of `data_dirs` that holds it, or generate the demo corpus. Raises DataError with every missing file."""
+    """Find each of the recipe's files in the first of `data_dirs` that holds it, or generate the demo corpus.
+
+    Raises DataError with every missing file, and with every file that is not text.
+    """
     tokenizer = _find_tokenizer(data, data_dirs)
     if not data.generator:
         names: dict[str, list[str]] = {role: getattr(data, role) for role in ROLES}
-        yield Inputs({role: _find(names[role], data_dirs) for role in ROLES}, names, tokenizer)
+        found = {role: _find(names[role], data_dirs) for role in ROLES}
+        check_text_files([path for role in ROLES for path in found[role]])
+        yield Inputs(found, names, tokenizer)
         return
     from ..demo_corpus import write_corpus
 

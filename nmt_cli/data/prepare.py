@@ -29,6 +29,8 @@ from ..hardware import cores
 from ..lines import Changed
 from ..parsing.records import check_terminals
 from ..recipe import DataSection, Recipe
+from ..sides import PairSample, warn_about
+from ..text_files import check_replaced
 from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
 from .install import check_replaceable, finish_installing, folder_aside, install
 from .shard_writer import Block, ShardWriter, id_type
@@ -123,7 +125,8 @@ def _build(
     entries: dict[str, list[FileEntry]],
 ) -> tuple[ShardIndex, dict[str, Changed]]:
     """Write shards and vocabulary into `folder`. Return their index, and for each side what normalisation changes."""
-    counts, words = _read(inputs, workers, recipe.data.joint_vocab, replaced)
+    languages = ("", "") if recipe.data.terminals else (recipe.data.source_language, recipe.data.target_language)
+    counts, words = _read(inputs, workers, recipe.data.joint_vocab, replaced, languages)
     for file, lines in replaced.items():
         console.warn(f"{file}: {lines:,} line(s) hold invalid UTF-8; what is invalid was replaced by U+FFFD")
     if not counts["train"]:
@@ -223,24 +226,32 @@ class _Counter:
 
 
 def _read(
-    inputs: Inputs, workers: int, joint: bool, replaced: Counter[str]
+    inputs: Inputs, workers: int, joint: bool, replaced: Counter[str], languages: Sequence[str]
 ) -> tuple[dict[Split, int], list[WordCounts]]:
     """Return the number of pairs in each split, and the words of the training text for each vocabulary to be learned.
 
-    The text is read completely, so that every error in the files is found before hours of work.
+    The text is read completely, so that every error in the files is found before hours of work. `languages`: of source and
+    target; two empty names if the target is no text.
     """
     words = [WordCounts() for _ in range(0 if inputs.tokenizer else 1 if joint else 2)]
-    pairs: dict[Split, int] = {"train": 0, "valid": sum(1 for _ in inputs.pairs("valid", replaced))}
+    samples = {split: PairSample() for split in SPLITS}
+    pairs: dict[Split, int] = {
+        "train": 0,
+        "valid": sum(1 for _ in samples["valid"].over(inputs.pairs("valid", replaced))),
+    }
     with (
         console.progress(None, "reading train", " pairs") as bar,
         pool(_Counter(joint), workers if words else 1) as run,
     ):
-        chunks = _chunks(inputs.pairs("train", replaced), READ)
+        chunks = _chunks(samples["train"].over(inputs.pairs("train", replaced)), READ)
         for chunk, counts in run(chunks) if words else ((chunk, []) for chunk in chunks):
             pairs["train"] += len(chunk)
             for held, counted in zip(words, counts, strict=True):
                 held.add(counted)
             bar.update(len(chunk))
+    check_replaced(replaced)
+    for split, sample in samples.items():
+        warn_about(sample, [inputs.files[f"{split}_{side}"] for side in SIDES], languages)
     return pairs, words
 
 

@@ -1,0 +1,195 @@
+"""Files that are not lines of text are refused with a command that makes text of them; text is never refused."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from backports import zstd
+from forked import run
+
+from nmt_cli.errors import DataError
+from nmt_cli.text_files import check_replaced, check_text_files
+
+PAIRS = [(f'The {n} cats, "see" <b> & dogs.', f"Die {n} Kätzchen; hören {n * n} Hunde.") for n in range(50)]
+SENTENCES = "\n".join(f"This is the sentence of a café with the number {n}, and it is für zwei." for n in range(100))
+
+
+def table(delimiter: str, header: list[str], quoting: int = csv.QUOTE_MINIMAL, numbered: bool = False) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, delimiter=delimiter, quoting=quoting)  # type: ignore[arg-type]
+    writer.writerows([header] if header else [])
+    writer.writerows([[str(n), *pair] if numbered else pair for n, pair in enumerate(PAIRS)])
+    return stream.getvalue()
+
+
+def objects(nested: bool = False) -> list[dict[str, object]]:
+    return [
+        {"id": f"{n}", "translation": {"en": en, "de": de}} if nested else {"source": en, "target": de}
+        for n, (en, de) in enumerate(PAIRS)
+    ]
+
+
+TABLES = {
+    "TSV": "".join(f"{en}\t{de}\n" for en, de in PAIRS),
+    "TSV with other columns": "".join(f"{n}\ten\t{en}\t{de}\tCC-BY\n" for n, (en, de) in enumerate(PAIRS)),
+    "a table with |||": "".join(f"{en} ||| {de}\n" for en, de in PAIRS),
+    "CSV": table(",", ["source", "target"]),
+    "CSV without a header": table(";", []),
+    "CSV with numbers": table(",", ["id", "en", "de"], csv.QUOTE_ALL, numbered=True),
+    "JSONL": "".join(json.dumps(row) + "\n" for row in objects(nested=True)),
+    "JSON": json.dumps(objects(), indent=2),
+    "JSON in one line": json.dumps(objects()),
+}
+XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
+OTHERS = {
+    "TMX": f'{XML}<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header/>\n<body>',
+    "XLIFF": f'{XML}<!-- a comment -->\n<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">\n<file>',
+    "PO": '# comment\nmsgid ""\nmsgstr ""\n"Language: de\\n"\n\n#: a.c:1\nmsgid "cat"\nmsgstr "Katze"\n',
+    "SGML": '<srcset setid="x" srclang="any">\n<doc docid="a">\n<seg id="1">A cat.</seg>\n</doc></srcset>\n',
+    "HTML": "<!DOCTYPE html>\n<html><body>cat</body></html>\n",
+    "XML": f"{XML}<a>\n<b>cat</b>\n</a>\n",
+    "a file of subtitles": "1\n00:00:01,000 --> 00:00:02,000\nA cat.\n\n2\n",
+    "Parquet": "PAR1\x15\x04",
+    "PDF": "%PDF-1.4\n%",
+    "binary data": "\x00\x01\x02cat" * 100,
+}
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(DataError) as error:
+        check_text_files([path])
+    return str(error.value)
+
+
+@pytest.mark.parametrize("ending", [".txt", ".gz"])
+@pytest.mark.parametrize("name", TABLES)
+def test_the_command_for_a_table_writes_both_sides(tmp_path: Path, name: str, ending: str) -> None:
+    path = tmp_path / f"my $text{ending}"
+    data = TABLES[name].encode()
+    path.write_bytes(gzip.compress(data) if ending == ".gz" else data)
+    said = refusal(path)
+    assert said.startswith(f"{str(path)!r} is {name.split(' with')[0].split(' in ')[0]}") or "|||" in name
+    command = said.split("such as: ")[1]
+    subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=tmp_path, check=True)
+    for side, code in enumerate(("en", "de")):
+        assert (tmp_path / f"text.{code}").read_text(encoding="utf-8") == "".join(f"{pair[side]}\n" for pair in PAIRS)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_formats(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "text.en"
+    path.write_bytes(zstd.compress(OTHERS[name].encode()))
+    said = refusal(path)
+    assert said.startswith(f"{str(path)!r} is {name}: expected text, one sentence per line. Write ")
+    assert ("pip install translate-toolkit" in said) == (name in ("TMX", "XLIFF", "PO"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n\n",
+        "1\nA cat.\n",
+        "A cat\twith a tab.\nA cat without one.\n",
+        '{"a": 1}\nA cat.\n',
+        "[de] A cat.\n[fr] A dog.\n",
+        "<html>A cat.</html>\nA dog.\n",
+        'msgid "cat"\nA dog.\n',
+        "A cat, a dog\n" * 50,
+        '"A cat," she said.\n"A dog," he said.\n' * 20,
+        "(S (NP XX XX )NP (VP XX )VP XX )S\n" * 20,
+        "%s: \x1b[1mA cat\x1b[0m\x01\n" + "A longer line about a dog that has no such characters.\n" * 20,
+    ],
+)
+def test_text_is_not_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "text.en").write_text(text, encoding="utf-8")
+    check_text_files([tmp_path / "text.en"])
+
+
+def test_all_files_are_named(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text("A cat.\n" if name == "b" else TABLES["TSV"], encoding="utf-8")
+    with pytest.raises(DataError, match=r"(?s)/a' is TSV.*\n.*/c' is TSV") as error:
+        check_text_files([tmp_path / name for name in "abca"])
+    assert str(error.value).count("\n") == 1
+
+
+LANGUAGES = {
+    "WINDOWS-1252": "Die Kinder spielen für eine Stunde in der Straße, und das ist nicht zu überhören.",
+    "ISO-8859-2": "Nie wiem, że to się już stało, i dla mnie jest to jasne, ale źle się z tym czuję.",
+    "WINDOWS-1254": "Bu bir kedi değil ve o çok büyük, için için ağlayan bir şey için daha ne var.",
+    "WINDOWS-1251": "Это не что иное, как дом, и в нём для нас по вечерам горит свет из окна.",
+    "KOI8-U": "Это не что иное, как дом, и в нём для нас по вечерам горит свет из окна.",
+    "WINDOWS-1253": "Το σπίτι είναι στην πόλη και η γάτα του με την ουρά της δεν θα φύγει για να δει.",
+    "EUC-JP": "これは私の家です。猫がいるので、とても楽しいです。",
+    "CP932": "これは私の家です。猫がいるので、とても楽しいです。",
+    "CP949": "이것은 나의 집이다. 고양이가 있어서 아주 즐겁고 개는 없다.",
+    "BIG5": "這是我的家，我們有一隻貓在這裡，你不是一個人。",
+    "GB18030": "这是我的家，我们有一只猫在这里，你不是一个人。",
+}
+
+
+@pytest.mark.parametrize("encoding", LANGUAGES)
+def test_the_command_for_another_encoding_converts_it(tmp_path: Path, encoding: str) -> None:
+    text = f"{LANGUAGES[encoding]}\n" * 20 + "ASCII\n" * 50
+    path = tmp_path / "text.xx.gz"
+    path.write_bytes(gzip.compress(text.encode(encoding)))
+    said = refusal(path)
+    assert f"'{path}' is not UTF-8 text: 20 lines are invalid, such as b'" in said
+    assert f"It looks like {encoding}. Convert it: gzip -dc {path} | iconv -f {encoding} -t UTF-8 > " in said
+    subprocess.run(["bash", "-c", said.split("Convert it: ")[1]], check=True)
+    assert (tmp_path / "text.utf8.xx").read_text(encoding="utf-8") == text
+
+
+def test_an_encoding_that_is_not_recognised(tmp_path: Path) -> None:
+    drawn = random.Random(1)
+    data = b"\n".join(bytes(drawn.choices(range(0x80, 0x100), k=20)) for _ in range(20))
+    (tmp_path / "text").write_bytes(data)
+    assert (
+        "Convert it, with the name of its encoding, such as WINDOWS-1252, KOI8-R or GB18030: iconv -f ENCODING -t UTF-8 < "
+        in refusal(tmp_path / "text")
+    )
+
+
+def test_damaged_lines_are_no_other_encoding(tmp_path: Path) -> None:
+    lines = SENTENCES.encode().split(b"\n")
+    for number in range(0, 80, 2):
+        lines[number] = lines[number].replace("é".encode(), b"\xc3")
+    (tmp_path / "text").write_bytes(b"\n".join(lines))
+    check_text_files([tmp_path / "text"])
+    check_replaced({str(tmp_path / "text"): 40})
+
+
+def test_another_encoding_that_begins_late(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"This is the beginning.\n" * 60_000 + SENTENCES.encode("latin-1"))
+    check_text_files([tmp_path / "text"])
+    with pytest.raises(DataError, match=r"100 lines are invalid.*It looks like WINDOWS-1252"):
+        check_replaced({str(tmp_path / "text"): 100})
+
+
+def test_commands_refuse(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text(TABLES["TSV"], encoding="utf-8")
+    (tmp_path / "text.en").write_text(SENTENCES, encoding="utf-8")
+    (tmp_path / "text.de").write_bytes(SENTENCES.encode("latin-1"))
+    (tmp_path / "mine.toml").write_text(
+        "extends = 'demo'\n[data]\ngenerator = ''\ntrain_source = ['text.en']\ntrain_target = ['text.de']\n"
+        "valid_source = ['pairs.tsv']\nvalid_target = ['pairs.tsv']\n"
+    )
+    for arguments, expected in (
+        (("init", "new", "--source", "pairs.tsv", "--target", "pairs.tsv"), ["'pairs.tsv' is TSV"]),
+        (("init", "new", "--source", "text.en", "--target", "text.de"), ["'text.de' is not UTF-8"]),
+        (("preprocess", "mine.toml", "--data-dir", "."), ["'text.de' is not UTF-8", "'pairs.tsv' is TSV"]),
+    ):
+        done = run(tmp_path, *arguments)
+        assert done.returncode == 1
+        for text in expected:
+            assert text in done.stderr.decode()
+    assert not (tmp_path / "new.toml").exists()
+    assert not (tmp_path / "data").exists()
