@@ -1,0 +1,97 @@
+"""The lines that commands print, in README's order and out of it: a shell can read the commands in them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from forked import nmt, run
+
+RECIPE = """
+[data]
+train_source = ["text"]
+train_target = ["text"]
+valid_source = ["text"]
+valid_target = ["text"]
+vocab_size = 300
+
+[model]
+encoder_layers = 1
+decoder_layers = 1
+d_model = 16
+d_ff = 32
+num_heads = 2
+
+[train]
+batch_tokens = 512
+updates = 2
+warmup = 1
+checkpoint_every = 1
+valid_bleu_sentences = 0
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text and a recipe, whose names have spaces."""
+    folder = tmp_path_factory.mktemp("my work")
+    (folder / "text").write_text("".join(f"the small dog sees {i % 9} cats\n" for i in range(60)), encoding="utf-8")
+    (folder / "my own.toml").write_text(RECIPE, encoding="utf-8")
+    return folder
+
+
+def next_of(said: str) -> list[str]:
+    """Return the words of the line `next:`, as a shell reads them."""
+    return shlex.split(said.strip().splitlines()[-1].removeprefix("next: "))
+
+
+def test_each_command_names_the_next_one_so_that_it_runs(folder: Path) -> None:
+    said = nmt(folder, "train", "my own.toml", code=1)
+    command = re.search(r"holds no prepared corpus \(no index\.json\)\. Make it first: (.*)", said)
+    assert command
+    said = nmt(folder, *shlex.split(command[1])[1:])
+    assert next_of(said) == ["nmt", "train", "my own.toml"]
+    dry = nmt(folder, *next_of(said)[1:], "--dry-run")
+    assert re.search(r"[\d.e-]+ s per update, about \d+ seconds without validation, until", dry)
+    said = nmt(folder, *next_of(said)[1:])
+    assert re.search(r"all updates done; best nll \d\.\d{4}$", said.strip())
+    said = nmt(folder, "average", "runs/my own")
+    best = next_of(said)[3]
+    assert next_of(said) == ["nmt", "translate", "--model", best, "<", "input"]
+    assert (folder / best / "model.safetensors").is_file()
+    assert "averaged    step-00000001, step-00000002\n" in nmt_output(folder, "info", "runs/my own/averaged")
+    said = nmt(folder, "quantize", best, "--out", "int 8")
+    assert next_of(said) == ["nmt", "translate", "--model", "int 8", "<", "input"]
+
+
+def nmt_output(folder: Path, *arguments: str) -> str:
+    return run(folder, *arguments).stdout.decode()
+
+
+def test_a_recipe_that_lies_here_is_found_by_its_name_or_nearly_its_name(folder: Path) -> None:
+    for name in ("my own", "my ownn.toml"):
+        assert "Did you mean " in (said := nmt(folder, "train", name, code=1))
+        assert "'my own.toml'?" in said
+
+
+@pytest.mark.parametrize(
+    ("what", "state"), [("runs/nothere", "does not exist"), ("text", "is a file"), ("./text/x", "does not exist")]
+)
+def test_info_says_what_it_describes(folder: Path, what: str, state: str) -> None:
+    assert f"'{what}' {state}: expected a recipe by name or as a .toml file, a run, a model or" in nmt(
+        folder, "info", what, code=2
+    )
+
+
+def test_a_folder_of_another_program_is_not_called_damaged_alone(folder: Path) -> None:
+    (folder / "other").mkdir(exist_ok=True)
+    (folder / "other/config.json").write_text('{"model_type": "marian"}', encoding="utf-8")
+    assert "'other/config.json' is not of nmt, or is damaged" in nmt(folder, "translate", "--model", "other", code=1)
+
+
+def test_a_source_that_is_the_reference_is_said(folder: Path) -> None:
+    (folder / "hyp").write_text("a cat\n" * 60, encoding="utf-8")
+    said = nmt(folder, "score", "hyp", "--ref", "text", "--src", "text")
+    assert "--src 'text' and --ref 'text' are the same file." in said
