@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from .console import warn_once
 from .encodings import refused, wide_encoding
 from .errors import RecipeError, did_you_mean, shown
 from .recipe import SECTIONS, Recipe
@@ -48,8 +49,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     values are reported together.
     """
     values, name, where = _read(name_or_path, [])
-    for override in overrides:
-        apply_override(values, override)
+    apply_overrides(values, overrides)
     return Recipe.from_dict({"name": name, **values}, where)
 
 
@@ -155,6 +155,17 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
             f"cannot read {where}: {reason}.{near} Give the path of a .toml file (nmt init writes one for your text), "
             f"or a name: {', '.join(recipe_names())}."
         ) from None
+
+
+def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Set keys in a recipe's plain dictionary. If a key is given twice, the last value counts, and a warning names both."""
+    given: dict[str, str] = {}
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if (before := given.get(key, override)) != override:
+            warn_once(f"--set {shown(before)} has no effect, because {shown(override)} comes after it")
+        given[key] = override
+        apply_override(values, override)
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:

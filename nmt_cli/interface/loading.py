@@ -342,12 +342,11 @@ def _check_vocabularies(folders: Sequence[Path], configs: Sequence[ModelConfig])
 def _changed(values: dict[str, object], changes: Sequence[str], nbest: int) -> Recipe:
     """Return the recipe with these values and changes. Raises UsageError."""
     from ..recipe import Recipe
-    from ..recipe_files import apply_override
+    from ..recipe_files import apply_overrides
 
     values = {section: dict(keys) if isinstance(keys, dict) else keys for section, keys in values.items()}
     try:
-        for change in changes:
-            apply_override(values, change)
+        apply_overrides(values, changes)
         recipe = Recipe.from_dict(values, f"the model's recipe{' with these options' if changes else ''}")
     except RecipeError as error:
         raise UsageError(str(error)) from None

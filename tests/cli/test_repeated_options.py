@@ -10,7 +10,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from nmt_cli.cli.app import app
+from nmt_cli.console import WARNED
 from nmt_cli.errors import UsageError
+from nmt_cli.recipe_files import load_recipe
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -44,6 +46,15 @@ def test_two_values_of_an_option_are_refused_and_named(name: str) -> None:
 def test_several_values_of_a_list_are_read() -> None:
     context = COMMANDS["train"].make_context("train", ["--set", "a.b=1", "--set", "a.c=2", "--dry-run", "--dry-run"])
     assert (context.params["overrides"], context.params["dry_run"]) == (["a.b=1", "a.c=2"], True)
+
+
+def test_two_values_of_a_key_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    WARNED.clear()
+    recipe = load_recipe("demo", ["train.updates=5", "train.warmup=3", "train.updates=9", "train.decay_updates=0"])
+    assert recipe.train.updates == 9
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: --set 'train.updates=5' has no effect, because 'train.updates=9' comes after it"
+    ]
 
 
 def test_a_flag_and_its_opposite_are_refused() -> None:
