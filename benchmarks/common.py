@@ -87,12 +87,12 @@ def test_set(data_dirs: Sequence[Path], recipe: Recipe, count: int) -> tuple[lis
     for folder in data_dirs:
         for name in TEST_SETS:
             source, reference = (folder / name.format(language) for language in languages)
-            if source.exists() and (folder / recipe.data.valid_source[0]).exists():
+            if all(path.exists() for path in (source, *(folder / valid for valid in recipe.data.valid_source[:1]))):
                 sources, references = parallel_lines(source, reference, 0)
                 return spread_over(sources, count), spread_over(references, count)
-    raise SystemExit(
-        f"--data-dir {' '.join(map(str, data_dirs))}: expected a folder with {recipe.data.valid_source[0]} and {' or '.join(name.format(languages[0]) for name in TEST_SETS)}"
-    )
+    names = " or ".join(name.format(languages[0]) for name in TEST_SETS)
+    needed = " and ".join([*recipe.data.valid_source[:1], names])
+    raise SystemExit(f"--data-dir {' '.join(map(str, data_dirs))}: expected a folder with {needed}")
 
 
 def parallel_lines(source: Path, reference: Path, count: int) -> tuple[list[str], list[str]]:

@@ -225,5 +225,10 @@ def peak_memory() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serve the job in the first argument."""
     serve(Job(**json.loads(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

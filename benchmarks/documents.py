@@ -204,8 +204,10 @@ def words(options: argparse.Namespace) -> None:
                 wrong[match[0].lower()] += 1
                 if options.show:
                     print(f"{text}\n  {document.write([translation])}")
+    shares = [f"{count / max(total, 1):.1%}" for count in (inside, alone)]
     print(
-        f"{total:,} words in {len(lines):,} lines: the tag encloses the translation {inside / total:.1%}, and nothing else {alone / total:.1%}. Misses: {wrong.most_common(8)}"
+        f"{total:,} words in {len(lines):,} lines: the tag encloses the translation {shares[0]}, "
+        f"and nothing else {shares[1]}. Misses: {wrong.most_common(8)}"
     )
 
 

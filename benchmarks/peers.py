@@ -262,7 +262,7 @@ class JoeyNMT(Peer):
             "ff_size": model.d_ff,
             "num_heads": model.num_heads,
             "dropout": model.dropout,
-            "layer_norm": model.norm,
+            "layer_norm": model.residual,
             "embeddings": {"embedding_dim": model.d_model, "scale": True, "dropout": model.dropout},
         }
 

@@ -26,8 +26,6 @@ from fcntl import ioctl
 from itertools import islice, pairwise
 from pathlib import Path
 
-import pyte
-
 from nmt_cli.lines import read_parallel
 
 COLUMNS, ROWS = 100, 30
@@ -57,6 +55,8 @@ class Seen:
 
 def watch(command: list[str], folder: Path, seconds: float) -> Seen:
     """Run a command on a terminal for so many seconds."""
+    import pyte
+
     seen, screen = Seen(), pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
     master, slave = pty.openpty()

@@ -49,6 +49,10 @@ uvicorn.run(app, port={port}, log_level="warning", access_log=False)
 """
 
 
+WARMUP = 2
+"""Seconds of load before the first round."""
+
+
 def request_of(line: str) -> bytes:
     """Return the bytes of a request."""
     body = json.dumps({"q": line, "source": "en", "target": "de"}).encode()
@@ -255,7 +259,7 @@ def compare(
     }
     measured = {name: Measured() for name in (*sides, "nmt translate")}
     for url in urls.values():
-        load(url, lines, clients, 2)
+        load(url, lines, clients, WARMUP)
     for _ in range(rounds):
         for name, (url, count) in sides.items():
             measured[name].add(*load(url, lines, count, seconds / rounds))

@@ -79,6 +79,7 @@ class Nmt(Side):
     def command(self, run: Path, updates: int, threads: int) -> list[str]:
         train = {
             "updates": updates,
+            "decay_updates": 0,  # a decay of the recipe may be longer
             "log_every": LOG_EVERY,
             "valid_every": NEVER,
             "checkpoint_every": 0,

@@ -1,10 +1,15 @@
-"""The examples of docs/python.md run, one after another, and print nothing that is empty."""
+"""The examples of docs/python.md run, one after another, and print nothing that is empty. Those of docs/extending.md are
+used by the commands beside them.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
+import forked
+import in_small
 import pytest
 import torch
 from untrained import write_untrained, write_untrained_parser
@@ -40,3 +45,56 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         ran += 1
     torch.set_num_threads(threads)
     assert ran == len(EXAMPLES) >= 8
+
+
+EXTENDING = DOCS.with_name("extending.md")
+EXTEND = """
+import importlib, sys, types
+from nmt_cli import registry
+
+
+def add(file, code):  # what the example adds to a file, new or not
+    name = file.removesuffix(".py").replace("/", ".")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError:
+        module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(code, file, "exec"), module.__dict__)
+
+
+add("nmt_cli/model/norms.py", "import torch")
+for file, code in {files!r}:
+    add(file, code)
+for name, key, value in {entries!r}:
+    getattr(registry, name)[key] = value
+"""
+
+
+@pytest.mark.skipif(not EXTENDING.exists(), reason="docs/extending.md is not here")
+def test_the_examples_of_extensions_work(tmp_path: Path) -> None:
+    text = EXTENDING.read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n# (nmt_cli/\S+)\n(.*?)```", text, re.DOTALL)
+    files = [(file, code) for file, code in blocks if file != "nmt_cli/registry.py"]
+    entries = re.findall(r'^([A-Z_]+) = \{…, "(\w+)": "(\S+)"\}$', text, re.MULTILINE)
+    assert len(files) == len(entries) >= 6
+    prelude = in_small.SMALL + EXTEND.format(files=files, entries=entries)
+    write_untrained(tmp_path / "runs" / "latest", beam=4)
+    for name in ("source.en", "reference.de", "output.de"):
+        (tmp_path / name).write_text("the cat sees a dog.\nthe small house.\n", encoding="utf-8")
+    commands = [line for line in re.findall(r"`nmt ([^`]+)`", text) if any(key in line for _, key, _ in entries)]
+    assert {key for _, key, _ in entries if any(key in line for line in commands)} == {key for _, key, _ in entries}
+    for line in commands:
+        words = [word.replace("RECIPE", "demo") for word in shlex.split(line)]
+        if words[0] == "train":
+            forked.nmt(tmp_path, "preprocess", "demo", prelude=prelude)
+        done = forked.run(tmp_path, *words, text=b"the cat sees a dog.\n", prelude=prelude)
+        assert done.returncode == 0, f"{line}: {done.stderr.decode()}"
+        if words[0] == "score":
+            assert done.stdout.startswith(b"Ratio    1.00  nrefs:1|version:1")
+    without_source = forked.run(
+        tmp_path, "score", "output.de", "--ref", "reference.de", "--metric", "ratio", prelude=prelude
+    )
+    assert (without_source.returncode, without_source.stderr) == (2, b"error: --metric ratio needs --src SRC.\n")
+    assert "plain torch: norm 'ScaleNorm' has no kernel" in str(
+        forked.run(tmp_path, "info", "runs/demo", prelude=prelude).stdout
+    )

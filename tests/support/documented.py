@@ -1,0 +1,325 @@
+"""The commands that README, docs and RESULTS show: where they are, and whether they can be called so.
+
+Two kinds are found. `Command.shown`: a command in a code block, or a whole one in a sentence of RESULTS. It is run, or
+the document says why not (`MARKS`). Others are mentions: a name and options in a sentence, which must exist.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import typer
+
+from nmt_cli.cli.app import app
+from nmt_cli.errors import NmtError
+from nmt_cli.recipe_files import load_recipe, recipe_names
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), RESULTS]
+MARKS = (
+    "needs the network",
+    "needs several machines",
+    "needs root",
+    "needs another checkout",
+    "needs eole and JoeyNMT",
+    "needs EVALB",
+    "needs a COMET model",
+    "needs pyte",
+    "needs pysbd, syntok and sentence-splitter",
+)
+"""Why a command is not run. The mark is in the comment behind a command of a code block, in a sentence in brackets."""
+PROGRAMS = ("nmt", "python", "torchrun", "make", "pip", "curl")
+START = re.compile(rf"(?:srun )?(?:{'|'.join(PROGRAMS)})(?= |$)")
+INSIDE = re.compile(rf"^(?:\w+=\S* )*(?:srun )?(?:{'|'.join(PROGRAMS)}) |(?:\||&&|;) (?:{'|'.join(PROGRAMS)}) ")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|(?<=\n\n)((?:^    \S.*\n)+)", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+SHELLS = ("", "bash", "sh")
+PLACEHOLDERS = {
+    r"\[--small\]": "--small",
+    r"--alpha A --min-length M\b": "--alpha 1.2 --min-length 1",
+    r"--to TARGET\b": "--to ctranslate2",
+    r"\bRECIPE\b": "multi30k_en_de",
+    r"\bRULE\b": "nfc",
+    r"\$RANK\b|\$SLURM_NNODES\b|\$SLURM_JOB_ID\b": "1",
+    r"\$host\b": "HOST",
+}
+"""What stands for a choice in a document, and one of its values. Names of files and folders are made by the test."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line of a document."""
+
+    document: Path
+    line: int
+    text: str
+    """One line, without its comment."""
+    shown: bool
+    mark: str
+    """Of `MARKS`, or ""."""
+    section: str
+    """Of the document: its name and the number of the line of the heading; of a command in a sentence its own line."""
+
+    @property
+    def where(self) -> str:
+        return f"{self.document.relative_to(ROOT)}:{self.line}: {self.text}"
+
+
+def commands(document: Path) -> list[Command]:
+    """Return the commands of a document, in its order."""
+    text = document.read_text(encoding="utf-8")
+    found = [*_in_blocks(document, text), *_in_sentences(document, text)]
+    return sorted(found, key=lambda command: command.line)
+
+
+def _in_blocks(document: Path, text: str) -> Iterator[Command]:
+    for block in BLOCK.finditer(text):
+        body, start = (block[2], block.start(2)) if block[3] is None else (block[3], block.start(3))
+        if block[3] is None and block[1] not in SHELLS:
+            continue
+        section = f"{document.name}:{_heading(text, start)}"
+        first, variables = text.count("\n", 0, start) + 1, dict[str, str]()
+        for number, line in _logical_lines(body):
+            line = line.strip().removeprefix("$ ")
+            for name, value in variables.items():
+                line = line.replace(f"${name}", value)
+            if " · nmt " in line:  # a list of commands
+                for part in line.split(" · "):
+                    yield Command(document, first + number, part, False, "", "")
+            elif INSIDE.search(f"{line} "):
+                bare, comment = _without_comment(line)
+                yield Command(document, first + number, bare, True, _mark(comment), section)
+            elif line.startswith("awk "):  # writes a file for the command before it
+                yield Command(document, first + number, line, True, "", section)
+            elif assigned := re.match(r"([A-Z])=\"(.*)\"$", line):
+                variables[assigned[1]] = assigned[2]
+
+
+def _heading(text: str, position: int) -> int:
+    """Return the number of the line of the last heading before a position."""
+    headings = [match.start() for match in re.finditer(r"^#+ ", text[:position], re.MULTILINE)]
+    return text.count("\n", 0, headings[-1]) + 1 if headings else 1
+
+
+def _logical_lines(body: str) -> Iterator[tuple[int, str]]:
+    """Yield lines with their numbers from 0; a backslash at the end of a line, and an open quote, join the next one."""
+    joined, begun = "", 0
+    for number, line in enumerate(body.split("\n")):
+        begun = begun if joined else number
+        joined += line
+        if joined.endswith("\\"):
+            joined = joined[:-1]
+        elif joined.lstrip().startswith("awk ") and joined.count("'") % 2:
+            joined += "\n"
+        else:
+            yield begun, re.sub(r"  +", " ", joined) if "'" not in joined else joined
+            joined = ""
+
+
+def _without_comment(line: str) -> tuple[str, str]:
+    """Return a command and the comment behind it."""
+    split = re.match(r"((?:'[^']*'|\"[^\"]*\"|[^'\"#]|(?<=\S)#)*?)(?:\s+#\s*(.*))?$", line)
+    return (split[1], split[2] or "") if split else (line, "")
+
+
+def _mark(comment: str) -> str:
+    return next((mark for mark in MARKS if re.search(rf"\b{re.escape(mark)}\b", comment)), "")
+
+
+def _in_sentences(document: Path, text: str) -> Iterator[Command]:
+    blank = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
+    for span in SPAN.finditer(blank):
+        line = " ".join(span[1].split())
+        if not START.match(line) or "\n\n" in span[1]:
+            continue
+        behind = re.match(r"\s*\(([^)]*)\)", blank[span.end() :])
+        shown = line.startswith("python benchmarks/") or (document == RESULTS and _complete(line))
+        mark = _mark(" ".join(behind[1].split())) if behind else ""
+        number = blank.count("\n", 0, span.start()) + 1
+        yield Command(document, number, line, shown, mark, f"{document.name}:{number} {line[:30]}")
+
+
+def _complete(line: str) -> bool:
+    """Whether a command in a sentence could be typed: it has words behind its name, and all that it needs."""
+    return len(line.split()) > 2 and "…" not in line and not wrong(line)
+
+
+# --- whether a command can be called so ---
+
+
+def chosen(line: str) -> str:
+    """Return a command line with a value for each of `PLACEHOLDERS`."""
+    for placeholder, value in PLACEHOLDERS.items():
+        line = re.sub(placeholder, value, line)
+    return line
+
+
+def wrong(line: str) -> str:
+    """Return why a command cannot be called so, or ""."""
+    line = chosen(line)
+    return next((why for words in simple_commands(line) if (why := _wrong(words))), "")
+
+
+def simple_commands(line: str) -> list[list[str]]:
+    """Return the words of each command of a pipeline or list, without redirections."""
+    found: list[list[str]] = [[]]
+    words = iter(split(line))
+    for word in words:
+        if word in ("|", "&&", ";"):
+            found.append([])
+        elif word in ("<", ">", ">>"):
+            next(words, None)
+        else:
+            found[-1].append(word)
+    return found
+
+
+def split(line: str) -> list[str]:
+    """Return the words of a command line; operators of the shell are words."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    return list(lexer)
+
+
+def _wrong(words: Sequence[str]) -> str:
+    if words[:1] == ["srun"]:
+        words = words[1:]
+    match words:
+        case ["nmt", *rest]:
+            return _wrong_nmt(rest)
+        case ["python", "-m", "nmt_cli", *rest]:
+            return _wrong_nmt(rest)
+        case ["python", script, *rest] if script.startswith("benchmarks/"):
+            return _wrong_benchmark(script, rest)
+        case ["torchrun", *rest]:
+            return _wrong_torchrun(rest)
+        case ["make", target]:
+            done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+            return done.stderr if done.returncode else ""
+        case ["pip", "install", *rest]:
+            return _wrong_pip(rest)
+    return ""
+
+
+@cache
+def _nmt() -> Any:
+    return typer.main.get_command(app)
+
+
+def _wrong_nmt(words: Sequence[str]) -> str:
+    command = _nmt()
+    context: Any = command.make_context("nmt", [], resilient_parsing=True)
+    try:
+        for name in [word for word in words[:2] if not word.startswith("-")]:
+            if not hasattr(command, "get_command"):
+                break
+            inner = command.get_command(context, name)
+            if inner is None:
+                return f"nmt has no command {name!r}"
+            command, words = inner, words[1:]
+            context = command.make_context(name, [], parent=context, resilient_parsing=True)
+        if not {"-h", "--help"} & set(words):
+            context = command.make_context(context.info_name, list(words), parent=context.parent)
+        settings = context.params.get("overrides") or []
+        recipe = str(context.params.get("recipe") or "demo")
+        load_recipe(recipe if recipe in recipe_names() else "demo", settings)
+        if not recipe.endswith(".toml") and "recipe" in context.params and recipe not in recipe_names():
+            return f"no recipe is called {recipe!r}"
+    except typer.Exit:
+        pass
+    except NmtError as error:
+        return str(error)
+    except Exception as error:
+        if hasattr(error, "format_message"):
+            return str(error.format_message())
+        raise
+    return ""
+
+
+def unknown_options(line: str) -> list[str]:
+    """Return the options in a mention of nmt that its command does not have."""
+    words = split(re.sub(r"[…]", "", line))
+    command = _nmt()
+    context: Any = command.make_context("nmt", [], resilient_parsing=True)
+    for word in words[1:]:
+        inner = command.get_command(context, word) if hasattr(command, "get_command") else None
+        if inner is None:
+            break
+        command = inner
+        context = command.make_context(word, [], parent=context, resilient_parsing=True)
+    else:
+        if len(words) > 1 and words[1].islower() and command.name == "nmt":
+            return [words[1]]
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    known |= {"-h", "--help"}
+    return [
+        word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known
+    ]
+
+
+class _Parsed(Exception):
+    """The options of a benchmark are right."""
+
+
+def _wrong_benchmark(script: str, words: Sequence[str]) -> str:
+    import argparse
+
+    if not (ROOT / script).is_file():
+        return f"there is no {script}"
+    parse = argparse.ArgumentParser.parse_args
+
+    def stop(*arguments: Any, **options: Any) -> None:
+        parse(*arguments, **options)
+        raise _Parsed
+
+    def fail(_: Any, message: str) -> None:
+        raise ValueError(message)
+
+    with (
+        patch.object(sys, "argv", [script, *words]),
+        patch.object(argparse.ArgumentParser, "parse_args", stop),
+        patch.object(argparse.ArgumentParser, "error", fail),
+    ):
+        try:
+            import_module(Path(script).stem).main()
+        except _Parsed:
+            return ""
+        except ValueError as error:
+            return str(error)
+    return f"{script} does not read its options first"
+
+
+def _wrong_torchrun(words: Sequence[str]) -> str:
+    from torch.distributed.run import get_args_parser
+
+    try:
+        options = get_args_parser().parse_args([*words])
+    except SystemExit:
+        return "torchrun does not know these options"
+    rest = [word for word in options.training_script_args if word != "--"]
+    return _wrong_nmt(rest) if options.training_script == "nmt_cli" else f"torchrun runs {options.training_script!r}"
+
+
+def _wrong_pip(words: Sequence[str]) -> str:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    files = [words[number + 1] for number, word in enumerate(words) if word == "-c"]
+    if missing := [name for name in files if not (ROOT / name).is_file()]:
+        return f"there is no {missing[0]}"
+    for word in words:
+        if word.startswith("nmt"):
+            return "no index has this package: install it from its folder"
+        if (extra := re.fullmatch(r"\.\[(\w+)\]", word)) and extra[1] not in extras:
+            return f"there is no extra {extra[1]!r}"
+    return ""

@@ -1,0 +1,339 @@
+"""Every command of README, docs and RESULTS can be called as it stands there, and runs in small, or is marked.
+
+A command of a code block, and a whole one in a sentence of RESULTS, runs after the others of its section in a folder with the
+files that it names (`prepare`). One that cannot run here says in the document what it needs (`documented.MARKS`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import forked
+import in_small
+import pytest
+from documented import DOCUMENTS, MARKS, RESULTS, ROOT, Command, chosen, commands, split, unknown_options, wrong
+from shared import shared
+from untrained import write_untrained_parser
+from waiting import wait_until
+
+from nmt_cli.demo_corpus import generate
+from nmt_cli.recipe import Recipe
+from nmt_cli.recipe_files import load_recipe, recipe_names
+
+pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="the documents are not here")
+COMMANDS = [command for document in DOCUMENTS if document.exists() for command in commands(document)]
+SHOWN = [command for command in COMMANDS if command.shown]
+
+
+def to_run() -> Iterator[Command]:
+    """Yield the commands that are run: all without a mark; of benchmarks that differ in sizes and paths the first one."""
+    seen = set()
+    for command in (one for one in SHOWN if not one.mark):
+        name, _, rest = command.text.partition(".py ")
+        rest = re.sub(r"( --model \S+)+", " --model", f" {rest}")
+        rest = re.sub(r" --(sentences|sweep|rounds|seconds|jobs)(?= )", "", rest)
+        kind = name, re.sub(r" ([\w.-]*/|[A-Z]{2})\S*| \d[\d.]*(?= |$)", "", rest)
+        if not name.startswith("python benchmarks/") or kind not in seen:
+            seen.add(kind)
+            yield command
+
+
+RUN = {where: list(group) for where, group in groupby(to_run(), key=lambda command: command.section)}
+"""By section of a document; a command in a sentence is one of its own."""
+
+LINES = {
+    "en": "medical.en input input.en input.gz source source.en SOURCE SRC FILE text.en valid.en test.en val.en "
+    "newstest2014.en test_2016_flickr.en 200_LINES_OF_TEST_2016",
+    "de": "medical.de output.de reference.de reference REFERENCE REF target text.de valid.de test.de newstest2014.de "
+    "nmt_nfkc.de eubridge.en uedin-syntax.en terms.txt train.de",
+}
+"""Names of texts in the documents, by language."""
+FOLDERS = "DIR MULTI30K TATOEBA TREES CORPORA text"
+"""Names of folders with corpora."""
+OTHER_FILES = {
+    "page.html": "<p>the <b>dog</b> sleeps.</p>\n",
+    "glossary.tsv": "dog\tHund\n",
+    "parses": "(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))\n",
+    "gold": "(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))\n",
+    "both.toml": 'extends = "demo"\n[data]\ngenerator = ""\ntrain_source = ["train.en"]\ntrain_target = ["train.de"]\n'
+    'valid_source = ["valid.en"]\nvalid_target = ["valid.de"]\n[train]\nboth_directions = true\n',
+    "mine.toml": 'extends = "both.toml"\n[train]\nboth_directions = false\n',
+}
+TREE = "(ROOT (S (NP (DT the) (NN {})) (VP (VBZ {})) (. .)))\n"
+SMALLER = {
+    "nmt serve": "--port 0 --device cpu",
+    "nmt train": "--device cpu",
+    "ablations.py": "--only '5,000 pieces'",
+    "breakdown.py": "--updates 4 --threads 1",
+    "confidence.py": "--lines 20",
+    "decode.py": "--sentences 4 --sweep 2 --rounds 1 --threads 1",
+    "decode_models.py": "--only base --jobs 1",
+    "documents.py": "--documents 6 --lines 6",
+    "forms.py": "--rounds 1",
+    "invariance.py": "--sentences 4 --reference 2 --threads 1",
+    "kills.py": "--kills 1",
+    "parsing.py": "--only tags",
+    "prepare.py": "--pairs 3000 --vocab 420",
+    "presets.py": "--pairs 600",
+    "ranks.py": "--rounds 1",
+    "scores.py": "--only multi30k_en_de --seeds 1",
+    "searches.py": "--lines 2 --invariance-lines 2",
+    "serve.py": "--seconds 0.5 --rounds 1 --clients 2",
+    "terms.py": "--lines 2",
+    "train.py": "--rounds 1 --threads 1",
+}
+"""Options behind a command that make it small; the last one counts."""
+
+
+# --- what the documents show can be called ---
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_every_command_can_be_called_so(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = [f"{c.where}: {why}" for c in SHOWN if c.document == document and (why := wrong(c.text))]
+    capsys.readouterr()  # of benchmarks
+    assert not told, "\n".join(told)
+
+
+def test_every_option_in_a_sentence_exists() -> None:
+    told = [
+        f"{command.where}: {' '.join(unknown)}"
+        for command in COMMANDS
+        if not command.shown and command.text.startswith("nmt ") and (unknown := unknown_options(command.text))
+    ]
+    retired = [line for line in told if line.endswith(": --prune")]  # docs/reliability.md shows what is said of it
+    assert len(retired) == 1
+    assert told == retired, "\n".join(told)
+
+
+def test_every_setting_exists() -> None:
+    """Also where options stand without their command."""
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        for section, key in re.findall(r"--set\s+'?(\w+)\.([a-z]\w+)=", text):
+            keys = Recipe.model_fields[section].annotation if section in Recipe.model_fields else None
+            known = key in getattr(keys, "model_fields", {}) or (section, key) == ("section", "key")
+            assert known, f"{document.name}: {section}.{key}"
+
+
+def test_the_finder_misses_no_command() -> None:
+    """Each line that begins with a program of ours, wherever it is, and each part of a pipe, is one that was found."""
+    found = {(command.document, command.line) for command in SHOWN}
+    assert len(found) > 100
+    for document in DOCUMENTS:
+        blocks = re.split(r"^```.*$", document.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        line = 1
+        for number, text in enumerate(blocks):
+            for offset, shown in enumerate(text.split("\n")):
+                begins = re.match(r"(?:\$ )?(?:nmt|python|torchrun|pip|curl|make) [^·]*$|.*\| nmt ", shown)
+                if number % 2 and begins:
+                    assert (document, line + offset) in found, f"{document.name}:{line + offset}: {shown}"
+            line += text.count("\n")
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_the_commands_at_the_top_of_a_recipe_can_be_called_so(recipe: str) -> None:
+    text = (ROOT / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8")
+    lines = re.search(r"^# Command (.*(?:\n# {5}.*)*)", text, re.MULTILINE)
+    assert lines, "expected a line that begins with # Command"
+    parts = re.findall(r"(?:^|&&|#) +(nmt (?:(?!&&|  ).)*)", lines[1], re.MULTILINE)
+    assert parts
+    told = [f"{part}: {why}" for part in parts if (why := wrong(part))]
+    assert not told, "\n".join(told)
+
+
+def test_every_mark_is_in_use() -> None:
+    assert {command.mark for command in SHOWN} == {"", *MARKS}
+
+
+@pytest.mark.parametrize("table", sorted((ROOT / "benchmarks").glob("*.toml")), ids=lambda table: table.name)
+def test_every_training_of_a_table_has_a_valid_recipe(table: Path) -> None:
+    entries = tomllib.loads(table.read_text(encoding="utf-8"))
+    if "recipe" not in entries:  # commands
+        told = [why for entry in entries.values() for command in entry["commands"] if (why := wrong(command))]
+        assert not told
+        return
+    stages = [stage for stages in entries.get("shallow", {}).values() for stage in stages]
+    settings = [entries.get("shallow_set", []) + stage for stage in stages]
+    settings += [entries.get("deep_set", []) + variant for variant in entries["variants"].values()]
+    for one in settings:
+        load_recipe(entries["recipe"], entries["set"] + one)
+
+
+# --- what the documents show runs ---
+
+
+@pytest.fixture(scope="session")
+def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with corpora, a trained run of the demo recipe, by the commands of `make demo`, and a parser."""
+
+    def build(folder: Path) -> None:
+        write_corpora(folder / "corpora")
+        made = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        lines = [line.partition("/bin/")[2] for line in made.split("\n") if "/bin/nmt " in line and "echo" not in line]
+        assert [line.split()[1] for line in lines] == ["preprocess", "train", "average", "translate", "score"]
+        for line in lines:
+            run(folder, line)
+        run(folder / "corpora", "nmt data trees train.trees.gz dev.trees.gz --terminals tags --out .")
+        write_untrained_parser(folder / "parser", "tags")
+
+    return shared(tmp_path_factory, "documented", build)
+
+
+def write_corpora(folder: Path) -> None:
+    """Write sentences of the demo corpus under the names of all data sets, and trees."""
+    splits = generate(train=700, valid=12, test=12)
+    parts = {"train": splits["train"], "valid": splits["valid"], "val": splits["valid"], "test": splits["test"][:8]}
+    parts |= {f"test_{year}_flickr": splits["test"] for year in (2016, 2017)}
+    parts |= {f"newstest{year}": splits["test"] for year in (2013, 2014)}
+    (folder / "tok").mkdir(parents=True)
+    for part, pairs in parts.items():
+        for language, side in (("en", 0), ("de", 1), ("fr", 1)):
+            text = "".join(f"{pair[side]}\n" for pair in pairs).encode()
+            (folder / f"{part}.{language}").write_bytes(text)
+            for name in (f"{part}.{language}.gz", f"tok/{part}.lc.norm.tok.{language}.gz"):
+                (folder / name).write_bytes(gzip.compress(text))
+    (folder / "de").mkdir()
+    for part in ("train", "test"):
+        shutil.copy(folder / f"{part}.de", folder / "de")
+    trees = "".join(TREE.format(noun, verb) for noun in ("dog", "cat", "cow") for verb in ("sleeps", "sees", "eats"))
+    for part, times in (("train", 40), ("dev", 1), ("test", 1)):
+        (folder / f"{part}.trees.gz").write_bytes(gzip.compress(trees.encode() * times))
+
+
+@pytest.mark.parametrize("section", RUN, ids=lambda section: re.sub(r"\W+", "-", section))
+def test_it_runs(section: str, things: Path, tmp_path: Path) -> None:
+    """The commands of a section, one after another."""
+    lines = [chosen(command.text) for command in RUN[section]]
+    prepare(tmp_path, things, lines)
+    servers: list[forked.Process] = []
+    try:
+        for command, line in zip(RUN[section], lines, strict=True):
+            try:
+                run(tmp_path, line, servers)
+            except AssertionError as error:
+                raise AssertionError(f"{command.where}\n{error}") from None
+    finally:
+        for server in servers:
+            server.send_signal(signal.SIGTERM)
+    assert [server.wait() for server in servers] == [143] * len(servers)
+
+
+def prepare(folder: Path, things: Path, lines: Sequence[str]) -> None:
+    """Put into a folder what the lines read: texts, corpora, models that they do not train themselves."""
+    text = "\n".join(lines)
+    named = set(re.split(r"[\s'\"=]+", text))
+    for language, names in LINES.items():
+        whole = (things / "corpora" / f"train.{language}").read_bytes().splitlines(keepends=True)
+        for name in named & {*names.split()}:
+            content = b"".join(
+                whole[: 700 if name.startswith(("text", "medical")) else 60 if "valid" in name or len(name) == 3 else 4]
+            )
+            (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    for name, content in OTHER_FILES.items():
+        if name in named | ({"both.toml"} if "mine.toml" in named else set()) and "nmt init" not in text:
+            (folder / name).write_text(content, encoding="utf-8")
+    if "benchmarks/" in text:
+        (folder / "benchmarks").mkdir()
+        for table in (ROOT / "benchmarks").glob("*.toml"):
+            small = re.sub(r"^curve = .*", "curve = [8]", table.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            (folder / "benchmarks" / table.name).write_text(small, encoding="utf-8")
+    for word in named:
+        top, *rest = word.split("/")
+        if top in FOLDERS.split() and not (folder / top).exists() and f"--out {top}" not in text:
+            shutil.copytree(things / "corpora", folder / top)
+            (folder / top / "wmt14-en-de").symlink_to(things / "corpora")
+        if word.endswith(".trees.gz") and not rest:
+            shutil.copy(things / "corpora" / word, folder)
+    trained = {word for word in named if word.startswith("MODELS/") and "decode_models.py" in text}
+    trained |= {
+        f"runs/{Path(name).stem}"
+        for name in re.findall(r"nmt train (\S+)|--run (?:runs/)?(\S+)", text)
+        for name in name
+        if name
+    }
+    models = re.findall(r"(?:MODELS/)?runs/[\w-]+", text)
+    for model in {*models, *(["runs/latest"] if "nmt" in text else [])} - trained:
+        (folder / model).parent.mkdir(parents=True, exist_ok=True)
+        (folder / model).symlink_to(things / ("parser" if "pars" in model else "runs/demo"))
+    for recipe in {*re.findall(r"nmt train (?:([a-z]\w+)|--)", text)} - {*re.findall(r"nmt preprocess (\w+)", text)}:
+        recipe = recipe or "demo"
+        run(folder, f"nmt preprocess {recipe} --data-dir {things / 'corpora'}")
+
+
+def run(folder: Path, line: str, servers: list[forked.Process] | None = None) -> None:
+    """Run a command line of the shell: pipes, redirections and `&&`. Raises AssertionError if a command fails."""
+    text, words = b"", list[str]()
+    out: Path | None = None
+    tokens = iter([*split(line), "&&"])
+    for token in tokens:
+        if token == "<":
+            text = (folder / next(tokens)).read_bytes()
+        elif token in (">", ">>"):
+            out = folder / next(tokens)
+        elif token in ("|", "&&"):
+            text = simple(folder, words, text, servers)
+            if out:
+                out.write_bytes(text)
+            if token == "&&":
+                text = b""
+            words, out = [], None
+        else:
+            words.append(token)
+
+
+def simple(folder: Path, words: list[str], text: bytes, servers: list[forked.Process] | None) -> bytes:
+    """Run a command; return what it prints. Raises AssertionError if it fails."""
+    script = Path(words[1]).name if words[0] == "python" and words[1].endswith(".py") else ""
+    words = [*words, *split(SMALLER.get(script or " ".join(words[:2]), ""))]
+    if script and words.count("--model") > 1:  # one is enough
+        first = next(one for before, one in pairwise(words) if before == "--model" and (folder / one).exists())
+        models = [number for number, word in enumerate(words) if word == "--model"]
+        words = [word for number, word in enumerate(words) if not {number, number - 1} & {*models}] + ["--model", first]
+    if "--devices" in words:
+        words[words.index("--devices") + 1] = "1"
+    if words[0] == "pip":  # checked by `wrong`
+        return b""
+    if words[:2] == ["make", "demo"]:  # run for `things`
+        return b""
+    if words[:2] == ["nmt", "serve"]:
+        return serve(folder, words[1:], servers)
+    if words[0] == "nmt":
+        done = forked.run(folder, *words[1:], text=text, prelude=in_small.SMALL)
+    elif script:
+        done = forked.run(folder, script, text=text, prelude=in_small.benchmark(script, words[1:]))
+    else:
+        words = [sys.executable if words[0] == "python" else words[0], *words[1:]]
+        words = [word.replace("localhost:8080", port_of(servers)) for word in words]
+        done = subprocess.run(words, cwd=folder, input=text, capture_output=True, check=False)
+    said = done.stderr.decode()
+    assert done.returncode == 0, f"{' '.join(words)}: exit status {done.returncode}\n{said[-3000:]}"
+    assert "Traceback" not in said, said
+    return done.stdout
+
+
+def serve(folder: Path, words: list[str], servers: list[forked.Process] | None) -> bytes:
+    """Start a server; it ends with the section."""
+    assert servers is not None
+    server = forked.start(folder, *words, prelude=in_small.SMALL)
+    servers.append(server)
+    wait_until(lambda: "listening on" in said(server), lambda: said(server))
+    return b""
+
+
+def said(server: forked.Process) -> str:
+    return server.streams[2].read_text(encoding="utf-8")
+
+
+def port_of(servers: list[forked.Process] | None) -> str:
+    found = re.search(r"http://(\S+:\d+)", said(servers[-1])) if servers else None
+    return found[1] if found else ""
