@@ -28,7 +28,7 @@ class Command(TyperCommand):
                 option.multiple = False
         for option in single:
             given = values.get(option.name or "", [])
-            if len(dict.fromkeys(given) if option.is_flag else given) > 1:
+            if len(dict.fromkeys(given) if option.is_flag else given) > 1 and not ctx.resilient_parsing:
                 raise UsageError(_twice(option, given))
         return super().parse_args(ctx, args)
 
