@@ -44,7 +44,7 @@ WORDS = {
 """ISO 639-1 codes → words in lower case; for Chinese, Japanese and Korean, characters."""
 LANGUAGES = {code: frozenset(words.split()) for code, words in WORDS.items()}
 MACRO = {"nb": "no", "nn": "no"}
-_WORD = re.compile(rf"[{HAN}{KANA}{HANGUL}]|(?:(?![{HAN}{KANA}{HANGUL}])[^\W\d_]\w*?[\u0900-\u097f]*)+")
+_WORD = re.compile(rf"[{HAN}{KANA}{HANGUL}]|(?:(?![{HAN}{KANA}{HANGUL}])[^\W\d_][\u0900-\u097f]*)+")
 
 
 def base(code: str) -> str:

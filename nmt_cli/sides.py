@@ -170,11 +170,13 @@ def _languages(sample: PairSample, source: str, target: str, languages: Sequence
     readable = first == second and min(shares[0][first], shares[1][first]) >= READABLE
     if _common(*(_trigrams(text) for text in texts)) > (SAME if readable else ALIKE):
         language = f", {first!r}" if readable else ""
-        shown = " and ".join(_shown(text) for text in pairs[0])
-        return f"{source} and {target} look like the same language{language}: check the files. Line 1 reads {shown}."
-    for code, share, name, most in zip(codes, shares, (source, target), (first, second), strict=True):
+        differing = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+        example = " and ".join(_shown(text) for text in differing)
+        return f"{source} and {target} look like the same language{language}, such as {example}. Check the files."
+    for side, (code, share, most) in enumerate(zip(codes, shares, (first, second), strict=True)):
         if code and share[most] >= max(READABLE, OTHER * share[code]):
-            return f"{name} reads like {most!r}, not {code!r}. Check the file, or correct the language code."
+            name = (source, target)[side]
+            return f"{name} reads like {most!r}, not {languages[side]!r}. Check the file, or correct the language code."
     return ""
 
 

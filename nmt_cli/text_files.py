@@ -21,7 +21,7 @@ from typing import Any
 from .compression import FORMATS
 from .encodings import UTF8_MARK, refused, wide_encoding
 from .errors import DataError
-from .function_words import function_word_shares
+from .function_words import LANGUAGES, function_word_shares
 from .lines import NO_TEXT, iter_lines, open_binary
 
 HEAD = 1 << 20
@@ -59,8 +59,6 @@ OTHER_SCRIPT, SYMBOL = "\u0370-\u1dff\u2c00-\U0010ffff", "\u00a1-\u00aa\u00ac-\u
 MIXED = re.compile(rf"[A-Za-z][{OTHER_SCRIPT}]|[{OTHER_SCRIPT}][A-Za-z]|[^\W\d_][{SYMBOL}]|[{SYMBOL}][^\W\d_]")
 DAMAGE = re.compile("[\ufffd\u0080-\u009f]")
 
-SIDES = ("text.en", "text.de")
-"""Names of files in the commands."""
 SEPARATED = {
     "TSV": ("\t", "cut -f{}"),
     "a table with |||": (" ||| ", "awk -F ' [|][|][|] ' '{{print ${}}}'"),
@@ -68,8 +66,21 @@ SEPARATED = {
 """Formats → the separator of columns, and the command that prints a column."""
 FEWEST_ROWS = 10
 """Number of rows of CSV that has not .csv in its name."""
-HEADER = re.compile(r"id|source|target|src|tgt|trg|text|translation|sentence|label|score|[a-z]{2}", re.IGNORECASE)
-"""Names of columns."""
+COLUMNS = {
+    "id",
+    "source",
+    "target",
+    "src",
+    "tgt",
+    "trg",
+    "text",
+    "translation",
+    "sentence",
+    "label",
+    "score",
+    "english",
+}
+"""Names of columns, in lower case."""
 MAGIC = {b"PAR1": "Parquet", b"%PDF-": "PDF", b"{\\rtf": "RTF", b"\xd0\xcf\x11\xe0": "a Microsoft Office file"}
 MARKUP = {
     "TMX": re.compile(r"<tmx[\s>]"),
@@ -164,25 +175,37 @@ def _delimiter(lines: Sequence[str], path: Path) -> str:
 
 
 def _is_header(cells: Sequence[str]) -> bool:
-    return all(re.fullmatch(r"\w[\w .-]{,30}", cell) for cell in cells) and any(map(HEADER.fullmatch, cells))
+    """Return whether cells are names, two of which are usual ones for columns, or codes of languages."""
+    usual = [cell for cell in cells if cell.lower() in COLUMNS or cell in LANGUAGES]
+    return len(usual) >= 2 and all(re.fullmatch(r"\w[\w .-]{,30}", cell) for cell in cells)
 
 
 def _advice(name: str, lines: Sequence[str], path: Path) -> str:
-    """Return what to do with a file, such as the commands that write its two sides to files."""
+    """Return what to do with a file, such as the commands that write its two sides to new files."""
+    en, de, table = (_new(path, ending) for ending in ("-text.en", "-text.de", "-text.tsv"))
     if name == "SGML":
         command = r"sed -n 's:.*<seg[^>]*>\(.*\)</seg>.*:\1:p'"
-        return f"Write its sentences to a file: {_from(path, command)} > text.en"
+        return f"Write its sentences to a file: {_from(path, command)} > {en}"
     if name in SEPARATED:
         separator, command = SEPARATED[name]
         columns = _columns([line.split(separator) for line in lines])
-        cuts = [f"{_from(path, command.format(column))} > {side}" for column, side in zip(columns, SIDES, strict=False)]
+        cuts = [
+            f"{_from(path, command.format(column))} > {side}" for column, side in zip(columns, (en, de), strict=False)
+        ]
     elif command := _command(name, lines, path):
         columns = _columns(list(csv.reader(lines, delimiter=_delimiter(lines, path)))) if name == "CSV" else [1, 2]
-        cuts = [f"cut -f{column} < text.tsv > {side}" for column, side in zip(columns, SIDES, strict=False)]
-        cuts.insert(0, f"{command} > text.tsv")
+        cuts = [f"cut -f{column} < {table} > {side}" for column, side in zip(columns, (en, de), strict=False)]
+        cuts.insert(0, f"{command} > {table}")
     else:
         return "Write its sentences to a text file."
     return f"Write each side to a file of its own, such as: {'; '.join(cuts)}"
+
+
+def _new(path: Path, ending: str) -> str:
+    """Return the name of a file beside `path` that does not exist, quoted for a shell: the command replaces nothing."""
+    stem = (path.with_suffix("") if path.suffix in FORMATS else path).with_suffix("")
+    names = (stem.with_name(f"{stem.name}{number}{ending}") for number in ("", *range(2, 1000)))
+    return shlex.quote(str(next((name for name in names if not name.exists()), f"FILE{ending}")))
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[int]:
@@ -277,12 +300,13 @@ def _other_encoding(path: Path, limit: int | None) -> str:
 
 
 def _convert(path: Path, encoding: str, why: str) -> str:
-    name = path.with_suffix("") if path.suffix in FORMATS else path
     looks = f" It looks like {encoding}." if encoding else ""
     choice = "" if encoding else ", with the name of its encoding, such as WINDOWS-1252, KOI8-R or GB18030"
     command = _from(path, f"iconv -f {encoding or 'ENCODING'} -t UTF-8")
-    converted = shlex.quote(str(name.with_suffix(f".utf8{name.suffix}")))
-    return f"{str(path)!r} is not UTF-8 text: {why}.{looks} Convert it{choice}: {command} > {converted}"
+    ending = "".join([suffix for suffix in path.suffixes if suffix not in FORMATS][-1:])
+    return (
+        f"{str(path)!r} is not UTF-8 text: {why}.{looks} Convert it{choice}: {command} > {_new(path, f'.utf8{ending}')}"
+    )
 
 
 def _encoding(lines: Sequence[bytes]) -> str:

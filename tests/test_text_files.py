@@ -73,13 +73,28 @@ def refusal(path: Path) -> str:
 def test_the_command_for_a_table_writes_both_sides(tmp_path: Path, name: str, ending: str) -> None:
     path = tmp_path / f"my $text{ending}"
     data = TABLES[name].encode()
-    path.write_bytes(gzip.compress(data) if ending == ".gz" else data)
+    path.write_bytes(gzip.compress(data, mtime=0) if ending == ".gz" else data)
     said = refusal(path)
     assert said.startswith(f"{str(path)!r} is {name.split(' with')[0].split(' in ')[0]}") or "|||" in name
     command = said.split("such as: ")[1]
     subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=tmp_path, check=True)
     for side, code in enumerate(("en", "de")):
-        assert (tmp_path / f"text.{code}").read_text(encoding="utf-8") == "".join(f"{pair[side]}\n" for pair in PAIRS)
+        written = tmp_path / f"my $text-text.{code}"
+        assert written.read_text(encoding="utf-8") == "".join(f"{pair[side]}\n" for pair in PAIRS)
+    assert path.read_bytes() == (gzip.compress(data, mtime=0) if ending == ".gz" else data)
+
+
+def test_the_command_replaces_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a-text.en"
+    path.write_text(TABLES["TSV"], encoding="utf-8")
+    for name in ("a-text-text.en", "a-text2-text.en"):
+        (tmp_path / name).write_text("mine")
+    command = refusal(path).split("such as: ")[1]
+    subprocess.run(["bash", "-c", command], check=True)
+    written = {"a-text3-text.en", "a-text-text.de"}
+    assert {file.name for file in tmp_path.iterdir()} == {"a-text.en", "a-text-text.en", "a-text2-text.en", *written}
+    assert (tmp_path / "a-text-text.en").read_text() == (tmp_path / "a-text2-text.en").read_text() == "mine"
+    assert path.read_text(encoding="utf-8") == TABLES["TSV"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -152,9 +167,9 @@ def test_an_encoding_that_is_not_recognised(tmp_path: Path) -> None:
     drawn = random.Random(1)
     data = b"\n".join(bytes(drawn.choices(range(0x80, 0x100), k=20)) for _ in range(20))
     (tmp_path / "text").write_bytes(data)
+    said = refusal(tmp_path / "text")
     assert (
-        "Convert it, with the name of its encoding, such as WINDOWS-1252, KOI8-R or GB18030: iconv -f ENCODING -t UTF-8 < "
-        in refusal(tmp_path / "text")
+        "Convert it, with the name of its encoding, such as WINDOWS-1252, KOI8-R or GB18030: iconv -f ENCODING" in said
     )
 
 

@@ -230,8 +230,8 @@ def _read(
 ) -> tuple[dict[Split, int], list[WordCounts]]:
     """Return the number of pairs in each split, and the words of the training text for each vocabulary to be learned.
 
-    The text is read completely, so that every error in the files is found before hours of work. `languages`: of source and
-    target; two empty names if the target is no text.
+    The text is read completely, so that every error in the files is found before hours of work. `languages` are those of
+    source and target, two empty names if the target is no text.
     """
     words = [WordCounts() for _ in range(0 if inputs.tokenizer else 1 if joint else 2)]
     samples = {split: PairSample() for split in SPLITS}
