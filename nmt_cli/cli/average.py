@@ -64,7 +64,8 @@ def average(
     from ..interface import commands
 
     model = commands.average(runs or "runs/latest", last=last, best=best, out=out, data=data)
-    say(f"averaged {len(model.averaged)} checkpoints ({', '.join(model.averaged)}) into {model.path}")
+    count = len(model.averaged)
+    say(f"averaged {count} checkpoint{'s' * (count != 1)} ({', '.join(model.averaged)}) into {model.path}")
     best_model = model.path
     if model.comparison:
         say(str(model.comparison))

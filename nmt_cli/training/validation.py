@@ -69,8 +69,10 @@ class Validator:
         plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, tokens, seed=0)
         fits = np.maximum(*plan.lengths(np.arange(plan.pairs))) <= recipe.model.max_positions
         if fits.any() and not fits.all():
+            count = int((~fits).sum())
             console.warn(
-                f"{int((~fits).sum())} validation pairs are longer than model.max_positions = {recipe.model.max_positions}: they do not count in the NLL"
+                f"{count:,} validation pair{' is' if count == 1 else 's are'} longer than model.max_positions = "
+                f"{recipe.model.max_positions}: not counted in the NLL"
             )
         parts = [part[fits[part]] for update in plan.updates(0) for part in micro_batches(plan, update, tokens)[0]]
         self.parts = [part for part in parts if len(part)]

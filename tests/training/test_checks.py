@@ -146,7 +146,7 @@ def test_some_validation_pairs_that_are_too_long_are_a_warning(
 ) -> None:
     for start in (nmt.forecast, nmt.train):
         start("mixed.toml")
-        assert "1 validation pairs are longer than model.max_positions = 64" in capsys.readouterr().err
+        assert "1 validation pair is longer than model.max_positions = 64" in capsys.readouterr().err
 
 
 def test_training_without_validation_pairs_is_a_warning_of_both(
