@@ -1,7 +1,7 @@
 """Every command of README, docs and RESULTS can be called as it stands there, and runs in small, or is marked.
 
-A command of a code block, and a whole one in a sentence of RESULTS, runs after the others of its section in a folder with the
-files that it names (`prepare`). One that cannot run here says in the document what it needs (`documented.MARKS`).
+A command of a code block, and a whole one in a sentence of RESULTS, runs after the others of its section in a folder with
+the files that it names (`prepare`). One that cannot run says in the document what it needs (`documented.MARKS`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHOWN = [command for command in COMMANDS if command.shown]
 
 
 def to_run() -> Iterator[Command]:
-    """Yield the commands that are run: all without a mark; of benchmarks that differ in sizes and paths the first one."""
+    """Yield the commands that are run: those without a mark; of benchmarks that differ in sizes and paths the first."""
     seen = set()
     for command in (one for one in SHOWN if not one.mark):
         name, _, rest = command.text.partition(".py ")
@@ -99,7 +99,8 @@ SMALLER = {
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 def test_every_command_can_be_called_so(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = [f"{c.where}: {why}" for c in SHOWN if c.document == document and (why := wrong(c.text))]
+    whole = [c for c in COMMANDS if c.document == document and (c.shown or c.text.startswith(("pip ", "make ")))]
+    told = [f"{command.where}: {why}" for command in whole if (why := wrong(command.text))]
     capsys.readouterr()  # of benchmarks
     assert not told, "\n".join(told)
 
@@ -221,7 +222,8 @@ def test_it_runs(section: str, things: Path, tmp_path: Path) -> None:
             try:
                 run(tmp_path, line, servers)
             except AssertionError as error:
-                raise AssertionError(f"{command.where}\n{error}") from None
+                marks = f"Mend it, or mark it in the document: {', '.join(MARKS)}."
+                raise AssertionError(f"{command.where}\n{error}\n{marks}") from None
     finally:
         for server in servers:
             server.send_signal(signal.SIGTERM)
@@ -312,6 +314,8 @@ def simple(folder: Path, words: list[str], text: bytes, servers: list[forked.Pro
     elif script:
         done = forked.run(folder, script, text=text, prelude=in_small.benchmark(script, words[1:]))
     else:
+        if not shutil.which(words[0]):
+            pytest.skip(f"{words[0]} is not installed")
         words = [sys.executable if words[0] == "python" else words[0], *words[1:]]
         words = [word.replace("localhost:8080", port_of(servers)) for word in words]
         done = subprocess.run(words, cwd=folder, input=text, capture_output=True, check=False)

@@ -1,5 +1,5 @@
-"""The examples of docs/python.md run, one after another, and print nothing that is empty. Those of docs/extending.md are
-used by the commands beside them.
+"""The examples of docs/python.md run, one after another, and print nothing that is empty. Those of docs/extending.md
+are used by the commands beside them.
 """
 
 from __future__ import annotations

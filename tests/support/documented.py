@@ -218,55 +218,44 @@ def _nmt() -> Any:
     return typer.main.get_command(app)
 
 
+def _named(words: Sequence[str]) -> tuple[Any, Any, list[str]]:
+    """Return the command of nmt that words name, its context, and the words behind the name."""
+    command, rest = _nmt(), list(words)
+    context = command.make_context("nmt", [], resilient_parsing=True)
+    while rest and hasattr(command, "get_command") and (inner := command.get_command(context, rest[0])):
+        command, name = inner, rest.pop(0)
+        context = command.make_context(name, [], parent=context, resilient_parsing=True)
+    return command, context, rest
+
+
 def _wrong_nmt(words: Sequence[str]) -> str:
-    command = _nmt()
-    context: Any = command.make_context("nmt", [], resilient_parsing=True)
+    command, context, rest = _named(words)
+    if command is _nmt() and rest and not rest[0].startswith("-"):
+        return f"nmt has no command {rest[0]!r}"
+    if {"-h", "--help"} & {*rest}:
+        return ""
     try:
-        for name in [word for word in words[:2] if not word.startswith("-")]:
-            if not hasattr(command, "get_command"):
-                break
-            inner = command.get_command(context, name)
-            if inner is None:
-                return f"nmt has no command {name!r}"
-            command, words = inner, words[1:]
-            context = command.make_context(name, [], parent=context, resilient_parsing=True)
-        if not {"-h", "--help"} & set(words):
-            context = command.make_context(context.info_name, list(words), parent=context.parent)
-        settings = context.params.get("overrides") or []
-        recipe = str(context.params.get("recipe") or "demo")
-        load_recipe(recipe if recipe in recipe_names() else "demo", settings)
-        if not recipe.endswith(".toml") and "recipe" in context.params and recipe not in recipe_names():
-            return f"no recipe is called {recipe!r}"
-    except typer.Exit:
-        pass
+        asked = command.make_context(context.info_name, rest, parent=context.parent).params
+        recipe = str(asked.get("recipe") or "demo")
+        known = recipe in recipe_names()
+        load_recipe(recipe if known else "demo", asked.get("overrides") or [])
+        return "" if known or recipe.endswith(".toml") or "recipe" not in asked else f"no recipe is called {recipe!r}"
     except NmtError as error:
         return str(error)
     except Exception as error:
-        if hasattr(error, "format_message"):
-            return str(error.format_message())
-        raise
-    return ""
+        if not hasattr(error, "format_message"):  # typer's errors of usage have it
+            raise
+        return str(error.format_message())
 
 
 def unknown_options(line: str) -> list[str]:
-    """Return the options in a mention of nmt that its command does not have."""
-    words = split(re.sub(r"[…]", "", line))
-    command = _nmt()
-    context: Any = command.make_context("nmt", [], resilient_parsing=True)
-    for word in words[1:]:
-        inner = command.get_command(context, word) if hasattr(command, "get_command") else None
-        if inner is None:
-            break
-        command = inner
-        context = command.make_context(word, [], parent=context, resilient_parsing=True)
-    else:
-        if len(words) > 1 and words[1].islower() and command.name == "nmt":
-            return [words[1]]
+    """Return what a mention of nmt has that does not exist: its command, or options."""
+    command, _, rest = _named(split(line.replace("…", ""))[1:])
+    if command is _nmt() and rest and re.fullmatch("[a-z]+", rest[0]):
+        return rest[:1]
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    known |= {"-h", "--help"}
-    return [
-        word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known
-    ]
+    options = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
+    return [option for option in options if option not in {*known, "-h", "--help"}]
 
 
 class _Parsed(Exception):

@@ -4,7 +4,7 @@
     forked.run(folder, "train.py", prelude=benchmark("train.py", ["--small"]))    the main() of a benchmark
 
 What a command says is checked as it is written: options, and recipes with their `--set` keys. Only then are sizes made
-small: those of the recipe, and the constants of a benchmark in `CONSTANTS`. What a benchmark starts itself is forked, too.
+small: those of the recipe, and the constants of a benchmark in `CONSTANTS`. What a benchmark starts is forked, too.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ sys.exit(0)
 
 
 def benchmark(script: str, arguments: Sequence[str], before: str = "") -> str:
-    """Return the prelude that runs a benchmark with these words behind `python`. `before` is Python code that runs first."""
+    """Return the prelude that runs a benchmark with these words behind `python`; before it runs the code `before`."""
     return (
         SMALL
         + before
