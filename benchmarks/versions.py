@@ -1,6 +1,6 @@
 """This checkout against another one of the same project: training steps, decoding and start, alternated in one run.
 
-    python benchmarks/versions.py --other CHECKOUT --model MODEL [--rounds 15] [--jobs train-small,decode-small,…]
+    python benchmarks/versions.py --other CHECKOUT --model MODEL --text FILE [--rounds 15] [--jobs train-small,start]
 
 Both checkouts run through the command line alone, so any two versions can be compared. Processes that take long to start
 are started once per checkout and used in turn: `nmt translate` gets the same lines in each round; `nmt train` is stopped

@@ -6,6 +6,7 @@ the files that it names (`prepare`). One that cannot run says in the document wh
 
 from __future__ import annotations
 
+import ast
 import gzip
 import re
 import shutil
@@ -139,6 +140,15 @@ def test_the_finder_misses_no_command() -> None:
                 if number % 2 and begins:
                     assert (document, line + offset) in found, f"{document.name}:{line + offset}: {shown}"
             line += text.count("\n")
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda script: script.stem)
+def test_a_benchmark_says_how_it_is_called(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = re.sub(r"\n {10,}(?=\[)", " ", ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "")
+    for line in re.findall(r"^ *(python benchmarks/\S.*?)(?:  +.*)?$", said, re.MULTILINE):
+        example = re.sub(r"[\[\]…]|(?<=\w)\|\w+", "", re.sub(r" (MINUTES|N)\b", " 1", line))
+        assert not wrong(example), line
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize("recipe", recipe_names())
