@@ -243,13 +243,24 @@ def _command(name: str, lines: Sequence[str], path: Path) -> str:
     if name == "Parquet":
         rows = each.format("map(str, row.values())", "row in read_table(sys.argv[1]).flatten().to_pylist()")
         return f'pip install pyarrow && python3 -c "import sys; from pyarrow.parquet import read_table; {rows}" {file}'
-    if name in ("TMX", "XLIFF", "PO"):
-        rows = each.format(
-            "(unit.source, unit.target)", "unit in getobject(sys.argv[1]).units if unit.source and unit.target"
-        )
-        package = "import sys; from translate.storage.factory import getobject"
-        return f'pip install translate-toolkit && python3 -c "{package}; {rows}" {file}'
+    if name == "TMX":
+        return _xml(path, "tu", "unit.iter('seg')", "len(unit.findall('tuv')) > 1")
+    if name == "XLIFF":
+        newer = any(re.search("version=['\"]2", line) for line in lines[:9])
+        sides, whole = "(unit.find('{*}source'), unit.find('{*}target'))", "unit.find('{*}target') is not None"
+        return _xml(path, "segment" if newer else "trans-unit", sides, whole)
+    if name == "PO":
+        rows = each.format("(entry.msgid, entry.msgstr)", "entry in polib.pofile(sys.argv[1]) if entry.translated()")
+        return f'pip install polib && python3 -c "import sys, polib; {rows}" {file}'
     return ""
+
+
+def _xml(path: Path, tag: str, sides: str, whole: str) -> str:
+    """Return a shell command that prints a row for each element `tag`; Python expressions: its sides, whether it has both."""
+    texts = f"' '.join(''.join(side.itertext()).split()) for side in {sides}"
+    units = f"unit in ElementTree.parse(sys.stdin.buffer).iterfind('.//{{*}}{tag}') if {whole}"
+    rows = f"[print(*({texts}), sep='\\t') for {units}]"
+    return _from(path, f'python3 -c "import sys; from xml.etree import ElementTree; {rows}"')
 
 
 def _keys(lines: Sequence[str], name: str) -> str:
