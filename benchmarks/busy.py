@@ -4,7 +4,7 @@
     python benchmarks/busy.py translate --model DIR --search sample [--others 0 1 2] [--rounds 3] < lines
 
 `--others`: programs that each compute all the time on a core. Every round runs the command once for each setting: GNU's default,
-nmt's own (`nmt_cli.SPINS`), `OMP_WAIT_POLICY=passive`, and one thread. The table has the medians: of seconds per update, after the first
+nmt's own (`SPINS` in `nmt_cli/__init__.py`), `OMP_WAIT_POLICY=passive`, and one thread. The table has the medians: of seconds per update, after the first
 two; of seconds per call for one line after another.
 """
 
@@ -23,11 +23,9 @@ from pathlib import Path
 
 from common import print_rows, setup
 
-import nmt_cli
-
 SETTINGS = {
     "GNU's default": {"GOMP_SPINCOUNT": "300000"},
-    f"nmt, {nmt_cli.SPINS} spins": {},
+    "nmt": {},
     "passive": {"OMP_WAIT_POLICY": "passive"},
     "one thread": {"OMP_NUM_THREADS": "1"},
 }
@@ -60,7 +58,7 @@ def beside(others: int) -> Iterator[None]:
 
 def training(options: argparse.Namespace, environment: dict[str, str]) -> list[float]:
     """Return the seconds of each update of a short training."""
-    keys = {
+    keys: dict[str, object] = {
         "updates": UPDATES,
         "warmup": 1,
         "decay_updates": 0,

@@ -127,7 +127,7 @@ def settings(size: Size, pairs: int, tokens: int, total: float) -> Settings:
 
 
 def _smaller_by(pairs: int) -> float:
-    return (USUAL_PAIRS / pairs) ** 0.25
+    return math.sqrt(math.sqrt(USUAL_PAIRS / pairs))
 
 
 def _vocabulary(size: Size, total: float) -> int:
@@ -136,7 +136,7 @@ def _vocabulary(size: Size, total: float) -> int:
 
 def _power_of_two(number: float) -> int:
     """Return the power of two that is nearest by ratio; 1 for less than 1."""
-    return 2 ** round(math.log2(max(1.0, number)))
+    return 1 << round(math.log2(max(1.0, number)))
 
 
 def _round(number: float) -> int:
