@@ -28,6 +28,7 @@ CONSTANTS = {
     "ranks": {"UPDATES": 12},
     "searches": {"SIZES": (1,), "WARMUP": 1},
     "serve": {"WARMUP": 0.2},
+    "train": {"UPDATES": 12},
 }
 """By module: its sizes."""
 
@@ -46,7 +47,7 @@ class SmallRecipe:
     def from_dict(values, where):
         asked = Recipe.from_dict(values, where)
         data, model, train = asked.data, asked.model, asked.train
-        updates = min(train.updates, 24)
+        updates = min(train.updates, 12)
         least = lambda **sizes: {key: min(getattr(train, key), size) for key, size in sizes.items()}
         small = {
             "data": {"vocab_size": min(data.vocab_size, 420)},
@@ -57,9 +58,9 @@ class SmallRecipe:
             },
             "decode": {"max_extra": min(asked.decode.max_extra, 20)},
             "train": {
-                "updates": updates, "batch_tokens": min(train.batch_tokens, max(512, data.max_length + 1)),
+                "updates": updates, "batch_tokens": min(train.batch_tokens, max(256, data.max_length + 1)),
                 **least(warmup=8, decay_updates=updates, log_every=4, valid_every=updates,
-                        valid_bleu_sentences=2, valid_samples=1, checkpoint_every=8, average=3, keep=3),
+                        valid_bleu_sentences=2, valid_samples=1, checkpoint_every=4, average=3, keep=3),
             },
         }
         return Recipe.from_dict(values | {name: values.get(name, {}) | keys for name, keys in small.items()}, where)
