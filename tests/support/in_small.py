@@ -33,7 +33,7 @@ CONSTANTS = {
 """By module: its sizes."""
 
 SMALL = """
-import atexit, importlib, multiprocessing, os, signal, subprocess, sys, threading, traceback
+import atexit, importlib, multiprocessing, os, signal, subprocess, sys, tempfile, threading, traceback
 
 import nmt_cli.demo_corpus
 import nmt_cli.recipe_files
@@ -131,6 +131,7 @@ multiprocessing.get_context = lambda method=None: fork
 """
 BENCHMARK = """
 sys.path.insert(0, {folder!r})
+tempfile.tempdir = os.getcwd()  # benchmarks leave folders there
 benchmark = importlib.import_module({name!r})
 for module, constants in {constants!r}.items():
     for name, value in constants.items() if module in sys.modules else ():
