@@ -288,13 +288,13 @@ def test_the_command_needs_torch_at_the_first_use_only(devices: str, tmp_path: P
             )[0]
         )
     for more in (
-        ["--json", "--alignment"],
-        ["--sample"],
-        ["--model", str(folder)],
-        ["--no-repeat-ngram", "2"],
-        ["--precision", "fp32"],
+        [*options, "--json", "--alignment"],
+        [*options, "--sample"],
+        [*options, "--model", str(folder)],
+        [*options, "--no-repeat-ngram", "2"],
+        ["--devices", devices, "--precision", "fp32"],
     ):
-        assert translate(folder, lines[:3], *options, *more, home=tmp_path)[1]
+        assert translate(folder, lines[:3], *more, home=tmp_path)[1]
 
 
 def blank(folder: Path, lines: list[str]) -> Path:

@@ -122,7 +122,5 @@ def test_any_shape_is_drawn(rows: int, columns: int, heads: int) -> None:
 
 def test_without_matplotlib_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(
-        UsageError, match=r"--png needs the extra package matplotlib .*: pip install 'nmt-cli\[plots\]'"
-    ):
+    with pytest.raises(UsageError, match=r"--png needs the extra package matplotlib .*: pip install 'matplotlib>="):
         drawn(view(torch.eye(4)[None, None]))
