@@ -18,6 +18,7 @@ forked.MODULES |= {"decode.py": ["ctranslate2", "transformers"], "serve.py": ["c
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CONSTANTS = {
+    "busy": {"UPDATES": 4, "SKIPPED": 1},
     "decode": {"LATENCY_LINES": 2},
     "decode_latency": {"WARMUP": 1},
     "decode_peers": {"SWEEP_ROUNDS": 1, "BATCHES": (2,), "COMPUTE_TYPES": ("int8", "float32")},
