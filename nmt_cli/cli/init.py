@@ -93,7 +93,7 @@ def init(
 ) -> None:
     """Write a recipe for your own text: look at the text and at this machine, hold out validation and test sets, choose the sizes.
 
-    Nothing is replaced. The recipe is commented, and yours to change. docs/presets.md has the rule, and how well it does.
+    Nothing is replaced. The recipe is commented, and yours to change. docs/presets.md has the rule.
     """
     from ..interface.init import init as initialize
 

@@ -317,7 +317,7 @@ def _planned(text: Survey, data: dict[str, object], start: _Start | None, limit:
     if affordable < usual:
         chosen = presets.settings(size, text.useful, tokens, affordable)
         seconds = measured(chosen)  # of updates of another size
-        chosen = presets.settings(size, text.useful, tokens, min(usual, USED * limit / seconds * chosen.batch_tokens))
+        chosen = chosen.reading(min(usual, USED * limit / seconds * chosen.batch_tokens), tokens)
     return _Plan(
         chosen, sections(chosen), chosen.updates * seconds, usual / chosen.batch_tokens * seconds, hardware.device
     )

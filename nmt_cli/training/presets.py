@@ -3,7 +3,7 @@
     pairs ──▶ sizes_for ──▶ the largest size that has time enough (`has_time`) ──▶ settings ──▶ recipe_text: a commented recipe
 
 More tokens, counted with each pass over the text, allow a larger model, a larger update and a larger vocabulary. More passes over
-the same text need more dropout. docs/presets.md has the rule in words, and the texts on which it was measured.
+the same text need more dropout. docs/presets.md has the rule in words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..recipe import Recipe
@@ -100,6 +100,10 @@ class Settings:
     updates: int
     passes: float
     """How often the text is read."""
+
+    def reading(self, total: float, tokens: int) -> Settings:
+        """Return the settings with as many updates as read `total` tokens of a text with `tokens` tokens."""
+        return replace(self, updates=max(1, _round(total / self.batch_tokens)), passes=total / tokens)
 
 
 def sizes_for(pairs: int) -> Iterator[Size]:
