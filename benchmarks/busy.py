@@ -1,11 +1,11 @@
 """How long a command takes on an idle machine and beside other work, by how long OpenMP's waiting threads spin.
 
-    python benchmarks/busy.py train [RECIPE] [--data DIR] [--others 0 1 2] [--rounds 3]
-    python benchmarks/busy.py translate --model DIR --search sample [--others 0 1 2] [--rounds 3] < lines
+    python benchmarks/busy.py train [RECIPE] [--data DIR] [--others 0 1 2] [--rounds 3] [--spins N ...]
+    python benchmarks/busy.py translate --model DIR --search sample [--others 0 1 2] [--rounds 3] [--spins N ...] < lines
 
-`--others`: programs that each compute all the time on a core. Every round runs the command once for each setting: GNU's default,
-nmt's own (`SPINS` in `nmt_cli/__init__.py`), `OMP_WAIT_POLICY=passive`, and one thread. The table has the medians: of seconds per update, after the first
-two; of seconds per call for one line after another.
+`--others`: programs that each compute all the time on a core. `--spins`: values of GOMP_SPINCOUNT; unless given, GNU's default and
+nmt's own (`SPINS` in `nmt_cli/__init__.py`). Every round runs the command once for each of them, for `OMP_WAIT_POLICY=passive` and
+for one thread. The table has the medians: of seconds per update, after the first two; of seconds per call for one line after another.
 """
 
 from __future__ import annotations
@@ -23,12 +23,9 @@ from pathlib import Path
 
 from common import print_rows, setup
 
-SETTINGS = {
-    "GNU's default": {"GOMP_SPINCOUNT": "300000"},
-    "nmt": {},
-    "passive": {"OMP_WAIT_POLICY": "passive"},
-    "one thread": {"OMP_NUM_THREADS": "1"},
-}
+from nmt_cli import SPINS
+
+GNU_SPINS = "300000"
 WORK = "import hashlib\nblock = bytes(10**6)\nwhile True: hashlib.sha256(block).digest()"
 UPDATES, SKIPPED = 12, 2
 LINES = """
@@ -95,17 +92,20 @@ def main() -> None:
     parser.add_argument("--search", default="beam")
     parser.add_argument("--others", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--spins", nargs="+", default=[GNU_SPINS, SPINS], metavar="N")
     options = parser.parse_args()
+    settings = {f"{int(spins):,}": {"GOMP_SPINCOUNT": spins} for spins in options.spins}
+    settings |= {"passive": {"OMP_WAIT_POLICY": "passive"}, "one thread": {"OMP_NUM_THREADS": "1"}}
     options.text = sys.stdin.read() if options.what == "translate" else ""
     measure = training if options.what == "train" else translating
     setup(0)
-    rows = [["other programs", *SETTINGS]]
+    rows = [["other programs", *settings]]
     plain = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
     for others in options.others:
-        seconds: dict[str, list[float]] = {name: [] for name in SETTINGS}
+        seconds: dict[str, list[float]] = {name: [] for name in settings}
         with beside(others):
             for _ in range(options.rounds):
-                for name, given in SETTINGS.items():
+                for name, given in settings.items():
                     seconds[name] += measure(options, plain | given)
         rows.append([str(others), *(f"{statistics.median(times):.3f}" for times in seconds.values())])
     print_rows(rows, markdown=True)
