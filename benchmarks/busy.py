@@ -5,7 +5,7 @@
 
 `--others`: programs that each compute all the time on a core. `--spins`: values of GOMP_SPINCOUNT; unless given, GNU's default and
 nmt's own (`SPINS` in `nmt_cli/__init__.py`). Every round runs the command once for each of them, for `OMP_WAIT_POLICY=passive` and
-for one thread. The table has the medians: of seconds per update, after the first two; of seconds per call for one line after another.
+for one thread. The table has the medians in milliseconds: of an update, after the first two; of a call for one line after another.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def main() -> None:
             for _ in range(options.rounds):
                 for name, given in settings.items():
                     seconds[name] += measure(options, plain | given)
-        rows.append([str(others), *(f"{statistics.median(times):.3f}" for times in seconds.values())])
+        rows.append([str(others), *(f"{1000 * statistics.median(times):.1f}" for times in seconds.values())])
     print_rows(rows, markdown=True)
 
 
