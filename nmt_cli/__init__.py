@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 SPINS = "1000"
 """How often a thread of OpenMP that waits for others looks again before it sleeps: some ten microseconds. By GNU's default it
 looks 300,000 times, longer than the system lets a thread run. On a busy machine, the threads that wait then take the cores
-from those that they wait for: training took two to five times as long (benchmarks/RESULTS.md)."""
+from those that they wait for: training took up to five times as long (benchmarks/RESULTS.md)."""
 
 if "OMP_WAIT_POLICY" not in os.environ:  # GNU's OpenMP reads both when torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)

@@ -67,6 +67,8 @@ class Size:
     """Most pieces of a vocabulary."""
     pairs: int
     """A text with fewer pairs gets a smaller model."""
+    fewest_tokens: int = SMALLEST_UPDATE
+    """Fewest tokens of an update."""
 
     @property
     def described(self) -> str:
@@ -125,7 +127,7 @@ def settings(size: Size, pairs: int, tokens: int, total: float) -> Settings:
     """Return the settings for a text of `pairs` pairs with `tokens` target tokens, of which training reads `total`, counted in every pass."""
     passes = total / tokens
     dropout = next((dropout for most, dropout in DROPOUT if passes * _smaller_by(pairs) <= most), 0.4)
-    batch = min(size.batch_tokens, max(SMALLEST_UPDATE, _power_of_two(total / UPDATES)))
+    batch = min(size.batch_tokens, max(size.fewest_tokens, _power_of_two(total / UPDATES)))
     vocabulary = max(FEWEST_PIECES, min(_vocabulary(size, total), pairs // PAIRS_PER_PIECE // 100 * 100))
     return Settings(size, vocabulary, dropout, batch, max(1, _round(total / batch)), passes)
 
@@ -264,7 +266,8 @@ def size_of(recipe: Recipe) -> Size:
     """Return the size of a trained model."""
     model, train = recipe.model, recipe.train
     layers, shape = model.encoder_layers, (model.d_model, model.d_ff, model.num_heads)
-    return Size("", layers, *shape, peak(recipe), train.batch_tokens, recipe.data.vocab_size, 0)
+    longest = max(SMALLEST_UPDATE, recipe.data.max_length + 1)
+    return Size("", layers, *shape, peak(recipe), train.batch_tokens, recipe.data.vocab_size, 0, longest)
 
 
 def peak(recipe: Recipe) -> float:

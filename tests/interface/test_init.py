@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,19 @@ from nmt_cli.demo_corpus import write_corpus
 from nmt_cli.interface.init import duration
 from nmt_cli.recipe import Recipe, TrainSection
 from nmt_cli.recipe_files import load_recipe
-from nmt_cli.training.presets import SIZES, Settings, has_time, peak, schedule, settings, sizes_for, usual_tokens
+from nmt_cli.training.presets import (
+    SIZES,
+    Settings,
+    adapted,
+    has_time,
+    peak,
+    recipe_text,
+    schedule,
+    settings,
+    size_of,
+    sizes_for,
+    usual_tokens,
+)
 from nmt_cli.training.schedule import concerns, decay, learning_rate
 
 SETS = ("train", "valid", "test")
@@ -112,6 +125,17 @@ def adapts(text: Path, folder: Path, first: Recipe) -> None:
     assert done.returncode == 1
     assert "--from 'int8' is a model in int8, which translates only" in " ".join(done.stderr.decode().split())
     assert not (folder / "other.toml").exists()
+
+
+def test_an_update_of_an_adaptation_has_room_for_the_longest_line() -> None:
+    sections = {"data": {"max_length": 3000}, "model": {"max_positions": 4096}, "train": {"batch_tokens": 8192}}
+    recipe = load_recipe(
+        "demo", [f"{name}.{key}={value}" for name, keys in sections.items() for key, value in keys.items()]
+    )
+    chosen = settings(size_of(recipe), pairs=100, tokens=1000, total=1000)
+    files = {"train_source": ["a.en"], "train_target": ["a.de"], "valid_source": ["b.en"], "valid_target": ["b.de"]}
+    written = recipe_text([], adapted(recipe, Path("model"), chosen, files | {"generator": "", "max_length": 3000}))
+    assert Recipe.from_dict(tomllib.loads(written), "adapted").train.batch_tokens == 3001
 
 
 def test_nothing_is_replaced(text: Path, tmp_path: Path) -> None:
