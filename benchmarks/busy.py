@@ -4,7 +4,7 @@
     python benchmarks/busy.py translate --model DIR --search sample [--others 0 1 2] [--rounds 3] [--spins N ...] < lines
 
 `--others`: programs that each compute all the time on a core. `--spins`: values of GOMP_SPINCOUNT; unless given, GNU's default and
-nmt's own (`SPINS` in `nmt_cli/__init__.py`). Every round runs the command once for each of them, for `OMP_WAIT_POLICY=passive` and
+nmt's own. Every round runs the command once for each of them, for `OMP_WAIT_POLICY=passive` and
 for one thread. The table has the medians in milliseconds: of an update, after the first two; of a call for one line after another.
 """
 
@@ -23,9 +23,8 @@ from pathlib import Path
 
 from common import print_rows, setup
 
-from nmt_cli import SPINS
-
-GNU_SPINS = "300000"
+GNU, NMT = "300000", "1000"
+"""GNU's default, and `SPINS` in `nmt_cli/__init__.py`."""
 WORK = "import hashlib\nblock = bytes(10**6)\nwhile True: hashlib.sha256(block).digest()"
 UPDATES, SKIPPED = 12, 2
 LINES = """
@@ -92,7 +91,7 @@ def main() -> None:
     parser.add_argument("--search", default="beam")
     parser.add_argument("--others", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--spins", nargs="+", default=[GNU_SPINS, SPINS], metavar="N")
+    parser.add_argument("--spins", nargs="+", default=[GNU, NMT], metavar="N")
     options = parser.parse_args()
     settings = {f"{int(spins):,}": {"GOMP_SPINCOUNT": spins} for spins in options.spins}
     settings |= {"passive": {"OMP_WAIT_POLICY": "passive"}, "one thread": {"OMP_NUM_THREADS": "1"}}
