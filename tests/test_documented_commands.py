@@ -74,6 +74,7 @@ SMALLER = {
     "nmt serve": "--port 0 --device cpu",
     "nmt train": "--device cpu",
     "ablations.py": "--only '5,000 pieces'",
+    "busy.py": "--others 1 --rounds 1 --spins 1000",
     "breakdown.py": "--updates 4 --threads 1",
     "confidence.py": "--lines 20",
     "decode.py": "--sentences 4 --sweep 2 --rounds 1 --threads 1",
@@ -259,6 +260,8 @@ def prepare(folder: Path, things: Path, lines: Sequence[str]) -> None:
         for table in (ROOT / "benchmarks").glob("*.toml"):
             small = re.sub(r"^curve = .*", "curve = [8]", table.read_text(encoding="utf-8"), flags=re.MULTILINE)
             (folder / "benchmarks" / table.name).write_text(small, encoding="utf-8")
+    if "data/demo/" in text and "preprocess demo" not in text:
+        (folder / "data").symlink_to(things / "data")
     for word in named:
         top, *rest = word.split("/")
         if top in FOLDERS.split() and not (folder / top).exists() and f"--out {top}" not in text:

@@ -108,7 +108,11 @@ def serve(
     max_reading: Annotated[
         float,
         typer.Option(
-            "--max-reading", metavar="S", min=0, rich_help_panel=LIMITS, help="Time in which a request has to arrive."
+            "--max-reading",
+            metavar="S",
+            min=0,
+            rich_help_panel=LIMITS,
+            help="Time in which a request has to arrive, and its answer to be read.",
         ),
     ] = 30.0,
     max_connections: Annotated[

@@ -93,6 +93,10 @@ def _bytes(values: list[int]) -> Iterable[tuple[str, int]]:
         yield _form(bytes(values).decode("utf-8", "replace")), len(values)
 
 
+MOST_WORDS = 50
+"""A token that covers more words than this does not say which of them belong together. Without this limit, time would be cubic."""
+
+
 def links(source: str, source_words: Sequence[Span], target_words: Sequence[Span], translation: Translated) -> Links:
     """Return for each target word the shares of source words that its tokens are aligned to."""
     source_spans = token_spans(translation.source_tokens, source)
@@ -102,7 +106,10 @@ def links(source: str, source_words: Sequence[Span], target_words: Sequence[Span
         if source_token >= len(source_spans) or target_token >= len(target_spans):
             continue
         from_words = overlapping(source_words, source_spans[source_token])
-        for target in overlapping(target_words, target_spans[target_token]):
+        to_words = overlapping(target_words, target_spans[target_token])
+        if len(from_words) > MOST_WORDS or len(to_words) > MOST_WORDS:
+            continue
+        for target in to_words:
             for word in from_words:
                 result[target][word] = result[target].get(word, 0.0) + 1 / len(from_words)
     for shares in result:

@@ -18,7 +18,7 @@ from .authorization import deepl_key
 from .context import Context, context_of
 from .languages import VARIANTS, base, find, name_of
 from .models import Served
-from .parameters import Parameters, flag_of, read_parameters, text_of, texts_of
+from .parameters import Parameters, flag_of, read_parameters, shown, text_of, texts_of
 from .refusal import Refusal
 from .schemas import body
 from .translating import Order, translate
@@ -144,5 +144,5 @@ def _model(context: Context, source: str, target: str, texts: list[str]) -> Serv
         source = detection.detect(texts, pairs.sources_of(target))[0][0]
     model = pairs.find(source, target)
     if model is None:
-        raise Refusal(400, f"Translation from {source.upper()} to {target.upper()} is not supported.")
+        raise Refusal(400, f"Translation from {shown(source.upper())} to {shown(target.upper())} is not supported.")
     return model

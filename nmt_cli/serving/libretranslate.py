@@ -18,7 +18,7 @@ from .authorization import required_key
 from .context import Context, context_of
 from .languages import find, name_of
 from .models import Served
-from .parameters import Parameters, Upload, read_parameters, text_of, texts_of
+from .parameters import Parameters, Upload, read_parameters, shown, text_of, texts_of
 from .refusal import Refusal
 from .schemas import body
 from .translating import Order, translate
@@ -31,6 +31,8 @@ FILE_FORMATS = {
     ".htm": ("html", "text/html; charset=utf-8"),
 }
 """Ending of a file's name → the format and the media type."""
+LONGEST_STEM = 100
+"""The name of a translated file repeats at most so many characters of the file's name."""
 
 
 @router.post("/translate", openapi_extra=body("LibreTranslateRequest"))
@@ -46,7 +48,7 @@ async def translate_text(request: Request) -> Response:
     form = text_of(values, "format") or "text"
     alternatives = _alternatives(context, values)
     if form not in ("text", "html"):
-        raise Refusal(400, f"{form} format is not supported")
+        raise Refusal(400, f"{shown(form)} format is not supported")
     model, detected = model_of(context, source, target, texts)
     translations = await translate(
         request, context, Order(texts, model, form, alternatives=alternatives if form == "text" else 0), key
@@ -103,7 +105,9 @@ async def translate_file(request: Request) -> dict[str, str]:
     text = file.content.decode("utf-8", "replace").removeprefix("\ufeff")
     model, _ = model_of(context, source, target, [text])
     [[translated, *_]] = await translate(request, context, Order([text], model, form), key)
-    name = context.files.add(f"{path.stem}_{target}{path.suffix}", translated.encode("utf-8", "replace"), kind)
+    name = context.files.add(
+        f"{path.stem[:LONGEST_STEM]}_{model.pair[1]}{path.suffix}", translated.encode("utf-8", "replace"), kind
+    )
     return {"translatedFileUrl": str(request.url_for("download_file", filename=name))}
 
 
@@ -188,11 +192,12 @@ def model_of(context: Context, source: str, target: str, texts: list[str]) -> tu
         detected = _detected(source, probability)
     for code in (source, target):
         if find(code, pairs.languages) is None:
-            raise Refusal(400, f"{code} is not supported")
+            raise Refusal(400, f"{shown(code)} is not supported")
     model = pairs.find(source, target)
     if model is None:
         raise Refusal(
-            400, f"{name_of(target)} ({target}) is not available as a target language from {name_of(source)} ({source})"
+            400,
+            f"{name_of(target)} ({shown(target)}) is not available as a target language from {name_of(source)} ({shown(source)})",
         )
     return model, detected
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import threading
 import time
@@ -50,7 +51,7 @@ class _Lines(logging.Handler):
         super().__init__()
         self._stream = stream
         self._lines: list[str] = []
-        self._written = 0.0
+        self._written = -math.inf  # monotonic time of the last write
         self._waiting = threading.Event()
         self._thread: threading.Thread | None = None
 

@@ -1,4 +1,8 @@
-"""The parameters of a request as one dictionary, however they were sent: JSON, form, multipart form or query."""
+"""The parameters of a request as one dictionary, however they were sent: JSON, form, multipart form or query.
+
+Texts are UTF-8; other encodings are refused. Half of a surrogate pair, which JSON can hold, becomes U+FFFD like other invalid
+UTF-8. The number of parameters and items is limited before they are read.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
@@ -18,6 +23,15 @@ from .refusal import Refusal
 Parameters = dict[str, Any]
 MOST_BYTES = 2**40
 """Largest size of a field, in bytes. It is no real limit: the middleware limits the whole request."""
+MOST_ITEMS = 100_000
+"""Largest number of parameters in a form or query."""
+MOST_MARKS = 1_000_000
+"""Largest number of commas and opening brackets in JSON. A value costs many times the memory of its characters."""
+LONGEST_TYPE = 1000
+"""Largest number of characters of the header Content-Type."""
+LONGEST_SHOWN = 40
+"""A message repeats at most so many characters of a parameter."""
+UTF_8 = ("utf-8", "utf8", "us-ascii", "ascii")
 
 
 async def read_parameters(request: Request, lists: Sequence[str] = ()) -> Parameters:
@@ -26,7 +40,7 @@ async def read_parameters(request: Request, lists: Sequence[str] = ()) -> Parame
     With a JSON body, all other parameters are ignored, as LibreTranslate and DeepL do. Otherwise, parameters of the body have
     precedence over parameters of the query. Raises Refusal.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = _content_type(request)
     if kind == "application/json" or kind.endswith("+json"):
         return _of_json(await request.body())
     values = _of_pairs(request.scope["query_string"], lists) if request.scope["query_string"] else {}
@@ -37,7 +51,23 @@ async def read_parameters(request: Request, lists: Sequence[str] = ()) -> Parame
     return values
 
 
+def _content_type(request: Request) -> str:
+    """Return the media type of a request in lower case, "" if it has none. Raises Refusal for an encoding that is not UTF-8."""
+    header = request.headers.get("content-type", "")
+    if len(header) > LONGEST_TYPE:
+        raise Refusal(400, f"the header Content-Type is longer than {LONGEST_TYPE:,} characters.")
+    kind, options = parse_options_header(header)
+    charset = options.get(b"charset", b"utf-8").decode("latin-1").strip().lower()
+    if charset not in UTF_8:
+        raise Refusal(
+            415, f"the charset {shown(charset)!r} of the header Content-Type is not supported: expected utf-8."
+        )
+    return kind.decode("latin-1").strip()
+
+
 def _of_json(body: bytes) -> Parameters:
+    if sum(map(body.count, (b",", b"[", b"{"))) > MOST_MARKS:
+        raise Refusal(413, "the request has too many values. Divide it.")
     try:
         values = json.loads(body)
     except (ValueError, RecursionError):
@@ -55,7 +85,7 @@ def _of_pairs(query: bytes, lists: Sequence[str]) -> Parameters:
             keep_blank_values=True,
             encoding="utf-8",
             errors="replace",
-            max_num_fields=100_000,
+            max_num_fields=MOST_ITEMS,
         )
     except ValueError:
         raise Refusal(413, "the request has too many parameters") from None
@@ -82,7 +112,7 @@ async def _of_multipart(request: Request, lists: Sequence[str]) -> Parameters:
                 values[name] = entries if name in lists and len(entries) > 1 else entries[-1]
     except (HTTPException, MultiPartException) as error:
         detail = error.message if isinstance(error, MultiPartException) else error.detail
-        raise Refusal(400, f"the form cannot be read: {detail}") from None
+        raise Refusal(400, f"the form cannot be read: {shown(detail)}") from None
     return values
 
 
@@ -93,7 +123,7 @@ def text_of(values: Parameters, name: str) -> str:
         return ""
     if not isinstance(value, str | int | float | bool):
         raise Refusal(400, f"Invalid request: {name} parameter is not a text")
-    return value if isinstance(value, str) else str(value)
+    return _valid(str(value))
 
 
 def texts_of(values: Parameters, name: str) -> list[str]:
@@ -102,7 +132,17 @@ def texts_of(values: Parameters, name: str) -> list[str]:
     texts = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(text, str) for text in texts):
         raise Refusal(400, f"Invalid request: {name} parameter is neither a text nor a list of texts")
-    return texts
+    return [_valid(text) for text in texts]
+
+
+def _valid(text: str) -> str:
+    """Return a text with U+FFFD for each surrogate that has no partner."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def shown(value: str) -> str:
+    """Return the value of a parameter for a message: its beginning, if it is long."""
+    return value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}…"
 
 
 def flag_of(values: Parameters, name: str) -> bool:

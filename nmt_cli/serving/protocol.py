@@ -1,6 +1,6 @@
-"""uvicorn's protocol, extended: it closes connections whose request line and headers do not arrive in time.
+"""uvicorn's protocol, extended: it ends connections of clients that send or read too slowly, or send too much around a body.
 
-uvicorn itself closes only connections that are idle after an answer. The middleware limits the time of the body.
+uvicorn itself closes only connections that are idle after an answer. The middleware limits the size and the time of the body.
 """
 
 from __future__ import annotations
@@ -10,16 +10,27 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+MOST_AROUND = 2**16
+"""Largest number of bytes of a request besides its body. The bytes that arrive together with the first one are not counted."""
+AROUND_BYTE = 8
+"""And so many more for each byte of the body: a chunk has its length before it."""
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
 
 class Protocol(HttpToolsProtocol):
-    """A connection with a time limit for the headers of a request."""
+    """A connection with limits for the headers of a request, and a time limit in which the client must read an answer."""
 
     seconds = 0.0
-    """Seconds in which the headers of a request must arrive; 0: no limit."""
+    """Seconds in which the headers of a request must arrive, and in which an answer must be read; 0: no limit."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._deadline: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        """Ends the connection if the client has not read its answer."""
+        self._around = self._body = 0
+        self._begun = False
+        """Whether a request began in the last data that arrived."""
 
     @classmethod
     def reading(cls, seconds: float) -> type[Protocol]:
@@ -34,18 +45,50 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._arrived()
+        self._was_read()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         if self.cycle is not None and self.cycle.response_complete:
             self._expect()
+        self._begun, self._body = False, 0
         super().data_received(data)
+        self._around = 0 if self._begun else max(0, self._around + len(data) - (1 + AROUND_BYTE) * self._body)
+        if self._around > MOST_AROUND:
+            self._refuse()
+
+    def on_message_begin(self) -> None:
+        """See `HttpToolsProtocol`."""
+        self._begun = True
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """See `HttpToolsProtocol`."""
         self._arrived()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """See `HttpToolsProtocol`."""
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        """See `HttpToolsProtocol`."""
+        super().on_response_complete()
+        if not self.flow.write_paused and self.transport.get_write_buffer_size():
+            self._was_read()
+            self._await_reader()
+
+    def pause_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        super().resume_writing()
+        self._was_read()
 
     def _expect(self) -> None:
         """Start the time limit for headers, if it is not running."""
@@ -56,3 +99,28 @@ class Protocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _await_reader(self) -> None:
+        """Start the time limit for reading an answer, if it is not running."""
+        if self.seconds and self._reading is None:
+            self._reading = self.loop.call_later(self.seconds, self._give_up)
+
+    def _was_read(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _give_up(self) -> None:
+        self._reading = None
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _refuse(self) -> None:
+        """Answer that the headers are too large, unless another answer is under way, and end the connection."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(TOO_LARGE)
+            self.transport.close()
+        else:
+            self.transport.abort()

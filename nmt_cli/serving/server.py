@@ -35,6 +35,11 @@ BACKLOG = 2048
 KEEP_ALIVE = 65
 """Seconds that a connection may be idle between two requests. This is more than the 60 seconds of most proxies."""
 
+ENDING = 1.0
+"""Seconds in which requests that were cancelled write their answers."""
+LAST_RESORT = 15.0
+"""So many seconds after the grace period, the process ends, whatever it is doing."""
+
 
 class AddressError(NmtError):
     """The server cannot listen on the address."""
@@ -176,6 +181,9 @@ class Server(uvicorn.Server):
             self.force_exit = True
             return
         self.received = number
+        last_resort = threading.Timer(self.context.settings.grace + LAST_RESORT, os._exit, [128 + number])
+        last_resort.daemon = True
+        last_resort.start()
         self.stop()
 
     def _reload(self, number: int, frame: object) -> None:
@@ -185,6 +193,12 @@ class Server(uvicorn.Server):
         """See `uvicorn.Server`. Running requests are answered first; requests that take longer than the grace period are refused."""
         logs.say(f"ending: {len(self.server_state.tasks)} requests are under way")
         await super().shutdown(sockets)
-        for task in list(self.server_state.tasks):
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+        await self._ended()  # tasks that were cancelled answer that the server is stopped
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()  # of clients that do not read, or that hold a connection open
+        await self._ended()
+
+    async def _ended(self) -> None:
+        """Wait for the tasks of requests, at most ENDING seconds."""
+        if self.server_state.tasks:
+            await asyncio.wait(list(self.server_state.tasks), timeout=ENDING)

@@ -17,13 +17,13 @@ class Limits:
     characters: int = 500_000
     """Characters of all texts of a request together."""
     sentences: int = 20_000
-    """Sentences of a request."""
+    """Sentences of a request. A text without a sentence counts as one."""
     queue: int = 50_000
     """Sentences that wait for a worker. A request that would exceed this number is refused."""
     seconds: float = 120.0
     """Seconds for the translation of a request."""
     reading: float = 30.0
-    """Seconds in which a request must arrive."""
+    """Seconds in which a request must arrive, and in which its answer must be read."""
     alternatives: int = 9
     """Other translations of a text, besides the best one."""
     connections: int = 1000

@@ -25,6 +25,7 @@ from .context import Context, context_of
 from .keys import Key
 from .models import Served
 from .refusal import ClientGone, Refusal
+from .settings import Limits
 
 SHORT = 4000
 """Texts of at most this number of characters are read and written in the event loop."""
@@ -54,13 +55,10 @@ async def translate(request: Request, context: Context, order: Order, key: Key) 
     """Return for each text its translation and up to `alternatives` others. Raises Refusal, ClientGone."""
     limits, size = context.settings.limits, sum(map(len, order.texts))
     check_limits(context, key, size)
+    _check_sentences(limits, len(order.texts))
     documents = await _run(size, lambda: _read(order))
     lines = [line for document in documents for line in document.lines]
-    if limits.sentences and len(lines) > limits.sentences:
-        raise Refusal(
-            413,
-            f"the request has {len(lines):,} sentences, this server translates {limits.sentences:,} at once. Divide it.",
-        )
+    _check_sentences(limits, sum(max(1, len(document.lines)) for document in documents))
     if limits.queue and context.models.pairs.waiting + len(lines) > limits.queue:
         raise Refusal(
             429, "Too many requests: more sentences are waiting than this server takes on.", retry_after=RETRY_AFTER
@@ -71,6 +69,15 @@ async def translate(request: Request, context: Context, order: Order, key: Key) 
     translations = await answer(request, await submit(size, context, order.model, lines, options), limits.seconds)
     context.note(request, order.model, key, len(lines), size)
     return await _run(size, lambda: _written(order, documents, translations))
+
+
+def _check_sentences(limits: Limits, sentences: int) -> None:
+    """Raise Refusal if a request has too many sentences."""
+    if limits.sentences and sentences > limits.sentences:
+        raise Refusal(
+            413,
+            f"the request has {sentences:,} sentences, this server translates {limits.sentences:,} at once. Divide it.",
+        )
 
 
 def check_limits(context: Context, key: Key, size: int) -> None:

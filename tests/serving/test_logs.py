@@ -54,7 +54,6 @@ def test_lines_that_come_soon_after_each_other_are_written_together(
     passed = threading.Event()
     clock = {"monotonic": lambda: 0.0, "sleep": lambda _: passed.wait()}
     monkeypatch.setattr(logs, "time", SimpleNamespace(**{**vars(time), **clock}))
-    monkeypatch.setattr(logs.logger.handlers[0], "_written", -1.0)  # long ago
     for number in range(50):
         logs.say("request", number=number)
     assert lines(writes) == [["request number=0"]]  # at once

@@ -99,7 +99,7 @@ class Forked(subprocess.Popen):
                 os.environ.update(env)
             sys.stdin = open(0, encoding="utf-8", closefd=False)
             if words[1] == "-c":
-                sys.argv = words[1:]
+                sys.argv = ["-c", *words[3:]]
                 exec(compile(words[2], "-c", "exec"), {"__name__": "__main__"})
             elif words[1] == "-m":
                 sys.argv = words[2:]
