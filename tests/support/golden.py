@@ -1,0 +1,282 @@
+"""What fixed small models give for fixed lines, with every feature of a model, every search and every option, in fp32.
+
+    python tests/support/golden.py        # writes tests/fixtures/golden anew, by torch's operators alone
+
+MODELS   name → features of [model]; the weights are drawn by NumPy, so that they are the same on every machine
+CASES    name → models (several: an ensemble) and options
+outputs  a case → for each of the 500 LINES its output: score, text, and what else the option asks for
+
+A change of nmt that alters an output writes the files anew, and says why. Vocabularies are files, too: another version of SentencePiece
+may learn another one from the same text.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import random
+import tempfile
+import zlib
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from untrained import WORDS, sentence
+
+import nmt_cli as nmt
+from nmt_cli.data.tokenizer import TARGET, learn_bpe, learn_symbols
+from nmt_cli.model.folder import TABLES, weights_of, write_model
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "golden"
+JOINT, SOURCE, TARGET_WORDS, TREES = (
+    "tokenizer.model",
+    "tokenizer.source.model",
+    "tokenizer.target.model",
+    "trees.model",
+)
+GAIN = 2.0
+"""Of random maps, so that an output depends on every word of its line; and of the last norm of a pre-norm decoder, so that probabilities are as far
+from each other as those of a trained model."""
+TOLERANCE = 1e-4
+"""Of scores and probabilities."""
+
+SMALL = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 32, "d_ff": 48, "num_heads": 4, "max_positions": 48}
+MODELS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "pre": {"residual": "pre"},
+    "gelu": {"activation": "gelu"},
+    "silu": {"activation": "silu"},
+    "swiglu": {"activation": "swiglu", "residual": "pre"},
+    "rms": {"norm": "rms"},
+    "learned": {"positions": "learned"},
+    "rotary": {"positions": "rotary", "residual": "pre"},
+    "heads": {"num_heads": 2, "d_k": 6, "d_v": 10},
+    "untied": {"tie_embeddings": False},
+    "two": {"tie_embeddings": False, "residual": "pre", "norm": "rms", "activation": "swiglu", "positions": "rotary"},
+    "parser": {"tie_embeddings": False},
+    "monotonic": {"tie_embeddings": False, "monotonic_attention": True, "residual": "pre"},
+}
+"""`two` has a vocabulary for each side; the last two write trees."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Models, the options of `Translator.translate`, and what each line has besides its text."""
+
+    models: tuple[str, ...] = ("two",)
+    options: dict[str, Any] = field(default_factory=dict)
+    lines: str = "plain"
+    """`plain`; `prefix` or `terms`: lines that ask for them; `score`: log P of a given translation; `parse`."""
+
+
+CASES = {
+    **{f"model-{name}": Case((name,), {"alignment": True}) for name in list(MODELS)[:-2]},
+    "parse": Case(("parser",), lines="parse"),
+    "parse-monotonic": Case(("monotonic",), lines="parse"),
+    "ensemble": Case(("rotary", "pre"), {"alignment": True}),
+    "greedy": Case(options={"beam": 1}),
+    "nbest": Case(options={"beam": 6, "nbest": 6}),
+    "alpha-0": Case(options={"alpha": 0.0}),
+    "alpha-2": Case(options={"alpha": 2.0}),
+    "average": Case(options={"length_penalty": "average"}),
+    "none": Case(options={"length_penalty": "none"}),
+    "coverage": Case(options={"coverage_penalty": 0.5}),
+    "longest": Case(options={"max_extra": 2, "max_len_ratio": 0.5}),
+    "shortest": Case(options={"min_length": 9}),
+    "diverse": Case(
+        options={"search": "diverse", "beam": 6, "diverse_groups": 3, "diversity_penalty": 0.7, "nbest": 3}
+    ),
+    "sample": Case(options={"sample": True, "seed": 5, "nbest": 2}),
+    "sample-top": Case(options={"sample": True, "seed": 6, "top_k": 20, "top_p": 0.9, "temperature": 1.5}),
+    "sample-min": Case(options={"sample": True, "seed": 7, "min_p": 0.05}),
+    "mbr-chrf": Case(options={"search": "mbr", "mbr_samples": 4, "seed": 8}),
+    "mbr-bleu": Case(options={"search": "mbr", "mbr_samples": 4, "mbr_utility": "bleu", "mbr_candidates": "beam"}),
+    "prefix": Case(lines="prefix"),
+    "terms": Case(lines="terms"),
+    "no-repeat": Case(options={"no_repeat_ngram": 2}),
+    "repetition": Case(options={"repetition_penalty": 1.3}),
+    "banned": Case(options={"banned_words": ["tac", "der"]}),
+    "outputs": Case(options={"outputs": ["eht tac .sees", "a god", "eht esuoh rednu a gib .god"]}),
+    "confidence": Case(options={"confidence": True}),
+    "score": Case(lines="score"),
+}
+
+
+def lines() -> list[str]:
+    """500 lines: words of the vocabulary, other words, other scripts, blank and long lines."""
+    rng = random.Random(42)
+    found = [sentence(rng, rng.randint(1, 12)) for _ in range(440)]
+    found += [" ".join(rng.choices([*WORDS, "Zebra", "naïve", "42", "(x)", "A.B."], k=6)) for _ in range(30)]
+    found += [
+        rng.choice(["дом", "猫", "が", "بيت", "ไม้", "é́", "😀", "<x>"]) + " " + sentence(rng, 3) for _ in range(20)
+    ]
+    found += [sentence(rng, 60) for _ in range(4)] + ["", " ", ".", "a", "\u00a0the  cat ", "cat" * 30]
+    rng.shuffle(found)
+    return found
+
+
+LINES = lines()
+TREE_LINES = [" ".join(line.split()[:7]) for line in LINES]
+
+
+def outputs(case: Case, folder: Path) -> list[str]:
+    """Return for each line its output as text. `folder` has the models that were made so far."""
+    for name in case.models:
+        if not (folder / name).exists():
+            write(folder / name, name)
+    with nmt.load([folder / name for name in case.models], device="cpu", devices=1, precision="fp32") as translator:
+        if case.lines == "parse":
+            return [str(parse) for parse in translator.parse(TREE_LINES, tokenized=True, **case.options)]
+        if case.lines == "score":
+            pairs = zip(LINES, [*LINES[1:], LINES[0]], strict=True)
+            return [_number(scored.log_prob) for scored in translator.score(pairs)]
+        rng = random.Random(1)
+        given = [
+            nmt.Line(
+                line,
+                prefix=rng.choice(["eht ", "tac der", "g"]) if case.lines == "prefix" else None,
+                terms=rng.choice([("god",), ("tac|der", "esu*")]) if case.lines == "terms" else (),
+            )
+            for line in LINES
+        ]
+        return [_text(translation) for translation in translator.translate(given, **case.options)]
+
+
+def _text(translation: nmt.Translation) -> str:
+    fields = [part for one in translation.nbest for part in (_number(one.score), one.text)]
+    if translation.alignment is not None:
+        fields.append(" ".join(f"{i}-{j}" for i, j in translation.alignment))
+    if translation.words is not None:
+        fields += [_number(word.probability) for word in translation.words]
+        fields.append(_number(translation.quality or 0.0))
+    return "\t".join(fields)
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.5f}"
+
+
+def differences(found: list[str], expected: list[str]) -> list[int]:
+    """Return the lines whose outputs differ: in texts, or in numbers by more than TOLERANCE."""
+    assert len(found) == len(expected) == len(LINES)
+    return [
+        number
+        for number, (one, other) in enumerate(zip(found, expected, strict=True))
+        if not _same(one.split("\t"), other.split("\t"))
+    ]
+
+
+def _same(one: list[str], other: list[str]) -> bool:
+    return len(one) == len(other) and all(a == b or _close(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _close(one: str, other: str) -> bool:
+    """Whether both are numbers that differ by rounding only. Utilities, which are 0 to 100, may differ by 100 times as much as others."""
+    if not (_is_number(one) and _is_number(other)):
+        return False
+    return abs(float(one) - float(other)) <= TOLERANCE * (100 if float(one) > 1 else 1)
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").replace(".", "", 1).isdecimal()
+
+
+def near_tie(found: str, expected: str) -> bool:
+    """Whether two outputs have the same scores up to rounding, which may decide between them."""
+    return _close(found.split("\t")[0], expected.split("\t")[0])
+
+
+def read(name: str) -> list[str]:
+    """Return the expected outputs of a case."""
+    return lzma.decompress((FOLDER / f"{name}.xz").read_bytes()).decode().split("\n")[:-1]
+
+
+# --- the models ---
+
+
+def write(folder: Path, name: str) -> None:
+    """Make `folder` the model folder of MODELS[name]."""
+    trees = name in ("parser", "monotonic")
+    two = {SOURCE: SOURCE, TARGET_WORDS: TREES if trees else TARGET_WORDS} if trees or name == "two" else {JOINT: JOINT}
+    recipe = Recipe(data=_data(trees, len(two) == 2), model=ModelSection(**{**SMALL, **MODELS[name]}), decode=DECODE)
+    content = {to: (FOLDER / file).read_bytes() for to, file in two.items()}
+    sizes = [_size(model) for model in content.values()]
+    vocabularies = sizes[0], sizes[-1]
+    weights = weights_of(Transformer(recipe.model, *vocabularies))
+    drawn = {
+        key: weight if key.startswith(TABLES) else _drawn(f"{name} {key}", weight) for key, weight in weights.items()
+    }
+    folder.mkdir(parents=True)
+    write_model(folder, drawn, recipe, vocabularies, content, {})
+
+
+def _drawn(name: str, weight: torch.Tensor) -> torch.Tensor:
+    """Return random weights of the same shape. They depend on the name alone."""
+    rng = numpy.random.RandomState(zlib.crc32(name.encode()))
+    normal = torch.from_numpy(rng.standard_normal(tuple(weight.shape))).float()
+    if weight.dim() == 1:
+        return (GAIN if name.endswith("decoder_norm.weight") else "norm.weight" in name) + 0.1 * normal
+    return normal * (1.0 if "embeddings" in name else GAIN) / weight.shape[-1] ** 0.5
+
+
+DECODE = DecodeSection(max_extra=6, beam=4)
+
+
+def _data(trees: bool, two: bool) -> DataSection:
+    data = DataSection(
+        generator="teaching",
+        vocab_size=100,
+        max_length=40,
+        joint_vocab=not two,
+        byte_fallback=False,
+        normalization="identity",
+    )
+    if not two:
+        return data
+    if not trees:
+        return data.model_copy(update={"target_vocab_size": 90})
+    return data.model_copy(update={"target_vocab_size": 40, "target_tokenization": "words", "terminals": "tags"})
+
+
+@cache
+def _size(model: bytes) -> int:
+    from sentencepiece import SentencePieceProcessor
+
+    return SentencePieceProcessor(model_proto=model).get_piece_size()
+
+
+def _write_vocabularies() -> None:
+    rng = random.Random(7)
+    text = [sentence(rng, rng.randint(2, 9)) for _ in range(300)]
+    other = [" ".join(word[::-1] for word in line.split()) for line in text]
+    symbols = [(symbol, 9) for symbol in ["(S", ")S", "(NP", ")NP", "(VP", ")VP", "DT", "NN", "VBZ", "."]]
+    for name, tokenizer in {
+        JOINT: learn_bpe(text, _data(False, False)),
+        SOURCE: learn_bpe(text, _data(False, True)),
+        TARGET_WORDS: learn_bpe(other, _data(False, True)),
+        TREES: learn_symbols(symbols, _data(True, True), TARGET),
+    }.items():
+        (FOLDER / name).write_bytes(tokenizer.model)
+
+
+def main() -> None:
+    """Write the files anew."""
+    os.environ["NMT_KERNELS"] = "off"
+    if not (FOLDER / JOINT).exists():
+        _write_vocabularies()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, case in CASES.items():
+            found = outputs(case, Path(folder))
+            (FOLDER / f"{name}.xz").write_bytes(
+                lzma.compress("".join(f"{line}\n" for line in found).encode(), preset=9)
+            )
+            print(name, len(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
