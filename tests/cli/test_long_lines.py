@@ -153,16 +153,16 @@ def test_a_parser_is_not_split_at_full_stops(tmp_path: Path) -> None:
     assert translate([line], "-m", strict, "--json") == translate([line], "-m", free, "--json")
 
 
-def test_attend_says_why_it_declines_a_line_in_parts(model: Path) -> None:
+def test_attend_says_why_it_declines_a_line_in_parts(model: Path, tmp_path: Path) -> None:
     line = " ".join(texts(5))
-    done = forked.run(Path.cwd(), "attend", "-m", model, line)
+    done = forked.run(tmp_path, "attend", "-m", model, line)
     assert done.returncode == 1
     said = " ".join(done.stderr.decode().split())
     assert (
         f"translates it in 5 parts, because the model translates a sentence of up to {SAFE * 3 // 2} tokens whole"
         in said
     )
-    assert forked.run(Path.cwd(), "attend", "-m", model, texts(1)[0]).returncode == 0
+    assert forked.run(tmp_path, "attend", "-m", model, texts(1)[0]).returncode == 0
 
 
 @pytest.fixture(scope="module")
