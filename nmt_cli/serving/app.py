@@ -16,7 +16,7 @@ from .. import __version__
 from . import deepl, libretranslate, own
 from .context import Context
 from .middleware import Limited, Observed
-from .refusal import Refusal
+from .refusal import Refusal, body_of
 
 PAGE = Path(__file__).parent / "page"
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -86,24 +86,21 @@ class _Page(StaticFiles):
     path = "/page"
 
 
-def _body(request: Request, message: str) -> dict[str, str]:
-    """Return the body of an error, in the form of the interface that this path belongs to."""
-    return {"message" if request.url.path.startswith("/v2/") else "error": message}
-
-
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
-    return JSONResponse(_body(request, error.message), error.status, error.headers)
+    return JSONResponse(body_of(request.scope["path"], error.message), error.status, error.headers)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
     """Answer an unknown path, or a method that a path does not have."""
     assert isinstance(error, HTTPException)
     return JSONResponse(
-        _body(request, error.detail or HTTPStatus(error.status_code).phrase), error.status_code, error.headers
+        body_of(request.scope["path"], error.detail or HTTPStatus(error.status_code).phrase),
+        error.status_code,
+        error.headers,
     )
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Answer after an error of the server itself. The log has the error."""
-    return JSONResponse(_body(request, "The server has an error of its own; its log says more."), 500)
+    return JSONResponse(body_of(request.scope["path"], "The server has an error of its own; its log says more."), 500)

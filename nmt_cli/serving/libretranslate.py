@@ -108,7 +108,7 @@ async def translate_file(request: Request) -> dict[str, str]:
     name = context.files.add(
         f"{path.stem[:LONGEST_STEM]}_{model.pair[1]}{path.suffix}", translated.encode("utf-8", "replace"), kind
     )
-    return {"translatedFileUrl": str(request.url_for("download_file", filename=name))}
+    return {"translatedFileUrl": str(request.url_for("download_file", filename=quote(name)))}
 
 
 @router.get("/download_file/{filename}")

@@ -18,3 +18,8 @@ class Refusal(Exception):
 
 class ClientGone(Exception):
     """The client has closed the connection: nobody waits for the answer."""
+
+
+def body_of(path: str, message: str) -> dict[str, str]:
+    """Return the body of an error, in the form of the interface that a path belongs to."""
+    return {"message" if path.startswith("/v2/") else "error": message}

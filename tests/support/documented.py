@@ -38,6 +38,7 @@ MARKS = (
     "needs a COMET model",
     "needs pyte",
     "needs pysbd, syntok and sentence-splitter",
+    "needs schemathesis",
 )
 """Why a command is not run. The mark is in the comment behind a command of a code block, in a sentence in brackets."""
 PROGRAMS = ("nmt", "python", "torchrun", "make", "pip", "curl")
