@@ -17,7 +17,7 @@ from waiting import LIMIT, wait_until, was_read
 
 from nmt_cli.encodings import wide_encoding
 from nmt_cli.errors import DataError
-from nmt_cli.lines import decode_line, iter_lines, open_binary, open_descriptor, read_parallel
+from nmt_cli.lines import Changed, decode_line, iter_lines, open_binary, open_descriptor, read_parallel
 
 ODD = "a\u2028b\u2029c\u0085d\x0be\x0cf\rg\x1ch"
 
@@ -154,6 +154,13 @@ def test_unequal_sides_name_both_counts_and_where_they_part(tmp_path: Path, sour
     assert f"reads 'line {shorter + 1}'" in text
 
 
+@pytest.mark.parametrize(("length", "end"), [(60, ""), (61, "…")])
+def test_a_long_line_without_partner_is_cut(tmp_path: Path, length: int, end: str) -> None:
+    files = write(tmp_path / "s"), write(tmp_path / "t", b"x" * length)
+    with pytest.raises(DataError, match=f"reads '{'x' * 60}{end}'"):
+        list(read_parallel(files[:1], files[1:]))
+
+
 def test_unequal_numbers_of_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"1 source file\(s\) but 0 target"):
         list(read_parallel([tmp_path / "a"], []))
@@ -186,7 +193,7 @@ def test_utf_16_is_known_by_its_mark_or_its_zero_bytes(head: bytes, encoding: st
 
 @pytest.mark.parametrize("kind", COMPRESS)
 def test_utf_16_is_refused_by_the_name_of_its_file(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "text").write_bytes(COMPRESS[kind]("Ein Haus.\n".encode("utf-16-le")))
+    (tmp_path / "text").write_bytes(COMPRESS[kind]("\nEin Haus.\n".encode("utf-16-le")))
     with (
         open_binary(tmp_path / "text") as stream,
         pytest.raises(
@@ -195,7 +202,7 @@ def test_utf_16_is_refused_by_the_name_of_its_file(tmp_path: Path, kind: str) ->
     ):
         list(iter_lines(stream))
     with open_binary(tmp_path / "text") as stream:
-        assert len(list(iter_lines(stream, any_bytes=True))) == 2
+        assert len(list(iter_lines(stream, any_bytes=True))) == 3
 
 
 def test_a_mark_that_comes_byte_by_byte_is_seen() -> None:
@@ -213,3 +220,16 @@ def test_a_mark_that_comes_byte_by_byte_is_seen() -> None:
     with open_descriptor(read, "the pipe") as stream, pytest.raises(DataError, match=r"^the pipe is UTF-16 text"):
         list(iter_lines(stream, any_bytes=True))
     thread.join()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("cafe\u0301", "caf\u00e9", r"'cafe\u0301', now 'caf\xe9'"),
+        ("½ Glas", "1/2 Glas", "'½ Glas', now '1/2 Glas'"),
+    ],
+)
+def test_the_example_shows_how_two_texts_differ(before: str, after: str, shown: str) -> None:
+    changed = Changed()
+    changed.add(before, after)
+    assert changed.described("target") == f"1 target line, such as {shown}"
