@@ -33,10 +33,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import console
-from .files import flush_to_disk, sha256
+from .files import clear_partial, flush_to_disk, partial, sha256
 
-PARTIAL = ".partial-"
-"""The beginning of the names of files that are being written."""
+ANY = re.compile(".+", re.DOTALL)
+"""Pattern of every name."""
 LARGEST = 1 << 26
 """Largest size of a file that `read_private` accepts, in bytes."""
 MOST_RECORDS = 4096
@@ -183,20 +183,16 @@ def write_private(path: Path, data: bytes, flush: bool = False) -> None:
     """Write a file into the cache folder aside, then rename it; with `flush`, also flush it to the disk. Raises OSError.
 
     Its mode is 600 whatever the umask is. Any number of processes, also on several machines, may write the same file at
-    the same time.
+    the same time. What killed processes left in the folder is removed.
     """
-    descriptor, aside = tempfile.mkstemp(prefix=PARTIAL, dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:
+    clear_partial(path.parent, ANY)
+    with partial(path, lambda aside: aside.touch(0o600, exist_ok=False)) as aside:
+        with aside.open("wb") as file:
             file.write(data)
             file.flush()
             if flush:
-                os.fsync(descriptor)
-        os.replace(aside, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(aside)
-        raise
+                os.fsync(file.fileno())
+        aside.replace(path)
     if flush:
         flush_to_disk(path.parent)
 

@@ -1,6 +1,7 @@
 """Messages for people, on stderr: lines, warnings, progress bars. Data goes to stdout, by `cli.output`.
 
-`say` prints a plain line, `warn` a line marked "warning:". `progress` shows a tqdm bar on a terminal and nothing elsewhere.
+`say` prints a plain line, `warn` a line marked "warning:". Control characters in a message, which may come from a file, are
+written as numbers (`errors.printable`). `progress` shows a tqdm bar on a terminal and nothing elsewhere.
 Within `listening` it calls a function instead.
 """
 
@@ -17,6 +18,8 @@ from typing import Any, Self
 from rich.console import Console
 from rich.markup import escape
 
+from .errors import printable
+
 
 def _console() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
@@ -24,7 +27,11 @@ def _console() -> Console:
 
 def say(text: str = "") -> None:
     """Print a line on stderr."""
-    _console().print(escape(text))
+    _print(text)
+
+
+def _print(text: str, mark: str = "") -> None:
+    _console().print(f"{mark}{escape(printable(text))}")
 
 
 def say_next(*words: object, end: str = "") -> None:
@@ -44,7 +51,7 @@ def spoken(seconds: float) -> str:
 
 def warn(text: str) -> None:
     """Print a warning: the command continues, but not as the user asked."""
-    _console().print(f"[yellow]warning:[/yellow] {escape(text)}")
+    _print(text, "[yellow]warning:[/yellow] ")
 
 
 WARNED: set[str] = set()
@@ -60,7 +67,7 @@ def warn_once(text: str, where: str = "") -> None:
 
 def fail(text: str) -> None:
     """Print the error that ends the command."""
-    _console().print(f"[red]error:[/red] {escape(text)}")
+    _print(text, "[red]error:[/red] ")
 
 
 def on_terminal() -> bool:

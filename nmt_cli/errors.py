@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -150,6 +151,20 @@ def shown(value: object, longest: int = 200) -> str:
             else f"a {type(value).__name__}"
         )
     return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-longest // 2 :]}"
+
+
+def shown_name(name: str) -> str:
+    """Return a name for messages as `shown` does, but without quotes: a key, a version, the text of a library's error."""
+    return shown(name)[1:-1]
+
+
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Control characters except tab and newline, other line ends, and characters that change the direction of text."""
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with each character of UNPRINTABLE as a number, as in \u001b, so that a terminal only shows it. JSON stays the same JSON."""
+    return UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def did_you_mean(word: str, known: Sequence[str], most: int = 1, cutoff: float = 0.5) -> str:

@@ -4,12 +4,15 @@
     write_atomic(path, data), write_named(path, data, "a shard")  # a single file; OSError, or DataError with the name
     with new_files(paths) as streams: write into them           # large files; all are written, or none
     link_atomic(path, target)                                   # a symbolic link
+    with partial(path, make) as aside: fill `aside`, rename it  # what is not renamed is removed
     lock(handle)                                                # one writer, or several readers
     clear_partial(folder, names)                                # remove partial files of killed processes
     system_error(error)                                         # the OSError behind a library's error
 
-After an error or a signal, `path` is unchanged and nothing is left beside it. A file that is replaced keeps its mode and
-owner. A folder is replaced only if `ours` allows it: `output_paths` decides what a command may replace.
+After an error or a signal, `path` is unchanged and nothing is left beside it. A process that is killed (SIGKILL, a power cut)
+leaves `.NAME.partial-PID`. Its writer holds a lock on it, which ends with the process. So the next command that writes to `path`
+can prove that it is abandoned, and removes it. A file that is replaced keeps its mode and owner. A folder is replaced only if
+`ours` allows it: `output_paths` decides what a command may replace.
 """
 
 from __future__ import annotations
@@ -47,6 +50,18 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def read_bounded(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most `most` bytes. Raises OSError for a larger file, a folder, a pipe or a device."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        data = file.read(most + 1) if status.st_size <= most else b""
+        if (size := max(status.st_size, len(data))) > most:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, expected at most {most:,}", str(path))
+        return data
+
+
 def follow_links(path: Path) -> Path:
     """Return the target of `path` if it is a link, else `path`. The folders above it are not resolved.
 
@@ -82,13 +97,63 @@ def flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
+def _short(name: str) -> str:
+    """Return the part of a file's name that its partial file repeats."""
+    return name.encode("utf-8", "surrogateescape")[:LONGEST_NAME].decode("utf-8", "ignore")
+
+
 def _aside(path: Path, what: str = "partial") -> Path:
-    """Return a free name in the folder of `path`."""
-    name = path.name.encode("utf-8", "surrogateescape")[:LONGEST_NAME].decode("utf-8", "ignore")
-    aside = path.parent / f".{name}.{what}-{os.getpid()}"
-    while os.path.lexists(aside):  # left by a killed process of the same number, or by a user
+    """Return a free name in the folder of `path`. First remove what killed processes left there for `path`."""
+    with suppress(OSError):  # a folder that cannot be listed can still be written to
+        clear_partial(path.parent, [path.name])
+    aside = path.parent / f".{_short(path.name)}.{what}-{os.getpid()}"
+    while os.path.lexists(aside):  # of another machine, another thread or a user
         aside = aside.with_name(f"{aside.name}0")
     return aside
+
+
+@contextmanager
+def partial(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
+    """Provide a partial file or folder for `path`, in the same folder. At the end of the block it is removed, unless it was renamed.
+
+    `make(aside)` creates it. It is locked: `clear_partial` of other processes leaves it alone. Raises OSError.
+    """
+    aside, handle = _made(path, make)
+    try:
+        yield aside
+    finally:
+        _remove(aside)
+        os.close(handle)
+
+
+def _made(path: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
+    """Make a partial file or folder and lock it. Make it again if another process removes it before it is locked. Raises OSError."""
+    while True:
+        make(aside := _aside(path))
+        with suppress(FileNotFoundError):
+            handle = os.open(aside, os.O_RDONLY | os.O_CLOEXEC)
+            if lock(handle) and os.path.lexists(aside):
+                return aside, handle
+            os.close(handle)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[int]:
+    """Provide a descriptor of a file or folder that is not a link, for locks. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, link or folder if it exists. Errors are ignored."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _keep_mode(aside: Path, path: Path) -> None:
@@ -128,14 +193,13 @@ def new_files(paths: Sequence[Path], check: Callable[[Path, Path], None] | None 
     Before the renaming, `check(new, path)` is called for every path that exists; it raises if the path may not be
     replaced. Raises OSError.
     """
-    asides = [_aside(path) for path in paths]
-    try:
-        with ExitStack() as stack:
-            streams: list[BinaryIO] = [stack.enter_context(aside.open("xb")) for aside in asides]
-            yield streams
-            for stream in streams:
-                stream.flush()
-                os.fsync(stream.fileno())
+    with ExitStack() as stack:
+        asides = [stack.enter_context(partial(path, lambda aside: aside.touch(exist_ok=False))) for path in paths]
+        streams: list[BinaryIO] = [stack.enter_context(aside.open("wb")) for aside in asides]
+        yield streams
+        for stream in streams:
+            stream.flush()
+            os.fsync(stream.fileno())
         for aside, path in zip(asides, paths, strict=True):
             if check and os.path.lexists(path):
                 check(aside, path)
@@ -144,11 +208,6 @@ def new_files(paths: Sequence[Path], check: Callable[[Path, Path], None] | None 
             aside.replace(path)
         for folder in {path.parent for path in paths}:
             flush_to_disk(folder)
-    except BaseException:
-        for aside in asides:
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
-        raise
 
 
 def link_atomic(path: Path, target: str) -> None:
@@ -173,27 +232,29 @@ def new_folder(path: Path, ours: Callable[[Path], str] = lambda _: "it exists") 
     `path` that may not be replaced. After an error or an interrupt nothing of the new folder is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    clear_partial(path.parent, [path.name], unless_running=True)
+    clear_partial(path.parent, [path.name])
     check_free(path, ours)
-    aside, old = _aside(path), _aside(path, "old")
-    aside.mkdir()
-    try:
+    with partial(path, Path.mkdir) as aside:
         yield aside
         for item in aside.rglob("*"):
             flush_to_disk(item)
         flush_to_disk(aside)
         check_free(path, ours)
-        if path.exists():
-            _keep_mode(aside, path)
-            path.rename(old)
-        rename_flushed(aside, path)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        if old.exists() and not path.exists():
-            old.rename(path)
-        raise
-    if old.exists():
-        shutil.rmtree(old, ignore_errors=True)
+        if not path.exists():
+            rename_flushed(aside, path)
+            return
+        _keep_mode(aside, path)
+        old = _aside(path, "old")
+        with _open(path) as handle:
+            lock(handle)  # until the new folder has its name, `old` belongs to this process
+            try:
+                path.rename(old)
+                rename_flushed(aside, path)
+            except BaseException:
+                if old.exists() and not path.exists():
+                    old.rename(path)
+                raise
+        _remove(old)
 
 
 def check_free(path: Path, ours: Callable[[Path], str]) -> None:
@@ -204,31 +265,50 @@ def check_free(path: Path, ours: Callable[[Path], str]) -> None:
         raise UsageError(f"{str(path)!r} is not replaced: {reason}. Choose another output, or move it away.")
 
 
-def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str], *, unless_running: bool = False) -> None:
-    """Remove the partial files for `names`, a collection or a pattern, that killed processes left in `folder`.
+def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str]) -> None:
+    """Remove the partial files for `names`, a collection or a pattern, that killed processes of this user left in `folder`.
 
-    A file that was about to be replaced gets its name back. Partial files for other names stay. The caller must hold a lock
-    against other writers of these names. Without a lock, use `unless_running`: then partial files of running processes stay too.
-    Raises OSError.
+    A folder that was about to be replaced gets its name back. Everything else stays: partial files for other names, of other
+    users, and of processes that run, here or on another machine. Raises OSError.
     """
-    partials = [(item, match) for item in sorted(folder.iterdir()) if (match := ASIDE.fullmatch(item.name))]
-    for item, match in partials:
-        if not (names.fullmatch(match["name"]) if isinstance(names, re.Pattern) else match["name"] in names):
+    wanted = names if isinstance(names, re.Pattern) else {_short(name): name for name in names}
+    for item in sorted(folder.iterdir()):
+        match = ASIDE.fullmatch(item.name)
+        if not match or not (wanted.fullmatch(match[1]) if isinstance(wanted, re.Pattern) else match[1] in wanted):
             continue
-        if unless_running and _running(int(match["process"])):
-            continue
-        if match["what"] == "old" and not os.path.lexists(folder / match["name"]):
-            item.rename(folder / match["name"])
-        elif item.is_dir() and not item.is_symlink():
-            shutil.rmtree(item, ignore_errors=True)
-        else:
-            item.unlink(missing_ok=True)
+        final = folder / (match[1] if isinstance(wanted, re.Pattern) else wanted[match[1]])
+        with suppress(FileNotFoundError), _abandoned(item, int(match["process"])) as abandoned:  # others clear too
+            if abandoned and match["what"] == "old" and not os.path.lexists(final):
+                item.rename(final)
+            elif abandoned:
+                _remove(item)
+
+
+@contextmanager
+def _abandoned(item: Path, process: int) -> Iterator[bool]:
+    """Provide whether a partial file is this user's and its process has ended. During the block no other process can take it.
+
+    Where there are no locks (a link, some file systems), the number of the process decides.
+    """
+    status = item.lstat()
+    if status.st_uid != os.geteuid():
+        yield False
+    elif stat.S_ISLNK(status.st_mode):
+        yield not _running(process)
+    else:
+        with _open(item) as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                free = True
+            except BlockingIOError:
+                free = False
+            except OSError:
+                free = not _running(process)
+            yield free
 
 
 def _running(process: int) -> bool:
-    """Return whether another process has this number. The own number counts as not running: this process has not begun to write."""
-    if process == os.getpid():
-        return False
+    """Return whether a process has this number."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from .errors import did_you_mean, shown
+from .errors import did_you_mean, shown, shown_name
 
 Sections = Mapping[str, type[BaseModel]]
 
@@ -43,7 +43,7 @@ def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseMod
 def _lines(error: ValidationError, sections: Sections) -> list[str]:
     lines = []
     for item in error.errors()[:MOST]:
-        path = ".".join(str(part) for part in item["loc"])
+        path = shown_name(".".join(str(part) for part in item["loc"]))
         section, _, key = path.partition(".")
         if item["type"] == "extra_forbidden":
             inside = list(sections[section].model_fields) if key and section in sections else list(sections)

@@ -1,12 +1,15 @@
 """Recipes as files: find a recipe by name or path, read it and the recipes that it extends, and apply overrides.
 
 load_recipe("demo", ["train.updates=7"]) ──▶ TOML ──▶ the recipes that it extends ──▶ overrides ──▶ Recipe
+toml_value("a\nb"), toml_comment("a\nb") ──▶ text for a recipe that is written
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 import stat
 import sys
 import tomllib
@@ -26,6 +29,8 @@ LARGEST = 2**20
 """Largest size of a recipe's file, in bytes."""
 LONGEST_CHAIN = 32
 """Largest number of recipes in a chain of `extends`."""
+LANGUAGE_CODE = re.compile(r"(?=.{1,35}\Z)[A-Za-z0-9]+([-_][A-Za-z0-9]+)*", re.ASCII)
+"""Pattern of the codes of languages, as BCP 47 writes them: en, pt-BR, zh-Hant."""
 
 
 def recipe_folder() -> Any:
@@ -50,7 +55,45 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """
     values, name, where = _read(name_or_path, [])
     apply_overrides(values, overrides)
-    return Recipe.from_dict({"name": name, **values}, where)
+    recipe = Recipe.from_dict({"name": name, **values}, where)
+    for key in ("source_language", "target_language"):
+        if reason := no_language(getattr(recipe.data, key)):
+            raise RecipeError(f"{where}: data.{key} = {reason}")
+    return recipe
+
+
+def no_language(code: str) -> str:
+    """Return why `code` is not the code of a language, or "" if it is one."""
+    if LANGUAGE_CODE.fullmatch(code):
+        return ""
+    return f"{shown(code)}: expected the code of a language, such as en or pt-BR: letters, digits and hyphens, at most 35 characters."
+
+
+def toml_value(value: object) -> str:
+    """Return a text, number, boolean or a list of these as TOML on one line.
+
+    Raises RecipeError for text that UTF-8 cannot hold, such as the name of a file in another encoding, and TypeError for other types.
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise RecipeError(f"{shown(value)} is not UTF-8, and a recipe is UTF-8 text: rename it.") from None
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:_}" if abs(value) >= 10_000 else str(value)
+    if isinstance(value, float):
+        return repr(value)
+    raise TypeError(f"{type(value).__name__} is not a type of TOML")
+
+
+def toml_comment(text: str) -> str:
+    """Return a comment of TOML: "# text". Characters that cannot be printed are escaped, so it is one line of UTF-8."""
+    return "# " + "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], str, str]:

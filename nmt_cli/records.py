@@ -19,7 +19,8 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from . import __version__
-from .errors import NmtError
+from .errors import NmtError, shown, shown_name
+from .files import read_bounded
 
 HASH = "content_sha256"
 
@@ -33,6 +34,8 @@ class Record(BaseModel):
     """The format version that is written, and the newest version that is read."""
     sealed: ClassVar[int] = 2
     """The first format version with a hash."""
+    largest: ClassVar[int] = 1 << 24
+    """Largest size of a file that is read, in bytes."""
 
     format_version: int
 
@@ -67,16 +70,16 @@ def read_record(path: Path, kind: type[RecordT], error: type[NmtError], remedy: 
     If one of them is wrong, raises `error` with the file, the cause and the `remedy`. Raises FileNotFoundError or
     NotADirectoryError if the file does not exist.
     """
-    return parse_record(_read(path, error), path, kind, error, remedy)
+    return parse_record(_read(path, kind.largest, error, remedy), path, kind, error, remedy)
 
 
-def _read(path: Path, error: type[NmtError]) -> bytes:
+def _read(path: Path, most: int, error: type[NmtError], remedy: str) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bounded(path, most)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as cause:
-        raise error(f"cannot read {str(path)!r}: {cause.strerror or cause}.") from None
+        raise error(f"cannot read {str(path)!r}: {cause.strerror or cause}. {remedy}") from None
 
 
 def parse_record(data: bytes, path: Path, kind: type[RecordT], error: type[NmtError], remedy: str) -> RecordT:
@@ -86,14 +89,14 @@ def parse_record(data: bytes, path: Path, kind: type[RecordT], error: type[NmtEr
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         state = "is damaged" if "format_version" in values else "is not of nmt, or is damaged"
         raise error(
-            f"{str(path)!r} {state}: format_version is {version!r}, expected a whole number from 1 to {kind.newest}. "
+            f"{str(path)!r} {state}: format_version is {shown(version)}, expected a whole number from 1 to {kind.newest}. "
             f"{remedy}"
         )
     if version > kind.newest:
         raise error(
             f"{str(path)!r} has format version {version}; this nmt {__version__} reads up to {kind.newest}. Install a newer nmt."
         )
-    if version >= kind.sealed and values.get(HASH) != content_hash(values):
+    if (version >= kind.sealed or HASH in values) and values.get(HASH) != content_hash(values):
         raise error(
             f"{str(path)!r} was changed or damaged: its content does not have the SHA-256 that it states ({HASH}). {remedy}"
         )
@@ -102,7 +105,7 @@ def parse_record(data: bytes, path: Path, kind: type[RecordT], error: type[NmtEr
         return kind.model_validate(values)
     except ValidationError as invalid:
         first = invalid.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "the file"
+        key = shown_name(".".join(map(str, first["loc"]))) or "the file"
         raise error(
             f"{str(path)!r} is damaged: {key}: {first['msg'][:1].lower()}{first['msg'][1:]}. {remedy}"
         ) from None
@@ -116,7 +119,7 @@ def parse_json(data: bytes, path: Path, error: type[NmtError], remedy: str) -> d
     except RecursionError:
         raise error(f"{str(path)!r} is damaged: it is nested too deeply. {remedy}") from None
     except ValueError as cause:
-        raise error(f"{str(path)!r} is damaged: it is not JSON ({cause}). {remedy}") from None
+        raise error(f"{str(path)!r} is damaged: it is not JSON ({shown_name(str(cause))}). {remedy}") from None
     if not isinstance(values, dict):
         raise error(f"{str(path)!r} is damaged: expected a JSON object, found {type(values).__name__}. {remedy}")
     return values

@@ -394,9 +394,9 @@ def test_a_cache_that_cannot_be_written_changes_nothing(
     def fails(_: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    for function in ("mkstemp", "replace"):
+    for function in ("touch", "replace"):
         with monkeypatch.context() as patched:
-            patched.setattr(cache.tempfile if function == "mkstemp" else os, function, lambda *_, **__: fails(0))
+            patched.setattr(Path, function, lambda *_, **__: fails(0))
             assert remembered_sha256(file) == hashlib.sha256(b"weights").hexdigest()
     assert list((base / "nmt" / "sha256").iterdir()) == []
     assert warnings(capsys) == []
@@ -458,6 +458,26 @@ def test_processes_share_the_records(base: Path, tmp_path: Path, monkeypatch: py
     records = list((base / "nmt" / "sha256").iterdir())
     assert 0 < len(records) <= 24
     assert all(not record.name.startswith(".") and record.read_bytes().count(b"\n") == 1 for record in records)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from nmt_cli import cache
+cache.SETTLED = 0
+if sys.argv[2] == "killed":
+    Path.replace = lambda *_: os.kill(os.getpid(), 9)
+cache.remembered_sha256(Path(sys.argv[1]))
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_one(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"weights")
+    folder = base / "nmt" / "sha256"
+    for how, left in (("killed", [True]), ("killed", [True]), ("whole", [False])):
+        done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "file"), how])
+        assert done.returncode == (-9 if how == "killed" else 0)
+        assert [".partial-" in name for name in os.listdir(folder)] == left
 
 
 COMPILE = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -261,11 +262,83 @@ def test_what_an_earlier_crash_left_aside_is_not_taken_over(tmp_path: Path) -> N
     assert leftover.startswith(".folder.partial-")
 
 
-def test_what_a_running_process_writes_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / f".folder.partial-{os.getppid()}").mkdir()
-    (tmp_path / ".folder.partial-99999999").mkdir()
-    clear_partial(tmp_path, ["folder"], unless_running=True)
-    assert names(tmp_path) == [f".folder.partial-{os.getppid()}"]
+@pytest.mark.parametrize("name", ["out", "n" * 250, "ü" * 120, "a'b\n"])
+def test_what_a_killed_process_left_is_removed(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    with new_files([path]):
+        [left] = names(tmp_path)
+    (tmp_path / left).write_bytes(b"half")
+    (tmp_path / f".{name[0]}.partial-1").touch()  # of another file
+    write_atomic(path, b"1")
+    assert names(tmp_path) == sorted([name, f".{name[0]}.partial-1"])
+
+
+@pytest.mark.parametrize("name", ["out", "n" * 250, "ü" * 120, "a'b\n"])
+def test_what_a_running_process_writes_is_left_alone(name: str, tmp_path: Path) -> None:
+    """Two writers of one file: neither removes what the other writes, and the last one to end wins. A number says nothing."""
+    path = tmp_path / name
+    with new_files([path]) as (first,):
+        with new_files([path]) as (second,):
+            assert len(names(tmp_path)) == 2
+            second.write(b"second")
+        first.write(b"first")
+        assert path.read_bytes() == b"second"
+    assert path.read_bytes() == b"first"
+    assert names(tmp_path) == [name]
+
+
+def test_what_another_user_writes_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".out.partial-1").touch()
+    owner = os.geteuid()
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "geteuid", lambda: owner + 1)
+        clear_partial(tmp_path, ["out"])
+    assert names(tmp_path) == [".out.partial-1"]
+    clear_partial(tmp_path, ["out"])
+    assert names(tmp_path) == []
+
+
+def test_without_locks_the_number_of_the_process_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(files.fcntl, "flock", unsupported)
+    (tmp_path / f".out.partial-{os.getppid()}").touch()
+    (tmp_path / ".out.partial-99999999").touch()
+    write_atomic(tmp_path / "out", b"1")
+    assert names(tmp_path) == [f".out.partial-{os.getppid()}", "out"]
+    (tmp_path / "out").unlink()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").touch()
+    with new_folder(tmp_path / "out", ours) as aside:
+        (aside / "new").touch()
+        write_atomic(tmp_path / "out" / "file", b"1")
+    assert names(tmp_path / "out") == ["new"]
+    assert names(tmp_path) == [f".out.partial-{os.getppid()}", "out"]
+
+
+def test_a_folder_that_is_being_replaced_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though another process clears up between the two renames."""
+    rename = files.rename_flushed
+
+    def between(aside: Path, path: Path) -> None:
+        clear_partial(tmp_path, ["folder"])
+        rename(aside, path)
+
+    monkeypatch.setattr(files, "rename_flushed", between)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "old").touch()
+    with new_folder(tmp_path / "folder", ours) as aside:
+        (aside / "new").touch()
+    assert (names(tmp_path), names(tmp_path / "folder")) == (["folder"], ["new"])
+
+
+def test_a_link_that_a_killed_process_left_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "step").mkdir()
+    (tmp_path / ".last.partial-99999999").symlink_to("step")
+    (tmp_path / f".last.partial-{os.getppid()}").symlink_to("step")
+    link_atomic(tmp_path / "last", "step")
+    assert names(tmp_path) == [f".last.partial-{os.getppid()}", "last", "step"]
 
 
 def test_a_folder_that_was_moved_aside_comes_back(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +47,21 @@ def test_an_old_model_translates_the_same(old: Path) -> None:
             old, "translate", "--model", folder, "--input", "test.en", "--precision", "fp32", "--devices", "1"
         )
         assert done.returncode == 0, done.stderr.decode()
-        if folder == "model":
-            assert done.stdout == (old / "test.translated.de").read_bytes()
+        assert done.stdout == (old / "test.translated.de").read_bytes()
 
 
 def test_an_old_model_and_run_are_described(old: Path) -> None:
     for folder in ("model", "run"):
         done = forked.run(old, "info", folder, "--json")
         assert done.returncode == 0, done.stderr.decode()
-        assert json.loads(done.stdout)["source_vocab"] == 80
+        said, model = json.loads(done.stdout), old / ("model" if folder == "model" else "run/best")
+        assert said["scores"] == json.loads((model / "metrics.json").read_text())
+        assert (said["kind"], said["source_vocab"], said["parameters"]) == (folder, 80, 6848)
+        recipe = tomllib.loads((old / "count.toml").read_text())
+        for section in ("model", "train"):
+            assert {key: said["recipe"][section][key] for key in recipe[section]} == recipe[section]
+        if folder == "run":
+            assert (said["updates_done"], said["checkpoints"]) == (1500, ["step-00001500"])
 
 
 def test_an_old_run_resumes_to_the_same_weights(old: Path) -> None:

@@ -77,7 +77,7 @@ def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str | 
         from ..model.folder import load_model
 
         loaded = load_model(folder, quantized=True)
-    vocabulary = Vocabulary.load(folder, loaded.config.vocabularies)
+    vocabulary = Vocabulary.load(folder, loaded.config.vocabularies, loaded.config.tokenizers)
     return Scorer(
         loaded.model.to(hardware.device),
         vocabulary,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..console import spoken
-from ..errors import UsageError
+from ..errors import UsageError, printable, shown_name
 from . import output
 from .arguments import Device, Overrides
 from .completion import recipes
@@ -73,7 +73,7 @@ def info(
 
 
 def _json(values: dict[str, Any]) -> str:
-    return json.dumps(values, indent=2, ensure_ascii=False)
+    return printable(json.dumps(values, indent=2, ensure_ascii=False))
 
 
 def _as_table(rows: list[dict[str, Any]], device: str, precision: str, devices: int) -> str:
@@ -162,8 +162,8 @@ def _of_shards(values: dict[str, Any]) -> str:
         for name, split in values["splits"].items()
     )
     return (
-        f"shards {values['folder']}\n  recipe      {values['recipe']}\n  vocabulary  {sizes}\n  splits      {splits}\n"
-        f"  files       {WHOLE} (written by nmt {values['package_version']})"
+        f"shards {shown_name(values['folder'])}\n  recipe      {shown_name(values['recipe'])}\n  vocabulary  {sizes}\n  splits      {splits}\n"
+        f"  files       {WHOLE} (written by nmt {shown_name(values['package_version'])})"
     )
 
 
@@ -182,7 +182,7 @@ def _described(values: dict[str, Any]) -> str:
         else f"{values['source_vocab']:,} source, {most}{values['target_vocab']:,} target"
     )
     lines = [
-        f"{values['kind']} {values['name']}",
+        f"{values['kind']} {shown_name(values['name'])}",
         f"  model       {model['encoder_layers']} + {model['decoder_layers']} layers, d_model {model['d_model']}, d_ff {model['d_ff']}, {model['num_heads']} heads, {model['residual']}-norm, {model['positions']} positions, dropout {model['dropout']}",
         f"  parameters  {values['parameters']:,} ({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
         f"  vocabulary  {vocabulary}",
@@ -202,7 +202,8 @@ def _described(values: dict[str, Any]) -> str:
         )
     if values["kind"] != "recipe":
         read = f"; {len(values['verified'])} folders read" if "verified" in values else ""
-        lines.append(f"  files       {WHOLE} ({values['model']}, written by nmt {values['package_version']}{read})")
+        written = f"{shown_name(values['model'])}, written by nmt {shown_name(values['package_version'])}"
+        lines.append(f"  files       {WHOLE} ({written}{read})")
     if values.get("weights", "fp32") != "fp32":
         lines.append(f"  weights     {values['weights']}: for translation only")
     if "updates_done" in values:
@@ -220,4 +221,6 @@ def _described(values: dict[str, Any]) -> str:
 
 def _shown(score: Any) -> str:
     """Return an entry of metrics.json as text."""
-    return ", ".join(score) if isinstance(score, list) else f"{score:.4g}" if isinstance(score, float) else str(score)
+    if isinstance(score, float):
+        return f"{score:.4g}"
+    return shown_name(", ".join(score) if isinstance(score, list) else str(score))

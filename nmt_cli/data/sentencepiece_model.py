@@ -19,12 +19,13 @@ BPE, WORD = 2, 3
 """Values of MODEL_TYPE."""
 VARINT, FIXED64, FIXED32 = 0, 1, 5
 """Wire types: how a field's value is encoded. Values of any other type in the file begin with their length."""
+LONGEST_VARINT = 10
+"""Largest number of bytes of a varint, which has 64 bits."""
 
 
 def stays_in_words(model: bytes) -> bool:
     """Return whether a model is BPE that was trained within words, with the usual treatment of spaces."""
-    parts = read_fields(model)
-    trainer, normalizer = (read_fields(parts.get(part, b"")) for part in (TRAINER_SPEC, NORMALIZER_SPEC))
+    trainer, normalizer = _settings(model)
     within_words = trainer.get(SPLIT_BY_WHITESPACE, 1) and not trainer.get(TREAT_WHITESPACE_AS_SUFFIX, 0)
     usual_spaces = all(
         normalizer.get(field, 1) for field in (ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES)
@@ -34,13 +35,21 @@ def stays_in_words(model: bytes) -> bool:
 
 def is_word_list(model: bytes) -> bool:
     """Return whether a model's tokens are whole words, spelled as in the text."""
-    parts = read_fields(model)
-    trainer, normalizer = (read_fields(parts.get(part, b"")) for part in (TRAINER_SPEC, NORMALIZER_SPEC))
+    trainer, normalizer = _settings(model)
     return bool(trainer.get(MODEL_TYPE, 1) == WORD and not normalizer.get(CHARACTER_MAP, b""))
 
 
+def _settings(model: bytes) -> tuple[dict[int, Any], dict[int, Any]]:
+    """Return the fields of TrainerSpec and NormalizerSpec. Raises ValueError if they cannot be read."""
+    parts = read_fields(model)
+    trainer, normalizer = (parts.get(part, b"") for part in (TRAINER_SPEC, NORMALIZER_SPEC))
+    if not (isinstance(trainer, bytes) and isinstance(normalizer, bytes)):
+        raise ValueError("the settings are not messages")
+    return read_fields(trainer), read_fields(normalizer)
+
+
 def read_fields(message: bytes) -> dict[int, Any]:
-    """Return the last value of each field by its number: an int for a varint, bytes for everything else."""
+    """Return the last value of each field by its number: an int for a varint, bytes for everything else. Raises ValueError for a cut message."""
     fields: dict[int, Any] = {}
     position = 0
     while position < len(message):
@@ -54,14 +63,16 @@ def read_fields(message: bytes) -> dict[int, Any]:
             size, position = _varint(message, position)
         fields[number] = message[position : position + size]
         position += size
+    if position > len(message):
+        raise ValueError("a field is longer than its message")
     return fields
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
     """Return the number at `position`, of seven bits per byte, and the position after it."""
     value = shift = 0
-    while True:
-        byte = message[position]
+    for byte in message[position : position + LONGEST_VARINT]:
         value, shift, position = value | (byte & 127) << shift, shift + 7, position + 1
         if byte < 128:
             return value, position
+    raise ValueError("a number has no end")

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,8 @@ Ids = npt.NDArray[np.unsignedinteger[Any]]
 Lengths = npt.NDArray[np.int32]
 
 
+LARGEST_HEADER = 1 << 20
+"""Largest size of the header of a shard, in bytes: it has four tensors."""
 REMEDY = "Remove it, and make the shards again with nmt preprocess … --force."
 
 
@@ -92,6 +94,7 @@ class ShardIndex(Record):
     """index.json."""
 
     model_config = ConfigDict(frozen=True)
+    largest: ClassVar[int] = 1 << 26
 
     format_version: int = FORMAT_VERSION
     package_version: str = __version__
@@ -169,7 +172,7 @@ def listed(index: ShardIndex) -> list[FileEntry]:
 
 def _size(path: Path) -> int | None:
     try:
-        return path.stat().st_size
+        return path.stat().st_size if path.is_file() else None
     except OSError:
         return None
 
@@ -358,7 +361,7 @@ class _Shard:
             whole = all(
                 len(o) == pairs + 1 and o[0] == 0 and o[-1] == end for o, end in zip(offsets, ends, strict=True)
             )
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(f"cannot read the shard {str(path)!r}: {error}. {REMEDY}") from None
         if not whole:
             raise DataError(f"the shard {str(path)!r} is damaged: its offsets do not fit its {pairs:,} pairs. {REMEDY}")
@@ -376,7 +379,7 @@ def _map(path: Path) -> dict[str, npt.NDArray[Any]]:
     """
     raw = np.asarray(np.memmap(path, np.uint8, "r"))
     start = 8 + int.from_bytes(raw[:8].tobytes(), "little")
-    header = json.loads(raw[8:start].tobytes())
+    header = json.loads(raw[8 : min(start, LARGEST_HEADER)].tobytes())
     kinds: dict[str, type[np.generic]] = {"U16": np.uint16, "U32": np.uint32, "I64": np.int64}
     return {
         name: raw[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]].view(kinds[entry["dtype"]])

@@ -16,14 +16,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from ..files import write_named
+from ..files import read_bounded, write_named
 from ..parsing.linearization import tree_symbols
 from ..recipe import DataSection
 from .normalization import META_SPACE, Unseen, kept, nfc
@@ -34,6 +34,8 @@ SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 """SentencePiece's string for a byte, in hexadecimal."""
+LARGEST = 1 << 28
+"""Largest size of a model file, in bytes: ten million tokens, the most that a recipe allows."""
 FEW = 8
 """Up to this number, texts are encoded or decoded one by one. For a list SentencePiece starts a thread, which takes as long as a few texts."""
 THREADS = 16
@@ -67,15 +69,19 @@ class Tokenizer:
         """`where` names the model in error messages."""
         import sentencepiece
 
-        damaged = DataError(f"{where!r} is not a SentencePiece model, or a damaged one ({len(model):,} bytes).")
+        damaged = DataError(
+            f"{where!r} is not a SentencePiece model, or a damaged one ({len(model):,} bytes). Restore it from a copy, or take another one."
+        )
         if not model:
             raise damaged
         try:
             self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except RuntimeError:
+            self.vocab_size: int = self._processor.get_piece_size()
+            self._of_words = is_word_list(model)
+            self._processor.id_to_piece(list(range(self.vocab_size)))
+        except (RuntimeError, ValueError):  # a ValueError: tokens that are not UTF-8, or settings that cannot be read
             raise damaged from None
         self.model = model
-        self.vocab_size: int = self._processor.get_piece_size()
         if not self.vocab_size:
             raise damaged
         self.sha256 = hashlib.sha256(model).hexdigest()
@@ -101,7 +107,7 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Tokenizer:
         """Read a model file. Raises DataError."""
         try:
-            return cls(Path(path).read_bytes(), str(path))
+            return cls(read_bounded(Path(path), LARGEST), str(path))
         except FileNotFoundError:
             raise DataError(f"there is no tokenizer at {str(path)!r}; expected a SentencePiece model file.") from None
         except OSError as error:
@@ -138,7 +144,7 @@ class Tokenizer:
                 for number, piece in enumerate(self.table)
                 if number not in self.not_text
             }
-            if is_word_list(self.model)
+            if self._of_words
             else None
         )
 
@@ -340,13 +346,17 @@ class Vocabulary:
         return {JOINT_FILE: self.source} if self.joint else {SOURCE_FILE: self.source, TARGET_FILE: self.target}
 
     @classmethod
-    def load(cls, folder: str | Path, sizes: tuple[int, int] | None = None) -> Vocabulary:
+    def load(
+        cls, folder: str | Path, sizes: tuple[int, int] | None = None, files: Collection[str] | None = None
+    ) -> Vocabulary:
         """Read the vocabulary of a folder. `sizes` are the vocabulary sizes of the weights or shards beside it.
 
-        Raises DataError if there is no vocabulary, or if it has other sizes.
+        `files` are the names of the tokenizers; other files are not read. None: those that exist. Raises DataError if there is no
+        vocabulary, or if it has other sizes.
         """
         folder = Path(folder)
-        vocabulary = cls._load(folder)
+        known = (JOINT_FILE, SOURCE_FILE, TARGET_FILE)
+        vocabulary = cls._load(folder, [name for name in known if (folder / name).exists()] if files is None else files)
         actual = (vocabulary.source_size, vocabulary.target_size)
         if sizes is not None and actual != sizes:
             raise DataError(
@@ -356,11 +366,11 @@ class Vocabulary:
         return vocabulary
 
     @classmethod
-    def _load(cls, folder: Path) -> Vocabulary:
-        if (folder / JOINT_FILE).exists():
+    def _load(cls, folder: Path, files: Collection[str]) -> Vocabulary:
+        if JOINT_FILE in files:
             both = Tokenizer.load(folder / JOINT_FILE)
             return cls(both, both)
-        if (folder / SOURCE_FILE).exists() or (folder / TARGET_FILE).exists():
+        if SOURCE_FILE in files or TARGET_FILE in files:
             return cls(Tokenizer.load(folder / SOURCE_FILE), Tokenizer.load(folder / TARGET_FILE))
         raise DataError(
             f"{str(folder)!r} holds no tokenizer; expected {JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}."

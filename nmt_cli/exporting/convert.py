@@ -50,7 +50,7 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
     check_output_folder(out, WHAT, _not_free, [model])
     loaded = load_model(model)
     safe_length, _ = length_limits(loaded.recipe.data, [loaded.config.safe_length])
-    vocabulary = Vocabulary.load(model, loaded.config.vocabularies)
+    vocabulary = Vocabulary.load(model, loaded.config.vocabularies, loaded.config.tokenizers)
     source_model = SourceModel(loaded.model, loaded.recipe, vocabulary, safe_length)
     exporter.check(source_model)
     try:

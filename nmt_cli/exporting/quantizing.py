@@ -11,8 +11,9 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from ..console import status
+from ..data.tokenizer import LARGEST
 from ..errors import ModelError, write_failed
-from ..files import follow_links, system_error
+from ..files import follow_links, read_bounded, system_error
 from ..model.contents import WEIGHTS, not_quantized
 from ..model.folder import load_model, quantized_weights, write_model
 from ..output_paths import check_output_folder, output_folder
@@ -43,7 +44,7 @@ def quantize(model: Path, out: Path) -> Quantized:
             status(f"rounding {config.parameters:,} parameters"),
             output_folder(out, WHAT, not_quantized, [model], ModelError) as aside,
         ):
-            tokenizers = {name: (model / name).read_bytes() for name in config.tokenizers}
+            tokenizers = {name: read_bounded(model / name, LARGEST) for name in config.tokenizers}
             write_model(
                 aside,
                 quantized_weights(loaded.model),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import console
 from ..errors import DataError, ModelError, TrainingError, UsageError
+from ..files import read_bounded
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
@@ -32,14 +33,18 @@ if TYPE_CHECKING:
     from ..training.dry_run import Forecast
 
 Overrides = Mapping[str, object] | Sequence[str]
+LARGEST_METRICS = 1 << 28
+"""Largest size of a metrics.jsonl that is read, in bytes: more than a million records."""
 
 
 def changes_of(overrides: Overrides) -> list[str]:
     """Return changes of a recipe in the form of --set. Raises UsageError for a value that no key can have."""
     if not isinstance(overrides, Mapping):
         return list(overrides)
+    from ..recipe_files import toml_value
+
     try:
-        return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in overrides.items()]
+        return [f"{key}={toml_value(value)}" for key, value in overrides.items()]
     except TypeError as error:
         raise UsageError(
             f"overrides {overrides!r}: expected numbers, texts, True, False or lists of texts as values ({error})."
@@ -89,12 +94,17 @@ class Run:
 
     def _records(self) -> Iterator[dict[str, Any]]:
         try:
-            lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            content = read_bounded(self.path / "metrics.jsonl", LARGEST_METRICS)
         except FileNotFoundError:
             raise ModelError(f"{str(self.path)!r} has no metrics.jsonl: expected a run folder of nmt train.") from None
-        for line in lines:
-            with suppress(ValueError):  # the last line, while training writes it
-                yield json.loads(line)
+        except OSError as error:
+            raise ModelError(
+                f"cannot read {str(self.path / 'metrics.jsonl')!r}: {error.strerror}. Restore it from a copy."
+            ) from None
+        for line in content.split(b"\n"):
+            with suppress(ValueError, RecursionError):  # the last line, while training writes it
+                if isinstance(record := json.loads(line), dict):
+                    yield record
 
 
 def train(

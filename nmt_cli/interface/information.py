@@ -120,14 +120,15 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Val
     """Return the recipe, the vocabulary sizes and the facts of a run or model folder; `verify` reads all files of the folder."""
     from ..data.tokenizer import Vocabulary
     from ..files import sha256
-    from ..model.contents import check_files, find_model, read_config, read_metrics
+    from ..model.contents import CONFIG, check_files, find_model, read_config, read_metrics
+    from ..model.folder import check_weights
     from ..recipe import Recipe
     from ..training.run import RunFolder
 
     model = find_model(folder)
     config = read_config(model)
     check_files(model, config.sha256, *([sha256] if verify else []))
-    Vocabulary.load(model, config.vocabularies)
+    Vocabulary.load(model, config.vocabularies, config.tokenizers)
     checkpoints = RunFolder(folder).checkpoints()
     facts: Values = {
         "kind": "run" if model != folder else "model",
@@ -141,7 +142,9 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Val
             checkpoint.verify()
         facts["verified"] = [str(model), *(str(checkpoint.folder) for checkpoint in checkpoints)]
     facts |= {"weights": config.precision, "scores": read_metrics(model)}
-    return Recipe.from_dict(config.recipe, str(model)), config.vocabularies, facts
+    recipe = Recipe.from_dict(config.recipe, f"{str(model / CONFIG)!r}")
+    check_weights(model, config, recipe)
+    return recipe, config.vocabularies, facts
 
 
 def _of_shards(folder: Path, verify: bool) -> Values:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import console
 from ..compression import FORMATS
-from ..errors import UsageError, write_failed
+from ..errors import UsageError
+from ..recipe_files import RECIPE_SUFFIX, no_language, recipe_names
 from ..text_files import check_text_files
 from .progress import ProgressOption, showing
 
@@ -99,6 +100,9 @@ def init(
     start = _Start.of(Path(from_model)) if str(from_model) else None
     given = (source_language, target_language)
     languages = start.languages(given, files["train"]) if start else _languages(given, files["train"])
+    for option, code in zip(("--source-language", "--target-language"), languages, strict=True):
+        if reason := no_language(code):
+            raise UsageError(f"{option} {reason}")
     if languages[0] == languages[1]:
         raise UsageError(
             f"both sides are called {languages[0]!r}: give --source-language and --target-language, such as en and de."
@@ -107,6 +111,7 @@ def init(
     from ..corpora.split import HELD_OUT
     from ..corpora.survey import draw, survey
     from ..data.normalization import nearly
+    from ..output_paths import output_file
     from ..sides import sample_files, warn_about
     from ..training.presets import recipe_text
 
@@ -124,15 +129,11 @@ def init(
         data = _data(files, languages, recipe_file.parent, folder if missing else None)
         plan = _planned(text, data, start, seconds, threads)
         head = _head(recipe_file, plan, text, data, start, threads)
-        recipe = recipe_text(head, plan.sections)
-        pairs = _write(files["train"], languages, held_out, folder) if missing else {}
-        try:
-            with open(recipe_file, "x", encoding="utf-8") as sink:
-                sink.write(recipe)
-        except FileExistsError:
-            raise _exists(recipe_file) from None
-        except OSError as error:
-            raise write_failed(error, recipe_file, "the recipe") from None
+        recipe = recipe_text(head, plan.sections).encode()
+        with output_file(recipe_file, "the recipe", ours=lambda _: "it exists") as sink:  # both are there, or neither
+            sink.write(recipe)
+            sink.flush()
+            pairs = _write(files["train"], languages, held_out, folder) if missing else {}
     return Initialized(
         recipe_file,
         folder if missing else None,
@@ -155,8 +156,6 @@ def duration(text: str) -> float:
 
 def _outputs(name: Path) -> tuple[Path, Path]:
     """Return the paths of the recipe and of the folder for the text. Raises UsageError if one of them exists, or if the name is not valid."""
-    from ..recipe_files import RECIPE_SUFFIX, recipe_names
-
     stem = name.name.removesuffix(RECIPE_SUFFIX)
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", stem):
         raise UsageError(f"the name {str(name)!r}: expected letters, digits, - and _, such as mine.")

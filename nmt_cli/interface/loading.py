@@ -283,7 +283,7 @@ def load(
         except NmtError as error:
             raise ModelError(str(error)) from None
     _check_vocabularies(folders, configs)
-    vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies)
+    vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies, configs[0].tokenizers)
     stored = (
         StoredModels(folders, configs, workers, ready_in, devices)
         if without_torch
@@ -340,7 +340,7 @@ def _check_vocabularies(folders: Sequence[Path], configs: Sequence[ModelConfig])
 
 
 def _changed(values: dict[str, object], changes: Sequence[str], nbest: int) -> Recipe:
-    """Return the recipe with these values and changes. Raises UsageError."""
+    """Return the recipe with these values and changes. Raises UsageError; ModelError for wrong values without changes."""
     from ..recipe import Recipe
     from ..recipe_files import apply_overrides
 
@@ -349,7 +349,7 @@ def _changed(values: dict[str, object], changes: Sequence[str], nbest: int) -> R
         apply_overrides(values, changes)
         recipe = Recipe.from_dict(values, f"the model's recipe{' with these options' if changes else ''}")
     except RecipeError as error:
-        raise UsageError(str(error)) from None
+        raise (UsageError if changes else ModelError)(str(error)) from None
     if nbest > recipe.decode.beam:
         raise UsageError(f"--nbest {nbest} exceeds the beam of {recipe.decode.beam}: give --beam {nbest} or more.")
     return recipe

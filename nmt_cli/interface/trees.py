@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -16,17 +17,19 @@ from typing import BinaryIO
 
 from ..console import warn
 from ..errors import DataError, UsageError, did_you_mean
-from ..files import sha256, write_atomic
+from ..files import sha256
 from ..lines import decode_line, iter_lines, open_binary
 from ..output_paths import output_files
 from ..parsing.brackets import Leaf, Tree, between_spaces, plain, read_trees
 from ..parsing.linearization import TERMINALS, delinearise, linearise, repaired
 from ..parsing.records import Conversion, conversion_of
-from ..records import to_json
+from ..records import read_record, to_json
 from .parsing import Parse
 
 WRITTEN = ("words", "linear", "ptb")
 """Endings of the files of a conversion."""
+RECORD = ".trees.json"
+"""Ending of the record of a conversion."""
 
 NamedLines = tuple[str, Iterable[str]]
 """The name of a text in messages, and its lines. For text that is not in a file."""
@@ -161,12 +164,13 @@ def _convert(
 ) -> TreeFiles:
     """Convert `inputs` and write the files called `name`. Raises DataError, UsageError."""
     count = left_out = words = symbols = longest = 0
-    written, record = tuple(out / f"{name}.{kind}" for kind in WRITTEN), out / f"{name}.trees.json"
+    written, record = tuple(out / f"{name}.{kind}" for kind in WRITTEN), out / f"{name}{RECORD}"
     files, texts = (
         [Path(source) for source in inputs if isinstance(source, str | Path)],
         [_text(source, "the lines") for source in inputs],
     )
-    with output_files(written, "the pairs", files, ours=_not_recorded) as (words_file, linear_file, gold_file):
+    digests = [hashlib.sha256() for _ in written]
+    with output_files([*written, record], "the pairs", files, ours=_not_recorded) as (*streams, record_file):
         for tree in (tree for shown, lines in texts for tree in read_trees(iter(lines), shown)):
             tree = tree if functions else tree.without_functions()
             tree = tree if traces else tree.without_traces()
@@ -175,17 +179,18 @@ def _convert(
                 continue
             typed = tree if escapes else Tree(tuple(Leaf(tag, plain(word)) for tag, word in tree.leaves), tree.spans)
             linear = linearise(typed, terminals)
-            words_file.write((" ".join(typed.words) + "\n").encode())
-            linear_file.write(f"{linear}\n".encode())
-            gold_file.write(f"{tree}\n".encode())
+            for line, stream, digest in zip((" ".join(typed.words), linear, str(tree)), streams, digests, strict=True):
+                stream.write(data := f"{line}\n".encode())
+                digest.update(data)
             length = linear.count(" ") + 1
             count, words, symbols, longest = count + 1, words + len(tree.leaves), symbols + length, max(longest, length)
         if not count:
             raise DataError(
                 f"{', '.join(shown for shown, _ in texts)}: it has no tree; expected brackets, as (TOP (NP (DT the) (NN dog)))."
             )
-    values = {"files": {path.name: sha256(path) for path in written}, "terminals": terminals}
-    write_atomic(record, to_json(Conversion.model_validate({"format_version": Conversion.newest, **values})))
+        hashes = {path.name: digest.hexdigest() for path, digest in zip(written, digests, strict=True)}
+        values = {"format_version": Conversion.newest, "files": hashes, "terminals": terminals}
+        record_file.write(to_json(Conversion.model_validate(values)))
     if left_out:
         warn(f"{left_out:,} of {count + left_out:,} trees consist of traces: they were left out.")
     return TreeFiles(written, count, words, symbols, longest, left_out)
@@ -205,7 +210,10 @@ def _brackets(words: NamedLines, parses: NamedLines, kind: str) -> Iterator[Pars
 
 
 def _not_recorded(path: Path) -> str:
-    """Return the reason why no earlier conversion can have written a file; "" if a record has the SHA-256 of the file."""
+    """Return the reason why no earlier conversion can have written a file; "" for a record, and if a record has the SHA-256 of the file."""
+    if path.name.endswith(RECORD):
+        read_record(path, Conversion, DataError, "Move it away.")
+        return ""
     conversion = conversion_of(path)
     if conversion is None:
         return "nmt data trees did not write it"

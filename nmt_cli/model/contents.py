@@ -5,6 +5,7 @@ A command first finds the folder and reads its recipe with this module. A thread
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -16,14 +17,18 @@ from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, Validati
 
 from .. import console
 from ..cache import remembered_sha256
-from ..errors import ModelError
+from ..errors import ModelError, shown, shown_name
+from ..files import read_bounded
 from ..records import Record, parse_json, read_record
 
 if TYPE_CHECKING:
     from ..recipe import DataSection
 
 WEIGHTS, CONFIG, METRICS = "model.safetensors", "config.json", "metrics.json"
-TOKENIZERS = re.compile(r"tokenizer(\.source|\.target)?\.model")
+TOKENIZERS = ({"tokenizer.model"}, {"tokenizer.source.model", "tokenizer.target.model"})
+"""The names of the tokenizers of a joint vocabulary, and of two."""
+MOST_TOKENS = 10_000_000
+"""Largest size of a vocabulary, as in a recipe."""
 AVERAGED, LAST = "averaged", "last"
 CHOICES = (AVERAGED, "best", LAST)
 """The models of a run folder in order of preference: the first one that exists is used."""
@@ -41,17 +46,17 @@ class ModelConfig(Record):
     """Format version 3 has `safe_length`."""
 
     package_version: str
-    parameters: int
+    parameters: int = Field(ge=0, le=10**12)
     """How many numbers the weights have."""
-    source_vocab: int
-    target_vocab: int
+    source_vocab: int = Field(ge=1, le=MOST_TOKENS)
+    target_vocab: int = Field(ge=1, le=MOST_TOKENS)
     """Sizes of the vocabularies, in tokens."""
     sha256: dict[str, str]
     """SHA-256 by file name, of the weights, the tokenizers and metrics.json (the last since format version 2)."""
     recipe: dict[str, Any]
     precision: Literal["fp32", "int8"] = "fp32"
     """Precision of the weights: int8 if `nmt quantize` wrote the folder. The file has this field only for int8; earlier versions did not have it."""
-    safe_length: int | None = Field(default=None, ge=1)
+    safe_length: int | None = Field(default=None, ge=1, le=1_000_000)
     """A length, in source tokens: 99 % of the training lines are not longer. A line of several sentences is translated
     whole up to it. None, and not in the file, if it is unknown."""
 
@@ -68,7 +73,7 @@ class ModelConfig(Record):
     @property
     def tokenizers(self) -> dict[str, str]:
         """SHA-256 of the tokenizers by file name."""
-        return {name: digest for name, digest in self.sha256.items() if TOKENIZERS.fullmatch(name)}
+        return {name: digest for name, digest in self.sha256.items() if name not in (WEIGHTS, METRICS)}
 
 
 FORMAT_VERSION = ModelConfig.newest
@@ -85,10 +90,11 @@ def read_config(folder: Path) -> ModelConfig:
         raise ModelError(
             f"{str(folder)!r} is not a model folder: it has no {CONFIG}. Name a model folder or a run folder."
         ) from None
-    strange = [name for name in config.sha256 if name not in (WEIGHTS, METRICS) and not TOKENIZERS.fullmatch(name)]
-    if strange or WEIGHTS not in config.sha256:
+    needed = {WEIGHTS} if config.format_version == 1 else {WEIGHTS, METRICS}
+    if not needed <= config.sha256.keys() or set(config.tokenizers) not in TOKENIZERS:
         raise ModelError(
-            f"{str(path)!r} is damaged: sha256 lists {', '.join(sorted(config.sha256))}; expected {WEIGHTS}, {METRICS} and the tokenizers. {REMEDY}"
+            f"{str(path)!r} is damaged: sha256 lists {shown(sorted(config.sha256))}; expected {', '.join(sorted(needed))}, "
+            f"and {' or '.join(' with '.join(sorted(names)) for names in TOKENIZERS)}. {REMEDY}"
         )
     return config
 
@@ -111,16 +117,16 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     """Return `metrics.json` of a model folder: the model's scores; {} if there is no such file. Raises ModelError if it is damaged."""
     path = folder / METRICS
     try:
-        return SCORES.validate_python(parse_json(path.read_bytes(), path, ModelError, REMEDY))
+        return SCORES.validate_python(parse_json(read_bounded(path, ModelConfig.largest), path, ModelError, REMEDY))
     except FileNotFoundError:
         return {}
     except ValidationError as invalid:
         first = invalid.errors()[0]
         raise ModelError(
-            f"{str(path)!r} is damaged: {first['loc'][0]} is {first['input']!r}, expected a number, a text or a list of texts. {REMEDY}"
+            f"{str(path)!r} is damaged: {shown(first['loc'][0])} is {shown(first['input'])}, expected a number, a text or a list of texts. {REMEDY}"
         ) from None
     except OSError as error:
-        raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}.") from None
+        raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}. {REMEDY}") from None
 
 
 def check_files(folder: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str] = remembered_sha256) -> None:
@@ -204,12 +210,20 @@ def find_model(path: Path) -> Path:
     """Return the model folder at `path`. For a run folder, return its averaged model, else its best, else its last checkpoint.
 
     An average with a worse validation score than a checkpoint is passed over. That is said, and also if the average is older than the
-    last checkpoint. Raises ModelError when there is no model.
+    last checkpoint. Raises ModelError when there is no model, and when the first of these exists and is damaged: another one would
+    translate differently.
     """
-    if (path / CONFIG).is_file():
+    if os.path.lexists(path / CONFIG):
         return path
-    for choice in CHOICES:
-        if (path / choice / CONFIG).is_file() and not (choice == AVERAGED and _is_worse(path)):
+    present = [choice for choice in CHOICES if os.path.lexists(path / choice)]
+    for choice in present:
+        if not os.path.lexists(path / choice / CONFIG):
+            others = [str(path / other) for other in present if other != choice]
+            raise ModelError(
+                f"{str(path)!r} holds no model that can be used: {choice!r} in it lacks {CONFIG}. Restore it from a copy, or remove it"
+                f"{''.join(f', or name {other!r}' for other in others)}."
+            )
+        if not (choice == AVERAGED and _is_worse(path)):
             return path / choice
     if not path.exists():
         raise ModelError(
@@ -230,10 +244,13 @@ def _is_worse(run: Path) -> bool:
     others = [run / choice for choice in CHOICES[1:] if (run / choice / CONFIG).is_file()]
     if others and "worse_than" in metrics:
         console.warn_once(
-            f"{average} is not used: its validation score is worse than that of {metrics['worse_than']}. To use it, name {average}."
+            f"{average} is not used: its validation score is worse than that of {shown_name(str(metrics['worse_than']))}. To use it, name {average}."
         )
         return True
-    made_after = max([str(metrics.get("last_checkpoint", "")), *map(str, metrics.get("averaged", []))], key=_update)
+    averaged = metrics.get("averaged")
+    made_after = max(
+        [str(metrics.get("last_checkpoint", "")), *(averaged if isinstance(averaged, list) else [])], key=_update
+    )
     last = (run / LAST).resolve().name
     if 0 <= _update(made_after) < _update(last):
         console.warn_once(
@@ -245,5 +262,5 @@ def _is_worse(run: Path) -> bool:
 
 def _update(checkpoint: str) -> int:
     """Return the update in a checkpoint's name; -1 for another name."""
-    step = re.fullmatch(r"step-(\d+)", checkpoint)
+    step = re.fullmatch(r"step-(\d{1,18})", checkpoint)
     return int(step[1]) if step else -1

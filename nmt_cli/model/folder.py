@@ -25,12 +25,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .. import __version__
-from ..errors import ModelError, NmtError
+from ..errors import ModelError, NmtError, shown, shown_name
 from ..files import sha256
 from ..hardware import reproducible_products
 from ..recipe import Recipe
 from ..records import to_json
 from .contents import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig, check_files, read_config
+from .positions import Sinusoidal
 from .precision import OUTPUT, integers, with_integers
 from .transformer import Transformer
 
@@ -38,6 +39,12 @@ SCALES = (".scales", ".input_scale")
 """Endings of the names under which int8 stores scales, beside the parameters."""
 TABLES = "next_word."
 """The beginning of the names of tensors that are stored but not trained."""
+LARGEST_HEADER = 1 << 24
+"""Largest size of the header of a weights file, in bytes; about 100 for each tensor."""
+Form = tuple[str, tuple[int, ...]]
+"""The dtype of a tensor, by its name in safetensors, and its shape."""
+DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int8: "I8"}
+"""The dtypes of weights files."""
 
 
 @dataclass(frozen=True)
@@ -112,23 +119,51 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
     try:
         checked.result() if checked else check_files(folder, config.sha256)
         recipe = Recipe.from_dict(config.recipe, f"{str(folder / CONFIG)!r}")
-        weights = read_tensors(folder / WEIGHTS)
     except NmtError as error:
         raise ModelError(str(error)) from None
-    except (SafetensorError, OSError, TypeError) as error:
-        raise ModelError(f"{str(folder)!r} does not load ({type(error).__name__}: {error}). {REMEDY}") from None
     try:
-        model = (build_quantized if config.precision == "int8" else build)(recipe, *config.vocabularies, weights)
-    except (ModelError, TypeError, RuntimeError) as error:
+        model = read_model(folder / WEIGHTS, recipe, config.vocabularies, config.precision == "int8")
+    except (ModelError, OSError) as error:
         raise ModelError(f"{str(folder)!r} does not load: {error} {REMEDY}") from None
     return LoadedModel(model.eval(), recipe, folder, config)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a weights file, each in memory of its own: this memory is free as soon as the tensor is.
+def check_weights(folder: Path, config: ModelConfig, recipe: Recipe) -> None:
+    """Raise ModelError unless the names, dtypes and shapes in the weights file are those of the recipe. Only its header is read."""
+    model = _without_weights(recipe, *config.vocabularies)
+    try:
+        _check_fit(_forms(model, config.precision == "int8"), read_forms(folder / WEIGHTS))
+    except (ModelError, OSError) as error:
+        raise ModelError(f"{str(folder)!r} does not load: {error} {REMEDY}") from None
 
-    (`load_file` maps the whole file into memory, until its last tensor is freed.) Raises OSError, SafetensorError, and TypeError
-    for a dtype that NumPy does not have; no model folder has one.
+
+def read_model(path: Path, recipe: Recipe, vocabularies: tuple[int, int], quantized: bool) -> Transformer:
+    """Return the Transformer of a weights file. It is read only if it fits. Raises ModelError, OSError."""
+    model = _without_weights(recipe, *vocabularies)
+    _check_fit(_forms(model, quantized), read_forms(path))
+    return (_with_quantized if quantized else _with_weights)(model, read_tensors(path))
+
+
+def read_forms(path: Path) -> dict[str, Form]:
+    """Return the forms of the tensors in a weights file. Raises ModelError for a file that is not one, OSError."""
+    with path.open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+    if size > LARGEST_HEADER:
+        raise ModelError(f"its {WEIGHTS} has a header of {size:,} bytes, expected at most {LARGEST_HEADER:,}.")
+    try:
+        with safe_open(path, "np") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
+    except SafetensorError as error:
+        raise ModelError(
+            f"its {WEIGHTS} is not a safetensors file, or a damaged one ({shown_name(str(error))})."
+        ) from None
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a weights file whose forms were checked, each in memory of its own: this memory is free as soon as the tensor is.
+
+    (`load_file` maps the whole file into memory, until its last tensor is freed.) Raises OSError.
     """
     layers: dict[str, list[str]] = {}
     with safe_open(path, "np") as file:
@@ -142,12 +177,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def build(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:
-    """Return a Transformer whose parameters are `weights`, not copies if these are fp32. Raises ModelError if they do not fit."""
+    """Return a Transformer whose parameters are `weights`, not copies. Raises ModelError if they do not fit."""
     model = _without_weights(recipe, source_vocab, target_vocab)
-    parameters = model.state_dict()
-    _check_fit({name: parameter.shape for name, parameter in parameters.items()}, weights)
-    model.load_state_dict({name: weights[name].to(torch.float32) for name in parameters}, assign=True)
-    return model
+    _check_fit(_forms(model), _forms_of(weights))
+    return _with_weights(model, weights)
 
 
 def quantized_weights(model: Transformer) -> dict[str, Tensor]:
@@ -156,39 +189,67 @@ def quantized_weights(model: Transformer) -> dict[str, Tensor]:
 
 
 def build_quantized(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:
-    """Return the int8 Transformer of `weights` from `quantized_weights`, as `precision.int8` returns it. Raises ModelError if they do not fit."""
-    model = _without_weights(recipe, source_vocab, target_vocab)
-    parameters = model.state_dict()
-    matrices = [f"{name}.weight" for name, module in model.named_modules() if type(module) is nn.Linear]
-    tables = [f"embeddings.{key}" for key in model.embeddings]
-    shapes = {name: parameter.shape for name, parameter in parameters.items()}
-    shapes |= {
-        f"{name.removesuffix('.weight')}{SCALES[0]}": parameters[name].shape[:1] for name in (*matrices, *tables)
-    }
-    shapes |= {f"{name.removesuffix('.weight')}{SCALES[1]}": torch.Size() for name in (*matrices, f"{OUTPUT}.weight")}
-    _check_fit(shapes, weights)
-    for name in (*matrices, *tables):
-        if weights[name].dtype != torch.int8:
-            raise ModelError(f"the weights do not fit int8: {name} is {weights[name].dtype}.")
-    fp32 = {name: weights[name].to(torch.float32) for name in parameters if name not in (*matrices, *tables)}
-    model.load_state_dict(fp32, assign=True, strict=False)
-    return with_integers(model, weights)
+    """Return the int8 Transformer of `weights` from `quantized_weights`, as `precision.int8` returns it."""
+    return _with_quantized(_without_weights(recipe, source_vocab, target_vocab), weights)
 
 
 def _without_weights(recipe: Recipe, source_vocab: int, target_vocab: int) -> Transformer:
+    """Return a model without values, which takes no memory."""
     with torch.device("meta"):
         return Transformer(recipe.model, source_vocab, target_vocab)
 
 
-def _check_fit(shapes: Mapping[str, torch.Size], weights: Mapping[str, Tensor]) -> None:
-    """Raise ModelError unless the weights have these names and shapes."""
-    if shapes.keys() != weights.keys():
-        differing = sorted(shapes.keys() ^ weights.keys())
+def _with_weights(model: Transformer, weights: Mapping[str, Tensor]) -> Transformer:
+    """Give a model without values these parameters, if they are among `weights`, and its tables of positions."""
+    names = model.state_dict().keys() & weights.keys()
+    model.load_state_dict({name: weights[name] for name in names}, assign=True, strict=False)
+    for module in model.modules():
+        if isinstance(module, Sinusoidal):
+            module.fill()
+    return model
+
+
+def _with_quantized(model: Transformer, weights: Mapping[str, Tensor]) -> Transformer:
+    in_int8 = set(_in_int8(model))
+    return with_integers(
+        _with_weights(model, {name: value for name, value in weights.items() if name not in in_int8}), weights
+    )
+
+
+def _in_int8(model: Transformer) -> list[str]:
+    """Return the names of the matrices that an int8 folder stores as integers."""
+    linear = [f"{name}.weight" for name, module in model.named_modules() if type(module) is nn.Linear]
+    return [*linear, *(f"embeddings.{key}" for key in model.embeddings)]
+
+
+def _forms(model: Transformer, quantized: bool = False) -> dict[str, Form]:
+    """Return the forms of the tensors that a folder stores of a model, in fp32 or int8."""
+    forms: dict[str, Form] = {name: ("F32", tuple(value.shape)) for name, value in model.state_dict().items()}
+    if quantized:
+        for name in _in_int8(model):
+            forms |= {name: ("I8", forms[name][1]), _scales(name): ("F32", forms[name][1][:1])}
+        inputs = [name for name in _in_int8(model) if not name.startswith("embeddings.")]
+        forms |= {_scales(name, 1): ("F64", ()) for name in (*inputs, f"{OUTPUT}.weight")}
+    return forms
+
+
+def _scales(name: str, which: int = 0) -> str:
+    """Return the name of the scales of a matrix that is stored as integers; `which`: see SCALES."""
+    return f"{name.removesuffix('.weight')}{SCALES[which]}"
+
+
+def _forms_of(weights: Mapping[str, Tensor]) -> dict[str, Form]:
+    return {name: (DTYPES.get(value.dtype, str(value.dtype)), tuple(value.shape)) for name, value in weights.items()}
+
+
+def _check_fit(expected: Mapping[str, Form], stored: Mapping[str, Form]) -> None:
+    """Raise ModelError unless the names, dtypes and shapes are equal."""
+    if expected.keys() != stored.keys():
+        differing = sorted(expected.keys() ^ stored.keys())
         raise ModelError(
-            f"the weights do not fit the recipe: {len(differing)} names differ, the first is {differing[0]!r}."
+            f"the weights do not fit the recipe: {len(differing)} names differ, the first is {shown(differing[0])}."
         )
-    for name, shape in shapes.items():
-        if shape != weights[name].shape:
-            raise ModelError(
-                f"the weights do not fit the recipe: {name} has shape {tuple(weights[name].shape)}, expected {tuple(shape)}."
-            )
+    for name, form in expected.items():
+        for what, has, needs in zip(("dtype", "shape"), stored[name], form, strict=True):
+            if has != needs:
+                raise ModelError(f"the weights do not fit the recipe: {name} has {what} {has}, expected {needs}.")

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save
 
 from .. import __version__
@@ -24,7 +23,7 @@ from ..hardware import cpu_flags
 from ..recipe import Recipe
 from . import precision
 from .contents import WEIGHTS, ModelConfig
-from .folder import build_quantized, quantized_weights, read_tensors
+from .folder import build_quantized, quantized_weights, read_model
 from .kept_files import KeptFiles
 from .transformer import Transformer
 
@@ -40,10 +39,7 @@ def int8_model(config: ModelConfig, recipe: Recipe, load: Callable[[], Transform
     stored = config.parameters >= LEAST_PARAMETERS
 
     def read(path: Path) -> Transformer:
-        try:
-            return build_quantized(recipe, *config.vocabularies, read_tensors(path)).eval()
-        except SafetensorError as error:
-            raise ValueError(str(error)) from None
+        return read_model(path, recipe, config.vocabularies, quantized=True).eval()
 
     if stored and (model := files.read(key, read)):
         return model

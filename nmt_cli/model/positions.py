@@ -16,13 +16,13 @@ from ..recipe import ModelSection
 
 def sinusoids(length: int, d_model: int) -> Tensor:
     """Return PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same; interleaved. (length, D)."""
-    with torch.device("cpu"):  # also if modules are being built on the meta device
+    with torch.device("cpu"):  # the same numbers for every device
         position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
         frequency = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-        table = torch.empty(length, d_model, dtype=torch.float64)
+        table = torch.empty(length, d_model)
     table[:, 0::2] = torch.sin(position * frequency)
     table[:, 1::2] = torch.cos(position * frequency)
-    return table.to(torch.get_default_dtype())
+    return table
 
 
 def rotated(x: Tensor, positions: Tensor) -> Tensor:
@@ -47,7 +47,13 @@ class Sinusoidal(nn.Module):
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
         self.config = config
-        self.register_buffer("table", sinusoids(config.max_positions, config.d_model), persistent=False)
+        self.register_buffer("table", torch.empty(config.max_positions, config.d_model), persistent=False)
+        if not self.table.is_meta:  # a model without values may not fit into memory
+            self.fill()
+
+    def fill(self) -> None:
+        """Compute the table."""
+        self.table = sinusoids(self.config.max_positions, self.config.d_model)
 
     def forward(self, length: int, start: int = 0) -> Tensor:
         """Return the encodings of positions `start` to `start` + `length` - 1, (T, D)."""
@@ -86,7 +92,7 @@ class Rotary(nn.Module):
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
-        with torch.device("cpu"):  # see `sinusoids`
+        with torch.device("cpu"):  # also if the model is built on the meta device
             self.register_buffer("nothing", torch.zeros(()), persistent=False)
 
     def forward(self, length: int, start: int = 0) -> Tensor:

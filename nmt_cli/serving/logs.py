@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TextIO
 
+from ..errors import printable
+
 FORMATS = ("plain", "json")
 GATHER = 0.1
 """Seconds between two writes. Warnings and errors do not wait."""
@@ -27,7 +29,10 @@ class _Plain(logging.Formatter):
         text = " ".join([record.getMessage(), *(f"{name}={value}" for name, value in fields.items())])
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(record.created))} {level}{text}{trace}"
+        lines = printable(f"{level}{text}{trace}").replace(
+            "\n", "\n    "
+        )  # only a record's first line begins with a time
+        return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(record.created))} {lines}"
 
 
 class _Json(logging.Formatter):
@@ -41,7 +46,7 @@ class _Json(logging.Formatter):
         }
         if record.exc_info:
             values["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(values, ensure_ascii=False)
+        return printable(json.dumps(values, ensure_ascii=False))
 
 
 class _Lines(logging.Handler):

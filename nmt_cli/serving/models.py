@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ModelError, NmtError, UsageError
+from ..errors import ModelError, NmtError, UsageError, shown
 from ..interface.loading import check_precision, decode_changes
 from ..interface.translator import Translation, Translator, load
 from .languages import find, normalized
@@ -25,6 +25,8 @@ Pair = tuple[str, str]
 """A source language and a target language, by their codes."""
 PATIENCE = 600.0
 """Seconds that old models have to finish their requests."""
+LONGEST_CODE = 100
+"""Largest number of characters in the code of a language."""
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,11 @@ def keep_shared() -> None:
 
 
 def _check(pair: Pair, folder: Path, models: Mapping[Pair, Served]) -> None:
-    """Raise UsageError if another model has this pair, or ModelError if the model names no languages."""
-    if not all(pair):
+    """Raise UsageError if another model has this pair, or ModelError if the model's languages cannot be shown and asked for."""
+    if not all(code.isprintable() and 0 < len(code) <= LONGEST_CODE for code in pair):
         raise ModelError(
-            f"the model at {str(folder)!r} translates {pair[0]!r} → {pair[1]!r}: expected the languages' codes in its recipe, as data.source_language and data.target_language."
+            f"the model at {str(folder)!r} translates {shown(pair[0])} → {shown(pair[1])}: expected the languages' codes in its recipe, as data.source_language and data.target_language, "
+            f"of at most {LONGEST_CODE} characters that can be printed."
         )
     folders = {
         tuple(map(normalized, language_pair)): served.translator.folders[0] for language_pair, served in models.items()
@@ -151,13 +154,14 @@ class Models:
         self._reloading = threading.Lock()
 
     def reload(self) -> bool:
-        """Load the models again. If a model cannot be loaded, print a warning, keep the old models and return False. The call returns after loading."""
+        """Load the models again. After any error, print a warning, keep the old models and return False. The call returns after loading."""
         with self._reloading:
             try:
                 new = load_pairs(self.settings, self.say)
-            except (NmtError, OSError, MemoryError) as error:
+            except BaseException as error:  # nobody would see it: this runs in a thread of its own
                 self.failed_reloads += 1
-                self.warn(f"the models were not loaded anew, the old ones stay in service: {error}")
+                reason = str(error) if isinstance(error, NmtError) else f"{type(error).__name__}: {error}"
+                self.warn(f"the models were not loaded anew, the old ones stay in service: {reason}")
                 return False
             old, self.pairs = self.pairs, new
             self._old.add(old)
@@ -175,6 +179,9 @@ class Models:
 
     def _retire(self, old: Pairs) -> None:
         """Let models that were replaced finish, then close them."""
-        old.close(PATIENCE)
+        try:
+            old.close(PATIENCE)
+        except Exception as error:
+            self.warn(f"the old models did not end well: {type(error).__name__}: {error}")
         self._old.discard(old)
         keep_shared()  # without this, frozen garbage would stay in memory

@@ -79,7 +79,7 @@ def compare(
     try:
         shards = data or recipe.folder("data", "--data")
         lock = hold(shards)
-        vocabulary = Vocabulary.load(tokenizers, config.vocabularies)
+        vocabulary = Vocabulary.load(tokenizers, config.vocabularies, config.tokenizers)
         _check_shards(shards, recipe, vocabulary, other)
         return _compared(weights, recipe, config, vocabulary, other, shards)
     except (DataError, ModelError, RecipeError) as error:

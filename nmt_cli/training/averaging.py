@@ -17,14 +17,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from .. import console
+from ..data.tokenizer import LARGEST
 from ..errors import ModelError, UsageError, write_failed
-from ..files import follow_links, system_error
+from ..files import follow_links, read_bounded, system_error
 from ..model.contents import CONFIG, WEIGHTS, ModelConfig, check_files, not_an_average, read_config
-from ..model.folder import write_model
+from ..model.folder import load_model, weights_of, write_model
 from ..output_paths import check_output_folder, output_folder
 from ..recipe import Recipe
 from .average_validation import Comparison, compare, otherwise
@@ -89,7 +89,7 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
     )  # that of the last folder: a resumed run may have changed [decode]
     if comparison := compare(mean, recipe, configs[-1], folders[0], other, data):
         metrics |= comparison.scores | ({"worse_than": other.name} if comparison.is_worse else {})
-    tokenizers = {name: (folders[0] / name).read_bytes() for name in first.tokenizers}
+    tokenizers = {name: read_bounded(folders[0] / name, LARGEST) for name in first.tokenizers}
     try:
         with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as partial:
             write_model(
@@ -102,9 +102,9 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
 
 def _mean(folders: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the folders' weights, in fp32."""
-    total = {name: tensor.double() for name, tensor in load_file(folders[0] / WEIGHTS).items()}
+    total = {name: tensor.double() for name, tensor in weights_of(load_model(folders[0]).model).items()}
     for folder in folders[1:]:
-        for name, tensor in load_file(folder / WEIGHTS).items():
+        for name, tensor in weights_of(load_model(folder).model).items():
             total[name] += tensor
     return {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
 
@@ -113,7 +113,10 @@ def _check_same_architecture(folders: Sequence[Path], configs: Sequence[ModelCon
     """Raise ModelError when model sizes or tokenizers differ."""
 
     def architecture(config: ModelConfig) -> dict[str, Any]:
-        return {**Recipe.from_dict(config.recipe, CONFIG).model.model_dump(), "tokenizer": config.tokenizers}
+        return {
+            **Recipe.from_dict(config.recipe, CONFIG).model.model_dump(),
+            "tokenizer": (config.tokenizers, config.vocabularies),
+        }
 
     first = architecture(configs[0])
     for folder, config in zip(folders[1:], configs[1:], strict=True):

@@ -8,7 +8,6 @@ the same text need more dropout. docs/presets.md has the rule in words.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..recipe import Recipe
+from ..recipe_files import toml_comment, toml_value
 from .schedule import learning_rate
 
 DECAY = 0.4
@@ -167,7 +167,7 @@ def vocabulary(characters: Counter[str], pieces: int) -> tuple[int, float]:
     return max(pieces, 2 * (len(kept) + BYTES_AND_SPECIALS)), math.floor(coverage * 1e6) / 1e6
 
 
-ADAPTING_RATE = 0.2
+ADAPTING_RATE = 0.5
 """The highest learning rate of a model that is adapted, as a share of the rate that it was trained with."""
 ADAPTING_PASSES = 10
 """How often the text of an adaptation is read, without a limit."""
@@ -277,16 +277,11 @@ def peak(recipe: Recipe) -> float:
 
 def recipe_text(head: Sequence[str], sections: Mapping[str, Section]) -> str:
     """Return a recipe in TOML, with the comment lines `head`."""
-    lines = [f"# {line}".rstrip() for line in head]
+    lines = [toml_comment(line).rstrip() for line in head]
     for section, keys in sections.items():
         lines += ["", f"[{section}]"]
         lines += [
-            f"{f'{key} = {_toml(value)}':<25} {f'# {comment}' if comment else ''}".rstrip()
+            f"{f'{key} = {toml_value(value)}':<25} {toml_comment(comment) if comment else ''}".rstrip()
             for key, (value, comment) in keys.items()
         ]
     return "\n".join(lines) + "\n"
-
-
-def _toml(value: object) -> str:
-    """Return a value in TOML: as in JSON, but large integers have underscores."""
-    return f"{value:_}" if type(value) is int and value >= 10_000 else json.dumps(value, ensure_ascii=False)

@@ -108,8 +108,7 @@ class RunFolder:
             lock = (self.path / LOCK).open("a")
             self._unlock = weakref.finalize(self, lock.close)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            clear_partial(self.path, [*LINKS, self.metrics.name])
-            clear_partial(self.path, ["averaged"], unless_running=True)  # an `nmt average` may be running
+            clear_partial(self.path, [*LINKS, self.metrics.name, "averaged"])
             clear_partial(self.path / "checkpoints", STEP)
             for deleted in sorted((self.path / "checkpoints").glob(".*.deleted")):
                 if STEP.fullmatch(deleted.name[1:].removesuffix(".deleted")):

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import forked
@@ -13,6 +14,13 @@ import pytest
 import sealed
 from forked_ranks import FORKED
 from waiting import wait_until
+
+from nmt_cli.corpora import manifest
+from nmt_cli.data.shards import read_index
+from nmt_cli.errors import NmtError
+from nmt_cli.model.contents import read_config
+from nmt_cli.parsing.records import conversion_of
+from nmt_cli.training.checkpoint import Checkpoint
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/format_1"
 TRAIN = ["train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--run", "run", "--set"]
@@ -39,6 +47,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder, "train", "small.toml", "--data", "shards", "--threads", "1", "--run", "run", "--set", "train.updates=4"
     )
     forked.nmt(folder, "average", "run")
+    (folder / "some.trees").write_text("(TOP (S (NP (NN dog)) (VP (VBZ barks))))\n")
+    forked.nmt(folder, "data", "trees", "some.trees", "--out", "trees")
+    (folder / "text").mkdir()
+    file = manifest.FileEntry(file="train.en", bytes=7, sha256="0" * 64, lines=1)
+    archive = manifest.ArchiveEntry(file="a.zip", url="https://example.org/a.zip", sha256="1" * 64, verified=True)
+    text = manifest.TextEntry(fingerprint="2" * 64, files=[file], read=2, dropped=1)
+    manifest.Manifest(dataset="a", complete=True, texts=[text], archives=[archive]).save(folder / "text")
     return folder
 
 
@@ -84,6 +99,51 @@ SHARDS = [
 ]
 CHECKPOINT = ["config.json", "metrics.json", "state.json", "state.safetensors", "model.safetensors", "tokenizer.model"]
 MODEL = ["config.json", "metrics.json", "model.safetensors", "tokenizer.model"]
+
+
+UNCHECKED = {".lock", "metrics.jsonl", "train.log"}
+"""Files of a run that are appended to. Training compares the size of the records with that of the last checkpoint."""
+
+
+def test_every_file_is_here(made: Path) -> None:
+    for folder, files in (
+        ("shards", SHARDS),
+        ("run/checkpoints/step-00000002", CHECKPOINT),
+        ("run/checkpoints/step-00000004", CHECKPOINT),
+        ("run/averaged", MODEL),
+    ):
+        assert {str(path.relative_to(made / folder)) for path in (made / folder).rglob("*")} == set(files)
+    assert {path.name for path in (made / "run").iterdir() if path.is_file()} == UNCHECKED
+    assert {path.name for path in (made / "run/checkpoints").iterdir()} == {"step-00000002", "step-00000004"}
+
+
+RECORDS: dict[str, Callable[[Path], object]] = {
+    "shards/index.json": read_index,
+    "run/checkpoints/step-00000004/state.json": lambda folder: Checkpoint(folder, 4).read(),
+    "run/averaged/config.json": read_config,
+    "text/manifest.json": manifest.load,
+    "trees/some.trees.json": lambda folder: conversion_of(folder / "some.words"),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_flipped_bit_of_a_record_is_noticed_or_changes_nothing(name: str, made: Path, tmp_path: Path) -> None:
+    """All bits of the version, which decides how the rest is read, and some of the others: `test_records.py` has all."""
+    copy = shutil.copytree((made / name).parent, tmp_path / "copy") / Path(name).name
+    data, whole = copy.read_bytes(), RECORDS[name](copy.parent)
+    assert len(data) > 300
+    version = data.index(b'"format_version": ') + 20
+    for damaged in (
+        *(head + data[version:] for head in sealed.flipped(data[:version])),
+        *sealed.flipped(data, len(data) // 50 | 1),
+    ):
+        copy.write_bytes(damaged)
+        said = ""
+        try:
+            assert RECORDS[name](copy.parent) == whole, damaged
+        except NmtError as error:
+            said = str(error)
+        assert repr(str(copy)) in said or json.loads(damaged) == json.loads(data)
 
 
 @pytest.mark.parametrize("name", SHARDS)

@@ -21,10 +21,12 @@ from pathlib import Path
 import pytest
 from forked import run
 from shared import number_words
+from typer.main import get_command
 from untrained import write_untrained, write_untrained_parser
 from waiting import LIMIT, alive, wait_until
 
 from nmt_cli.cli import output
+from nmt_cli.cli.app import app
 
 FULL = "error: cannot write to standard output: the disk is full. Free some space, or send the output elsewhere."
 CLOSED_OUT = "error: standard output is closed: expected a terminal, a file or a pipe to write to."
@@ -111,6 +113,12 @@ COMMANDS = {
         "preprocess numbers.toml --data-dir . --out shards{n} --json --workers 2",
         "nmt_cli.data.shard_writer:ShardWriter.write",
     ),
+    "init": Command(
+        "init own{n} --source own.en --target own.de --threads 1",
+        "nmt_cli.training.presets:recipe_text",
+        writes=False,
+    ),
+    "quantize": Command("quantize model --out int8-{n}", "nmt_cli.exporting.quantizing:write_model", writes=False),
     "info": Command("info model", "nmt_cli.training.estimate:estimate"),
     "info of a recipe": Command("info numbers.toml --json", "nmt_cli.training.estimate:estimate"),
     "average": Command("average model second --out average{n}", "nmt_cli.training.averaging:write_model", writes=False),
@@ -123,6 +131,8 @@ COMMANDS = {
         writes=False,
     ),
 }
+ELSEWHERE = {"serve": "serving/test_command.py"}
+"""A server does not end by itself, and its signals do something else."""
 TEXT = "the small cat.\nä big red dog.\nthe house.\n"
 TREES = "(TOP (S (NP (DT the) (NN Häusern)) (VP (VBD sank))))\n"
 INPUTS = {
@@ -146,6 +156,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("ref", TEXT.replace("big", "small")),
         ("words", "the Häusern sank\n" * 3),
         ("many", TEXT * 20),
+        ("own.en", "".join(f"the cat {number}\n" for number in range(110))),
+        ("own.de", "".join(f"die Katze {number}\n" for number in range(110))),
     ):
         (folder / name).write_text(text, encoding="utf-8")
     return folder
@@ -247,12 +259,23 @@ def test_the_same_is_printed_whatever_stderr_and_the_locale_are(nmt: Runs) -> No
         assert TIMES.sub(b"", again) == TIMES.sub(b"", printed)
 
 
+def test_every_command_is_here() -> None:
+    names = set(get_command(app).commands)  # type: ignore[attr-defined]
+    covered = {command.arguments.split()[0] for command in COMMANDS.values() if command.arguments[0] != "-"}
+    assert (covered & ELSEWHERE.keys(), covered | ELSEWHERE.keys()) == (set(), names)
+    for file in ELSEWHERE.values():
+        assert "signal.SIGINT, 130" in (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
+
+
 @every()
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_it_and_cleans_up(nmt: Runs, number: signal.Signals) -> None:
     code, _, said = nmt(AT + f"at({nmt.command.moment!r}, [{int(number)}])", finalize=number == signal.SIGTERM)
     assert (code, said.count("error:")) == (128 + number, 0)
-    assert last_line(said) == f"stopped by {number.name}"
+    assert last_line(said) == ("interrupted" if number == signal.SIGINT else f"stopped by {number.name}")
+    if nmt.name not in ("train", "export"):  # a run resumes; an export is verified under its name
+        outputs = nmt.folder.glob(f"*[a-z-]{Runs.count}*")
+        assert [path.name for path in outputs if path.is_file() or any(path.iterdir())] == []
 
 
 @every()
@@ -268,11 +291,12 @@ def test_signals_that_are_ignored_change_nothing(nmt: Runs) -> None:
 # Moments and processes
 
 
-def test_training_saves_on_sighup(folder: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_training_saves_on_a_signal(folder: Path, number: signal.Signals) -> None:
     shutil.rmtree(folder / "hangup", ignore_errors=True)
-    prelude = AT + "at('nmt_cli.training.trainer:Trainer.train_step', [signal.SIGHUP])"
+    prelude = AT + f"at('nmt_cli.training.trainer:Trainer.train_step', [{int(number)}])"
     done = run(folder, "train", "numbers.toml", "--run", "hangup", "--set", "train.updates=50", prelude=prelude)
-    assert done.returncode == 128 + signal.SIGHUP
+    assert done.returncode == 128 + number
     assert "stopped at update 1 and saved" in done.stderr.decode()
     assert (folder / "hangup/last").resolve().name == "step-00000001"
 
@@ -379,7 +403,8 @@ translator.Translator.windows = windows
 def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(folder: Path, layers: int) -> None:
     sizes = {"d_model": 16384, "d_ff": 65536, "num_heads": 128, "encoder_layers": layers, "decoder_layers": 100}
     options = [word for key, value in sizes.items() for word in ("--set", f"model.{key}={value}")]
-    done = run(folder, "train", "numbers.toml", "--run", "large", *options)
+    never = "from nmt_cli.model.transformer import Transformer; Transformer.__init__ = None"
+    done = run(folder, "train", "numbers.toml", "--run", "large", *options, prelude=never)
     if layers == 100:
         assert re.search(
             r"^error: 751,[\d,]+ parameters take 11,200\.8 GiB to train \(weights, gradients and Adam's moments in fp32\), and [\d.]+ GiB are free\.",

@@ -264,3 +264,10 @@ def test_help_and_conversion_load_nothing_heavy(folder: Path) -> None:
     for arguments in (["data", "-h"], ["data", "trees", "-h"]):
         said = run(folder, *arguments)
         assert b"trees" in said.stdout + said.stderr
+
+
+def test_a_record_that_is_the_users_is_not_replaced(folder: Path) -> None:
+    (folder / "some.trees.json").write_text('{"mine": true}')
+    assert "some.trees.json' is not of nmt, or is damaged" in fault(folder, 1, "some.mrg", "--out", ".")
+    assert (folder / "some.trees.json").read_text() == '{"mine": true}'
+    assert sorted(path.name for path in folder.iterdir()) == ["some.mrg", "some.trees.json"]

@@ -90,7 +90,7 @@ def test_rows_sum_to_one_and_the_future_is_never_looked_at(features: dict[str, A
 def test_the_first_layer_follows_equation_1_from_the_raw_matrices(features: dict[str, Any], tmp_path: Path) -> None:
     """Nothing but the folder's file and the paper: embeddings, positions, [norm,] q k^T / sqrt(d_k), softmax."""
     recipe = Recipe(data=DataSection(generator="teaching", vocab_size=V, max_length=8), model=section(**features))
-    write_model(tmp_path, weights_of(make(**features)), recipe, (V, V), {}, {})
+    write_model(tmp_path, weights_of(make(**features)), recipe, (V, V), {"tokenizer.model": b"-"}, {})
     model, raw, config = load_model(tmp_path).model, load_file(tmp_path / "model.safetensors"), recipe.model
     ours = attention_maps(model, SOURCE, TARGET).weights
     size, heads = config.key_size, config.num_heads

@@ -129,7 +129,8 @@ def test_damaged_integers_have_a_name(fault: str, trained: Path, tmp_path: Path)
     values["sha256"][WEIGHTS] = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
     (folder / CONFIG).write_text(json.dumps({**values, "content_sha256": content_hash(values)}))
     with pytest.raises(
-        ModelError, match={"a name": "1 names differ", "a shape": "has shape", "a dtype": "do not fit int8"}[fault]
+        ModelError,
+        match={"a name": "1 names differ", "a shape": "has shape", "a dtype": "has dtype F32, expected I8"}[fault],
     ):
         nmt.load(folder, device="cpu")
 

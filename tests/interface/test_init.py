@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import importlib
+import os
+import random
 import tomllib
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from nmt_cli.console import spoken
 from nmt_cli.demo_corpus import write_corpus
 from nmt_cli.interface.init import duration
 from nmt_cli.recipe import Recipe, TrainSection
-from nmt_cli.recipe_files import load_recipe
+from nmt_cli.recipe_files import load_recipe, toml_comment, toml_value
 from nmt_cli.training.presets import (
     SIZES,
     Settings,
@@ -186,6 +189,9 @@ def test_sets_that_are_given_are_used_as_they_are(text: Path, tmp_path: Path) ->
         (["x", "--time", "0h"], "the time '0h': expected numbers"),
         (["x", "--valid-source", "v"], "1 files of --valid-source and 0 of --valid-target"),
         (["x", "--source-language", "de"], "both sides are called 'de'"),
+        (["x", "--target-language", 'd"\nx = 1'], "--target-language 'd\"\\nx = 1': expected the code of a language"),
+        (["x", "--source-language", "e" * 36], "--source-language 'eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee': expected"),
+        (["x", "--source-language", "en-"], "--source-language 'en-': expected the code of a language"),
         (["x", "--source", "missing"], "2 files of --source and 1 of --target"),
     ],
 )
@@ -290,3 +296,93 @@ def test_durations() -> None:
         "11 hours",
         "12 days",
     ]
+
+
+# What is written is TOML
+
+
+CHARACTERS = "a\"'\\#[]{}=,$ \t\n\r\b\f\v\0\x1b\x7f\x80\x85\u00a0ß漢\u2028\ufeff\ufffe😀\U0010ffff"
+
+
+def test_whatever_a_file_is_called_the_recipe_names_it(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of random characters: the recipe is read back as it was meant, and has no other keys."""
+    monkeypatch.setattr(importlib.import_module("nmt_cli.interface.init"), "_measured", lambda *_: 0.01)
+    rng = random.Random(1)
+    for number in range(5):
+        folder = tmp_path / f"{number}{''.join(rng.choices(CHARACTERS.replace(chr(0), ''), k=30))}"
+        folder.mkdir()
+        files = {
+            language: folder / f"{''.join(rng.choices(CHARACTERS[1:-1].replace(chr(0), ''), k=9))}.{language}"
+            for language in ("en", "de")
+        }
+        for language, file in files.items():
+            file.symlink_to(text / f"text.{language}")
+        held = {
+            f"{kind}_{side}": files[language]
+            for kind in ("valid", "test")
+            for side, language in (("source", "en"), ("target", "de"))
+        }
+        written = nmt.init(tmp_path / f"r{number}", files["en"], files["de"], **held).recipe
+        recipe = tomllib.loads(written.read_text(encoding="utf-8"))
+        expected = {
+            f"{kind}_{side}": [str(files[language].relative_to(tmp_path))]
+            for kind in ("train", "valid")
+            for side, language in (("source", "en"), ("target", "de"))
+        }
+        assert {key: value for key, value in recipe["data"].items() if key in expected} == expected
+        assert recipe.keys() == {"data", "model", "train", "decode"}
+        assert load_recipe(str(written)).data.train_source == expected["train_source"]
+
+
+def test_any_value_is_read_back_from_toml_and_no_comment_ends_before_its_line() -> None:
+    rng = random.Random(2)
+
+    def text() -> str:
+        return "".join(
+            rng.choice(CHARACTERS) if rng.random() < 0.7 else chr(rng.randrange(0xD800))
+            for _ in range(rng.randrange(20))
+        )
+
+    for _ in range(2000):
+        value = rng.choice(
+            [
+                text(),
+                [text() for _ in range(3)],
+                rng.getrandbits(40) - 2**39,
+                rng.random() * 10.0 ** rng.randint(-30, 30),
+                True,
+                [],
+            ]
+        )
+        line = f"key = {toml_value(value)} {toml_comment(text() + chr(0xDC80 + rng.randrange(128)))}\n"
+        assert tomllib.loads(line.encode().decode()) == {"key": value}
+        assert type(tomllib.loads(line)["key"]) is type(value)
+
+
+def test_a_name_that_is_not_utf_8_is_refused_and_nothing_is_left(text: Path, tmp_path: Path) -> None:
+    for language in ("en", "de"):
+        os.symlink(text / f"text.{language}", os.fsencode(tmp_path) + b"/caf\xe9." + language.encode())
+    en, de = (os.fsdecode(b"caf\xe9." + language) for language in (b"en", b"de"))
+    sides = ["--source", en, "--target", de]
+    before = sorted(os.listdir(tmp_path))
+    sets = ["--valid-source", en, "--valid-target", de, "--test-source", en, "--test-target", de]
+    done = run(tmp_path, "init", "x", *sides, *sets)
+    assert done.returncode == 1
+    assert "'caf\\udce9.en' is not UTF-8, and a recipe is UTF-8 text: rename it." in " ".join(
+        done.stderr.decode().split()
+    )
+    assert sorted(os.listdir(tmp_path)) == before
+    assert run(tmp_path, "init", "x", *sides).returncode == 0  # the recipe names the files in x-text
+
+
+@pytest.mark.parametrize("key", ["source_language", "target_language"])
+def test_a_recipe_with_what_is_no_language_is_refused(key: str, tmp_path: Path) -> None:
+    for code in ("../../x", "", "d e", "de_", "-de", "de\n", "ü", "d" * 36):
+        done = run(tmp_path, "preprocess", "demo", "--set", f"data.{key}={toml_value(code)}")
+        said = " ".join(done.stderr.decode().split())
+        assert done.returncode == 1
+        assert f"data.{key} = {code!r}: expected the code of a language" in said
+    for code in ("de", "pt-BR", "zh_Hant", "x-klingon", "d" * 35):
+        load_recipe("demo", [f"data.{key}={code}"])

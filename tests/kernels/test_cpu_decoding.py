@@ -455,23 +455,27 @@ def test_processes_compile_at_once(anew: Path, quick: Path) -> None:
 
 
 @needed
-def test_what_killed_processes_left_is_removed(anew: Path, quick: Path) -> None:
-    (anew / ".kernels-dead").mkdir(parents=True, mode=0o700)
-    (anew / ".kernels-dead" / "kernels.so").write_bytes(b"half")
-    (anew / ".partial-dead").write_bytes(b"half")
-    for name in (".kernels-dead", ".partial-dead"):
-        os.utime(anew / name, (1, 1))
-    (anew / ".kernels-alive").mkdir()
-    anew.parent.chmod(0o700)
+@pytest.mark.parametrize("moment", ["compiling", "writing"])
+def test_what_killed_processes_left_is_removed(
+    moment: str, anew: Path, quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = "import os, pathlib; pathlib.Path.replace = lambda *_: os.kill(os.getpid(), 9)\n" * (moment == "writing")
+    with monkeypatch.context() as patched:
+        if moment == "compiling":
+            patched.setenv("CXX", script(tmp_path / "killer", "[ -z $out ] && exec echo macros; kill -9 $PPID"))
+        assert subprocess.run([*START[:2], killed + START[2]]).returncode == -9
+    assert [name for name in os.listdir(anew) if ".partial-" in name]
+    (anew / ".kernels-earlier.so.partial-99999999").touch()
+    (anew / ".kernels-mine").mkdir()
+    (anew / "notes").touch()
     for number in range(40):
         (anew / f"kernels-{number}.so").touch()
         os.utime(anew / f"kernels-{number}.so", (number, number))
-    (anew / "notes").touch()
-    anew.chmod(0o700)
     assert library() is not None
     left = {path.name for path in anew.iterdir()}
-    assert left >= {".kernels-alive", "notes", "kernels-39.so", "kernels-25.so"}
-    assert not left & {".kernels-dead", ".partial-dead", "kernels-24.so"}
+    assert left >= {".kernels-mine", "notes", "kernels-39.so", "kernels-25.so"}
+    assert "kernels-24.so" not in left
+    assert not [name for name in left if ".partial-" in name]
     assert len(left) == 2 + compiling.MOST_KEPT
 
 
@@ -513,7 +517,7 @@ def test_without_them_the_same_is_found(
         "a compiler that prints without end": "exec yes",
         "a compiler that writes nothing": "echo macros",
         "a compiler that writes garbage": "[ -z $out ] && exec echo macros; echo garbage > $out",
-        "a full disk": "[ -z $out ] && exec echo macros; echo error: No space left on device; exit 1",
+        "a full disk": "[ -z $out ] && exec echo macros; cat $0 > /dev/full",
     }
     commands = {
         "off": "c++",

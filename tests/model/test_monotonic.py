@@ -107,7 +107,7 @@ def test_the_tables_are_stored_with_the_weights(tmp_path: Path) -> None:
     model = Transformer(recipe.model, SIZE, SIZE).eval()
     assert model.next_word is not None
     model.next_word.set(BEGINS, ENDS)
-    write_model(tmp_path, weights_of(model), recipe, (SIZE, SIZE), {}, {})
+    write_model(tmp_path, weights_of(model), recipe, (SIZE, SIZE), {"tokenizer.model": b"-"}, {})
     loaded = load_model(tmp_path)
     assert loaded.config.parameters == recipe.model.parameters(SIZE, SIZE)
     quantized = build_quantized(recipe, SIZE, SIZE, quantized_weights(model))

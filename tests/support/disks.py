@@ -33,3 +33,20 @@ def small_disk(folder: Path, size: int, taken: int = 0) -> Iterator[Path]:
         (path / "taken").write_bytes(bytes(taken * 2**20))
         yield path
         holder.stdin.close()
+
+
+def entering(disk: Path) -> tuple[str, Path]:
+    """Return a prelude for `forked` commands, after which the disk has a path of its own, and this path. It is not below /proc, where
+    commands write to files directly."""
+    holder, folder = disk.parts[2], Path("/", *disk.parts[4:])
+    return (
+        f"""
+import ctypes
+for kind in ("user", "mnt"):
+    namespace = os.open(f"/proc/{holder}/ns/{{kind}}", os.O_RDONLY)
+    assert ctypes.CDLL(None).setns(namespace, 0) == 0
+    os.close(namespace)
+os.chdir(order["folder"])
+""",
+        folder,
+    )

@@ -34,14 +34,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ... import console
-from ...cache import PARTIAL, cache_folder, explained, read_private, write_private
+from ...cache import cache_folder, explained, read_private, write_private
+from ...files import partial
 from ...hardware import cpu_flags
 
 SOURCE = Path(__file__).parent / "sources" / "kernels.cpp"
@@ -73,8 +73,8 @@ PATIENCE, SHORT_PATIENCE = 120.0, 10.0
 """Time limits in seconds: for compiling and trying, which take about two; and for printing its macros, which takes a compiler 0.04."""
 MOST_OUTPUT = 1 << 20
 """Maximum number of bytes that a command may print."""
-ASIDE, MOST_KEPT, OLD = ".kernels-", 16, 3600.0
-"""Prefix of the folders to compile in; maximum number of libraries to keep; age in seconds after which such a folder belongs to a dead process."""
+MOST_KEPT = 16
+"""Maximum number of libraries to keep."""
 
 
 class Library(ctypes.CDLL):
@@ -96,8 +96,7 @@ class _Compiler:
 
     def compile(self, sources: dict[str, bytes], names: Sequence[str], folder: Path) -> bytes:
         """Compile and try a library with these functions in a folder within `folder`, and return its bytes. Raises OSError."""
-        with tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder, ignore_cleanup_errors=True) as name:
-            aside = Path(name)
+        with partial(folder / "kernels", lambda aside: aside.mkdir(0o700)) as aside:
             for part, source in sources.items():
                 (aside / part).write_bytes(source)  # compile the same bytes that were hashed
             library = aside / "kernels.so"
@@ -265,11 +264,8 @@ def _gist(output: bytes) -> str:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove the oldest libraries, and the leftovers of processes that were killed while they compiled or wrote."""
+    """Remove the oldest libraries."""
     with suppress(OSError):
-        for leftover in (*folder.glob(f"{ASIDE}*"), *folder.glob(f"{PARTIAL}*")):
-            if time.time() - leftover.lstat().st_mtime > OLD:
-                shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink(missing_ok=True)
         kept = sorted(folder.glob("kernels-*.so"), key=lambda path: path.lstat().st_mtime)
         for path in kept[: -(MOST_KEPT - 1)]:
             path.unlink(missing_ok=True)

@@ -1,0 +1,36 @@
+"""`nmt serve` loads its models anew: whatever fails then is said, the old models translate on, and the next try works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from untrained import write_untrained
+
+pytest.importorskip("fastapi", reason="fastapi is not installed: pip install '.[serve,dev]'")
+
+from served import post, running
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("out of order"), SystemExit("out of order"), UnicodeDecodeError("utf-8", b"", 0, 1, "order")]
+)
+def test_any_error_of_a_reload_is_said_and_the_old_models_stay(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    with running(write_untrained(tmp_path / "model")) as served:
+        texts = {"q": "the cat sees a dog.", "source": "en", "target": "de"}
+        before = post(f"{served.url}/translate", json=texts).json()
+        with monkeypatch.context() as broken:
+            broken.setattr("nmt_cli.serving.models.load", fails)
+            assert not served.models.reload()
+        assert "the old ones stay in service" in served.said[-1]
+        assert type(error).__name__ in served.said[-1]
+        assert "order" in served.said[-1]
+        assert post(f"{served.url}/translate", json=texts).json() == before
+        assert served.models.reload()
+        assert post(f"{served.url}/translate", json=texts).json() == before
+        assert (served.models.reloads, served.models.failed_reloads) == (1, 1)
