@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from .bounds import MOST_BEAM
 from .errors import RecipeError, did_you_mean, shown
 from .recipe_errors import describe
 from .recipe_history import with_present_names, without_retired
@@ -52,7 +53,6 @@ MANY = 10**12
 MOST_PARAMETERS = 10**12
 BYTES_PER_PARAMETER = 16
 """Bytes per parameter in training: weight, gradient and Adam's two moments in fp32."""
-MOST_BEAM = 4096
 MOST_POSITIONS = 2**28
 """Largest size of a table of positions, max_positions × d_model."""
 LATEST = "latest"
@@ -269,7 +269,7 @@ class TrainSection(Section):
     """Multiplies the paper's schedule (equation 3)."""
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
-    adam_epsilon: float = Field(default=1e-9, gt=0.0, le=1.0)
+    adam_epsilon: float = Field(default=1e-9, ge=1e-16, le=1.0)
     decay_updates: int = Field(default=0, ge=0, le=MANY)
     """Number of last updates in which the learning rate of equation 3 is multiplied by a factor that falls linearly to zero; 0: none."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
@@ -344,8 +344,8 @@ class DecodeSection(Section):
     beam: int = Field(default=4, ge=1, le=MOST_BEAM)
     length_penalty: Annotated[str, _listed_in(LENGTH_PENALTIES)] = "gnmt"
     """The divisor of log P(Y): `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `none`: 1."""
-    alpha: float = Field(default=0.6, ge=0.0, le=50.0)
-    """Exponent of the length penalty `gnmt`."""
+    alpha: float = Field(default=0.6, ge=0.0, le=5.0)
+    """Exponent of the length penalty `gnmt`. Up to 5, the penalty of the longest output is a number in fp32."""
     coverage_penalty: float = Field(default=0.0, ge=0.0, le=1000.0)
     """Beta of the coverage penalty, which lowers the scores of outputs that leave parts of the source untranslated; 0: none."""
     max_extra: int = Field(default=50, ge=1, le=1_000_000)

@@ -49,6 +49,7 @@ LAYERS = {
     "recipe_history": 3,
     "compression": 2,
     "registry": 2,
+    "bounds": 2,
     "console": 2,
     "files": 2,
     "encodings": 1,

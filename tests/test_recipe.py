@@ -647,7 +647,7 @@ EXTREMES = {
         "[model]\nmax_positions = 9999999999",
         "model.max_positions = 9999999999: expected at most 1,048,576",
     ),
-    "a beam": ("[decode]\nbeam = 100_000", "decode.beam = 100000: expected at most 4,096"),
+    "a beam": ("[decode]\nbeam = 100_000", "decode.beam = 100000: expected at most 1,024"),
     "digits": (f"[model]\nd_model = {'9' * 5000}", "holds a number of more than 4,300 digits: no key takes one."),
     "hexadecimal digits": (
         f"[model]\nd_model = 0x{'f' * 5000}",
@@ -693,7 +693,7 @@ def test_an_extreme_is_refused_in_words(name: str, tmp_path: Path) -> None:
         (f"model.d_model={'[' * 5000}", NESTED),
         (f"model.d_model={'[' * 300}{']' * 300}", NESTED),
         ("model.d_model=1e9", "input should be a valid integer"),
-        ("decode.beam=100000", "decode.beam = 100000: expected at most 4,096"),
+        ("decode.beam=100000", "decode.beam = 100000: expected at most 1,024"),
         ("data.tokenizer=\udcff", "data.tokenizer: '\\udcff' is not UTF-8"),
     ],
 )

@@ -16,6 +16,8 @@ from .translate_options import Devices, Precision
 
 LIMITS, ACCESS = "Limits", "Access"
 """Headings in --help."""
+MOST, MOST_SECONDS = 10**12, 10**7
+"""Highest values of limits: numbers, and seconds, which a timer of the system can wait."""
 PACKAGES = {
     "fastapi": "fastapi",
     "uvicorn": "uvicorn",
@@ -76,6 +78,7 @@ def serve(
             "--max-bytes",
             metavar="N",
             min=0,
+            max=MOST,
             rich_help_panel=LIMITS,
             help="Bytes of a request; 0, here and below: no limit.",
         ),
@@ -83,11 +86,19 @@ def serve(
     max_characters: Annotated[
         int,
         typer.Option(
-            "--max-characters", metavar="N", min=0, rich_help_panel=LIMITS, help="Characters of a request's texts."
+            "--max-characters",
+            metavar="N",
+            min=0,
+            max=MOST,
+            rich_help_panel=LIMITS,
+            help="Characters of a request's texts.",
         ),
     ] = 500_000,
     max_sentences: Annotated[
-        int, typer.Option("--max-sentences", metavar="N", min=0, rich_help_panel=LIMITS, help="Sentences of a request.")
+        int,
+        typer.Option(
+            "--max-sentences", metavar="N", min=0, max=MOST, rich_help_panel=LIMITS, help="Sentences of a request."
+        ),
     ] = 20_000,
     max_queue: Annotated[
         int,
@@ -95,6 +106,7 @@ def serve(
             "--max-queue",
             metavar="N",
             min=0,
+            max=MOST,
             rich_help_panel=LIMITS,
             help="Sentences that wait: with more, requests are refused.",
         ),
@@ -102,7 +114,12 @@ def serve(
     max_seconds: Annotated[
         float,
         typer.Option(
-            "--max-seconds", metavar="S", min=0, rich_help_panel=LIMITS, help="Time for the translation of a request."
+            "--max-seconds",
+            metavar="S",
+            min=0,
+            max=MOST_SECONDS,
+            rich_help_panel=LIMITS,
+            help="Time for the translation of a request.",
         ),
     ] = 120.0,
     max_reading: Annotated[
@@ -111,12 +128,16 @@ def serve(
             "--max-reading",
             metavar="S",
             min=0,
+            max=MOST_SECONDS,
             rich_help_panel=LIMITS,
             help="Time in which a request has to arrive, and its answer to be read.",
         ),
     ] = 30.0,
     max_connections: Annotated[
-        int, typer.Option("--max-connections", metavar="N", min=0, rich_help_panel=LIMITS, help="Connections at once.")
+        int,
+        typer.Option(
+            "--max-connections", metavar="N", min=0, max=MOST, rich_help_panel=LIMITS, help="Connections at once."
+        ),
     ] = 1000,
     quota: Annotated[
         int,
@@ -124,12 +145,20 @@ def serve(
             "--quota",
             metavar="N",
             min=0,
+            max=MOST,
             rich_help_panel=LIMITS,
             help="Characters for each key, until the server ends.",
         ),
     ] = 0,
     grace: Annotated[
-        float, typer.Option("--grace", metavar="S", min=0, help="At the end: time for requests that are under way.")
+        float,
+        typer.Option(
+            "--grace",
+            metavar="S",
+            min=0,
+            max=MOST_SECONDS,
+            help="At the end: time for requests that are under way.",
+        ),
     ] = 30.0,
     log: Annotated[
         str,

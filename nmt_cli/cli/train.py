@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +66,8 @@ def train(
 
     Ctrl-C, SIGTERM or SIGHUP saves a checkpoint before the end. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
     """
+    # Torch reads this when it is loaded. Its warnings about lost connections contain C++ stack frames.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from ..interface import commands
 
     names = list(dict.fromkeys([*(loggers or []), *(["tensorboard"] if tensorboard else [])]))

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from ..bounds import NUMBERS
 from ..errors import UsageError
 from ..interface.loading import check_precision, models_named, recipe_search
 from ..interface.options import TranslateOptions, choose
@@ -67,8 +68,8 @@ def translate(
         typer.Option(
             "--nbest",
             metavar="N",
-            min=1,
-            max=4096,
+            min=NUMBERS["nbest"].least,
+            max=NUMBERS["nbest"].most,
             rich_help_panel=options.FORMAT,
             help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.",
         ),

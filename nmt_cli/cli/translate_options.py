@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..bounds import NUMBERS
 from ..errors import DataError
 from ..registry import FORMATS, LENGTH_PENALTIES, SEARCHES, UTILITIES
 from .arguments import SEARCH
@@ -109,8 +110,8 @@ TopK = Annotated[
     typer.Option(
         "--top-k",
         metavar="K",
-        min=0,
-        max=10_000_000,
+        min=NUMBERS["top_k"].least,
+        max=NUMBERS["top_k"].most,
         rich_help_panel=SAMPLING,
         help="Sample from the K most probable tokens; 0: from all.  [default: 0]",
         show_default=False,
@@ -151,8 +152,8 @@ Seed = Annotated[
     typer.Option(
         "--seed",
         metavar="N",
-        min=0,
-        max=2**63 - 1,
+        min=NUMBERS["seed"].least,
+        max=NUMBERS["seed"].most,
         rich_help_panel=SAMPLING,
         help="Random seed of sampling.  [default: 1]",
         show_default=False,
@@ -163,8 +164,8 @@ MbrSamples = Annotated[
     typer.Option(
         "--mbr-samples",
         metavar="N",
-        min=1,
-        max=4096,
+        min=NUMBERS["mbr_samples"].least,
+        max=NUMBERS["mbr_samples"].most,
         rich_help_panel=SAMPLING,
         help="With --search mbr: hypotheses per line, samples or a beam.  [default: 100]",
         show_default=False,

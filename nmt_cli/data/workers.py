@@ -2,7 +2,7 @@
 
 The workers are spawned, not forked, so they share no memory with this process. Only a few items are in flight, so memory
 does not grow with the stream. A terminal sends Ctrl-C and SIGHUP to all processes; the workers block these signals, and this
-process ends its workers when it fails. A worker ends itself when its parent has died.
+process ends its workers when it fails. `end_with_parent` ends a worker whose parent is gone.
 """
 
 from __future__ import annotations
@@ -11,20 +11,36 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 from ..errors import DataError
 
 FROM_TERMINAL = (signal.SIGINT, signal.SIGHUP)
+INTERVAL = 0.5
+"""Seconds between two checks whether the parent is gone."""
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
+
+
+def end_with_parent(parent: int, end: Callable[[], object] | None = None) -> None:
+    """End this process, or call `end` in a thread of its own, as soon as `parent`, the number of its parent, is gone, even if it was killed.
+
+    Not by a signal of Linux (PR_SET_PDEATHSIG): it comes when the thread ends that started this process.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(INTERVAL)
+        end() if end else os._exit(1)
+
+    threading.Thread(target=watch, name="nmt-parent", daemon=True).start()
 
 
 @contextmanager
@@ -37,7 +53,7 @@ def pool(
         return
     earlier = set(multiprocessing.active_children())
     with _blocked():  # also in the helper process that multiprocessing starts with the pool
-        executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (job,))
+        executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (job, os.getpid()))
     try:
         yield lambda items: _ordered(executor, items, 3 * workers)
     except BrokenProcessPool:
@@ -79,7 +95,7 @@ def _blocked() -> Iterator[None]:
 _job: Callable[[Any], Any]
 
 
-def _start(job: Callable[[Any], Any]) -> None:
+def _start(job: Callable[[Any], Any], parent: int) -> None:
     from tqdm import tqdm
 
     global _job
@@ -87,14 +103,7 @@ def _start(job: Callable[[Any], Any]) -> None:
     tqdm.set_lock(
         threading.RLock()
     )  # the default lock of tqdm is a semaphore, which a killed worker would leave behind
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    end_with_parent(parent)
 
 
 def _work(item: Any) -> Any:

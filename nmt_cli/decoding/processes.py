@@ -5,8 +5,9 @@
                                          Order or None ──▶           None with `wait`: end; without: none is ready
                                                        ◀── Report(number, results or error)
 
-The forked process has one thread, so it does not need the threads of its parent, which a fork does not copy. It closes all
-files of its parent but the pipe and the standard streams: else a connection that the parent closes would stay open.
+The forked process computes with one thread, so it does not need the threads of its parent, which a fork does not copy. It
+closes all files of its parent but the pipe and the standard streams: else a connection that the parent closes would stay
+open. It ends when its parent is gone, even in the middle of a search.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 
+from ..data.workers import end_with_parent
 from ..device import is_host
 from ..errors import NmtError
 from .batches import Batch, BatchSource, SearchResult
@@ -91,7 +93,7 @@ class ForkedProcess:
     def __init__(self, target: Callable[[Connection], None]) -> None:
         context = multiprocessing.get_context("fork")
         self.pipe, far_end = context.Pipe()
-        self.process = context.Process(target=_run, args=(target, far_end), daemon=True, name="nmt-worker")
+        self.process = context.Process(target=_run, args=(target, far_end, os.getpid()), daemon=True, name="nmt-worker")
         with blocked_signals(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # about a fork while threads run: see above
             self.process.start()
@@ -218,10 +220,11 @@ def _search(worker: Worker, pipe: Connection) -> None:
     worker.run(PipeSource(pipe))
 
 
-def _run(target: Callable[[Connection], None], pipe: Connection) -> None:
+def _run(target: Callable[[Connection], None], pipe: Connection, parent: int) -> None:
     """Run `target` in its process, until the parent sends the end or is gone."""
     ignore_signals()
     close_others(pipe.fileno())
+    end_with_parent(parent)
     gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
     try:
         target(pipe)

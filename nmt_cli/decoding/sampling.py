@@ -317,7 +317,7 @@ def _to_weights(logits: Tensor, largest: Tensor, options: SamplingOptions) -> Te
     """Turn logits (N, C) into exp((logit - largest) / temperature), in the same memory, given `largest` (N, 1)."""
     logits -= largest
     if options.temperature != 1:
-        logits /= min(max(options.temperature, 1e-30), 1e30)  # a divisor of fp32 numbers
+        logits /= options.temperature
     return logits.exp_()
 
 

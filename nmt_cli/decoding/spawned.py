@@ -42,6 +42,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import torch
 
+from ..data.workers import end_with_parent
 from ..device import is_host, start_process
 from ..errors import NmtError, UsageError
 from ..hardware import reproducible_products
@@ -59,7 +60,7 @@ from multiprocessing.connection import Connection
 pipe = Connection({})
 sys.path[:], start, session = pipe.recv(), pipe.recv_bytes(), pipe.recv_bytes()  # before it imports: the caller does not wait
 from {} import main
-main(pipe, start, session)
+main(pipe, start, session, {})
 """
 """The code that the new interpreter runs."""
 PATIENCE = 10.0
@@ -120,7 +121,7 @@ class SpawnedProcess(WorkerProcess):
             os.fsdecode(spawn.get_executable() or sys.executable),
             "-P",
             "-c",
-            CODE.format(far_end.fileno(), __name__),
+            CODE.format(far_end.fileno(), __name__, os.getpid()),
         ]
         with far_end, blocked_signals():
             self.new = subprocess.Popen(
@@ -299,9 +300,10 @@ class _Source(PipeSource):
         return None if self._stopped else answer
 
 
-def main(pipe: Connection, start: bytes, session: bytes) -> None:
-    """Serve the caller, in the new process, until the caller is gone. `start` and `session` are the first two messages: a pickled `Start` and a pickled `Begin`."""
+def main(pipe: Connection, start: bytes, session: bytes, caller: int) -> None:
+    """Serve the process `caller`, in the new process, until it is gone. `start` and `session` are the first two messages: a pickled `Start` and a pickled `Begin`."""
     ignore_signals()
+    end_with_parent(caller)
     torch.set_num_threads(1)
     try:
         _serve(pipe, start, session)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from ..bounds import NUMBERS
 from ..errors import UsageError, did_you_mean
 from ..registry import SEARCHES, UTILITIES, load
 from .loading import decode_changes
@@ -73,7 +74,6 @@ DECODE = (
 )
 """Options that are keys of [decode]."""
 SAMPLING = ("top_k", "top_p", "min_p", "temperature", "seed")
-MOST_NBEST = 4096
 BEAM_ONLY = ("diverse_groups", "diversity_penalty", "coverage_penalty")
 
 
@@ -139,8 +139,7 @@ def search_choice(
     `beam`: options of beam search. `changes`: changes of [decode] so far, including those of `beam`. `recipe_search`: the search of
     the model's recipe.
     """
-    if not 1 <= nbest <= MOST_NBEST:
-        raise UsageError(f"--nbest {nbest}: expected 1 to {MOST_NBEST}.")
+    nbest = int(_number("nbest", nbest))
     if sample and search not in (None, "sample"):
         raise UsageError(f"--sample and --search {search} were both given: --sample is --search sample.")
     if search is not None and search not in SEARCHES:
@@ -151,7 +150,8 @@ def search_choice(
         {key: value for key, value in values.items() if value is not None} for values in (sampling, mbr, beam)
     )
     _check_search(name, sampling, mbr, beam)
-    _check_ranges(sampling, mbr)
+    _check_names(mbr)
+    sampling = {key: _number(key, value) for key, value in sampling.items()}
     random = name in ("sample", "mbr") and mbr.get("candidates") != "beam"
     if name in ("sample", "mbr") and _chosen(changes, "beam"):
         instead = "--nbest N for N samples" if name == "sample" else "--mbr-samples N for N hypotheses"
@@ -166,7 +166,7 @@ def search_choice(
     if name == "sample":
         more.append(f"decode.beam={nbest}")
     elif name == "mbr" and (chosen or "samples" in mbr):
-        hypotheses = mbr.get("samples", 100)
+        hypotheses = _number("mbr_samples", mbr.get("samples", 100))
         if nbest > hypotheses:
             raise UsageError(
                 f"--nbest {nbest} exceeds the {hypotheses} hypotheses of a line: give --mbr-samples {nbest} or more."
@@ -226,25 +226,13 @@ def _options(names: Any) -> str:
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
-def _check_ranges(sampling: dict[str, Any], mbr: dict[str, Any]) -> None:
-    """Raise UsageError for a value that is out of range."""
-    import math
+def _number(name: str, value: object) -> float:
+    """Return the value of the option `name`. Raises UsageError if it is out of its bounds."""
+    return NUMBERS[name].check(_options([name]), value)
 
-    for name, value, least in (
-        ("top-k", sampling.get("top_k", 0), 0),
-        ("seed", sampling.get("seed", 0), 0),
-        ("mbr-samples", mbr.get("samples", 1), 1),
-    ):
-        if not least <= value < 2**63:
-            raise UsageError(f"--{name} {value}: expected a whole number, at least {least}.")
-    if not 0 < sampling.get("top_p", 1.0) <= 1:
-        raise UsageError(f"--top-p {sampling['top_p']}: expected a probability above 0, at most 1.")
-    if not 0 <= sampling.get("min_p", 0.0) <= 1:
-        raise UsageError(f"--min-p {sampling['min_p']}: expected a share of the largest probability, 0 to 1.")
-    if not 0 < sampling.get("temperature", 1.0) < math.inf:
-        raise UsageError(
-            f"--temperature {sampling['temperature']}: expected a number above 0. For the most probable tokens alone: --top-k 1."
-        )
+
+def _check_names(mbr: dict[str, Any]) -> None:
+    """Raise UsageError for a utility or a source of hypotheses that does not exist."""
     for key, names in (("utility", list(UTILITIES)), ("candidates", list(CANDIDATES))):
         if mbr.get(key, names[0]) not in names:
             raise UsageError(f"--mbr-{key} {mbr[key]!r}: expected {', '.join(names)}.{did_you_mean(mbr[key], names)}")

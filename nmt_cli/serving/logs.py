@@ -29,9 +29,8 @@ class _Plain(logging.Formatter):
         text = " ".join([record.getMessage(), *(f"{name}={value}" for name, value in fields.items())])
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        lines = printable(f"{level}{text}{trace}").replace(
-            "\n", "\n    "
-        )  # only a record's first line begins with a time
+        # only a record's first line begins with a time
+        lines = printable(f"{level}{text}{trace}").replace("\n", "\n    ")
         return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(record.created))} {lines}"
 
 

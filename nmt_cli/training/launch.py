@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from ..errors import RankFailed, Stopped, TrainingError
 from .process_group import RESUME
-from .rendezvous import LAUNCHER_STORE
+from .rendezvous import LAUNCHER, LAUNCHER_STORE
 from .stopping import Finished, not_ignored, signal_handler
 
 POLL = 0.05
@@ -60,6 +60,7 @@ def variables(rank: int, devices: int, port: int) -> dict[str, str]:
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(port),
         LAUNCHER_STORE: str(port),
+        LAUNCHER: str(os.getpid()),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
 

@@ -9,7 +9,6 @@ with its exit status.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
@@ -17,21 +16,25 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
 
+from .. import console
+from ..data.workers import end_with_parent
 from ..device import abort_communication, communication
 from ..errors import NmtError, Stopped, TrainingError, UsageError
 from . import process_group
 from .collective_errors import summary
-from .process_group import PeerFailed, PeerLost, ProcessGroup
+from .process_group import RESUME, PeerFailed, PeerLost, ProcessGroup
 from .stopping import Finished
 
 LAUNCHER_STORE = "NMT_LAUNCHER_STORE"
 """The environment variable with the port of the store of `nmt train --devices` on this machine. Without it, torch finds torchrun's store."""
+LAUNCHER = "NMT_LAUNCHER"
+"""The environment variable with the process number of `nmt train --devices`."""
 
 
 def started_by_torchrun() -> bool:
@@ -54,7 +57,7 @@ def joined(device: str) -> Iterator[ProcessGroup]:
     if not started_by_torchrun():
         yield ProcessGroup()
         return
-    _end_with_parent()
+    end_with_parent(int(os.environ.get(LAUNCHER) or os.getppid()), _end_without_launcher)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     _import_before_the_group()
     try:
@@ -135,10 +138,14 @@ def _import_before_the_group() -> None:
     import torch.distributed.nn.functional  # noqa: F401
 
 
-def _end_with_parent() -> None:
-    """Ask Linux to send this process SIGTERM when its parent dies, so that no rank is left behind."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+def _end_without_launcher() -> None:
+    """End this rank, because the process that started it is gone. If the rank trains, it saves first."""
+    if local_rank() == 0:
+        console.fail(f"the process that started the ranks is gone, so they end. {RESUME}")
+    if dist.is_initialized():
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:
+        os._exit(TrainingError.exit_code)  # no signal interrupts a rank that waits for the store
 
 
 def _connect_store(rank: int, world_size: int) -> Any:

@@ -91,12 +91,12 @@ def given() -> list[str]:
             "--beam (decode.beam) was given with --sample, which keeps no beam: give --nbest N",
         ),
         (["--sample", "--set", "decode.beam=4"], "--beam (decode.beam) was given with --sample"),
-        (["--sample", "--top-p", "0"], "--top-p 0.0: expected a probability above 0, at most 1."),
+        (["--sample", "--top-p", "0"], "--top-p 0.0: expected a number from 1e-09 to 1."),
         (["--sample", "--top-p", "1.01"], "--top-p 1.01: expected"),
         (["--sample", "--top-p", "nan"], "--top-p nan: expected"),
         (
             ["--sample", "--temperature", "0"],
-            "--temperature 0.0: expected a number above 0. For the most probable tokens alone: --top-k 1.",
+            "--temperature 0.0: expected a number from 1e-30 to 1e+30. For the most probable tokens alone: --top-k 1.",
         ),
         (["--sample", "--temperature", "inf"], "--temperature inf: expected"),
         (

@@ -375,7 +375,7 @@ def test_an_ensemble_has_every_search() -> None:
         ),
         (["--coverage-penalty", "0.2", "--search", "mbr"], 2, "give --search beam or --mbr-candidates beam."),
         (["--min-p", "0.1"], 2, "--min-p: only with --sample or --search mbr."),
-        (["--sample", "--min-p", "2"], 2, "--min-p 2.0: expected a share of the largest probability, 0 to 1."),
+        (["--sample", "--min-p", "2"], 2, "--min-p 2.0: expected a number from 0 to 1."),
         (["--sample", "--min-p", "nan"], 2, "--min-p nan: expected"),
         (["--mbr-samples", "5", "--mbr-utility", "bleu"], 2, "--mbr-samples, --mbr-utility: only with --search mbr."),
         (["--sample", "--mbr-candidates", "beam"], 2, "--mbr-candidates: only with --search mbr."),

@@ -262,8 +262,11 @@ def test_a_fork_translates_too_and_leaves_its_parent_alone(model: Path, lines: l
         (lambda t: t.translate(["a"], bean=2), "option 'bean': expected nbest"),
         (lambda t: t.translate(["a"], bean=2), "Did you mean 'beam'?"),
         (lambda t: t.translate(["a"], nbest=3), "--nbest 3 exceeds the beam of 2"),
-        (lambda t: t.translate(["a"], nbest=0), "--nbest 0: expected 1 to 4096."),
-        (lambda t: t.translate(["a"], sample=True, top_k=-1), "--top-k -1: expected a whole number, at least 0."),
+        (lambda t: t.translate(["a"], nbest=0), "--nbest 0: expected a whole number from 1 to 1,024."),
+        (
+            lambda t: t.translate(["a"], sample=True, top_k=-1),
+            "--top-k -1: expected a whole number from 0 to 10,000,000.",
+        ),
         (lambda t: t.translate(["a"], beam=0), "decode.beam = 0: expected at least 1"),
         (lambda t: t.translate(["a"], calibration="x"), "--calibration needs --confidence"),
         (lambda t: t.translate(["a"], overrides=["model.d_model=2"]), "only decode.KEY=VALUE can"),

@@ -1,0 +1,177 @@
+"""No process outlives the `nmt` that started it, even if that was killed by SIGKILL: workers end in the middle of their work, and ranks end with plain lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import forked
+import pytest
+from forked_ranks import FORKED
+from shared import number_words
+from untrained import write_untrained
+from waiting import LIMIT, alive, wait_until
+
+HOLD = """
+import os, signal, threading, time
+from pathlib import Path
+
+def hold(*_, **__):  # say which process this is, and never end
+    Path(f"held-{os.getpid()}").touch()
+    while True:
+        time.sleep(3600)
+
+def killed(count):  # as soon as so many processes are held
+    while len(list(Path.cwd().glob("held-*"))) < count:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+TRANSLATE = """
+from nmt_cli.decoding.workers import Worker
+Worker.run = hold
+threading.Thread(target=killed, args=(2,)).start()
+"""
+SUBMIT = """
+import nmt_cli
+from nmt_cli.decoding.service_worker import ServiceWorker
+ServiceWorker.run = hold
+translator = nmt_cli.load("model", device="cpu", devices=2)
+translator.submit(["the cat sees a dog."])
+killed(2)
+"""
+PREPROCESS = """
+import multiprocessing
+from nmt_cli.data import workers
+was = workers._submit
+
+def submit(executor, item):
+    future = was(executor, item)
+    future.result()  # the worker runs, and waits for the next item
+    for child in multiprocessing.active_children():
+        Path(f"held-{child.pid}").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+workers._submit = submit
+"""
+LINES = "".join(f"the cat sees {'a big red dog and ' * (number % 5)}a house.\n" for number in range(200)).encode()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers are threads")
+@pytest.mark.parametrize(
+    ("prelude", "arguments", "held"),
+    [
+        pytest.param(TRANSLATE, ["translate", "-m", "model", "--device", "cpu", "--devices", 2], 2, id="translate"),
+        pytest.param(SUBMIT, ["--version"], 2, id="submit"),
+        pytest.param(
+            PREPROCESS,
+            ["preprocess", "numbers.toml", "--data-dir", ".", "--out", "new", "--workers", 2],
+            1,
+            id="preprocess",
+        ),
+    ],
+)
+def test_workers_end_with_a_parent_that_is_killed(
+    prelude: str, arguments: list[object], held: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if "preprocess" in arguments:
+        number_words(tmp_path_factory, tmp_path)
+    else:
+        write_untrained(tmp_path / "model")
+    done = forked.run(tmp_path, *arguments, text=LINES, prelude=HOLD + prelude)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    workers = [int(file.name.removeprefix("held-")) for file in tmp_path.glob("held-*")]
+    assert len(workers) >= held
+    wait_until(lambda: not any(map(alive, workers)), lambda: f"they run: {workers}")
+
+
+@pytest.fixture
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recipe and its shards."""
+    folder = tmp_path_factory.mktemp("orphans")
+    number_words(tmp_path_factory, folder)
+    return folder
+
+
+TRAIN = ["train", "numbers.toml", "--devices", "2", "--run", "runs/one", "--set", "train.valid_bleu_sentences=0"]
+TRAIN += ["--set", 'train.best_metric="nll"']
+
+
+def ranks_of(launcher: int) -> list[int]:
+    """The processes that a launcher has started."""
+    tasks = Path(f"/proc/{launcher}/task").glob("*/children")
+    return [int(number) for task in tasks for number in task.read_text(encoding="ascii").split()]
+
+
+@pytest.fixture
+def launcher(numbers: Path) -> Iterator[subprocess.Popen[str]]:
+    """`nmt train` that starts its ranks as a user's does, and says everything in the file "said"."""
+    with (numbers / "said").open("w", encoding="utf-8") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nmt_cli", *TRAIN],
+            cwd=numbers,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "400"},
+        )
+    yield process
+    process.kill()
+    process.wait()
+
+
+GONE = "error: the process that started the ranks is gone, so they end. Run the same command to resume from the last checkpoint."
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_ranks_of_a_launcher_that_is_killed_save_and_end_with_plain_lines(
+    numbers: Path, launcher: subprocess.Popen[str]
+) -> None:
+    metrics = numbers / "runs/one/metrics.jsonl"
+    wait_until(lambda: metrics.exists() and b'"update"' in metrics.read_bytes(), lambda: (numbers / "said").read_text())
+    ranks = ranks_of(launcher.pid)
+    assert len(ranks) == 2
+    launcher.kill()
+    wait_until(lambda: not any(map(alive, ranks)), lambda: f"they run: {ranks}")
+    said = (numbers / "said").read_text(encoding="utf-8").strip().splitlines()
+    assert GONE in said
+    assert said[-1].startswith("stopped at update ")
+    assert said[-1].endswith(" and saved; run the same command to resume")
+    for noise in ("frame #", "Traceback", "c10d", "[rank"):
+        assert noise not in "\n".join(said)
+    saved = json.loads(metrics.read_text(encoding="utf-8").splitlines()[-1])
+    assert saved["update"] > 0
+
+
+def test_ranks_that_join_after_their_launcher_was_killed_end_at_once(numbers: Path) -> None:
+    """Nobody answers at its store, where they would wait for ten minutes."""
+    prelude = FORKED + dedent("""
+        from nmt_cli.training import rendezvous
+        Path = __import__("pathlib").Path
+        was = rendezvous.started_by_torchrun
+        def late():  # a rank joins when the launcher is gone
+            if rank() >= 0:
+                Path(f"rank-{os.getpid()}").touch()
+                while os.getppid() == launcher:
+                    time.sleep(0.01)
+            return was()
+        rendezvous.started_by_torchrun = late
+        launcher = os.getpid()
+        def kill():
+            while len(list(Path.cwd().glob("rank-*"))) < 2:
+                time.sleep(0.01)
+            os.kill(launcher, signal.SIGKILL)
+        threading.Thread(target=kill).start()
+    """)
+    process = forked.start(numbers, *TRAIN, prelude=prelude)
+    assert process.wait(LIMIT) == -signal.SIGKILL
+    ranks = [int(file.name.removeprefix("rank-")) for file in numbers.glob("rank-*")]
+    wait_until(lambda: not any(map(alive, ranks)), lambda: f"they run: {ranks}")
+    said = process.communicate()[1].decode()
+    assert said.splitlines()[-1] == GONE, said
+    assert "frame #" not in said
