@@ -13,7 +13,17 @@ import pytest
 
 from nmt_cli import files
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.files import clear_partial, link_atomic, lock, new_files, new_folder, sha256, write_atomic, write_named
+from nmt_cli.files import (
+    clear_partial,
+    link_atomic,
+    lock,
+    new_files,
+    new_folder,
+    read_bounded,
+    sha256,
+    write_atomic,
+    write_named,
+)
 
 
 class Fault(Exception):
@@ -184,15 +194,23 @@ def test_a_link_that_cannot_take_its_place_leaves_no_litter(tmp_path: Path) -> N
 # A folder
 
 
+def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"12345")
+    assert read_bounded(file, 5) == b"12345"
+    with pytest.raises(OSError, match="it has 5 bytes, expected at most 4"):
+        read_bounded(file, 4)
+
+
 def test_a_new_folder_appears_whole_at_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "above" / "folder"
+    path = tmp_path / "missing" / "above" / "folder"
     with new_folder(path) as aside:
         (aside / "inner").mkdir()
         (aside / "inner" / "file").write_bytes(b"1")
         assert not path.exists()
         assert aside.parent == path.parent
     assert (path / "inner" / "file").read_bytes() == b"1"
-    assert names(tmp_path / "above") == ["folder"]
+    assert names(path.parent) == ["folder"]
 
 
 def test_a_new_folder_replaces_the_old_one_altogether(tmp_path: Path) -> None:
