@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ import pytest
 import sealed
 
 from nmt_cli.errors import DataError
-from nmt_cli.records import Record, read_record, to_json
+from nmt_cli.records import Record, content_hash, read_record, to_json
 
 
 class Example(Record):
@@ -133,3 +134,9 @@ def test_newer_versions_are_refused_and_older_ones_upgraded(tmp_path: Path) -> N
     path.write_text('{"format_version": 4, "size": 7}')
     with pytest.raises(DataError, match=r"has format version 4; this nmt .* reads up to 3\. Install a newer nmt"):
         read_record(path, Renamed, DataError, "")
+
+
+def test_the_hash_is_that_of_the_files_that_earlier_versions_wrote() -> None:
+    compact = '{"a":[1,2.5,null],"b":"é"}'
+    values = {"b": "é", "content_sha256": "x", "a": [1, 2.5, None]}
+    assert content_hash(values) == hashlib.sha256(compact.encode()).hexdigest()

@@ -165,6 +165,13 @@ def test_a_flipped_bit_of_a_checkpoint_stops_what_reads_it(name: str, place: Pat
         assert name in forked.nmt(place, "average", "run", "--out", "other", code=1)
 
 
+@pytest.mark.parametrize("name", CHECKPOINT)
+def test_a_checkpoint_without_one_of_its_files_stops_what_reads_it(name: str, place: Path) -> None:
+    (place / "run/checkpoints/step-00000004" / name).unlink()
+    assert name in forked.nmt(place, "info", "run", "--verify", code=1)
+    assert name in train(place, 6, 1)
+
+
 @pytest.mark.parametrize("name", MODEL)
 def test_a_flipped_bit_of_a_model_stops_every_command_that_loads_it(name: str, place: Path) -> None:
     flip(place / "run/averaged" / name)
