@@ -139,9 +139,9 @@ def test_ranks_of_a_launcher_that_is_killed_save_and_end_with_plain_lines(
     launcher.kill()
     wait_until(lambda: not any(map(alive, ranks)), lambda: f"they run: {ranks}")
     said = (numbers / "said").read_text(encoding="utf-8").strip().splitlines()
-    assert GONE in said
-    assert said[-1].startswith("stopped at update ")
-    assert said[-1].endswith(" and saved; run the same command to resume")
+    # the first rank that notices it stops all of them, so GONE of rank 0 may come before, after or not at all
+    [stopped] = [line for line in said if line.startswith("stopped at update ")]
+    assert stopped.endswith(" and saved; run the same command to resume")
     for noise in ("frame #", "Traceback", "c10d", "[rank"):
         assert noise not in "\n".join(said)
     saved = json.loads(metrics.read_text(encoding="utf-8").splitlines()[-1])
